@@ -1,0 +1,8 @@
+"""``python -m scrapy_walsh SUBCOMMAND``."""
+
+import sys
+
+from scrapy_walsh.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Adapters: everything that touches Scrapy. They convert and do; they decide nothing."""

@@ -1,0 +1,63 @@
+"""``ADDONS = {"scrapy_walsh.Addon": 500}``: the whole installation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy.settings import SETTINGS_PRIORITIES
+
+from scrapy_walsh.adapters import compat, seats
+from scrapy_walsh.adapters.core import default_state_dir
+from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.config import WalshConfig, unknown_settings
+from scrapy_walsh.errors import WalshError
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings, Settings
+
+#: Above the command line and the job settings of Scrapy Cloud.
+_PRIORITY: Final = 1000
+
+
+class Addon:
+    """Pins what politeness needs, with one warning line for each value that it overrides."""
+
+    def update_settings(self, settings: Settings) -> None:
+        """Called by Scrapy when the crawl starts; ConfigError when it must not."""
+        try:
+            config = WalshConfig.from_settings(settings, default_state_dir)
+        except WalshError as error:
+            compat.refuse_start(error)
+        for line in unknown_settings(settings):
+            logger.warning("%s", line)
+        for name, value in seats.pinned(config).items():
+            _pin(settings, name, value)
+        for name, components in seats.SEATS.items():
+            _seat(settings, name, components)
+
+
+def _pin(settings: BaseSettings, name: str, value: Any) -> None:
+    found = settings.get(name)
+    chosen = (settings.getpriority(name) or 0) >= SETTINGS_PRIORITIES["project"]
+    if chosen and not _equal(found, value):
+        logger.warning("%s is %s: scrapy_walsh overrides it with %s", name, _one_line(found), value)
+    settings.set(name, value, priority=_PRIORITY)
+
+
+def _equal(found: Any, value: Any) -> bool:
+    return found == value or str(found) == str(value)
+
+
+def _one_line(value: Any) -> str:
+    text = repr(dict(value)) if hasattr(value, "keys") else repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _seat(settings: BaseSettings, name: str, components: Any) -> None:
+    """Set the seats on top of the project's own, which stay."""
+    merged = dict(settings.getdict(name))
+    for path, place in components.items():
+        if path in merged and merged[path] != place:
+            logger.warning("%s has %s at %s: scrapy_walsh sets %s", name, path, merged[path], place)
+        merged[path] = place
+    settings.set(name, merged, priority=_PRIORITY)

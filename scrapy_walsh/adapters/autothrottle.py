@@ -1,0 +1,45 @@
+"""R4: AutoThrottle may only slow a host down, never below max(1 s, Crawl-delay)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy import signals
+from scrapy.extensions.throttle import AutoThrottle as ScrapyAutoThrottle
+
+from scrapy_walsh.adapters.core import Core
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.core.downloader import Slot
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+
+class AutoThrottle(ScrapyAutoThrottle):
+    """Scrapy's AutoThrottle with a floor; what it learns becomes the host's interval."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._core = Core.of(crawler)
+        crawler.signals.connect(self._reached, signal=signals.request_reached_downloader)
+
+    def _response_downloaded(self, response: Response, request: Request, spider: Any) -> None:
+        super()._response_downloaded(response, request, spider)
+        if request.meta.get("autothrottle_dont_adjust_delay") is True:
+            return
+        _, slot = self._get_slot(request, spider)
+        if slot is not None:
+            self._floor(slot, request)
+            host = self._core.host_of(request.url)
+            self._core.throttle.set_interval(host, slot.delay, source="autothrottle")
+
+    def _reached(self, request: Request, spider: Any) -> None:
+        """A slot is new, or newly made after Scrapy collected it: what was learned counts again."""
+        _, slot = self._get_slot(request, spider)
+        if slot is not None:
+            self._floor(slot, request)
+
+    def _floor(self, slot: Slot, request: Request) -> None:
+        host = self._core.host_of(request.url)
+        slot.delay = max(slot.delay, self._core.throttle.interval(host))

@@ -1,0 +1,209 @@
+"""The only place that asks which Scrapy this is (2.13 to 2.19), or reaches into it.
+
+Every private name of Scrapy or Twisted that this package leans on is named in this file;
+``wire_problem`` and ``fail_command`` say so when one of them is gone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+
+from scrapy import version_info
+from scrapy.settings import default_settings
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
+from scrapy.utils.misc import load_object
+from twisted.internet.defer import Deferred
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+_T = TypeVar("_T")
+
+#: Settings whose names differ between versions: the jitter of DOWNLOAD_DELAY.
+JITTER_SETTING: Final[tuple[str, Any]] = (
+    ("DOWNLOAD_DELAY_JITTER", 0.0)
+    if hasattr(default_settings, "DOWNLOAD_DELAY_JITTER")
+    else ("RANDOMIZE_DOWNLOAD_DELAY", False)
+)
+
+#: Whether download handlers are coroutine functions (2.14 and later).
+ASYNC_HANDLERS: Final = version_info >= (2, 14)
+
+#: The errors of the network: what Scrapy itself would retry, whatever a project configured.
+TRANSPORT_ERRORS: Final[tuple[type[BaseException], ...]] = tuple(
+    load_object(error) if isinstance(error, str) else error
+    for error in default_settings.RETRY_EXCEPTIONS
+)
+
+#: Whether a setting exists in this version; pinning one that does not is noise.
+KNOWN_SETTINGS: Final = frozenset(dir(default_settings))
+
+
+def future(deferred: Deferred[_T]) -> Awaitable[_T]:
+    """What a coroutine run by Scrapy may await in place of *deferred*."""
+    return cast(Awaitable[_T], maybe_deferred_to_future(deferred))
+
+
+def run(coroutine: Coroutine[Any, Any, _T]) -> Deferred[_T]:
+    """Start *coroutine* under the reactor or loop in use."""
+    return cast("Deferred[_T]", deferred_from_coro(coroutine))
+
+
+def call_later(delay: float, function: Callable[[], object]) -> Callable[[], None]:
+    """Call *function* after *delay* seconds; returns what cancels the call, any number of times."""
+    try:
+        from scrapy.utils.asyncio import call_later as scrapy_call_later  # noqa: PLC0415
+    except ImportError:
+        pass
+    else:
+        return cast(Callable[[], None], scrapy_call_later(max(0.0, delay), function).cancel)
+    from twisted.internet import reactor  # noqa: PLC0415
+
+    call = reactor.callLater(max(0.0, delay), function)  # type: ignore[attr-defined]
+
+    def cancel() -> None:
+        if call.active():
+            call.cancel()
+
+    return cancel
+
+
+async def sleep(seconds: float) -> None:
+    """Let others run for *seconds*."""
+    deferred: Deferred[None] = Deferred()
+    call_later(seconds, lambda: deferred.callback(None))
+    await future(deferred)
+
+
+async def run_in_thread(function: Callable[[], _T]) -> _T:
+    """The result of *function*, called in a thread of the reactor or loop in use."""
+    if "twisted.internet.reactor" not in sys.modules:
+        import asyncio  # noqa: PLC0415
+
+        return await asyncio.to_thread(function)
+    from twisted.internet.threads import deferToThread  # noqa: PLC0415
+
+    return await future(cast("Deferred[_T]", deferToThread(function)))
+
+
+async def download(crawler: Crawler, request: Request) -> Response:
+    """The engine's download of *request*, through the downloader middlewares only."""
+    engine = crawler.engine
+    if engine is None:
+        raise RuntimeError("no engine")
+    if hasattr(engine, "download_async"):
+        return cast("Response", await engine.download_async(request))
+    return cast("Response", await future(engine.download(request)))
+
+
+async def call_handler(handler: Any, request: Request, spider: Spider | None) -> Response:
+    """The answer of a download handler of any version."""
+    if inspect.iscoroutinefunction(handler.download_request):
+        return cast("Response", await handler.download_request(request))
+    return cast("Response", await future(handler.download_request(request, spider)))
+
+
+def download_handler(crawler: Crawler, scheme: str) -> Any:
+    """The handler that will carry *scheme*, or None."""
+    downloader = getattr(crawler.engine, "downloader", None)
+    handlers = getattr(downloader, "handlers", None)
+    return handlers._get_handler(scheme) if handlers is not None else None
+
+
+async def close_handler(handler: Any) -> None:
+    """Close a download handler of any version."""
+    result = handler.close() if hasattr(handler, "close") else None
+    if isinstance(result, Deferred):
+        await future(result)
+    elif result is not None:
+        await result
+
+
+def no_persistent_connections(handler: Any) -> None:
+    """Make *handler* open one connection per request: a pooled one may re-send by itself (R5.7).
+
+    Raises RuntimeError for a handler that this package does not know how to tame.
+    """
+    pool = getattr(handler, "_pool", None)
+    if pool is not None and hasattr(pool, "retryAutomatically"):
+        pool.persistent = False
+        pool.retryAutomatically = False
+        return
+    session = getattr(handler, "_session", None)
+    connector = getattr(session, "connector", None)
+    if connector is not None and hasattr(connector, "_force_close"):
+        connector._force_close = True
+        session._retry_connection = False
+        return
+    raise RuntimeError(f"{type(handler).__qualname__} keeps connections that cannot be closed")
+
+
+def scheduler(crawler: Crawler) -> Any:
+    """The scheduler in use, or None."""
+    return getattr(getattr(crawler.engine, "_slot", None), "scheduler", None)
+
+
+def wake_engine(crawler: Crawler) -> None:
+    """Make the engine ask the scheduler again, without the heartbeat's five seconds."""
+    slot = getattr(crawler.engine, "_slot", None)
+    if slot is not None and slot.closing is None:
+        slot.nextcall.schedule()
+
+
+def closing(crawler: Crawler) -> bool:
+    """Whether the spider is being closed: nothing may wait any more."""
+    engine = getattr(crawler, "_engine", None) or getattr(crawler, "engine", None)
+    slot = getattr(engine, "_slot", None)
+    return slot is None or slot.closing is not None
+
+
+def close_spider(crawler: Crawler, reason: str) -> None:
+    """Ask the engine to close the spider."""
+    engine = crawler.engine
+    if engine is None or engine.spider is None:
+        return
+    if hasattr(engine, "close_spider_async"):
+        deferred_from_coro(engine.close_spider_async(reason=reason))
+    else:
+        engine.close_spider(engine.spider, reason=reason)
+
+
+def is_shell(crawler: Crawler) -> bool:
+    """Whether a person drives this crawl from ``scrapy shell`` (spec section 1.1).
+
+    The shell command sets KEEP_ALIVE at command priority; a project's own setting has a
+    higher one and is not taken for it.
+    """
+    settings = crawler.settings
+    return settings.getbool("KEEP_ALIVE") and settings.getpriority("KEEP_ALIVE") == 10
+
+
+def fail_command() -> bool:
+    """Make the ``scrapy`` command that runs this crawl exit with 1; False when there is none.
+
+    Before 2.19 a crawl that fails to start still exits with 0.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "_run_command" and "cmd" in frame.f_locals:
+            frame.f_locals["cmd"].exitcode = 1
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def refuse_start(error: Exception) -> NoReturn:
+    """End the command with one line and exit code 1, or, in a script, raise *error*.
+
+    Before 2.19 a command whose crawl fails to start exits with 0, and every version prints
+    a traceback. Under the asyncio loop SystemExit leaves both behind.
+    """
+    if fail_command():
+        sys.stderr.write(f"scrapy_walsh: {error}\n")
+        raise SystemExit(1) from None
+    raise error

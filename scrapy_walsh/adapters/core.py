@@ -1,0 +1,312 @@
+"""What the seats of one crawl share: configuration, documents, records, clocks.
+
+``Core.of(crawler)`` makes it on first use, whoever asks first, and closes it with the
+spider. It brings the policy what it asks for and books what it answers.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
+
+from scrapy import Request, signals
+from scrapy.exceptions import IgnoreRequest
+from scrapy.utils.project import data_path
+
+from scrapy_walsh.adapters import compat, seats
+from scrapy_walsh.adapters.documents import Documents
+from scrapy_walsh.adapters.events import Recorder, logger
+from scrapy_walsh.adapters.outcomes import Refused
+from scrapy_walsh.adapters.turnstile import TURNSTILE
+from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.policy import backoff, chain, hosts, recrawl
+from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.backoff import GiveUp, Retry
+from scrapy_walsh.policy.chain import NeedDocument
+from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.policy.verdict import DEFERRED, Verdict
+from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+    from scrapy_walsh.adapters.queue import HostQueue
+
+_ATTRIBUTE = "walsh"
+
+
+def default_state_dir() -> str:
+    """``.scrapy/walsh`` of the project, which DotScrapy keeps between jobs."""
+    return data_path("walsh", createdir=False)
+
+
+class Core:
+    """One crawl's shared state. ``monotonic`` is for waiting, ``wall`` for records (D9)."""
+
+    @classmethod
+    def of(cls, crawler: Crawler) -> Core:
+        """The core of *crawler*; ConfigError or StateError when it cannot be made."""
+        core: Core | None = getattr(crawler, _ATTRIBUTE, None)
+        if core is None:
+            core = cls(crawler)
+            setattr(crawler, _ATTRIBUTE, core)
+        return core
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+        self.config = WalshConfig.from_settings(crawler.settings, default_state_dir)
+        self.monotonic: Callable[[], float] = time.monotonic
+        self.wall: Callable[[], float] = time.time
+        self.rand: Callable[[], float] = random.random
+        self.recorder = Recorder(crawler)
+        self.store = open_store(self.config.state_dir)
+        self.throttle = TURNSTILE.throttle
+        self.throttle.raise_minimum(self.config.min_interval)
+        self.halted: str | None = None
+        self.queues: list[HostQueue] = []
+        shell = compat.is_shell(crawler)
+        self.scope = Scope(self.config.follow_links or shell)
+        self.gates = chain.Gates(
+            self.config.excluded_tlds,
+            self.config.revisit,
+            self.config.revisit_reason or ("asked from a shell" if shell else None),
+        )
+        self.documents = Documents(self)
+        #: Requests that the queue popped and the downloader has not finished: only these bounce.
+        self.popped: WeakSet[Request] = WeakSet()
+        #: Requests that go first on their host: retries and bounced ones.
+        self.first: WeakSet[Request] = WeakSet()
+        self._cleared: WeakKeyDictionary[Request, str] = WeakKeyDictionary()
+        self._failures: WeakKeyDictionary[Request, Retry | GiveUp] = WeakKeyDictionary()
+        self._attempts: dict[str, int] = {}
+        self._connect()
+
+    def _connect(self) -> None:
+        connect = self.crawler.signals.connect
+        connect(self._opened, signals.spider_opened)
+        connect(self._closed, signals.spider_closed)
+        TURNSTILE.join(self)
+
+    def _opened(self) -> None:
+        for notice in self.store.notices:
+            logger.warning("%s", notice)
+        missing = seats.missing(self.crawler)
+        if missing:
+            self.halt(f"scrapy_walsh is not completely installed: {'; '.join(missing)}")
+
+    def _closed(self) -> None:
+        for queue in self.queues:
+            queue.stop()
+        self.documents.close()
+        TURNSTILE.leave_for_good(self)
+        self.documents.count()
+        logger.info("account of the crawl:\n%s", "\n".join(self.recorder.account()))
+        self.store.close()
+
+    def halt(self, why: str) -> None:
+        """Refuse to go on: nothing is asked from now on, the spider closes, the command fails."""
+        self.halted = why
+        logger.critical("%s", why)
+        compat.fail_command()
+        compat.close_spider(self.crawler, "walsh_refused")
+
+    def stop_if_halted(self) -> None:
+        """Raise IgnoreRequest when this crawl was refused."""
+        if self.halted is not None:
+            raise IgnoreRequest(self.halted)
+
+    # -- R6, R3, R8, R2 -------------------------------------------------------------------
+
+    def declare(self, request: Request) -> None:
+        """Take a start request, and what it declares beside its own URL, as targets (R6)."""
+        self.scope.declare(request.url)
+        for url in request.meta.get("walsh_also", ()):
+            self.scope.declare(Request(url).url)
+
+    def judge(self, url: str) -> Verdict | NeedDocument:
+        """The gates' answer with the documents held now."""
+        return chain.judge(url, self.scope, self.documents, self.gates, self.wall())
+
+    def refusal(self, request: Request, verdict: Verdict) -> Refused:
+        """Record that *request* is refused; the exception to raise for it."""
+        host = self.host_of(request.url)
+        deferred = verdict.name == DEFERRED
+        due = self.wall() + self.throttle.wait(host, self.monotonic()) if deferred else None
+        self.recorder.record(
+            Event(
+                events.DEFERRED if deferred else events.REFUSED,
+                request.url,
+                verdict.requirement,
+                verdict.name,
+                verdict.reason,
+                verdict.document,
+                verdict.line,
+                host,
+                due=due,
+            )
+        )
+        if due is not None:
+            self.remember(
+                lambda: self.store.put_deferral(Deferral(request.url, host, due, verdict.reason))
+            )
+        return Refused(request.url, verdict)
+
+    def clear(self, request: Request) -> None:
+        """Note that *request*, with the URL it has now, passed every gate."""
+        self._cleared[request] = request.url
+
+    def guard(self, request: Request) -> None:
+        """The last look before the wire; raises IgnoreRequest for what no gate has passed."""
+        self.stop_if_halted()
+        if self.documents.owns(request) or self._cleared.get(request) == request.url:
+            return
+        answer = self.judge(request.url)
+        if isinstance(answer, NeedDocument):
+            raise IgnoreRequest(f"{request.url} came to the wire past the gates")
+        if not answer.allowed:
+            raise self.refusal(request, answer)
+
+    # -- R4, R5 ---------------------------------------------------------------------------
+
+    def host_of(self, url: str) -> str:
+        """The throttle key of *url*; the URL itself where there is no readable host."""
+        try:
+            host = hosts.host_key(url)
+        except ValueError:
+            return url
+        if not self.throttle.knows(host):
+            self._restore(host)
+        return host
+
+    def _restore(self, host: str) -> None:
+        """Bring back what an earlier run knew about *host* (T33), from wall to monotonic time."""
+        record = self.store.get_host(host)
+        if record is None:
+            return
+        now, wall = self.monotonic(), self.wall()
+        since = max(0.0, wall - record.last_end)
+        held = max(0.0, (record.not_before or wall) - wall)
+        self.throttle.restore(host, now - since, now + held)
+
+    def deferral(self, host: str, *, document: bool = False) -> Verdict | None:
+        """The verdict against a host that may not be asked within WALSH_PATIENCE (D8)."""
+        wait = self.throttle.wait(host, self.monotonic(), document=document)
+        return chain.defer(host, wait, self.config.patience, self.wall())
+
+    def bounce(self, request: Request, host: str, wait: float) -> Request:
+        """Give *request* back to the queue, first in line, until *host* is due."""
+        self.throttle.hold(host, self.monotonic() + wait)
+        self.recorder.record(
+            Event(events.HELD, request.url, "R4", reason=f"{wait:.3f} s", host=host, wait=wait)
+        )
+        return self.again(request)
+
+    def again(self, request: Request) -> Request:
+        """A copy of *request* that the queue takes first on its host, past the duplicate filter."""
+        copy = request.replace(dont_filter=True)
+        self.first.add(copy)
+        return copy
+
+    def ended(
+        self, request: Request, host: str, response: Response | None, *, unseen: bool, counts: bool
+    ) -> None:
+        """Book one exchange on the wire: space the host, hold it where R5 says so, remember.
+
+        ``unseen``: the host was never asked before. ``counts``: False for an exchange that
+        this side broke off, which says nothing about the server.
+        """
+        now = self.monotonic()
+        status = None if response is None else response.status
+        failure = self._assess(request, response) if counts else None
+        self.throttle.finished(
+            host,
+            now,
+            exempt=unseen and failure is None and self.documents.is_first(request, status),
+            spacing=self.config.min_interval if self.config.pace_robots else None,
+        )
+        if failure is not None:
+            self._failures[request] = failure
+            self.documents.failed(request, failure)
+            self.throttle.hold(host, now + _hold(failure))
+        self._remember_host(host, now)
+        self._remember_source(request, status)
+
+    def _assess(self, request: Request, response: Response | None) -> Retry | GiveUp | None:
+        return backoff.after_failure(
+            None if response is None else response.status,
+            [] if response is None else _retry_after(response),
+            self.attempt(request),
+            now=self.wall(),
+            rand=self.rand(),
+            base=self.config.backoff_base,
+            cap=self.config.backoff_cap,
+            max_retries=self.config.max_retries,
+        )
+
+    def host_asked(self, host: str) -> None:
+        """A request to *host* has ended, in this crawl or another: look at its queue again."""
+        for queue in self.queues:
+            queue.nudge(host)
+
+    def attempt(self, request: Request) -> int:
+        """Retries made so far for this URL."""
+        if self.documents.owns(request):
+            return self.documents.attempt(request)
+        return self._attempts.get(request.url, 0)
+
+    def failure(self, request: Request) -> Retry | GiveUp | None:
+        """What R5 decided about the last exchange for *request*, told once."""
+        return self._failures.pop(request, None)
+
+    def retry(self, request: Request) -> Request:
+        """The request to make in place of *request* after a back-off, counted."""
+        self._attempts[request.url] = self._attempts.get(request.url, 0) + 1
+        return self.again(request)
+
+    def gave_up(self, url: str) -> bool:
+        """Whether every retry of *url* in this run is used up (R5.6)."""
+        return self._attempts.get(url, 0) > self.config.max_retries
+
+    def give_up(self, url: str) -> None:
+        """Ask *url* no more in this run."""
+        self._attempts[url] = self.config.max_retries + 1
+
+    # -- R8, R11 --------------------------------------------------------------------------
+
+    def remember(self, write: Callable[[], None]) -> None:
+        """Write to the store; a disk that fails is said once and does not stop the crawl."""
+        try:
+            write()
+        except StateError as error:
+            logger.error("%s", error)
+
+    def _remember_host(self, host: str, now: float) -> None:
+        wall = self.wall()
+        hold = self.throttle.due(host) - now
+        record = HostRecord(host, wall, self.throttle.interval(host), wall + max(0.0, hold))
+        self.remember(lambda: self.store.put_host(record))
+
+    def _remember_source(self, request: Request, status: int | None) -> None:
+        source = self.scope.source_of(request.url)
+        if source is None or self.documents.owns(request) or not recrawl.counts_as_asked(status):
+            return
+        run = SourceRun(source, self.wall(), str(status), self.config.revisit_reason)
+        self.remember(lambda: self.store.put_source(run))
+        self.remember(lambda: self.store.delete_deferral(source))
+
+
+def _hold(failure: Retry | GiveUp) -> float:
+    return failure.delay if isinstance(failure, Retry) else failure.hold
+
+
+def _retry_after(response: Response) -> list[str]:
+    values: list[Any] = response.headers.getlist("Retry-After")
+    return [value.decode("latin-1") for value in values]

@@ -1,0 +1,88 @@
+"""The requests of a paused job: one SQLite file in the JOBDIR, whatever the number of hosts.
+
+Scrapy's own layout opens two files a host, and a process may have a thousand. A request is
+serialised as Scrapy's default disk queue does it, by pickle: JOBDIR is the project's own.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scrapy.utils.request import request_from_dict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS line (
+    id INTEGER PRIMARY KEY, host TEXT NOT NULL, rank INTEGER NOT NULL, priority INTEGER NOT NULL,
+    start INTEGER NOT NULL, arrival INTEGER NOT NULL, url TEXT NOT NULL, request BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, start, arrival, id);
+"""
+
+
+class DiskLines:
+    """The requests of each host, in a file, in the order in which they go."""
+
+    def __init__(self, directory: str, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._db = sqlite3.connect(Path(directory) / "requests.sqlite3", isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.executescript(_TABLE)
+
+    def push(self, host: str, key: tuple[int, int, bool, int], request: Request) -> None:
+        """Add *request* to *host*'s line; ValueError where it cannot be serialised."""
+        try:
+            data = pickle.dumps(request.to_dict(spider=self._crawler.spider), protocol=4)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ValueError(str(error)) from error
+        self._db.execute(
+            "INSERT INTO line (host, rank, priority, start, arrival, url, request)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (host, *key, request.url, data),
+        )
+
+    def pop(self, host: str) -> Request:
+        """Take the first of *host*'s line."""
+        row, data = self._db.execute(
+            "SELECT id, request FROM line WHERE host = ?"
+            " ORDER BY rank, priority, start, arrival, id LIMIT 1",
+            (host,),
+        ).fetchone()
+        self._db.execute("DELETE FROM line WHERE id = ?", (row,))
+        return self._request(data)
+
+    def take(self, host: str, refused: Callable[[str], bool]) -> list[Request]:
+        """Take every request of *host* whose URL *refused* says yes to."""
+        rows = self._db.execute(
+            "SELECT id, url FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id",
+            (host,),
+        ).fetchall()
+        return [self._take(row) for row, url in rows if refused(url)]
+
+    def _take(self, row: int) -> Request:
+        (data,) = self._db.execute("SELECT request FROM line WHERE id = ?", (row,)).fetchone()
+        self._db.execute("DELETE FROM line WHERE id = ?", (row,))
+        return self._request(data)
+
+    def _request(self, data: bytes) -> Request:
+        return request_from_dict(pickle.loads(data), spider=self._crawler.spider)  # noqa: S301
+
+    def counts(self) -> Iterable[tuple[str, int]]:
+        """Hosts and the length of their lines."""
+        rows: Iterable[tuple[str, int]] = self._db.execute(
+            "SELECT host, count(*) FROM line GROUP BY host"
+        ).fetchall()
+        return rows
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()

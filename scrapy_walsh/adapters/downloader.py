@@ -1,0 +1,29 @@
+"""R4: Scrapy's downloader, whose one place counts as taken only while somebody may use it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy.core.downloader import Downloader as ScrapyDownloader
+
+from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.turnstile import TURNSTILE
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+
+class Downloader(ScrapyDownloader):
+    """CONCURRENT_REQUESTS=1, and a request that waits out its host's time holds no place."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._core = Core.of(crawler)
+
+    def needs_backout(self) -> bool:
+        """Whether the queue must wait: one of its requests is under way, or the wire is taken."""
+        popped: set[Any] = set(self._core.popped)
+        if popped & self.active:
+            return True
+        self._core.popped.clear()
+        return TURNSTILE.taken()

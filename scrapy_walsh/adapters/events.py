@@ -1,0 +1,93 @@
+"""Events to the log, the stats and the account that ends a crawl. Decides nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.event import Event
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+logger = logging.getLogger("scrapy_walsh")
+
+_LEVELS: Final = {
+    events.REFUSED: logging.INFO,
+    events.HELD: logging.DEBUG,
+    events.FETCHED: logging.DEBUG,
+    events.RETRIED: logging.INFO,
+    events.DEFERRED: logging.WARNING,
+    events.GIVEN_UP: logging.WARNING,
+    events.NOT_MODIFIED: logging.INFO,
+    events.ADOPTED: logging.INFO,
+    events.REJECTED: logging.WARNING,
+}
+#: Hosts counted one by one in the stats; beyond them, together.
+_HOSTS_COUNTED: Final = 1000
+#: Lines of one kind that the account lists.
+_LINES_LISTED: Final = 50
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Takes every event of one crawl."""
+
+    crawler: Crawler
+    _kinds: Counter[str] = field(default_factory=Counter)
+    _rules: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _lines: dict[str, list[str]] = field(default_factory=dict)
+    _denied_hosts: set[str] = field(default_factory=set)
+
+    def record(self, event: Event) -> None:
+        """Log it, count it, and keep it for the account."""
+        logger.log(_LEVELS[event.kind], "%s", event, extra={"crawler": self.crawler})
+        self._kinds[event.kind] += 1
+        self.count(event.kind)
+        if event.verdict:
+            self.count(f"verdict/{event.verdict}")
+        if event.kind == events.REFUSED:
+            self._record_refusal(event)
+        if event.kind in (events.REFUSED, events.DEFERRED, events.GIVEN_UP):
+            lines = self._lines.setdefault(event.kind, [])
+            if len(lines) < _LINES_LISTED:
+                lines.append(str(event))
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to the stat ``walsh/NAME``."""
+        self.crawler.stats.inc_value(f"walsh/{name}", by)  # type: ignore[union-attr]
+
+    def set(self, name: str, value: object) -> None:
+        """Set the stat ``walsh/NAME``."""
+        self.crawler.stats.set_value(f"walsh/{name}", value)  # type: ignore[union-attr]
+
+    def _record_refusal(self, event: Event) -> None:
+        self._rules[event.requirement, event.verdict] += 1
+        self.count(f"refused/{event.requirement}")
+        if event.host in self._denied_hosts or len(self._denied_hosts) < _HOSTS_COUNTED:
+            self._denied_hosts.add(event.host)
+            self.count(f"denied/host/{event.host}")
+        else:
+            self.count("denied/other_hosts")
+
+    def account(self) -> list[str]:
+        """The readable account of the crawl, a line each."""
+        kinds = self._kinds
+        rules = ", ".join(
+            f"{count} by {requirement} {verdict}"
+            for (requirement, verdict), count in sorted(self._rules.items())
+        )
+        lines = [
+            f"fetched {kinds[events.FETCHED]}, not modified {kinds[events.NOT_MODIFIED]}, "
+            f"refused {kinds[events.REFUSED]}{f' ({rules})' if rules else ''}, "
+            f"backed off {kinds[events.RETRIED]}, given up {kinds[events.GIVEN_UP]}, "
+            f"deferred {kinds[events.DEFERRED]}"
+        ]
+        for kind, listed in self._lines.items():
+            lines += [f"  {line}" for line in listed]
+            if kinds[kind] > len(listed):
+                lines.append(f"  ... and {kinds[kind] - len(listed)} more {kind}")
+        return lines

@@ -1,0 +1,259 @@
+"""The seats in Scrapy's middleware chains: convert, ask, do.
+
+One request's way: ``GateMiddleware`` (R6, R3, R8, R2, then R4's patience), then
+``RevalidateMiddleware`` (R7), the wire (R1, R4), and back: ``BackoffMiddleware`` (R5),
+``RevalidateMiddleware`` (304), ``RedirectMiddleware`` (each hop starts again at the gate).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRedirectMiddleware
+
+from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.outcomes import GaveUp, NotModified
+from scrapy_walsh.policy import chain, revalidate
+from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp, Retry
+from scrapy_walsh.policy.chain import NeedDocument
+from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.state.records import Validators
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+
+class _Seat:
+    """A middleware that shares the crawl's core."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Make the seat, and the core when it is the first."""
+        return cls(Core.of(crawler))
+
+
+class GateMiddleware(_Seat):
+    """Every request passes ``policy/chain.py`` here before it may go on."""
+
+    async def process_request(
+        self, request: Request, spider: Spider | None = None  # noqa: ARG002
+    ) -> Request | None:
+        """Let *request* pass, give it back to the queue (R4), or raise ``Refused``."""
+        core = self.core
+        if core.documents.owns(request):
+            return None
+        core.stop_if_halted()
+        while isinstance(answer := core.judge(request.url), NeedDocument):
+            if answer.kind == chain.BLOCKLIST:
+                await core.documents.operator.bring()
+                continue
+            host = core.documents.robots_txt.next_host(answer.origin)
+            if (bounced := self._paced(request, host, document=True)) is not None:
+                return bounced
+            await core.documents.robots_txt.step(answer.origin)
+        if not answer.allowed:
+            raise core.refusal(request, answer)
+        if core.gave_up(request.url):
+            raise GaveUp(request.url, "every retry of this run is used up (R5)")
+        if (bounced := self._paced(request, core.host_of(request.url), document=False)) is not None:
+            return bounced
+        core.clear(request)
+        return None
+
+    def _paced(self, request: Request, host: str, *, document: bool) -> Request | None:
+        """The request to give back to the queue when *host* is not due; None to go on.
+
+        What ``download_async`` asked for waits at the wire instead: nobody would take it back.
+        """
+        core = self.core
+        verdict = core.deferral(host, document=document)
+        if verdict is not None:
+            raise core.refusal(request, verdict)
+        wait = core.throttle.wait(host, core.monotonic(), document=document)
+        if wait <= 0 or request not in core.popped:
+            return None
+        return core.bounce(request, core.host_of(request.url), wait)
+
+
+class BackoffMiddleware(_Seat):
+    """R5: what the wire booked as a failure is asked again later, or given up."""
+
+    def process_response(
+        self, request: Request, response: Response, spider: Spider | None = None  # noqa: ARG002
+    ) -> Request | Response:
+        """The request to make again, or *response*; raises ``GaveUp`` in place of 429 and 503."""
+        failure = self.core.failure(request)
+        if failure is None or self.core.documents.owns(request):
+            return response
+        if isinstance(failure, Retry):
+            return self._again(request, failure, response.status)
+        self._give_up(request, failure, response.status)
+        if response.status in BACKOFF_STATUSES:
+            raise GaveUp(request.url, failure.why, response.status)
+        return response
+
+    def process_exception(
+        self, request: Request, exception: Exception, spider: Spider | None = None  # noqa: ARG002
+    ) -> Request | None:
+        """The request to make again after a transport error; None lets the error go on."""
+        failure = self.core.failure(request)
+        if failure is None or self.core.documents.owns(request):
+            return None
+        if isinstance(failure, Retry):
+            return self._again(request, failure, None)
+        self._give_up(request, failure, None)
+        raise GaveUp(request.url, f"{type(exception).__name__}: {failure.why}")
+
+    def _again(self, request: Request, failure: Retry, status: int | None) -> Request:
+        self._record(events.RETRIED, request, failure.why, status, failure.delay)
+        return self.core.retry(request)
+
+    def _give_up(self, request: Request, failure: GiveUp, status: int | None) -> None:
+        self.core.give_up(request.url)
+        self._record(events.GIVEN_UP, request, failure.why, status, failure.hold)
+
+    def _record(
+        self, kind: str, request: Request, why: str, status: int | None, wait: float
+    ) -> None:
+        host = self.core.host_of(request.url)
+        self.core.recorder.record(
+            Event(kind, request.url, "R5", reason=why, host=host, status=status, wait=wait)
+        )
+
+
+class RevalidateMiddleware(_Seat):
+    """R7: validators are replayed, and kept per exact URL and representation (T20)."""
+
+    def process_request(self, request: Request, spider: Spider | None = None) -> None:  # noqa: ARG002
+        """Add If-None-Match and If-Modified-Since, unless the spider asks conditionally itself."""
+        if not self._applies(request):
+            return
+        if request.headers.get("If-None-Match") or request.headers.get("If-Modified-Since"):
+            return
+        held = self.core.store.get_validators(request.url, _representation(request))
+        for name, value in revalidate.conditional_headers(held).items():
+            request.headers[name] = value.encode("latin-1")
+
+    def process_response(
+        self, request: Request, response: Response, spider: Spider | None = None  # noqa: ARG002
+    ) -> Response:
+        """*response*; raises ``NotModified`` for a 304. A 200 replaces the validators."""
+        if self.core.documents.owns(request):
+            return response
+        if response.status == 304:
+            self._record(events.NOT_MODIFIED, request, response, "304, no new data")
+            raise NotModified(request.url)
+        if self._applies(request) and revalidate.replaces_validators(
+            request.method, response.status
+        ):
+            self._keep(request, response)
+        if response.status < 300 or response.status >= 400:
+            self._record(events.FETCHED, request, response, f"HTTP {response.status}")
+        return response
+
+    def _applies(self, request: Request) -> bool:
+        return request.method == "GET" and not self.core.documents.owns(request)
+
+    def _keep(self, request: Request, response: Response) -> None:
+        store, key = self.core.store, _representation(request)
+        kept = revalidate.validators_from(
+            request.url,
+            key,
+            _header(response, "ETag"),
+            _header(response, "Last-Modified"),
+            self.core.wall(),
+        )
+        if kept is None:
+            self.core.remember(lambda: store.delete_validators(request.url, key))
+            return
+        record = Validators(kept.url, key, kept.etag, kept.last_modified, kept.stored_at)
+        self.core.remember(lambda: store.put_validators(record))
+
+    def _record(self, kind: str, request: Request, response: Response, why: str) -> None:
+        host = self.core.host_of(request.url)
+        self.core.recorder.record(
+            Event(kind, request.url, "R7", reason=why, host=host, status=response.status)
+        )
+
+
+class RedirectMiddleware(ScrapyRedirectMiddleware):
+    """D5: a hop of a declared target is within scope; the gates then see it like any other."""
+
+    def process_response(
+        self, request: Request, response: Response, spider: Spider | None = None
+    ) -> Request | Response:
+        """The next hop, made known to R6, or *response*."""
+        arguments = () if spider is None else (spider,)
+        result: Request | Response = super().process_response(request, response, *arguments)
+        if isinstance(result, Request):
+            Core.of(self.crawler).scope.declare_hop(result.url, request.url)
+            visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
+            if canonical_url(result.url) in visited:
+                # "/a" to "/a/" is one entry for R7's de-duplication, and not a duplicate here.
+                result.dont_filter = True
+            _drop_validators(result)
+        return result
+
+
+class ScopeMiddleware(_Seat):
+    """R6's ear: what ``Spider.start`` yields is declared. R5.8: no 429 or 503 reaches a spider."""
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """*start*, its requests noted as declared targets."""
+        async for entry in start:
+            if isinstance(entry, Request):
+                self.core.declare(entry)
+            yield entry
+
+    def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002
+        """Raise ``GaveUp`` for an answer that must never count as one."""
+        if response.status in BACKOFF_STATUSES:
+            raise GaveUp(response.url, f"status {response.status}", response.status)
+
+
+class Fingerprinter:
+    """R7: requests are the same when method, canonical URL (spec section 10.2) and body are."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Fingerprinter:  # noqa: ARG003
+        """Make the fingerprinter."""
+        return cls()
+
+    def fingerprint(self, request: Request) -> bytes:
+        """SHA-1 over method, canonical URL and body."""
+        try:
+            url = canonical_url(request.url)
+        except ValueError:
+            url = request.url
+        digest = hashlib.sha1(usedforsecurity=False)
+        for part in (request.method.encode(), url.encode(), request.body):
+            digest.update(b"%d:" % len(part))
+            digest.update(part)
+        return digest.digest()
+
+
+def _representation(request: Request) -> str:
+    accept = request.headers.get("Accept")
+    return revalidate.representation_key(None if accept is None else accept.decode("latin-1"))
+
+
+def _header(response: Response, name: str) -> str | None:
+    value = response.headers.get(name)
+    return None if value is None else value.decode("latin-1")
+
+
+def _drop_validators(hop: Request) -> None:
+    """The validators of the page that redirects are not those of the page it names."""
+    hop.headers.pop("If-None-Match", None)
+    hop.headers.pop("If-Modified-Since", None)

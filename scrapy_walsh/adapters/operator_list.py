@@ -1,0 +1,301 @@
+"""R3's document: the operator's blocklist, validated, refreshed, and never lost.
+
+The first target waits for one attempt to fetch it, and a target waits again when the list's
+own ``refresh`` has run out (R12). When an attempt fails, what is held stays in force and the
+next attempts are made beside the crawl, on R5's schedule: no target waits for those.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urljoin
+
+from scrapy.exceptions import IgnoreRequest
+
+from scrapy_walsh.adapters import compat, validate
+from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.outcomes import Refused
+from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy import hosts, revalidate, schema
+from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_delay
+from scrapy_walsh.policy.blocklist import Blocklist, lifted
+from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.freshness import is_fresh
+from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.adapters.documents import Documents, Fetched
+
+#: Octets of a blocklist that are read; a longer one is not adopted.
+_LIMIT: Final = 64 * 1024 * 1024
+#: Seconds that a target may wait for the operator's documents.
+_TIMEOUT: Final = 30.0
+#: Seconds that the validator may take (D3).
+_VALIDATION_TIMEOUT: Final = 60.0
+_MAX_HOPS: Final = 5
+#: SCHEMA_TTL_SECONDS of spec section 6.
+_SCHEMA_TTL: Final = 604800.0
+_MAX_LIFTED_LOGGED: Final = 20
+_NAMES_A_SCHEMA: Final = re.compile(rb'"schema"\s*:')
+
+
+class OperatorList:
+    """The blocklist of one crawl."""
+
+    def __init__(self, core: Core, documents: Documents) -> None:
+        self._core = core
+        self._documents = documents
+        self._list: Blocklist | None = None
+        self._document: StoredDocument | None = None
+        self._loaded = False
+        self._failures = 0
+        self._beside = False
+        self._cancel_retry: Callable[[], None] | None = None
+
+    def current(self) -> Blocklist | None:
+        """The list to go by now; None when :meth:`bring` must be awaited first."""
+        if not self._loaded or (self._stale() and not self._beside):
+            return None
+        return _NOTHING if self._list is None else self._list
+
+    async def bring(self) -> None:
+        """Load what earlier runs held and, when that is stale, ask for the list once."""
+        await self._documents.flights.run(BLOCKLIST, self._bring)
+
+    def close(self) -> None:
+        """Stop the attempts beside the crawl."""
+        if self._cancel_retry is not None:
+            self._cancel_retry()
+
+    def _stale(self) -> bool:
+        document, held = self._document, self._list
+        if document is None or held is None:
+            return True
+        return not is_fresh(document.fetched_at, self._core.wall(), held.refresh)
+
+    async def _bring(self) -> None:
+        if not self._loaded:
+            await self._load()
+        if self._stale():
+            await self._refresh()
+        self._loaded = True
+
+    async def _load(self) -> None:
+        """Take up the copy of an earlier run: "first-ever" counts that one too (T7)."""
+        stored = self._core.store.get_document(BLOCKLIST, self._core.config.blocklist_url)
+        if stored is None:
+            return
+        try:
+            self._list = await self._parse(stored.body, self._stored_schema())
+            self._document = stored
+        except DocumentInvalid as error:
+            logger.error("the stored blocklist of %s is damaged: %s", stored.url, error)
+
+    # -- one attempt ----------------------------------------------------------------------
+
+    async def _refresh(self) -> None:
+        try:
+            fetched = await self._fetch(self._core.config.blocklist_url, self._document)
+            await self._take(fetched)
+        except DocumentInvalid as error:
+            self._retain(str(error), None)
+        except _NotFetched as error:
+            self._retain(str(error), error.failure)
+        except Refused as error:
+            self._retain(error.verdict.reason, None)
+        except IgnoreRequest as error:
+            self._retain(str(error), None)
+        else:
+            self._failures, self._beside = 0, False
+
+    async def _take(self, fetched: Fetched) -> None:
+        if fetched.status == 304 and self._document is not None:
+            self._keep(self._document.body, fetched, self._document.etag, self._document.last_modified)
+            return
+        if len(fetched.body) >= _LIMIT:
+            raise DocumentInvalid(f"blocklist is longer than {_LIMIT} octets")
+        standalone = None
+        if not _NAMES_A_SCHEMA.search(fetched.body) or (
+            len(fetched.body) <= _EXAMINED and schema.needs_standalone_schema(fetched.body)
+        ):
+            standalone = await self._standalone_schema()
+        adopted = await self._parse(fetched.body, standalone)
+        await self._announce(adopted)
+        self._list = adopted
+        self._keep(
+            fetched.body, fetched, fetched.headers.get("etag"), fetched.headers.get("last-modified")
+        )
+
+    def _keep(
+        self, body: bytes, fetched: Fetched, etag: str | None, last_modified: str | None
+    ) -> None:
+        document = StoredDocument(
+            kind=BLOCKLIST,
+            key=self._core.config.blocklist_url,
+            url=fetched.url,
+            body=body,
+            fetched_at=self._core.wall(),
+            status=fetched.status,
+            outcome="held",
+            etag=etag,
+            last_modified=last_modified,
+            refresh=self._list.refresh if self._list is not None else None,
+        )
+        self._document = document
+        self._core.remember(lambda: self._core.store.put_document(document))
+
+    async def _announce(self, adopted: Blocklist) -> None:
+        self._core.recorder.record(
+            Event(
+                events.ADOPTED,
+                self._core.config.blocklist_url,
+                "R3",
+                reason=f"blocklist of {len(adopted)} domains, refresh {adopted.refresh:g} s",
+            )
+        )
+        for warning in adopted.warnings:
+            logger.warning("blocklist: %s", warning)
+        if self._list is None:
+            return
+        gone: list[str] = []
+        for domains in lifted(self._list, adopted):
+            gone += domains[: _MAX_LIFTED_LOGGED - len(gone)]
+        if gone:
+            logger.warning("the operator lifted the opt-out of: %s", ", ".join(gone))
+
+    def _retain(self, why: str, failure: Retry | GiveUp | None) -> None:
+        """R3b: what is held stays; R5's schedule for the next attempt, which nobody waits for."""
+        held = (
+            f"the last list stays in force ({len(self._list)} domains)"
+            if self._list is not None
+            else "NO LIST WAS EVER HELD: no opt-out is known, nothing is blocked by R3"
+        )
+        core = self._core
+        core.recorder.record(
+            Event(
+                events.REJECTED,
+                core.config.blocklist_url,
+                "R3",
+                reason=f"blocklist not refreshed: {why}; {held}",
+            )
+        )
+        self._failures += 1
+        delay = backoff_delay(
+            self._failures - 1, core.rand(), core.config.backoff_base, core.config.backoff_cap
+        )
+        if isinstance(failure, Retry):
+            delay = max(delay, failure.delay)
+        elif isinstance(failure, GiveUp):
+            delay, self._failures = max(failure.hold, BACKOFF_CAP), 0
+        self._beside = True
+        self._cancel_retry = compat.call_later(delay, self._retry)
+
+    def _retry(self) -> None:
+        if not compat.closing(self._core.crawler):
+            compat.run(self._documents.flights.run(BLOCKLIST, self._refresh))
+
+    # -- the requests ---------------------------------------------------------------------
+
+    async def _fetch(self, url: str, held: StoredDocument | None) -> Fetched:
+        """The answer 200 (or 304 to *held*) from *url*, redirects within its origin followed."""
+        from scrapy_walsh.adapters.documents import Mark  # noqa: PLC0415  each needs the other
+
+        headers = {"Accept": "application/json"}
+        if held is not None:
+            headers |= revalidate.conditional_headers(held)
+        origin = hosts.origin(url)
+        for hop in range(_MAX_HOPS + 1):
+            mark = Mark("operator", _LIMIT, min(self._failures, self._core.config.max_retries), hop)
+            fetched = await self._documents.fetch(url, mark, headers, _TIMEOUT)
+            location = fetched.headers.get("location")
+            if fetched.status == 200 or (fetched.status == 304 and held is not None):
+                return fetched
+            if fetched.status not in (301, 302, 303, 307, 308) or not location:
+                raise _NotFetched(f"{url} answered {fetched.why}", fetched.failure)
+            url = urljoin(url, location)
+            if not url.startswith(f"{origin}/"):
+                raise _NotFetched(f"it redirects to another origin, {url}", None)
+        raise _NotFetched(f"more than {_MAX_HOPS} redirects", None)
+
+    async def _standalone_schema(self) -> dict[str, Any] | None:
+        """The schema beside the list (R10): cached seven days, kept when a refresh fails."""
+        url = self._core.config.schema_url
+        if url is None:
+            return None
+        stored = self._core.store.get_document(SCHEMA, url)
+        if stored is not None and is_fresh(stored.fetched_at, self._core.wall(), _SCHEMA_TTL):
+            return _schema_of(stored.body)
+        try:
+            fetched = await self._fetch(url, stored)
+        except (_NotFetched, IgnoreRequest) as error:
+            if stored is None:
+                raise DocumentInvalid(f"no schema inline, and none to be had: {error}") from error
+            logger.warning("schema not refreshed: %s; the cached one is used (R10)", error)
+            return _schema_of(stored.body)
+        body = fetched.body if fetched.status == 200 or stored is None else stored.body
+        found = _schema_of(body)
+        kept = StoredDocument(
+            kind=SCHEMA,
+            key=url,
+            url=fetched.url,
+            body=body,
+            fetched_at=self._core.wall(),
+            status=fetched.status,
+            outcome="held",
+            etag=fetched.headers.get("etag"),
+            last_modified=fetched.headers.get("last-modified"),
+        )
+        self._core.remember(lambda: self._core.store.put_document(kept))
+        return found
+
+    def _stored_schema(self) -> dict[str, Any] | None:
+        url = self._core.config.schema_url
+        stored = self._core.store.get_document(SCHEMA, url) if url is not None else None
+        try:
+            return None if stored is None else _schema_of(stored.body)
+        except DocumentInvalid:
+            return None
+
+    async def _parse(self, body: bytes, standalone: dict[str, Any] | None) -> Blocklist:
+        """The list in *body*: here when that is sure to be quick, else in a child process (D3)."""
+        url = self._core.config.blocklist_url
+        if schema.is_tame(body, standalone):
+            return schema.parse_blocklist(body, standalone, url)
+        output = await compat.run_in_thread(
+            lambda: validate.validate_in_child(body, standalone, url, _VALIDATION_TIMEOUT)
+        )
+        builder = validate.builder_of(output)
+        for domains in validate.blocklist_chunks(output):
+            builder.add(domains)
+            await compat.sleep(0)
+        return builder.build()
+
+
+class _NotFetched(Exception):
+    """No usable answer; ``failure`` is what R5 says of it."""
+
+    def __init__(self, why: str, failure: Retry | GiveUp | None) -> None:
+        super().__init__(why)
+        self.failure = failure
+
+
+#: Octets up to which a body may be examined in the event loop.
+_EXAMINED: Final = 256 * 1024
+
+_NOTHING: Final = Blocklist.empty()
+
+
+def _schema_of(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise DocumentInvalid("the standalone schema is not JSON") from error
+    if not isinstance(found, dict):
+        raise DocumentInvalid("the standalone schema is not a JSON object")
+    return found

@@ -1,0 +1,41 @@
+"""How a request ends without a response for its spider: exceptions that its errback gets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy.exceptions import IgnoreRequest
+
+if TYPE_CHECKING:
+    from scrapy_walsh.policy.verdict import Verdict
+
+
+class Refused(IgnoreRequest):
+    """A gate said no, or not now. ``verdict`` says which, and why."""
+
+    def __init__(self, url: str, verdict: Verdict) -> None:
+        super().__init__(f"{url}: {verdict.requirement} {verdict.name}: {verdict.reason}")
+        self.url = url
+        self.verdict = verdict
+
+
+class NotModified(IgnoreRequest):
+    """304: no new data (R7.3).
+
+    ``content_type``: that of the response whose validators were replayed, where it is known.
+    """
+
+    def __init__(self, url: str, content_type: str | None = None) -> None:
+        super().__init__(f"{url}: 304, not modified")
+        self.url = url
+        self.content_type = content_type
+
+
+class GaveUp(IgnoreRequest):
+    """R5's retries are spent. ``status``: the last one, None for a transport error."""
+
+    def __init__(self, url: str, reason: str, status: int | None = None) -> None:
+        super().__init__(f"{url}: gave up: {reason}")
+        self.url = url
+        self.reason = reason
+        self.status = status

@@ -1,0 +1,207 @@
+"""R4's hold: ``SCHEDULER_PRIORITY_QUEUE``, where requests wait until their host is due.
+
+A request that a gate refuses waits for nothing: it goes to the front, and the gate says so.
+Requests that JOBDIR keeps lie in one SQLite file, whatever the number of hosts.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from queuelib.queue import FifoDiskQueue, FifoMemoryQueue
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.disk_lines import DiskLines
+from scrapy_walsh.policy.agenda import Agenda
+from scrapy_walsh.policy.chain import NeedDocument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+#: Rank, negated priority, start request or not, order of arrival.
+Key = tuple[int, int, bool, int]
+
+
+class MemoryLines:
+    """The requests of each host, in memory, in the order in which they go."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[tuple[Key, Request]]] = {}
+
+    def push(self, host: str, key: Key, request: Request) -> None:
+        """Add *request* to *host*'s line."""
+        heapq.heappush(self._lines.setdefault(host, []), (key, request))
+
+    def pop(self, host: str) -> Request:
+        """Take the first of *host*'s line."""
+        line = self._lines[host]
+        request = heapq.heappop(line)[1]
+        if not line:
+            del self._lines[host]
+        return request
+
+    def take(self, host: str, refused: Callable[[str], bool]) -> list[Request]:
+        """Take every request of *host* whose URL *refused* says yes to."""
+        line = self._lines.get(host, [])
+        out = [entry for entry in line if refused(entry[1].url)]
+        if out:
+            kept = [entry for entry in line if entry not in out]
+            heapq.heapify(kept)
+            self._lines[host] = kept
+            if not kept:
+                del self._lines[host]
+        return [request for _, request in sorted(out)]
+
+    def counts(self) -> Iterable[tuple[str, int]]:
+        """Hosts and the length of their lines."""
+        return ((host, len(line)) for host, line in self._lines.items())
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+class HostQueue:
+    """Holds the requests of hosts that are not due; see ``policy/agenda.py`` for who goes first.
+
+    Within a host: retries first, then ``request.priority``, then the order of the memory or
+    disk queue class that the project configured (first or last in, first out).
+    """
+
+    @classmethod
+    def from_crawler(
+        cls,
+        crawler: Crawler,
+        downstream_queue_cls: type,
+        key: str,
+        startprios: object = None,  # noqa: ARG003  ours are in the file
+        *,
+        start_queue_cls: type | None = None,
+    ) -> HostQueue:
+        """As Scrapy's scheduler makes it; *key* is the JOBDIR's folder, empty for memory."""
+        return cls(Core.of(crawler), downstream_queue_cls, key, start_queue_cls)
+
+    def __init__(
+        self, core: Core, queue_cls: type, key: str = "", start_queue_cls: type | None = None
+    ) -> None:
+        self._core = core
+        self._lines: Any = DiskLines(key, core.crawler) if key else MemoryLines()
+        self._free: deque[Request] = deque()
+        self._count = 0
+        self._arrivals = itertools.count(1)
+        self._order = _direction(queue_cls)
+        self._start_order = self._order if start_queue_cls is None else _direction(start_queue_cls)
+        self._starts_apart = start_queue_cls is not None
+        self._agenda = Agenda(self._due, core.throttle.interval)
+        self._cancel_timer: Callable[[], None] | None = None
+        self._timer_due = math.inf
+        for host, count in self._lines.counts():
+            self._agenda.add(host, count)
+            self._count += count
+        core.queues.append(self)
+
+    def __len__(self) -> int:
+        return self._count + len(self._free)
+
+    def push(self, request: Request) -> None:
+        """Take *request* in; ValueError where it cannot be kept on disk."""
+        host = self._core.host_of(request.url)
+        if self._refused(request.url):
+            self._free.append(request)
+            return
+        self._lines.push(host, self._key(request), request)
+        self._count += 1
+        self._agenda.add(host)
+
+    def pop(self) -> Request | None:
+        """The request to make now, or None where no host is due; the engine is then woken."""
+        if self._free:
+            return self._popped(self._free.popleft())
+        host = self._agenda.next(self._core.monotonic())
+        if host is None:
+            self._wake_later()
+            return None
+        request: Request = self._lines.pop(host)
+        self._count -= 1
+        self._agenda.remove(host)
+        return self._popped(request)
+
+    def close(self) -> list[int]:
+        """Close the file, if there is one; what waited in it stays there."""
+        for request in self._free:
+            self._lines.push(self._core.host_of(request.url), self._key(request), request)
+        self._free.clear()
+        self.stop()
+        self._lines.close()
+        return []
+
+    def stop(self) -> None:
+        """Wake nobody any more."""
+        if self._cancel_timer is not None:
+            self._cancel_timer()
+            self._cancel_timer = None
+
+    def nudge(self, host: str) -> None:
+        """*host* has been asked: look at its due time again."""
+        self._agenda.nudge(host)
+        if self._cancel_timer is not None:
+            self._wake_later()
+
+    def judge_again(self, host: str) -> None:
+        """A document that concerns *host* has come: what it refuses need not wait."""
+        refused = self._lines.take(host, self._refused)
+        if refused:
+            self._count -= len(refused)
+            self._agenda.remove(host, len(refused))
+            self._free.extend(refused)
+
+    def _refused(self, url: str) -> bool:
+        answer = self._core.judge(url)
+        return not isinstance(answer, NeedDocument) and not answer.allowed
+
+    def _popped(self, request: Request) -> Request:
+        self._core.popped.add(request)
+        return request
+
+    def _due(self, host: str) -> float:
+        """When *host* may be asked; at once when that is so far off that the gate will defer it."""
+        due = self._core.throttle.due(host)
+        if due != math.inf and due - self._core.monotonic() > self._core.config.patience:
+            return -math.inf
+        return due
+
+    def _key(self, request: Request) -> Key:
+        start = self._starts_apart and bool(request.meta.get("is_start_request", False))
+        arrival = next(self._arrivals) * (self._start_order if start else self._order)
+        return (0 if request in self._core.first else 1, -request.priority, start, arrival)
+
+    def _wake_later(self) -> None:
+        """Have the engine ask again when the next host is due."""
+        due = self._agenda.next_due()
+        if due is None or due == math.inf:
+            return
+        if self._cancel_timer is not None:
+            if self._timer_due <= due:
+                return
+            self._cancel_timer()
+        self._timer_due = due
+        self._cancel_timer = compat.call_later(due - self._core.monotonic(), self._wake)
+
+    def _wake(self) -> None:
+        self._cancel_timer = None
+        compat.wake_engine(self._core.crawler)
+
+
+def _direction(queue_cls: type) -> int:
+    """1 for first in, first out; -1 for last in, first out."""
+    return 1 if issubclass(queue_cls, (FifoMemoryQueue, FifoDiskQueue)) else -1
+
+
+

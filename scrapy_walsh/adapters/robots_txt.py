@@ -1,0 +1,261 @@
+"""R2's document: robots.txt per origin, fetched step by step, kept parsed (LRU) and stored.
+
+One call of ``step`` makes at most one request. A caller that comes from the queue gives its
+request back between steps, so that a robots.txt that backs off holds its host alone (R5).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urljoin
+
+from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy import hosts, robots_fetch
+from scrapy_walsh.policy.chain import NeedDocument, judge_host
+from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.freshness import is_fresh
+from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots, unreachable
+from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, Verdict
+from scrapy_walsh.state.records import ROBOTS, StoredDocument
+
+if TYPE_CHECKING:
+    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.adapters.documents import Documents, Fetched
+    from scrapy_walsh.policy.chain import Rules
+
+#: Octets of a robots.txt that are read: 500 KiB (spec section 9.1.1), and a little more, so
+#: that the parser sees that there was more.
+_LIMIT: Final = 512_000 + 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """One verdict for every URL: what stands in for rules that cannot be had."""
+
+    verdict: Verdict
+
+    def decide(self, url: str) -> Verdict:  # noqa: ARG002
+        """The verdict."""
+        return self.verdict
+
+
+@dataclass(slots=True)
+class _Entry:
+    rules: Rules
+    fetched_at: float
+    ttl: float
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far the fetch for one origin has come."""
+
+    url: str
+    hops: int = 0
+    attempt: int = 0
+
+
+class RobotsTxt:
+    """The robots.txt files of one crawl."""
+
+    def __init__(self, core: Core, documents: Documents) -> None:
+        self._core = core
+        self._documents = documents
+        self._held: OrderedDict[str, _Entry] = OrderedDict()
+        self._progress: dict[str, _Progress] = {}
+        self._hits = self._misses = self._asked = self._answered = 0
+
+    def current(self, origin: str) -> Rules | None:
+        """The rules to go by now, or None when a request must be made first."""
+        entry = self._held.get(origin)
+        if entry is None:
+            entry = self._stored(origin)
+        if entry is None or not is_fresh(entry.fetched_at, self._core.wall(), entry.ttl):
+            self._misses += 1
+            return None
+        self._hits += 1
+        self._held.move_to_end(origin)
+        return entry.rules
+
+    def next_host(self, origin: str) -> str:
+        """The throttle key of the host that the next step will ask."""
+        return self._core.host_of(self._step_of(origin).url)
+
+    async def step(self, origin: str) -> None:
+        """Make the next request for *origin*'s robots.txt, or wait for the one under way."""
+        await self._documents.flights.run(origin, lambda: self._ask(origin))
+
+    def count(self) -> None:
+        """Stats of SPYDER's list: cache hit rate, fetch success rate."""
+        recorder = self._core.recorder
+        recorder.set("robots/cache_hits", self._hits)
+        recorder.set("robots/cache_misses", self._misses)
+        recorder.set("robots/cached", len(self._held))
+        if self._hits + self._misses:
+            recorder.set("robots/cache_hit_rate", self._hits / (self._hits + self._misses))
+        if self._asked:
+            recorder.set("robots/fetch_success_rate", self._answered / self._asked)
+
+    def _step_of(self, origin: str) -> _Progress:
+        progress = self._progress.get(origin)
+        if progress is None:
+            progress = self._progress[origin] = _Progress(f"{origin}/robots.txt")
+        return progress
+
+    async def _ask(self, origin: str) -> None:
+        if self.current(origin) is not None:
+            return
+        from scrapy_walsh.adapters.documents import Mark  # noqa: PLC0415  each needs the other
+
+        progress = self._step_of(origin)
+        mark = Mark("robots", _LIMIT, progress.attempt, progress.hops)
+        self._asked += 1
+        fetched = await self._documents.fetch(progress.url, mark, {"Accept": "text/plain, */*;q=0.1"})
+        location = fetched.headers.get("location")
+        meaning = robots_fetch.meaning(
+            fetched.status,
+            location=bool(location),
+            hops=progress.hops,
+            failure=fetched.failure,
+        )
+        self._answered += meaning in (robots_fetch.PARSE, robots_fetch.NO_RULES)
+        self._settle(origin, progress, meaning, fetched)
+
+    def _settle(self, origin: str, progress: _Progress, meaning: str, fetched: Fetched) -> None:
+        if meaning == robots_fetch.AGAIN:
+            self._back_off(origin, progress, fetched)
+        elif meaning == robots_fetch.FOLLOW:
+            self._follow(origin, progress, urljoin(fetched.url, fetched.headers["location"]))
+        elif meaning == robots_fetch.DEFER:
+            self._defer(origin, fetched)
+        elif meaning == robots_fetch.UNREACHABLE:
+            self._unreachable(origin, fetched.why)
+        else:
+            self._adopt(origin, meaning, fetched)
+
+    def _back_off(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
+        progress.attempt += 1
+        self._hold_origin(origin, self._core.host_of(progress.url))
+        self._core.recorder.record(
+            Event(
+                events.RETRIED,
+                progress.url,
+                "R5",
+                reason=fetched.failure.why if fetched.failure else fetched.why,
+                status=fetched.status,
+            )
+        )
+
+    def _follow(self, origin: str, progress: _Progress, url: str) -> None:
+        """Take the next hop, unless R3 forbids its host (D5); a new host is a new start."""
+        url = url.partition("#")[0]
+        against = _not_http(url) or judge_host(url, self._documents, self._core.gates)
+        if isinstance(against, Verdict):
+            self._unreachable(origin, f"it redirects to {url}, refused: {against.reason}")
+        elif not isinstance(against, NeedDocument):
+            progress.url, progress.hops, progress.attempt = url, progress.hops + 1, 0
+            self._hold_origin(origin, self._core.host_of(url))
+
+    def _hold_origin(self, origin: str, asked: str) -> None:
+        """Targets of *origin* wait for the host that its robots.txt comes from, if another."""
+        throttle = self._core.throttle
+        host = self._core.host_of(origin)
+        if host != asked:
+            throttle.hold(host, throttle.due(asked, document=True))
+
+    def _defer(self, origin: str, fetched: Fetched) -> None:
+        """429 to the end: the host is left alone for the hour of R8, and no rules are assumed (D7)."""
+        del self._progress[origin]
+        core = self._core
+        core.throttle.hold(core.host_of(origin), core.monotonic() + robots_fetch.REASK)
+        self._fail(origin, f"robots.txt still answers 429; {fetched.why}")
+
+    def _unreachable(self, origin: str, why: str) -> None:
+        """Keep the last known rules where any were ever held (T6), else go by the setting (T3)."""
+        del self._progress[origin]
+        document = f"{origin}/robots.txt"
+        stored = self._core.store.get_document(ROBOTS, origin)
+        if stored is not None:
+            rules: Rules = self._parsed(origin, stored)
+            self._fail(origin, f"{why}; the rules of an earlier answer stay in force")
+        else:
+            rules = Always(unreachable(self._core.config.robots_unreachable, document, why))
+            self._fail(origin, rules.verdict.reason)
+        self._hold(origin, rules, self._core.wall(), robots_fetch.REASK)
+
+    def _fail(self, origin: str, reason: str) -> None:
+        self._core.recorder.record(
+            Event(events.REJECTED, f"{origin}/robots.txt", "R2", reason=reason)
+        )
+
+    def _adopt(self, origin: str, meaning: str, fetched: Fetched) -> None:
+        del self._progress[origin]
+        document = StoredDocument(
+            kind=ROBOTS,
+            key=origin,
+            url=fetched.url,
+            body=fetched.body if meaning == robots_fetch.PARSE else b"",
+            fetched_at=self._core.wall(),
+            status=fetched.status,
+            outcome=meaning,
+        )
+        if not fetched.readable:
+            self._unreadable(origin, fetched.url)
+            return
+        self._core.remember(lambda: self._core.store.put_document(document))
+        rules = self._parsed(origin, document)
+        self._core.recorder.record(
+            Event(
+                events.ADOPTED,
+                fetched.url,
+                "R2",
+                reason=f"{fetched.why}, {meaning}, group {' '.join(rules.group) or 'none'}",
+                status=fetched.status,
+            )
+        )
+        self._hold(origin, rules, document.fetched_at, self._core.config.robots_ttl)
+
+    def _unreadable(self, origin: str, url: str) -> None:
+        """A body in a packing that was not asked for: nothing is known, so nothing is fetched."""
+        verdict = Verdict(
+            False, UNKNOWN_PARSE_ERROR, "R2", "robots.txt came in an encoding not asked for", url
+        )
+        self._fail(origin, verdict.reason)
+        self._hold(origin, Always(verdict), self._core.wall(), robots_fetch.REASK)
+
+    def _stored(self, origin: str) -> _Entry | None:
+        document = self._core.store.get_document(ROBOTS, origin)
+        ttl = self._core.config.robots_ttl
+        if document is None or not is_fresh(document.fetched_at, self._core.wall(), ttl):
+            return None
+        return self._hold(origin, self._parsed(origin, document), document.fetched_at, ttl)
+
+    def _parsed(self, origin: str, document: StoredDocument) -> Robots:
+        if document.outcome == robots_fetch.NO_RULES:
+            rules = no_rules(document.url)
+        else:
+            rules = parse_robots(document.body, self._core.config.identity.token, document.url)
+        self._core.throttle.set_interval(
+            hosts.host_key(origin), rules.crawl_delay or 0.0, source=origin
+        )
+        return rules
+
+    def _hold(self, origin: str, rules: Rules, fetched_at: float, ttl: float) -> _Entry:
+        entry = self._held[origin] = _Entry(rules, fetched_at, ttl)
+        self._held.move_to_end(origin)
+        while len(self._held) > self._core.config.robots_cache_size:
+            self._held.popitem(last=False)
+        for queue in self._core.queues:
+            queue.judge_again(hosts.host_key(origin))
+        return entry
+
+
+def _not_http(url: str) -> Verdict | None:
+    if url.startswith(("http://", "https://")):
+        return None
+    return Verdict(False, UNKNOWN_PARSE_ERROR, "R2", "not http or https")
+
+
+__all__ = ["Always", "RobotsTxt"]

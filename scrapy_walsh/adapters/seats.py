@@ -1,0 +1,139 @@
+"""What must be in place, as two tables: settings that are pinned, and seats that are taken.
+
+The add-on sets them; whoever installs by hand writes them out (docs/install.md); and in
+both cases ``missing`` looks, when the spider opens, at what is really there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy.utils.misc import load_object
+
+from scrapy_walsh.adapters import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy.crawler import Crawler
+
+    from scrapy_walsh.config import WalshConfig
+
+_HERE: Final = "scrapy_walsh.adapters"
+
+#: Settings with one permitted value; ``USER_AGENT`` comes from the identity.
+PINS: Final[Mapping[str, Any]] = {
+    "CONCURRENT_REQUESTS": 1,
+    "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
+    "CONCURRENT_REQUESTS_PER_IP": 0,
+    compat.JITTER_SETTING[0]: compat.JITTER_SETTING[1],
+    "RETRY_ENABLED": False,
+    "ROBOTSTXT_OBEY": False,
+    "HTTPCACHE_ENABLED": False,
+    "METAREFRESH_ENABLED": False,
+    "REDIRECT_MAX_TIMES": 5,
+    "COOKIES_ENABLED": False,
+    "REMOTE_CONTROL_ENABLED": False,
+    "TELNETCONSOLE_ENABLED": False,
+    "DOWNLOADER": f"{_HERE}.downloader.Downloader",
+    "SCHEDULER_PRIORITY_QUEUE": f"{_HERE}.queue.HostQueue",
+    "REQUEST_FINGERPRINTER_CLASS": f"{_HERE}.middlewares.Fingerprinter",
+    "DOWNLOAD_HANDLERS": {
+        "http": f"{_HERE}.wire.Wire",
+        "https": f"{_HERE}.wire.Wire",
+        "data": None,
+        "file": None,
+        "ftp": None,
+        "s3": None,
+    },
+}
+
+#: Components by setting; None takes Scrapy's own out of its seat.
+SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
+    "DOWNLOADER_MIDDLEWARES": {
+        f"{_HERE}.middlewares.GateMiddleware": 40,
+        "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
+        f"{_HERE}.middlewares.RedirectMiddleware": 600,
+        f"{_HERE}.middlewares.BackoffMiddleware": 835,
+        f"{_HERE}.middlewares.RevalidateMiddleware": 840,
+    },
+    "SPIDER_MIDDLEWARES": {f"{_HERE}.middlewares.ScopeMiddleware": 10},
+    "EXTENSIONS": {
+        "scrapy.extensions.throttle.AutoThrottle": None,
+        f"{_HERE}.autothrottle.AutoThrottle": 0,
+    },
+}
+
+
+def pinned(config: WalshConfig) -> dict[str, Any]:
+    """Every pinned setting of this Scrapy version, and its value."""
+    known = {name: value for name, value in PINS.items() if name in compat.KNOWN_SETTINGS}
+    return {"USER_AGENT": config.identity.user_agent, **known}
+
+
+def missing(crawler: Crawler) -> list[str]:
+    """What is not in its place, each with what to do; empty when all is."""
+    from scrapy_walsh.adapters.core import Core  # noqa: PLC0415  the core asks this module
+
+    return [
+        *_settings_missing(crawler, Core.of(crawler).config),
+        *_middlewares_missing(crawler),
+        *_handlers_missing(crawler),
+        *_queue_missing(crawler),
+    ]
+
+
+def _settings_missing(crawler: Crawler, config: WalshConfig) -> list[str]:
+    settings = crawler.settings
+    lines = []
+    for name, value in pinned(config).items():
+        found = settings.get(name)
+        if name == "DOWNLOAD_HANDLERS":
+            continue
+        same = settings.getbool(name) is value if isinstance(value, bool) else _same(found, value)
+        if not same:
+            lines.append(f"{name} is {found!r}, set it to {value!r}")
+    return lines
+
+
+def _same(found: Any, value: Any) -> bool:
+    if isinstance(value, str):
+        return found == value or (not isinstance(found, str) and found is load_object(value))
+    try:
+        return float(found) == value
+    except (TypeError, ValueError):
+        return False
+
+
+def _middlewares_missing(crawler: Crawler) -> list[str]:
+    engine: Any = crawler.engine
+    found = {
+        "DOWNLOADER_MIDDLEWARES": engine.downloader.middleware.middlewares,
+        "SPIDER_MIDDLEWARES": engine.scraper.spidermw.middlewares,
+    }
+    lines = []
+    for setting, components in found.items():
+        classes = {type(component) for component in components}
+        for path, place in SEATS[setting].items():
+            if place is not None and load_object(path) not in classes:
+                lines.append(f"{path} is not in {setting}, add it at {place}")
+            if place is None and load_object(path) in classes:
+                lines.append(f"{path} is in {setting}, set it to None")
+    return lines
+
+
+def _handlers_missing(crawler: Crawler) -> list[str]:
+    wire = load_object(PINS["DOWNLOAD_HANDLERS"]["http"])
+    return [
+        f"the {scheme} handler is not the wire, set DOWNLOAD_HANDLERS[{scheme!r}] to {path!r}"
+        for scheme, path in PINS["DOWNLOAD_HANDLERS"].items()
+        if path is not None and not isinstance(compat.download_handler(crawler, scheme), wire)
+    ]
+
+
+def _queue_missing(crawler: Crawler) -> list[str]:
+    queue = getattr(compat.scheduler(crawler), "mqs", None)
+    expected = load_object(PINS["SCHEDULER_PRIORITY_QUEUE"])
+    if isinstance(queue, expected):
+        return []
+    return [f"the scheduler does not use {expected.__module__}.{expected.__qualname__}"]

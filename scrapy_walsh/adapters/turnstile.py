@@ -1,0 +1,154 @@
+"""R4: one request at a time in the process, and a host not before its time.
+
+``TURNSTILE`` is the one thing in this package that the whole process shares: crawlers that run
+side by side take turns at it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from scrapy.exceptions import IgnoreRequest
+from twisted.internet.defer import Deferred
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.outcomes import Refused
+from scrapy_walsh.policy.throttle import Throttle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy_walsh.adapters.core import Core
+
+#: Seconds between looks at whether a waiting request's spider is closing.
+_CLOSING_CHECK: Final = 0.2
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    core: Core
+    host: str
+    document: bool
+    turn: Deferred[None] = field(default_factory=Deferred)
+    unseen: bool = False
+    granted: bool = False
+    gone: bool = False
+
+
+@dataclass(slots=True)
+class Turnstile:
+    """One request at a time, the earliest-due first; a host not before its time."""
+
+    throttle: Throttle = field(default_factory=Throttle)
+    clock: Callable[[], float] = time.monotonic
+    _busy: bool = False
+    _waiters: list[tuple[float, int, _Waiter]] = field(default_factory=list)
+    _serial: itertools.count[int] = field(default_factory=itertools.count)
+    _cancel_timer: Callable[[], None] | None = None
+    _cores: list[Core] = field(default_factory=list)
+
+    def join(self, core: Core) -> None:
+        """Tell *core*, from now on, when a host has been asked."""
+        self._cores.append(core)
+
+    def leave_for_good(self, core: Core) -> None:
+        """Forget *core*; its waiters, if any are left, are told that the spider is closing."""
+        if core in self._cores:
+            self._cores.remove(core)
+        self._tick()
+
+    def taken(self) -> bool:
+        """Whether a request is on the wire, or one that waits here may go now."""
+        self._drop_gone()
+        return self._busy or bool(self._waiters and self._waiters[0][0] <= self.clock())
+
+    async def enter(self, core: Core, host: str, *, document: bool) -> bool:
+        """Wait for the wire, and for *host*'s time; whether *host* was never asked before.
+
+        Raises Refused when *host*'s time is beyond WALSH_PATIENCE, IgnoreRequest when the
+        spider is closing. Whoever gets in must call :meth:`leave`.
+        """
+        waiter = _Waiter(core, host, document)
+        self._queue(waiter)
+        self._advance()
+        try:
+            await compat.future(waiter.turn)
+        except BaseException:
+            waiter.gone = True
+            if waiter.granted:
+                self.throttle.finished(host, self.clock())
+                self._release()
+            raise
+        return waiter.unseen
+
+    def leave(self, host: str) -> None:
+        """Let the next one in, the end of the exchange with *host* being booked."""
+        self._release()
+        for core in self._cores:
+            core.host_asked(host)
+
+    def _release(self) -> None:
+        self._busy = False
+        self._advance()
+
+    def _queue(self, waiter: _Waiter) -> None:
+        due = self.throttle.due(waiter.host, document=waiter.document)
+        key = self.clock() if due == math.inf else due
+        heapq.heappush(self._waiters, (key, next(self._serial), waiter))
+
+    def _drop_gone(self) -> None:
+        while self._waiters and self._waiters[0][2].gone:
+            heapq.heappop(self._waiters)
+
+    def _advance(self) -> None:
+        """Give the wire to the earliest-due waiter whose time has come."""
+        if self._cancel_timer is not None:
+            self._cancel_timer()
+            self._cancel_timer = None
+        while not self._busy:
+            self._drop_gone()
+            if not self._waiters:
+                return
+            key, _, waiter = self._waiters[0]
+            wait = max(key, self.throttle.due(waiter.host, document=waiter.document)) - self.clock()
+            if wait <= 0:
+                self._grant(waiter)
+            elif waiter.core.config.patience < wait:
+                self._turn_away(waiter)
+            elif key <= self.clock():
+                heapq.heappop(self._waiters)
+                self._queue(waiter)
+            else:
+                self._cancel_timer = compat.call_later(min(wait, _CLOSING_CHECK), self._tick)
+                return
+
+    def _tick(self) -> None:
+        closing = [core for core in self._cores if compat.closing(core.crawler)]
+        for _, _, waiter in self._waiters:
+            if waiter.core in closing and not waiter.gone:
+                self._fail(waiter, IgnoreRequest("the spider is closing"))
+        self._advance()
+
+    def _grant(self, waiter: _Waiter) -> None:
+        heapq.heappop(self._waiters)
+        self._busy = waiter.granted = True
+        waiter.unseen = not self.throttle.seen(waiter.host)
+        self.throttle.started(waiter.host)
+        waiter.turn.callback(None)
+
+    def _turn_away(self, waiter: _Waiter) -> None:
+        verdict = waiter.core.deferral(waiter.host, document=waiter.document)
+        if verdict is not None:
+            self._fail(waiter, Refused(waiter.host, verdict))
+
+    def _fail(self, waiter: _Waiter, error: Exception) -> None:
+        waiter.gone = True
+        waiter.turn.errback(error)
+
+
+TURNSTILE: Final = Turnstile()

@@ -1,0 +1,98 @@
+"""R1, R4: the last hand before the socket.
+
+Targets, robots.txt, the blocklist, redirect hops, retries, ``engine.download_async`` and
+media pipelines all come through the download handlers, so here, and only here, one request
+at a time leaves the process, spaced per host, with the exact User-Agent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy.utils.misc import build_from_crawler, load_object
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.turnstile import TURNSTILE
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from twisted.internet.defer import Deferred
+
+
+class _Wire:
+    """Wraps Scrapy's own handler for http and https."""
+
+    lazy = False
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+        self.core = Core.of(crawler)
+        self._inner: dict[str, Any] = {}
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> _Wire:
+        return cls(crawler)
+
+    def _handler(self, scheme: str) -> Any:
+        """Scrapy's handler, made late: running without a reactor changes which one it is."""
+        if scheme not in self._inner:
+            path = self.crawler.settings.get("DOWNLOAD_HANDLERS_BASE")[scheme]
+            handler = build_from_crawler(load_object(path), self.crawler)
+            compat.no_persistent_connections(handler)
+            self._inner[scheme] = handler
+        return self._inner[scheme]
+
+    async def _transfer(self, request: Request) -> Response:
+        core = self.core
+        core.guard(request)
+        handler = self._handler(request.url.partition(":")[0].lower())
+        host = core.host_of(request.url)
+        unseen = await TURNSTILE.enter(core, host, document=core.documents.owns(request))
+        response: Response | None = None
+        answered = True
+        try:
+            core.guard(request)
+            self._dress(request)
+            response = await compat.call_handler(handler, request, self.crawler.spider)
+        except BaseException as error:
+            answered = isinstance(error, compat.TRANSPORT_ERRORS)
+            raise
+        finally:
+            core.ended(request, host, response, unseen=unseen, counts=answered)
+            TURNSTILE.leave(host)
+        return core.documents.received(request, response)
+
+    def _dress(self, request: Request) -> None:
+        """R1: one User-Agent line, whatever set it; the Host that was judged, not another."""
+        request.headers["User-Agent"] = self.core.config.identity.user_agent
+        request.headers.pop("Host", None)
+
+    async def close(self) -> None:
+        for handler in self._inner.values():
+            await compat.close_handler(handler)
+
+
+if compat.ASYNC_HANDLERS:
+
+    class Wire(_Wire):
+        """The download handler of http and https."""
+
+        async def download_request(self, request: Request) -> Response:
+            """The answer to *request*, in its turn."""
+            return await self._transfer(request)
+
+else:
+
+    class Wire(_Wire):  # type: ignore[no-redef]
+        """The download handler of http and https, for Scrapy before 2.14."""
+
+        def download_request(self, request: Request, spider: Spider) -> Deferred[Response]:  # noqa: ARG002
+            """The answer to *request*, in its turn."""
+            return compat.run(self._transfer(request))
+
+        def close(self) -> Deferred[None]:  # type: ignore[override]
+            """Close the handler that is wrapped."""
+            return compat.run(super().close())

@@ -1,0 +1,1 @@
+"""``scrapy walsh SUBCOMMAND``, and ``python -m scrapy_walsh SUBCOMMAND`` outside a project."""

@@ -1,0 +1,36 @@
+"""The ``walsh`` command of the ``scrapy`` tool (entry point group ``scrapy.commands``)."""
+
+from __future__ import annotations
+
+import argparse
+
+from scrapy.commands import ScrapyCommand
+
+from scrapy_walsh.cli.main import main
+
+
+class Command(ScrapyCommand):
+    """Hands everything after ``scrapy walsh`` to the subcommand."""
+
+    requires_crawler_process = False
+    default_settings = {"LOG_ENABLED": False}  # noqa: RUF012  Scrapy's own attribute
+
+    def syntax(self) -> str:
+        """What ``scrapy walsh -h`` shows."""
+        return "SUBCOMMAND [options]"
+
+    def short_desc(self) -> str:
+        """What ``scrapy`` shows."""
+        return "Check, prove and serve what scrapy_walsh promises"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Take everything as it is: each subcommand has a parser of its own."""
+        parser.add_argument("subcommand", nargs=argparse.REMAINDER)
+        parser.set_defaults(profile=None)
+
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        """No options of Scrapy's here."""
+
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        """Run the subcommand."""
+        self.exitcode = main([*opts.subcommand, *args])

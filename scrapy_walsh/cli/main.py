@@ -1,0 +1,38 @@
+"""The subcommands, by name. Exit codes: 0 yes, 1 no, 2 misuse or unknown."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Final, NamedTuple
+
+
+class Subcommand(NamedTuple):
+    """Where a subcommand's ``main(argv) -> int`` lives, and what it does, in one line."""
+
+    module: str
+    summary: str
+
+
+SUBCOMMANDS: Final = {
+    "sandbox": Subcommand("scrapy_walsh.sandbox.__main__", "serve the embedded test sites on loopback"),
+}
+
+
+def main(argv: list[str]) -> int:
+    """Run the subcommand that *argv* starts with."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if argv else 2
+    name, *rest = argv
+    if name not in SUBCOMMANDS:
+        print(f"walsh: no subcommand {name!r}; there are: {', '.join(SUBCOMMANDS)}", file=sys.stderr)
+        return 2
+    code: int = import_module(SUBCOMMANDS[name].module).main(rest)
+    return code
+
+
+def usage() -> str:
+    """The list of subcommands."""
+    lines = [f"  {name:<12} {entry.summary}" for name, entry in SUBCOMMANDS.items()]
+    return "\n".join(["usage: walsh SUBCOMMAND ...", "", *lines])

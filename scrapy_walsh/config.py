@@ -1,0 +1,271 @@
+"""The settings of this package: one frozen value, read in one place.
+
+A value that cannot be used raises ``ConfigError`` with one line that names the setting,
+the value and what is accepted. Nothing else in the package reads a ``WALSH_*`` setting.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from scrapy_walsh.errors import ConfigError
+from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
+from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity, identity_from
+from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
+from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+
+UNREACHABLE_POSITIONS: Final = ("allow", "defer", "deny")
+
+#: Settings that other parts of the package read through ``WalshConfig``, with their defaults.
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "WALSH_IDENTITY": None,
+    "WALSH_BLOCKLIST_URL": None,
+    "WALSH_BLOCKLIST_SCHEMA_URL": None,
+    "WALSH_STATE_DIR": None,
+    "WALSH_MIN_INTERVAL": MIN_REQUEST_INTERVAL,
+    "WALSH_MAX_RETRIES": MAX_RETRIES,
+    "WALSH_BACKOFF_BASE": BACKOFF_BASE,
+    "WALSH_BACKOFF_CAP": BACKOFF_CAP,
+    "WALSH_PATIENCE": 300.0,
+    "WALSH_ROBOTS_TTL": 86400.0,
+    "WALSH_ROBOTS_UNREACHABLE": "allow",
+    "WALSH_PACE_ROBOTS": False,
+    "WALSH_ROBOTS_CACHE_SIZE": 4096,
+    "WALSH_EXCLUDED_TLDS": (),
+    "WALSH_REVISIT": 86400.0,
+    "WALSH_REVISIT_REASON": None,
+    "WALSH_FOLLOW_LINKS": False,
+}
+
+
+class SettingsLike(Protocol):
+    """What ``WalshConfig.from_settings`` needs of Scrapy's settings."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of *name*."""
+
+    def keys(self) -> Any:
+        """The names that are set."""
+
+
+@dataclass(frozen=True, slots=True)
+class WalshConfig:
+    """The whole configuration. Durations are seconds; ``state_dir`` None means memory only."""
+
+    identity: Identity
+    blocklist_url: str
+    schema_url: str | None
+    state_dir: Path | None
+    min_interval: float
+    max_retries: int
+    backoff_base: float
+    backoff_cap: float
+    patience: float
+    robots_ttl: float
+    robots_unreachable: str
+    pace_robots: bool
+    robots_cache_size: int
+    excluded_tlds: tuple[str, ...]
+    revisit: float
+    revisit_reason: str | None
+    follow_links: bool
+
+    @classmethod
+    def from_settings(
+        cls, settings: SettingsLike, default_state_dir: Callable[[], str | Path]
+    ) -> WalshConfig:
+        """Read and check every setting; ConfigError on the first that cannot be used."""
+        identity = identity_from(_unpacked(settings.get("WALSH_IDENTITY")))
+        config = cls(
+            identity=identity,
+            blocklist_url=_url(settings, "WALSH_BLOCKLIST_URL") or identity.blocklist_url,
+            schema_url=_url(settings, "WALSH_BLOCKLIST_SCHEMA_URL") or identity.schema_url,
+            state_dir=_state_dir(settings, default_state_dir),
+            min_interval=max(
+                _number(settings, "WALSH_MIN_INTERVAL", least=MIN_REQUEST_INTERVAL),
+                _download_delay(settings),
+            ),
+            max_retries=_whole(settings, "WALSH_MAX_RETRIES", least=0, most=MAX_RETRIES),
+            backoff_base=_number(settings, "WALSH_BACKOFF_BASE", least=0.001),
+            backoff_cap=_number(settings, "WALSH_BACKOFF_CAP", least=0.001),
+            patience=_number(settings, "WALSH_PATIENCE", least=0.0),
+            robots_ttl=_number(settings, "WALSH_ROBOTS_TTL", least=0.1, most=86400.0),
+            robots_unreachable=_choice(settings, "WALSH_ROBOTS_UNREACHABLE", UNREACHABLE_POSITIONS),
+            pace_robots=_flag(settings, "WALSH_PACE_ROBOTS"),
+            robots_cache_size=_whole(settings, "WALSH_ROBOTS_CACHE_SIZE", least=1, most=None),
+            excluded_tlds=_names(settings, "WALSH_EXCLUDED_TLDS"),
+            revisit=_number(settings, "WALSH_REVISIT", least=REVISIT_FLOOR),
+            revisit_reason=_text(settings, "WALSH_REVISIT_REASON"),
+            follow_links=_flag(settings, "WALSH_FOLLOW_LINKS"),
+        )
+        _check_scope(config)
+        return config
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether the operator's documents come from elsewhere than the identity says."""
+        identity = self.identity
+        return (self.blocklist_url, self.schema_url) != (identity.blocklist_url, identity.schema_url)
+
+
+def unknown_settings(settings: SettingsLike) -> list[str]:
+    """One line for each ``WALSH_*`` setting that nothing reads, with the name it may have meant."""
+    lines = []
+    for name in sorted(str(key) for key in settings.keys()):  # noqa: SIM118  Scrapy's own mapping
+        if name.startswith("WALSH_") and name not in DEFAULTS:
+            close = difflib.get_close_matches(name, DEFAULTS, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            lines.append(f"{name} is not a setting of scrapy_walsh and is not read{hint}")
+    return lines
+
+
+def _get(settings: SettingsLike, name: str) -> Any:
+    value = settings.get(name)
+    return DEFAULTS[name] if value is None else value
+
+
+def _refuse(name: str, value: object, accepted: str) -> ConfigError:
+    return ConfigError(f"{name} is {value!r}; accepted: {accepted}")
+
+
+def _number(
+    settings: SettingsLike, name: str, *, least: float, most: float | None = None
+) -> float:
+    value = _get(settings, name)
+    accepted = f"a number of seconds, at least {least:g}" + (f", at most {most:g}" if most else "")
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        raise _refuse(name, value, accepted) from None
+    if not (math.isfinite(number) and number >= least and (most is None or number <= most)):
+        raise _refuse(name, value, accepted)
+    return number
+
+
+def _whole(settings: SettingsLike, name: str, *, least: int, most: int | None) -> int:
+    value = _get(settings, name)
+    accepted = f"a whole number, at least {least}" + (f", at most {most}" if most is not None else "")
+    try:
+        number = float("nan") if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        raise _refuse(name, value, accepted) from None
+    if not (number.is_integer() and number >= least and (most is None or number <= most)):
+        raise _refuse(name, value, accepted)
+    return int(number)
+
+
+_FLAGS: Final[Mapping[str, bool]] = {
+    "1": True, "true": True, "yes": True, "on": True,
+    "0": False, "false": False, "no": False, "off": False,
+}  # fmt: skip
+
+
+def _flag(settings: SettingsLike, name: str) -> bool:
+    value = _get(settings, name)
+    flag = _FLAGS.get(str(value).strip().lower())
+    if flag is None:
+        raise _refuse(name, value, "True or False")
+    return flag
+
+
+def _choice(settings: SettingsLike, name: str, choices: tuple[str, ...]) -> str:
+    value = _get(settings, name)
+    if value not in choices:
+        raise _refuse(name, value, ", ".join(choices))
+    return str(value)
+
+
+def _text(settings: SettingsLike, name: str) -> str | None:
+    value = _get(settings, name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise _refuse(name, value, "a written reason of one line, or nothing")
+    return value.strip()
+
+
+def _url(settings: SettingsLike, name: str) -> str | None:
+    value = _get(settings, name)
+    if value is None:
+        return None
+    accepted = "an absolute http or https URL"
+    if not isinstance(value, str):
+        raise _refuse(name, value, accepted)
+    try:
+        parts = urlsplit(value.strip())
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise _refuse(name, value, accepted)
+    return value.strip()
+
+
+def _names(settings: SettingsLike, name: str) -> tuple[str, ...]:
+    value = _get(settings, name)
+    if isinstance(value, str):
+        value = _split(value)
+    if not isinstance(value, (list, tuple, set, frozenset)) or not all(
+        isinstance(entry, str) for entry in value
+    ):
+        raise _refuse(name, value, 'a list of host suffixes, such as ["gov", ".mil"]')
+    return tuple(entry.strip() for entry in value)
+
+
+def _unpacked(value: object) -> object:
+    """A dict given as JSON, as the command line and job settings carry it."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _split(text: str) -> Any:
+    """A list from the command line: JSON, or names parted by commas."""
+    if text.lstrip().startswith("["):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    return [entry for entry in text.split(",") if entry.strip()]
+
+
+def _state_dir(settings: SettingsLike, default: Callable[[], str | Path]) -> Path | None:
+    value = _get(settings, "WALSH_STATE_DIR")
+    if value is None:
+        return Path(default())
+    if value == "memory":
+        return None
+    if not isinstance(value, (str, os.PathLike)) or not str(value).strip():
+        raise _refuse("WALSH_STATE_DIR", value, 'a directory, or "memory" for a one-off run')
+    return Path(value)
+
+
+def _download_delay(settings: SettingsLike) -> float:
+    """Scrapy's own DOWNLOAD_DELAY: who asked for more than our minimum keeps it."""
+    try:
+        delay = float(settings.get("DOWNLOAD_DELAY") or 0)
+    except (TypeError, ValueError):
+        raise _refuse("DOWNLOAD_DELAY", settings.get("DOWNLOAD_DELAY"), "a number") from None
+    return delay if math.isfinite(delay) else 0.0
+
+
+def _check_scope(config: WalshConfig) -> None:
+    """R6 binds the operator's own identity, whatever a project asks for."""
+    if config.follow_links and config.identity.token.lower() == WALSH_RESEARCH.token.lower():
+        raise ConfigError(
+            "WALSH_FOLLOW_LINKS is True; accepted with WALSH_IDENTITY of your own only: "
+            "walsh-research never follows links (R6)"
+        )
+
+

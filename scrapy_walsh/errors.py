@@ -1,0 +1,28 @@
+"""The errors of this package, by whose fault they are.
+
+``ConfigError``: the operator's settings. ``SourcesInvalid``: the operator's sources.
+``DocumentInvalid``: a document that somebody serves. ``StateError``: the disk's.
+Each message is one line: what is wrong, where, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class WalshError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class ConfigError(WalshError, ValueError):
+    """A setting that cannot be used. The message names the setting, its value and what is accepted."""
+
+
+class SourcesInvalid(WalshError, ValueError):
+    """A sources file, or an entry of it, that cannot be used. The message names the file and the place."""
+
+
+class DocumentInvalid(WalshError, ValueError):
+    """A served document (blocklist, schema, feed) that must not be adopted."""
+
+
+class StateError(WalshError, OSError):
+    """The state directory cannot be read or written."""

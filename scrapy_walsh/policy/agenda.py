@@ -1,0 +1,144 @@
+"""R4: which host is asked next.
+
+While the process's one place is free, some due host must be using it, or the crawl takes
+longer than politeness costs. Among the due hosts, the one with the most work left
+(requests x interval) goes first, since it decides when the crawl can end.
+
+Hosts whose time has not come wait in a heap by due time; the others stand in buckets by
+work left, sixteen buckets to a doubling, so that neither a push nor a pop ever touches more
+than the log of the number of hosts. A due time may be put off while a host waits (R5): it is
+asked for again when the host comes up, so an entry is early at worst, never late.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+_BUCKETS_PER_DOUBLING: Final = 16
+#: Hosts moved from waiting to ready in one call: bounds a pop after a long pause.
+_MOVES_PER_CALL: Final = 64
+
+
+def _bucket(work: float) -> int:
+    """The bucket of a host with *work* seconds left; work is at least one interval (1 s)."""
+    return max(0, int(_BUCKETS_PER_DOUBLING * math.log2(work))) if work > 1 else 0
+
+
+@dataclass(slots=True)
+class _Entry:
+    count: int = 0
+    bucket: int = -1
+    place: int = -1
+    waiting: bool = False
+
+
+@dataclass(slots=True)
+class Agenda:
+    """The hosts that have requests to make, ordered by who goes next.
+
+    ``due(host) -> float`` and ``interval(host) -> float`` are the throttle's, in seconds.
+    """
+
+    due: Callable[[str], float]
+    interval: Callable[[str], float]
+    _hosts: dict[str, _Entry] = field(default_factory=dict)
+    _waiting: list[tuple[float, str]] = field(default_factory=list)
+    _ready: dict[int, list[str]] = field(default_factory=dict)
+    _occupied: int = 0
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+    def add(self, host: str, count: int = 1) -> None:
+        """Note that *host* has *count* more requests to make."""
+        entry = self._hosts.get(host)
+        if entry is None:
+            entry = self._hosts[host] = _Entry()
+        entry.count += count
+        if not entry.waiting:
+            self._stand(host, entry)
+
+    def remove(self, host: str, count: int = 1) -> None:
+        """Note that *host* has *count* fewer requests to make."""
+        entry = self._hosts[host]
+        entry.count -= count
+        if entry.count > 0:
+            if not entry.waiting:
+                self._stand(host, entry)
+            return
+        self._leave(entry)
+        del self._hosts[host]
+
+    def next(self, now: float) -> str | None:
+        """The host to ask now, or None where none is due. It stays on the agenda."""
+        while self._wake(now) or self._occupied:
+            while self._occupied:
+                host = self._ready[self._occupied.bit_length() - 1][-1]
+                due = self.due(host)
+                if due <= now:
+                    return host
+                self._sleep(host, due)
+        return None
+
+    def nudge(self, host: str) -> None:
+        """Look at *host* again at its present due time (a request to it has just ended)."""
+        if self._is_waiting(host):
+            heapq.heappush(self._waiting, (self.due(host), host))
+
+    def next_due(self) -> float | None:
+        """The earliest time at which a waiting host may be due; None where none waits."""
+        while self._waiting and not self._is_waiting(self._waiting[0][1]):
+            heapq.heappop(self._waiting)
+        return self._waiting[0][0] if self._waiting else None
+
+    def _is_waiting(self, host: str) -> bool:
+        entry = self._hosts.get(host)
+        return entry is not None and entry.waiting
+
+    def _wake(self, now: float) -> bool:
+        """Move hosts whose time has come from waiting to ready; whether any time had come."""
+        woken = False
+        for _ in range(_MOVES_PER_CALL):
+            if not self._waiting or self._waiting[0][0] > now:
+                break
+            _, host = heapq.heappop(self._waiting)
+            entry = self._hosts.get(host)
+            if entry is not None and entry.waiting:
+                entry.waiting = False
+                self._stand(host, entry)
+            woken = True
+        return woken
+
+    def _sleep(self, host: str, due: float) -> None:
+        entry = self._hosts[host]
+        self._leave(entry)
+        entry.waiting = True
+        heapq.heappush(self._waiting, (due, host))
+
+    def _stand(self, host: str, entry: _Entry) -> None:
+        """Put *host* in the bucket of its work left."""
+        bucket = _bucket(entry.count * self.interval(host))
+        if bucket == entry.bucket:
+            return
+        self._leave(entry)
+        hosts = self._ready.setdefault(bucket, [])
+        entry.bucket, entry.place = bucket, len(hosts)
+        hosts.append(host)
+        self._occupied |= 1 << bucket
+
+    def _leave(self, entry: _Entry) -> None:
+        """Take a host out of its bucket; the bucket's last host takes its place."""
+        if entry.bucket < 0:
+            return
+        hosts = self._ready[entry.bucket]
+        last = hosts.pop()
+        if entry.place < len(hosts):
+            hosts[entry.place] = last
+            self._hosts[last].place = entry.place
+        if not hosts:
+            self._occupied &= ~(1 << entry.bucket)
+        entry.bucket = -1

@@ -1,0 +1,202 @@
+"""R5: how long to wait after a failed request, and when to give up (spec section 9.4).
+
+A Retry-After is never shortened and never capped (T23). The spacing of R4, which a retry
+keeps as well (T24), is the throttle's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+#: DEFAULT_MAX_RETRIES, DEFAULT_BACKOFF_BASE and BACKOFF_CAP of spec section 6; seconds.
+MAX_RETRIES: Final = 5
+BACKOFF_BASE: Final = 1.0
+BACKOFF_CAP: Final = 60.0
+
+#: The answers that must be backed off from, whatever was asked.
+BACKOFF_STATUSES: Final = frozenset({429, 503})
+
+#: Seconds, about 3,000 years. A longer wait is read as this one, so that a due time stays
+#: finite and has a calendar date.
+LONGEST: Final = 1e11
+
+_MONTHS: Final = (
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+)
+_TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
+_MONTH: Final = r"(?P<month>[a-z]{3})"
+#: RFC 9110 section 5.6.7: IMF-fixdate and the RFC 850 form, then asctime. Every repetition is
+#: bounded: a hostile header costs linear time. The weekday is any word, or none (T21).
+_DATES: Final = tuple(
+    re.compile(pattern, re.IGNORECASE | re.ASCII)
+    for pattern in (
+        r"(?:\b[a-z]{1,9}, {0,2})?(?<![0-9])(?P<day>[0-9]{1,2})[ -]" + _MONTH + "[ -]"
+        r"(?P<year>[0-9]{4}|[0-9]{2}) "
+        + _TIME
+        + r" (?P<zone>GMT|UTC|[+-][0-9]{2}[0-5][0-9])(?!\w)",
+        r"(?:\b[a-z]{1,9} )?\b" + _MONTH + " {1,2}(?P<day>[0-9]{1,2}) " + _TIME + " "
+        r"(?P<year>[0-9]{4})(?P<zone>)(?![0-9])",
+    )
+)
+_SECONDS: Final = re.compile(r"[0-9]+")
+_NUMBER: Final = re.compile(r"(?<![-\w.])[0-9]+(?:\.[0-9]+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Ask again, no sooner than ``delay`` seconds from now. ``why``: one readable line."""
+
+    delay: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Record the failure of this target. The host stays held for ``hold`` seconds (T25)."""
+
+    why: str
+    hold: float
+
+
+def parse_retry_after(value: str | None, now: float) -> float | None:
+    """Seconds that a Retry-After asks for, at least 0, or None when *value* is not one.
+
+    *value*: the field value, or None when absent. *now*: Unix seconds. Delay-seconds are
+    ASCII digits alone; a date is any of the three of RFC 9110 section 5.6.7 (or the first
+    with a numeric zone), its weekday ignored; a past date is 0. Never raises.
+    """
+    text = (value or "").strip(" \t")
+    if _SECONDS.fullmatch(text):
+        return min(float(text), LONGEST)
+    for pattern in _DATES:
+        if match := pattern.fullmatch(text):
+            return _seconds_until(match, now)
+    return None
+
+
+def retry_after_floor(value: str | None, now: float) -> float:
+    """The longest wait, in seconds, that can be read anywhere in an invalid *value*, else 0.0.
+
+    T22: repeated fields are joined by commas, and some servers add a remark. What is
+    readable is a lower bound of the computed delay. *now*: Unix seconds.
+    """
+    return min(max(_readings(value or "", now), default=0.0), LONGEST)
+
+
+def backoff_delay(
+    attempt: int, rand: float, base: float = BACKOFF_BASE, cap: float = BACKOFF_CAP
+) -> float:
+    """Exponential back-off with full jitter: ``rand * min(cap, base * 2**attempt)`` seconds.
+
+    *attempt*: 0 after the first failure. *rand*: in [0, 1). ValueError outside either range.
+    """
+    if attempt < 0:
+        raise ValueError(f"attempt {attempt!r} is below 0")
+    if not 0.0 <= rand < 1.0:
+        raise ValueError(f"rand {rand!r} is not in [0, 1)")
+    return rand * min(cap, base * 2.0 ** min(attempt, 1000))
+
+
+def after_failure(
+    status: int | None,
+    retry_after: Sequence[str],
+    attempt: int,
+    *,
+    now: float,
+    rand: float,
+    base: float = BACKOFF_BASE,
+    cap: float = BACKOFF_CAP,
+    max_retries: int = MAX_RETRIES,
+) -> Retry | GiveUp | None:
+    """Decide what follows one answer; None when it is not a failure in the sense of R5.
+
+    *status*: of the answer, or None after a transport error (N2). *retry_after*: every
+    Retry-After value it carried. *attempt*: retries made so far. *now*: Unix seconds. *rand*:
+    in [0, 1). Other 4xx are final. ValueError as :func:`backoff_delay`.
+    """
+    if not is_failure(status):
+        return None
+    value = ", ".join(retry_after) or None
+    asked = parse_retry_after(value, now)
+    computed = max(backoff_delay(attempt, rand, base, cap), retry_after_floor(value, now))
+    delay = computed if asked is None else asked
+    cause = _cause(status, value if asked is not None else None)
+    if attempt >= max_retries:
+        return GiveUp(f"{cause}; given up after {attempt} retries", delay)
+    return Retry(delay, f"{cause}; retry {attempt + 1} of {max_retries} in {delay:.3f} s or later")
+
+
+def is_failure(status: int | None) -> bool:
+    """Whether R5 applies: no answer, 429, or 500 and above (RFC 9110 section 15)."""
+    return status is None or status in BACKOFF_STATUSES or status >= 500
+
+
+def _cause(status: int | None, retry_after: str | None) -> str:
+    answer = "no answer" if status is None else f"status {status}"
+    return answer if retry_after is None else f"{answer} with Retry-After {retry_after.strip()}"
+
+
+def _readings(value: str, now: float) -> Iterator[float]:
+    for pattern in _DATES:
+        for match in pattern.finditer(value):
+            seconds = _seconds_until(match, now)
+            if seconds is not None:
+                yield seconds
+    for member in value.split(","):
+        # A colon is a time of day: the numbers around it are not seconds.
+        if ":" not in member:
+            yield from map(float, _NUMBER.findall(member))
+
+
+def _seconds_until(match: re.Match[str], now: float) -> float | None:
+    try:
+        instant = _instant(match.groupdict(), now)
+    except ValueError:
+        return None  # no such month, day or time
+    return min(max(0.0, instant - now), LONGEST)
+
+
+def _instant(part: dict[str, str], now: float) -> float:
+    month, day, hour, minute, second = (
+        _MONTHS.index(part["month"].lower()) + 1,
+        *(int(part[name]) for name in ("day", "hour", "minute", "second")),
+    )
+    leap = (hour, minute, second) == (23, 59, 60)
+    moment = (month, day, hour, minute, second - leap)
+    year = _full_year(part["year"], moment, now)
+    return datetime(year, *moment, tzinfo=UTC).timestamp() + leap - _zone_seconds(part["zone"])
+
+
+def _full_year(digits: str, moment: tuple[int, ...], now: float) -> int:
+    """RFC 9110 section 5.6.7: of two digits, the latest year not over 50 years from *now*."""
+    if len(digits) == 4:
+        return int(digits)
+    today = datetime.fromtimestamp(now, UTC)
+    limit = today.year + 50
+    if moment > (today.month, today.day, today.hour, today.minute, today.second):
+        limit -= 1
+    return limit - (limit - int(digits)) % 100
+
+
+def _zone_seconds(zone: str) -> int:
+    if zone[:1] not in {"+", "-"}:
+        return 0
+    seconds = int(zone[1:3]) * 3600 + int(zone[3:]) * 60
+    return seconds if zone[0] == "+" else -seconds

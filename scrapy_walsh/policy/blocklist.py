@@ -1,0 +1,172 @@
+"""R3: the operator blocklist: which hosts have opted out.
+
+A host is blocked when any form of it (trap T15) equals a listed domain or is below one.
+Entries are read generously (T16): over-blocking is conformant, dropping an opt-out is not.
+A list may hold a million domains, so they are spread over many small dicts: no single
+step of building, replacing or comparing lists is long, and CPython's garbage collector
+does not walk dicts of strings.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
+from scrapy_walsh.policy.hosts import host_forms
+from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_SHARDS: Final = 128  # a power of two
+_MASK: Final = _SHARDS - 1
+_USUAL_ENTRY: Final = re.compile(r"(?:[a-z0-9_-]+\.)+[a-z_][a-z0-9_-]*")
+_SEPARATORS: Final = re.compile(r"[\s,;]+")
+_ADDRESS_RANGE: Final = re.compile(r"[0-9A-Fa-f.:]+/[0-9]+")
+_MAX_WARNINGS: Final = 20
+
+
+def _no_domains() -> tuple[dict[str, None], ...]:
+    return tuple(map(_empty_shard, range(_SHARDS)))
+
+
+def _empty_shard(_: int) -> dict[str, None]:
+    # A dict that has held another key than a string keeps the hashes beside its entries
+    # (CPython): a miss in a large list then reads half as much memory.
+    shard: dict[Any, None] = {0: None}
+    del shard[0]
+    return shard
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Blocklist:
+    """The domains that opted out; :class:`BlocklistBuilder` puts them in.
+
+    ``refresh``: seconds to hold it, already clamped. ``updated``, ``contract``: as the
+    document says. ``warnings``: one line each. ``document``: URL it came from, or None.
+    """
+
+    refresh: float = DEFAULT_REFRESH
+    updated: str | None = None
+    contract: str | None = None
+    warnings: tuple[str, ...] = ()
+    document: str | None = None
+    _shards: tuple[dict[str, None], ...] = field(default_factory=_no_domains, repr=False)
+
+    @classmethod
+    def empty(cls) -> Blocklist:
+        """Return the list that blocks nothing: what is held before the first good fetch."""
+        return cls()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._shards))
+
+    def __iter__(self) -> Iterator[str]:
+        for shard in self._shards:
+            yield from shard
+
+    def blocks(self, url_or_host: str) -> Verdict | None:
+        """Return the verdict that refuses ``url_or_host``, or None where nothing is listed.
+
+        Raises ValueError where there is no readable host: refuse such a request.
+        """
+        shards = self._shards
+        for host in host_forms(url_or_host):
+            # An IP address needs no exception: listed ones are whole, so none is a suffix.
+            domain = host
+            while domain:
+                if domain in shards[hash(domain) & _MASK]:
+                    return self._verdict(host, domain)
+                domain = domain.partition(".")[2]
+        return None
+
+    def _verdict(self, host: str, domain: str) -> Verdict:
+        where = domain if host == domain else f"{host}, below {domain},"
+        return Verdict(
+            allowed=False,
+            name=BLOCKED_OPERATOR,
+            requirement="R3",
+            reason=f"host {where} is on the operator blocklist",
+            document=self.document,
+        )
+
+
+class BlocklistBuilder:
+    """Collects normalised domains, chunk by chunk, so that an event loop can breathe between."""
+
+    def __init__(self, facts: Blocklist | None = None) -> None:
+        """``facts``: an empty list that carries the facts of the document."""
+        self._made = Blocklist() if facts is None else facts  # an empty list is false
+
+    def add(self, domains: Iterable[str]) -> None:
+        """Add domains that :func:`normalised` made."""
+        shards = self._made._shards
+        for domain in domains:
+            shards[hash(domain) & _MASK][domain] = None
+
+    def build(self) -> Blocklist:
+        """Return the list. Takes the same short time whatever its length."""
+        return self._made
+
+
+def normalised(entries: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return the domains that ``entries`` name, normalised, and a warning for each odd entry."""
+    domains: list[str] = []
+    warnings: list[str] = []
+    for entry in entries:
+        if _USUAL_ENTRY.fullmatch(entry):
+            domains.append(entry)
+        else:
+            found, warning = _unusual(entry)
+            domains.extend(found)
+            warnings.extend([warning] if warning else [])
+    more = len(warnings) - _MAX_WARNINGS
+    summary = [f"{more} more odd entries"] if more > 0 else []
+    return domains, (*warnings[:_MAX_WARNINGS], *summary)
+
+
+def _unusual(entry: str) -> tuple[tuple[str, ...], str | None]:
+    """Return the domains of an entry that is not plainly a domain, and a warning or None."""
+    if not entry.strip():
+        return (), "an entry with an empty domain is ignored"
+    found = _entry_forms(entry)
+    if not found:  # several domains, or prose around one
+        pieces = [piece for piece in _SEPARATORS.split(entry) if "." in piece.strip(".")]
+        found = tuple(form for piece in pieces for form in _entry_forms(piece))
+    return found, _warning(entry, found)
+
+
+def _warning(entry: str, found: tuple[str, ...]) -> str | None:
+    shown = repr(entry[:200])
+    if not found:
+        return f"entry {shown} names no readable host and blocks nothing"
+    if _ADDRESS_RANGE.fullmatch(entry.strip()):
+        return f"entry {shown} is a range, of which only {found[0]} is blocked"
+    wide = [domain for domain in found if "." not in domain and ":" not in domain]
+    return f"entry {shown} blocks every host below {wide[0]}" if wide else None
+
+
+def _entry_forms(entry: str) -> tuple[str, ...]:
+    bare = entry.strip()
+    if "*" in bare:  # what follows the last wildcard covers all that it stands for
+        authority = re.split(r"[/?#]", bare.rpartition("://")[2], maxsplit=1)[0]
+        bare = authority.rpartition("*")[2]
+    try:
+        return host_forms(bare.lstrip("."))
+    except ValueError:
+        return ()
+
+
+def lifted(old: Blocklist, new: Blocklist) -> Iterator[list[str]]:
+    """Yield, in many short steps, the domains that ``old`` blocks and ``new`` does not (bd-14).
+
+    Lets go of ``old`` on the way: where nobody else holds it, its memory is freed in these
+    steps too, and not in one long pause.
+    """
+    shards = list(zip(old._shards, new._shards, strict=True))
+    del old
+    while shards:
+        held, coming = shards.pop()
+        yield [domain for domain in held if domain not in coming and new.blocks(domain) is None]

@@ -1,0 +1,141 @@
+"""R9: entries of a feed: RSS 0.9x, 1.0 and 2.0, Atom, and JSON Feed 1.x.
+
+Only title, URL and date are kept. The parser is handed bytes of ours, never a URL or a name
+that it could open.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
+
+import feedparser
+
+from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.policy.formats import HTML, JSON_FEED, representation
+from scrapy_walsh.policy.text import absolute_http_url, plain_text, utc_iso
+from scrapy_walsh.policy.xmltext import xml_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry. ``title``: plain text, may be "". ``url``: absolute http(s).
+
+    ``published``: UTC, as ``2026-05-23T00:00:00Z``, or None.
+    """
+
+    title: str
+    url: str
+    published: str | None
+
+
+def read_feed(body: bytes, content_type: str | None, url: str) -> list[Entry]:
+    """The entries that have a link, in document order.
+
+    ``content_type``: the header's value or None. ``url``: where the feed was fetched, the base
+    of its relative links. A malformed feed gives what can be read of it. Raises DocumentInvalid
+    for what is no feed, and for a document type that declares anything of its own.
+    """
+    if representation(content_type, body) == JSON_FEED:
+        return list(_json_entries(body, url))
+    if representation(None, body) == HTML:
+        raise DocumentInvalid(f"{url}: an HTML page, not a feed")
+    return list(_xml_entries(xml_text(body, content_type, url), url))
+
+
+def _xml_entries(text: str, url: str) -> Iterator[Entry]:
+    parsed = _parsed(text, url)
+    if not parsed.get("version") and not parsed.entries:
+        raise DocumentInvalid(f"{url}: neither RSS nor Atom; nothing in it can be read as a feed")
+    for entry in parsed.entries:
+        if link := _first_link(_links_of(entry), url):
+            yield Entry(plain_text(str(entry.get("title", ""))), link, _entry_date(entry))
+
+
+def _parsed(text: str, url: str) -> Any:
+    headers = {"content-type": "application/xml; charset=utf-8", "content-location": url}
+    try:
+        return feedparser.parse(
+            io.BytesIO(text.encode()),
+            response_headers=headers,
+            sanitize_html=False,  # titles are stripped here, nothing else is kept
+            resolve_relative_uris=False,
+        )
+    except Exception as error:  # the parser promises no set of errors
+        kind = type(error).__name__
+        raise DocumentInvalid(f"{url}: cannot be read as a feed ({kind})") from error
+
+
+def _links_of(entry: Any) -> Iterator[str]:
+    yield str(entry.get("link", ""))
+    for link in entry.get("links", ()):
+        if link.get("rel") == "alternate":
+            yield str(link.get("href", ""))
+
+
+def _first_link(candidates: Iterable[str], base: str) -> str | None:
+    return next((link for target in candidates if (link := _resolved(base, target))), None)
+
+
+def _resolved(base: str, target: str) -> str | None:
+    try:
+        return absolute_http_url(urljoin(base, target.strip())) if target.strip() else None
+    except ValueError:
+        return None
+
+
+def _entry_date(entry: Any) -> str | None:
+    for name in ("published_parsed", "updated_parsed", "created_parsed"):
+        # The entry's own `get` would answer one of these with another, and warn.
+        if parsed := dict.get(entry, name):
+            year, month, day, hour, minute, second = tuple(parsed)[:6]
+            return _from_parts(year, month, day, hour, minute, min(second, 59))
+    return None
+
+
+def _from_parts(*parts: int) -> str | None:
+    try:
+        return utc_iso(datetime(*parts))  # type: ignore[arg-type]
+    except ValueError:
+        return None
+
+
+def _json_entries(body: bytes, url: str) -> Iterator[Entry]:
+    for item in _json_items(body, url):
+        if not isinstance(item, dict):
+            continue
+        if link := _first_link((_string(item, "url"), _string(item, "external_url")), url):
+            yield Entry(plain_text(_string(item, "title")), link, _json_date(item))
+
+
+def _json_items(body: bytes, url: str) -> list[Any]:
+    try:
+        document = json.loads(body.removeprefix(codecs.BOM_UTF8))
+    except (ValueError, RecursionError) as error:
+        raise DocumentInvalid(f"{url}: not JSON, so not a JSON Feed") from error
+    items = document.get("items") if isinstance(document, dict) else None
+    if not isinstance(items, list):
+        raise DocumentInvalid(f"{url}: a JSON Feed without a list of items")
+    return items
+
+
+def _string(item: dict[str, Any], name: str) -> str:
+    value = item.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _json_date(item: dict[str, Any]) -> str | None:
+    for name in ("date_published", "date_modified"):
+        try:
+            return utc_iso(datetime.fromisoformat(_string(item, name).strip()))
+        except ValueError:
+            continue
+    return None

@@ -1,0 +1,223 @@
+"""R9: structured formats first, and never scraped HTML.
+
+What a response is (:func:`representation`), the order in which a source is asked
+(:func:`plan`), the links of a markdown body (:func:`markdown_links`), and the feeds that a
+page or its headers offer (:func:`suggested_feeds`: a hint for the operator, never followed).
+Feeds themselves are read in :mod:`scrapy_walsh.policy.feeds`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+from markdown_it import MarkdownIt
+
+from scrapy_walsh.policy.text import absolute_http_url, plain_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from markdown_it.token import Token
+
+FEED: Final = "feed"
+JSON_FEED: Final = "json_feed"
+MARKDOWN: Final = "markdown"
+HTML: Final = "html"
+PLAIN: Final = "plain"
+OTHER: Final = "other"
+
+# T37: `text/markdown` alone may earn a 406.
+ACCEPT_PAGE: Final = "text/markdown, text/html;q=0.8, */*;q=0.1"
+ACCEPT_FEED: Final = (
+    "application/atom+xml, application/rss+xml, application/feed+json, "
+    "application/xml;q=0.9, */*;q=0.1"
+)
+ACCEPT_LLMS: Final = "text/markdown, text/plain;q=0.9, */*;q=0.1"
+
+MAX_MARKDOWN: Final = 1_000_000
+"""Characters of a markdown body that are read; the rest is ignored."""
+
+_BY_TYPE: Final = {
+    "application/rss+xml": FEED,
+    "application/atom+xml": FEED,
+    "application/rdf+xml": FEED,
+    "application/x-rss+xml": FEED,
+    "text/rss+xml": FEED,
+    "application/feed+json": JSON_FEED,
+    "text/html": HTML,
+    "application/xhtml+xml": HTML,
+    "text/plain": PLAIN,
+}
+_BY_ROOT: Final = {"rss": FEED, "feed": FEED, "rdf": FEED, "html": HTML}
+
+_MISC: Final = re.compile(rb"\s+|<\?[^>]*>|<!--.*?-->", re.DOTALL)
+_ROOT: Final = re.compile(rb"<(?:!doctype\s+)?(?:[a-z_][\w.-]*:)?([a-z_][\w.-]*)", re.IGNORECASE)
+_JSON_FEED: Final = re.compile(rb'"version"\s*:\s*"https?:\\?/\\?/jsonfeed\.org\\?/version\\?/1')
+_SNIFFED: Final = 4096
+
+
+class Step(NamedTuple):
+    """One request that a source may cost. ``kind``: ``feed``, ``page`` or ``llms``."""
+
+    kind: str
+    url: str
+    accept: str
+
+
+def plan(url: str, feed: str | None) -> tuple[Step, ...]:
+    """The order of R9 for one source: its declared feed, its URL, its host's llms.txt."""
+    llms = urljoin(url, "/llms.txt")
+    steps = [Step("feed", feed, ACCEPT_FEED)] if feed else []
+    if url not in (feed, llms):
+        steps.append(Step("page", url, ACCEPT_PAGE))
+    return (*steps, Step("llms", llms, ACCEPT_LLMS))
+
+
+def representation(content_type: str | None, body: bytes) -> str:
+    """One of ``feed``, ``json_feed``, ``markdown``, ``html``, ``plain``, ``other``.
+
+    Content-Type decides first; where it names no one format of ours (XML, JSON, text, HTML or
+    nothing), the body's root may say that it is a feed or an HTML page. Markdown is what
+    Content-Type calls so, and nothing else (R9.3).
+    """
+    declared = (content_type or "").lower()
+    if "markdown" in declared:
+        return MARKDOWN
+    named = _BY_TYPE.get(declared.partition(";")[0].strip())
+    if named in (FEED, JSON_FEED):
+        return named
+    return _sniff(body) or named or OTHER
+
+
+def _sniff(body: bytes) -> str | None:
+    # NULs and BOMs go, so that UTF-16 and UTF-32 read as ASCII.
+    head = body[: 4 * _SNIFFED].replace(b"\0", b"")[:_SNIFFED]
+    head = head.removeprefix(codecs.BOM_UTF8).lstrip(b"\xff\xfe")
+    if head.lstrip()[:1] == b"{":
+        return JSON_FEED if _JSON_FEED.search(body) else None  # some write their keys sorted
+    position = 0
+    while misc := _MISC.match(head, position):
+        position = misc.end()
+    root = _ROOT.match(head, position)
+    return _BY_ROOT.get(root[1].decode().lower()) if root else None
+
+
+def text_of(body: bytes, content_type: str | None) -> str:
+    """A markdown or plain body as text: the declared charset, else UTF-8; never raises."""
+    declared = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", content_type or "", re.IGNORECASE)
+    name = declared[1] if declared else "utf-8"
+    if name.lower() in SLOW_CODECS:
+        name = "utf-8"
+    try:
+        return body.decode(name, "replace").removeprefix("\ufeff")
+    except (LookupError, UnicodeError):
+        return body.decode("utf-8", "replace").removeprefix("\ufeff")
+
+
+# Codecs of Python that no publisher uses and whose cost is not linear.
+SLOW_CODECS: Final = frozenset({"idna", "punycode"})
+
+
+def markdown_links(text: str) -> list[tuple[str, str]]:
+    """The inline links of a markdown text as (title, url), in document order (R9.6).
+
+    Absolute http(s) only, each URL once; the title is the link's text without its markup.
+    Images, autolinks, reference links, code and raw HTML are not inline links. Never raises.
+    """
+    found: dict[str, str] = {}
+    for title, url in _links(text[:MAX_MARKDOWN]):
+        # An image link often comes right before the same link with words.
+        found[url] = found.get(url) or title
+    return [(title, url) for url, title in found.items()]
+
+
+def _links(text: str) -> Iterator[tuple[str, str]]:
+    for block in _tokens(text):
+        for title, href in _inline_links(block.children or ()):
+            if url := absolute_http_url(href):
+                yield title, url
+
+
+def _tokens(text: str) -> list[Token]:
+    try:
+        return MarkdownIt("commonmark").disable("reference").parse(text)
+    except (ValueError, IndexError, RecursionError):
+        return []
+
+
+def _inline_links(tokens: Sequence[Token]) -> Iterator[tuple[str, str]]:
+    href: str | None = None
+    words: list[str] = []
+    for token in tokens:
+        if token.type == "link_open":
+            href = None if token.markup == "autolink" else str(token.attrs.get("href", ""))
+            words = []
+        elif token.type == "link_close":
+            if href:
+                yield plain_text("".join(words), markup=False), href
+            href = None
+        elif token.type in _WORDS:
+            words.append(token.content)
+        elif token.type in _BREAKS:
+            words.append(" ")
+
+
+_WORDS: Final = frozenset({"text", "code_inline", "image", "text_special"})
+_BREAKS: Final = frozenset({"softbreak", "hardbreak"})
+
+_FEED_TYPES: Final = tuple(name for name, kind in _BY_TYPE.items() if kind in (FEED, JSON_FEED))
+_LINK_VALUE: Final = re.compile(r"<([^<>]*)>([^<]*)")
+
+
+def suggested_feeds(link_headers: Iterable[str], html: str, base: str) -> list[str]:
+    """Feed URLs that a response offers by ``Link`` header (RFC 8288) or in its HTML head.
+
+    ``html`` is "" for anything but a page that was fetched anyway. For the report only.
+    """
+    offered = [
+        target
+        for value in link_headers
+        for target, parameters in _LINK_VALUE.findall(value)
+        if _is_feed_link(parameters)
+    ]
+    head = _HeadLinks()
+    head.feed(html[:_HEAD])
+    urls = (_resolved(base, target) for target in (*offered, *head.targets))
+    return list(dict.fromkeys(url for url in urls if url))
+
+
+_HEAD: Final = 65_536
+
+
+def _resolved(base: str, target: str) -> str | None:
+    try:
+        return absolute_http_url(urljoin(base, target.strip()))
+    except ValueError:
+        return None
+
+
+def _is_feed_link(parameters: str) -> bool:
+    lowered = parameters.lower()
+    return "alternate" in lowered and any(name in lowered for name in _FEED_TYPES)
+
+
+class _HeadLinks(HTMLParser):
+    """Collects ``<link rel=alternate type=FEED>``, the generic feed autodiscovery of HTML."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.targets: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag == "link" and _is_feed_link(f"{given.get('rel')} {given.get('type')}"):
+            self.targets.append(given.get("href", ""))
+
+
+def host_of(url: str) -> str:
+    """The host and port of a URL as written, for names and messages."""
+    return urlsplit(url).netloc.rpartition("@")[2]

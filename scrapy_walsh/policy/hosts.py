@@ -1,0 +1,270 @@
+"""R3, R4: which host a URL names, in every form that somebody may read it.
+
+One host has many spellings (trap T15). ``host_of`` gives the canonical one; ``host_forms``
+gives all that are defensible, since the blocklist blocks when any of them is listed.
+Hosts are compared without port (R3); the throttle key keeps it (R4, T17).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_to_bytes
+
+import idna
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+# The common case: an ASCII authority with neither userinfo nor escapes, whose last label
+# is no number. Everything else takes the slow path.
+_HOST: Final = r"(?:[A-Za-z0-9_-]+\.)*[A-Za-z_][A-Za-z0-9_-]*"
+_PLAIN_URL: Final = re.compile(rf"([Hh][Tt][Tt][Pp][Ss]?)://({_HOST})\.?(?::([0-9]*))?(?:[/?#]|\Z)")
+_PLAIN_HOST: Final = re.compile(_HOST)
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+# WHATWG URL: after these schemes any run of slashes and backslashes opens the authority.
+_SPECIAL: Final = frozenset({"http", "https", "ws", "wss", "ftp"})
+_DEFAULT_PORT: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ftp": 21}
+_TRIMMED: Final = "".join(map(chr, range(0x21)))
+_REMOVED: Final = {ord(c): None for c in "\t\r\n"}
+_FORBIDDEN: Final = re.compile(
+    r"[\x00-\x20\x7f#/:<>?@\[\\\]^|%]"
+)  # WHATWG forbidden domain code points
+_NUMBER: Final = re.compile(r"0[xX][0-9A-Fa-f]*|[0-9]+")
+_MAX_NAME: Final = 255  # characters; no longer name can be resolved, and IDNA is quadratic
+
+
+def host_of(url_or_host: str) -> str:
+    """Return the canonical host of a URL, ``host:port`` or bare host, without the port.
+
+    Lower case, IDNA, no trailing dot; IPv6 compressed and without brackets, IPv4 dotted.
+    Raises ValueError where there is no readable host.
+    """
+    plain = _PLAIN_URL.match(url_or_host)
+    return plain[2].lower() if plain else host_forms(url_or_host)[0]
+
+
+def host_forms(url_or_host: str) -> tuple[str, ...]:
+    """Return every defensible canonical form of the host; the first is :func:`host_of`.
+
+    Raises ValueError where there is no readable host.
+    """
+    plain = _PLAIN_URL.match(url_or_host)
+    if plain:
+        return (plain[2].lower(),)
+    if _PLAIN_HOST.fullmatch(url_or_host):
+        return (url_or_host.lower(),)
+    return _forms(url_or_host)
+
+
+def host_key(url: str) -> str:
+    """Return the throttle key (R4): the host, plus ``:port`` unless it is a web default.
+
+    80 and 443 count as none whatever the scheme: ``http://h``, ``https://h`` and
+    ``http://h:443`` are one host, which is asked no faster for having several doors.
+    Raises ValueError where host or port is unreadable.
+    """
+    _, host, port = _endpoint(url)
+    return host if port in (None, 80, 443) else _joined(host, port)
+
+
+def origin(url: str) -> str:
+    """Return ``scheme://host[:port]``, the default port dropped (RFC 6454). Raises ValueError."""
+    scheme, host, port = _endpoint(url)
+    if not scheme:
+        raise ValueError(f"no scheme in {_shown(url)}")
+    return f"{scheme}://{_joined(host, port)}"
+
+
+def robots_url(url: str) -> str:
+    """Return the URL of the robots.txt that governs ``url`` (RFC 9309 section 2.3)."""
+    return f"{origin(url)}/robots.txt"
+
+
+def excluded_suffix(host: str, suffixes: Sequence[str]) -> str | None:
+    """Return the first of ``suffixes`` that ``host`` equals or is below, by label, or None.
+
+    Case and a leading dot make no difference; an empty suffix matches nothing.
+    """
+    if not suffixes:
+        return None
+    forms = host_forms(host)
+    for suffix in map(_suffix, suffixes):
+        if suffix and any(f == suffix or f.endswith(f".{suffix}") for f in forms):
+            return suffix
+    return None
+
+
+@lru_cache(maxsize=256)
+def _suffix(text: str) -> str:
+    bare = text.strip().strip("*.").lower()
+    try:
+        return host_of(bare) if bare else ""
+    except ValueError:
+        return bare
+
+
+def _endpoint(url: str) -> tuple[str, str, int | None]:
+    """Return scheme (may be empty), host, and port or None where it is the scheme's default."""
+    plain = _PLAIN_URL.match(url)
+    if plain:
+        scheme, host, port = plain[1].lower(), plain[2].lower(), plain[3]
+    else:
+        scheme, authorities = _authorities(url)
+        host, port = _forms(url)[0], _split_port(authorities[0])[1]
+    if not port:
+        return scheme, host, None
+    number = int(port)
+    if number > 65535:
+        raise ValueError(f"no such port in {_shown(url)}")
+    return scheme, host, None if number == _DEFAULT_PORT.get(scheme) else number
+
+
+def _joined(host: str, port: int | None) -> str:
+    bracketed = f"[{host}]" if ":" in host else host
+    return bracketed if port is None else f"{bracketed}:{port}"
+
+
+@lru_cache(maxsize=1024)
+def _forms(text: str) -> tuple[str, ...]:
+    forms: dict[str, None] = {}
+    for authority in _authorities(text)[1]:
+        try:
+            forms.update(dict.fromkeys(_canonical(_split_port(authority)[0])))
+        except ValueError:
+            continue
+    if not forms:
+        raise ValueError(f"no readable host in {_shown(text)}")
+    return tuple(forms)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 200 else f"{text[:200]}...")
+
+
+def _authorities(text: str) -> tuple[str, list[str]]:
+    """Return the scheme and the authority as WHATWG URL reads it, then as RFC 3986 does.
+
+    They differ where there is a backslash: a browser ends the authority there, RFC 3986
+    does not. What follows the last backslash is the third reading.
+    """
+    rest = text.strip(_TRIMMED).translate(_REMOVED)
+    scheme, rest = _split_scheme(rest)
+    literal = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
+    if "\\" not in rest:
+        return scheme, [literal]
+    browser = re.split(r"[/\\?#]", rest, maxsplit=1)[0].rpartition("@")[2]
+    return scheme, [browser, literal, literal.rpartition("\\")[2].lstrip(".")]
+
+
+def _split_scheme(text: str) -> tuple[str, str]:
+    """Return the lower-case scheme (empty for a bare host) and what follows the slashes."""
+    found = _SCHEME.match(text)
+    scheme = found[1].lower() if found else ""
+    rest = text[found.end() :] if found else text
+    if scheme in _SPECIAL:
+        return scheme, rest.lstrip("/\\")
+    if rest[:2].replace("\\", "/") == "//":
+        return scheme, rest[2:]
+    return "", text
+
+
+def _split_port(authority: str) -> tuple[str, str]:
+    """Return host (brackets dropped) and port digits (may be empty)."""
+    if authority.startswith("["):
+        host, closed, after = authority[1:].partition("]")
+        port = after.removeprefix(":")
+        valid = closed and ":" in host and (not after or after != port)
+    elif authority.count(":") > 1:  # a bare IPv6 address, as lists write it
+        host, port, valid = authority, "", True
+    else:
+        host, _, port = authority.partition(":")
+        valid = True
+    if not valid or not (port.isascii() and (not port or port.isdigit())):
+        raise ValueError(f"no readable port in {_shown(authority)}")
+    return host, port[-6:] if len(port.lstrip("0")) > 5 else port
+
+
+def _canonical(host: str) -> Iterator[str]:
+    """Yield the canonical forms of one host text. Raises ValueError where there are none."""
+    if ":" in host:
+        yield _ipv6(host)
+        return
+    decoded = unquote_to_bytes(host).decode("utf-8")
+    if len(decoded) > _MAX_NAME:
+        raise ValueError("host is too long")
+    found = False
+    for name in _ascii_names(decoded):
+        if _FORBIDDEN.search(name):
+            continue
+        bare = name.strip(".")
+        if bare:
+            found = True
+            yield from _ipv4(bare) if _NUMBER.fullmatch(bare.rpartition(".")[2]) else (bare,)
+    if not found:
+        raise ValueError("host is unreadable")
+
+
+def _ipv6(host: str) -> str:
+    address = ipaddress.IPv6Address(host.partition("%")[0])
+    return str(address.ipv4_mapped or address)
+
+
+def _ascii_names(name: str) -> Iterator[str]:
+    """Yield the ASCII forms of a name: UTS 46 as of today, then IDNA 2003 where it differs."""
+    if name.isascii():
+        yield name.lower()
+        return
+    for convert in (_uts46, _idna2003):
+        try:
+            yield convert(name)
+        except UnicodeError:
+            continue
+
+
+def _uts46(name: str) -> str:
+    # The idna package would refuse underscores and symbols, which resolvers take.
+    labels = idna.uts46_remap(name, std3_rules=False).split(".")
+    return ".".join(
+        label if label.isascii() else f"xn--{label.encode('punycode').decode('ascii')}"
+        for label in labels
+    )
+
+
+def _idna2003(name: str) -> str:
+    return name.encode("idna").decode("ascii").lower()
+
+
+def _ipv4(name: str) -> Iterator[str]:
+    """Yield the dotted form of an address in any of inet_aton's notations.
+
+    A zero in front means octal there and nothing elsewhere, so both readings are given.
+    """
+    parts = name.split(".")
+    found = False
+    for base in (8, 10):
+        try:
+            yield str(ipaddress.IPv4Address(_ipv4_number(parts, base)))
+        except ValueError:
+            continue
+        found = True
+    if not found:
+        raise ValueError("not an IPv4 address")
+
+
+def _ipv4_number(parts: list[str], zero_base: int) -> int:
+    if len(parts) > 4 or not all(map(_NUMBER.fullmatch, parts)):
+        raise ValueError("not an IPv4 address")
+    *octets, last = [_ipv4_part(part, zero_base) for part in parts]
+    if any(octet > 255 for octet in octets) or last >= 256 ** (5 - len(parts)):
+        raise ValueError("not an IPv4 address")
+    return sum(octet << (8 * (3 - i)) for i, octet in enumerate(octets)) + last
+
+
+def _ipv4_part(part: str, zero_base: int) -> int:
+    if part[:2] in ("0x", "0X"):
+        return int(part[2:] or "0", 16)
+    return int(part, zero_base if part[0] == "0" and len(part) > 1 else 10)

@@ -1,0 +1,169 @@
+"""R1: who the bot says it is (spec sections 5, 6 and 8).
+
+The identity is chosen, never a default: anybody can install this package, and the
+Walsh-Research one belongs to one operator (T39).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn
+from urllib.parse import urlsplit
+
+from scrapy_walsh.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """``product``: ``Token/MAJOR.MINOR``. The URLs are absolute; ``schema_url`` may be None."""
+
+    product: str
+    policy_url: str
+    blocklist_url: str
+    schema_url: str | None = None
+
+    @property
+    def user_agent(self) -> str:
+        """The one User-Agent of every request: one line of ASCII."""
+        return f"Mozilla/5.0 (compatible; {self.product}; +{self.policy_url})"
+
+    @property
+    def token(self) -> str:
+        """The product token that robots.txt groups are matched with, without the version."""
+        return self.product.partition("/")[0]
+
+
+WALSH_RESEARCH: Final = Identity(
+    product="Walsh-Research/1.2",
+    policy_url="https://wal.sh/bot/",
+    blocklist_url="https://wal.sh/.well-known/walsh-research/blocklist.json",
+    schema_url="https://wal.sh/.well-known/walsh-research/blocklist.schema.json",
+)
+
+PROFILES: Final = {"walsh-research": WALSH_RESEARCH}
+
+#: R1.5: tokens, in lower case, that would pass for a browser.
+BROWSERS: Final = frozenset({
+    "applewebkit", "brave", "chrome", "chromium", "crios", "edg", "edge", "firefox", "fxios",
+    "gecko", "headlesschrome", "mozilla", "msie", "opera", "opr", "safari", "samsungbrowser",
+    "trident", "vivaldi", "webkit",
+})  # fmt: skip
+#: R1.5: a token may not even begin with these, since robots.txt groups match by prefix (R2.15).
+CRAWLERS: Final = (
+    "adsbot-google", "ahrefsbot", "amazonbot", "anthropic-ai", "applebot", "baiduspider",
+    "bingbot", "bingpreview", "bytespider", "ccbot", "chatgpt-user", "claude-searchbot",
+    "claude-user", "claudebot", "duckduckbot", "facebookbot", "facebookexternalhit",
+    "feedfetcher-google", "google-extended", "google-inspectiontool", "googlebot", "googleother",
+    "gptbot", "ia_archiver", "linkedinbot", "mediapartners-google", "meta-externalagent",
+    "msnbot", "oai-searchbot", "perplexitybot", "petalbot", "semrushbot", "slurp", "twitterbot",
+    "walsh-research", "yandex", "yeti",
+)  # fmt: skip
+
+_REQUIRED: Final = ("product", "policy_url", "blocklist_url")
+_KEYS: Final = (*_REQUIRED, "schema_url")
+#: RFC 9309 section 2.2.1 gives the token its letters, R1.3 the version its form.
+_PRODUCT: Final = re.compile(r"[A-Za-z_-]+/[0-9]+\.[0-9]+")
+_VISIBLE_ASCII: Final = re.compile(r"[!-~]+")
+#: What would end the User-Agent's comment, or split it.
+_COMMENT_BREAKERS: Final = frozenset('();\\"<>')
+
+_CHOICES: Final = (
+    'set it to "walsh-research" if you are the operator of wal.sh/bot, or to a dict with product,'
+    " policy_url, blocklist_url and, optionally, schema_url"
+)
+
+
+def identity_from(value: object) -> Identity:
+    """The identity that the setting ``WALSH_IDENTITY`` chooses.
+
+    *value*: the name of a profile, or a mapping with the fields of :class:`Identity`.
+    ConfigError, in one line, for everything else and for an identity that is not one's own.
+    """
+    if value is None or value == "":
+        raise ConfigError(f"WALSH_IDENTITY is not set: {_CHOICES}")
+    if isinstance(value, str) and value in PROFILES:
+        return PROFILES[value]
+    if not isinstance(value, Mapping):
+        _refuse(value, "is neither a known name nor a dict", _CHOICES)
+    identity = Identity(**_fields(value))
+    _check_owner(identity)
+    return WALSH_RESEARCH if _is_walsh(identity.token) else identity
+
+
+def _fields(value: Mapping[object, object]) -> dict[str, str]:
+    given = {key: entry for key, entry in value.items() if entry is not None}
+    unknown = [key for key in given if key not in _KEYS]
+    if unknown:
+        _refuse(unknown[0], "is an unknown key", f"accepted are {', '.join(_KEYS)}")
+    missing = [key for key in _REQUIRED if key not in given]
+    if missing:
+        _refuse(dict(value), f"has no {' and no '.join(missing)}", _CHOICES)
+    return {key: _CHECKS[key](key, given[key]) for key in _KEYS if key in given}
+
+
+def _product(key: str, value: object) -> str:
+    if not isinstance(value, str) or not _PRODUCT.fullmatch(value):
+        _refuse(
+            value, f"is no {key}", "it is Token/MAJOR.MINOR, the token of letters, _ and - only"
+        )
+    return value
+
+
+def _url(key: str, value: object) -> str:
+    if not isinstance(value, str) or not _is_http_url(value):
+        _refuse(value, f"is no {key}", "it is an absolute http or https URL in ASCII")
+    return value
+
+
+def _policy_url(key: str, value: object) -> str:
+    url = _url(key, value)
+    if not _COMMENT_BREAKERS.isdisjoint(url):
+        _refuse(value, f"is no {key}", 'it goes into the User-Agent: percent-encode ( ) ; \\ " < >')
+    return url
+
+
+_CHECKS: Final = {
+    "product": _product,
+    "policy_url": _policy_url,
+    "blocklist_url": _url,
+    "schema_url": _url,
+}
+
+
+def _is_http_url(text: str) -> bool:
+    if not _VISIBLE_ASCII.fullmatch(text):
+        return False
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc
+
+
+def _check_owner(identity: Identity) -> None:
+    """R1.5 and T39: an identity is either wholly the Walsh-Research one, or none of it."""
+    name = identity.token.lower()
+    if _is_walsh(name):
+        if not _is_whole_walsh(identity):
+            _refuse(identity.product, "belongs to the operator of wal.sh/bot", _CHOICES)
+    elif name in BROWSERS or name.startswith(CRAWLERS):
+        _refuse(identity.product, "is the name of a browser or of another crawler", "use your own")
+    elif urlsplit(identity.policy_url).hostname == "wal.sh":
+        _refuse(identity.policy_url, "is another operator's policy page", "name your own")
+
+
+def _is_walsh(token: str) -> bool:
+    return token.lower() == WALSH_RESEARCH.token.lower()
+
+
+def _is_whole_walsh(identity: Identity) -> bool:
+    schema_url = identity.schema_url or WALSH_RESEARCH.schema_url
+    return replace(identity, schema_url=schema_url) == WALSH_RESEARCH
+
+
+def _refuse(value: object, problem: str, accepted: str) -> NoReturn:
+    shown = " ".join(ascii(value).split())
+    raise ConfigError(f"WALSH_IDENTITY: {shown[:200]} {problem}: {accepted}")

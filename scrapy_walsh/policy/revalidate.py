@@ -1,0 +1,82 @@
+"""R7: which validators to send, and which to keep (spec section 10.2).
+
+Kept per exact URL and representation, never per canonical URL (T20): ``/a`` and ``/a/``, or
+the markdown and the HTML of one page, do not share an ETag. Field values are text decoded
+as latin-1, so that encoding them as latin-1 gives back the octets received.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class ValidatorFields(Protocol):
+    """What :func:`conditional_headers` reads of a stored record."""
+
+    @property
+    def etag(self) -> str | None: ...
+    @property
+    def last_modified(self) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Validators:
+    """The validators of one representation of one URL. ``stored_at``: Unix seconds."""
+
+    url: str
+    representation: str
+    etag: str | None
+    last_modified: str | None
+    stored_at: float
+
+
+def conditional_headers(validators: ValidatorFields | None) -> dict[str, str]:
+    """Request fields that replay *validators* as received; empty for None.
+
+    A value that must not go into a header is left out, whoever stored it.
+    """
+    if validators is None:
+        return {}
+    fields = {
+        "If-None-Match": _entity_tag(validators.etag),
+        "If-Modified-Since": _field_value(validators.last_modified),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def representation_key(accept: str | None) -> str:
+    """The representation asked for: the Accept value; none is any (RFC 9110 section 12.5.1)."""
+    return (accept or "").strip() or "*/*"
+
+
+def replaces_validators(method: str, status: int) -> bool:
+    """Whether an answer decides anew what is stored: only a 200 to a GET (a 304 keeps it)."""
+    return method == "GET" and status == 200
+
+
+def validators_from(
+    url: str, representation: str, etag: str | None, last_modified: str | None, now: float
+) -> Validators | None:
+    """What to store after an answer that :func:`replaces_validators`; None: drop what is held.
+
+    *url*: exactly as asked. *representation*: of :func:`representation_key`. *etag*,
+    *last_modified*: the answer's fields, None when absent. *now*: Unix seconds.
+    """
+    tag, date = _entity_tag(etag), _field_value(last_modified)
+    if tag is None and date is None:
+        return None
+    return Validators(url, representation, tag, date, now)
+
+
+def _entity_tag(value: str | None) -> str | None:
+    # "*" as If-None-Match matches whatever there is: the source would answer 304 for ever.
+    return None if value == "*" else _field_value(value)
+
+
+def _field_value(value: str | None) -> str | None:
+    if value is None or not value.strip():
+        return None
+    if any(char < " " or char == "\x7f" or char > "\xff" for char in value):
+        return None
+    return value

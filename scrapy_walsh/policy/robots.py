@@ -1,0 +1,177 @@
+"""R2: robots.txt. May this URL be fetched, and how far apart must requests be?
+
+Two layers, and either can refuse (design D1): a strict one of our own, written from the
+spec's section 9.1 with every defensible reading of it, and Protego, asked with the bare token.
+The lines are read in ``robots_groups``, the rules weighed in ``robots_match``, Protego kept on
+a leash in ``robots_protego``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.policy.robots_groups import Records, crawl_delay, decode, select
+from scrapy_walsh.policy.robots_match import TooCostly
+from scrapy_walsh.policy.robots_paths import forms, plain_path
+from scrapy_walsh.policy.robots_protego import SecondOpinion
+from scrapy_walsh.policy.robots_rules import Finding, RuleSet, combine
+from scrapy_walsh.policy.verdict import (
+    ALLOWED_EXPLICIT,
+    ALLOWED_IMPLICIT,
+    DISALLOWED_EXPLICIT,
+    UNKNOWN_UNREACHABLE,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy_walsh.policy.robots_groups import Selection
+    from scrapy_walsh.policy.robots_match import Rule
+
+_SHOWN: Final = 100
+_PROTEGO_ALONE: Final = "Disallow in Protego's reading of the file, in none of the spec's"
+_PROTEGO_DENIES: Final = (("strict", True), ("protego", False))
+
+
+class Robots:
+    """The rules of one robots.txt for one token.
+
+    ``group``: names that selected them, lower case, empty when none did. ``crawl_delay``:
+    seconds, or None. ``sitemaps``: as written. ``document``: the file's URL.
+    """
+
+    __slots__ = (
+        "_known",
+        "_no_match",
+        "_protego",
+        "_rules",
+        "crawl_delay",
+        "document",
+        "group",
+        "sitemaps",
+    )
+
+    def __init__(
+        self,
+        rules: RuleSet,
+        protego: SecondOpinion | None = None,
+        *,
+        document: str | None,
+        group: tuple[str, ...] = (),
+        crawl_delay: float | None = None,
+        sitemaps: tuple[str, ...] = (),
+        why: str = "no rule matches",
+    ) -> None:
+        self._rules = rules
+        self._protego = protego
+        self.document = document
+        self.group = group
+        self.crawl_delay = crawl_delay
+        self.sitemaps = sitemaps
+        self._no_match = self._verdict(ALLOWED_IMPLICIT, why)
+        self._known: dict[Rule, Verdict] = {}
+
+    def decide(self, url: str) -> Verdict:
+        """Whether a URL, or a path with its query, may be fetched (9.1.4). Never raises."""
+        path = plain_path(url) if url else None
+        found = {path: ""} if path else forms(url)
+        if "/robots.txt" in found and next(iter(found)) == "/robots.txt":
+            return self._verdict(ALLOWED_IMPLICIT, "/robots.txt itself is always allowed")
+        try:
+            finding = self._judge(found)
+        except TooCostly:
+            return self._verdict(DISALLOWED_EXPLICIT, "the rules would take too long to match")
+        if not finding.denied and not self._protego_allows(url, found):
+            return self._verdict(DISALLOWED_EXPLICIT, _PROTEGO_ALONE, readings=_PROTEGO_DENIES)
+        return self._explain(finding)
+
+    def _judge(self, found: dict[str, str]) -> Finding:
+        if len(found) == 1:
+            return self._rules.judge(next(iter(found)))
+        return combine({name: self._rules.judge(form) for form, name in found.items()})
+
+    def _protego_allows(self, url: str, found: dict[str, str]) -> bool:
+        if self._protego is None:
+            return True
+        return self._protego.allows(url) and all(map(self._protego.allows, list(found)[1:]))
+
+    def _explain(self, finding: Finding) -> Verdict:
+        rule = finding.rule
+        if rule is None:
+            return self._no_match
+        if finding.readings:
+            return self._by_rule(rule, finding.readings)
+        known = self._known.get(rule)
+        if known is None:
+            known = self._known[rule] = self._by_rule(rule, ())
+        return known
+
+    def _by_rule(self, rule: Rule, readings: tuple[tuple[str, bool], ...]) -> Verdict:
+        where = f"line {rule.line}, group {' '.join(rule.names) or 'none'}"
+        denying = next((name for name, answer in readings if not answer), None)
+        where += f", reading: {denying}" if denying else ""
+        return self._verdict(
+            ALLOWED_EXPLICIT if rule.allow else DISALLOWED_EXPLICIT,
+            f"{'Allow' if rule.allow else 'Disallow'}: {_shown(rule.text)} ({where})",
+            rule.line,
+            readings,
+        )
+
+    def _verdict(
+        self,
+        name: str,
+        reason: str,
+        line: int | None = None,
+        readings: tuple[tuple[str, bool], ...] = (),
+    ) -> Verdict:
+        allowed = name != DISALLOWED_EXPLICIT
+        return Verdict(allowed, name, "R2", reason, self.document, line, self.group, readings)
+
+
+def _shown(value: str) -> str:
+    """A value as it can stand in one line of a log."""
+    text = value[:_SHOWN] + "..." if len(value) > _SHOWN else value
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots:
+    """The rules of a robots.txt as served, for a product token. Never raises (R2, 9.1.2).
+
+    ``body``: the octets, of which 500 KiB count. ``token``: such as ``Walsh-Research``,
+    without a version. ``document``: URL of the file, for the verdicts.
+    """
+    text = decode(body)
+    records = Records(text)
+    selections = select(records, token)
+    names = (name for selection in reversed(selections) for name in selection.names)
+    return Robots(
+        RuleSet(selections),
+        SecondOpinion(_shown_to_protego(text, selections, token), token),
+        document=document,
+        group=tuple(dict.fromkeys(names)),
+        crawl_delay=crawl_delay(selections),
+        sitemaps=tuple(filter(None, records.sitemaps)),
+    )
+
+
+def _shown_to_protego(text: str, selections: list[Selection], token: str) -> Iterator[str]:
+    """The whole file, then the selected groups alone."""
+    yield text
+    lines = [f"{kind}: {value}" for selection in selections for kind, value, _ in selection.lines]
+    yield "\n".join([f"User-agent: {token}", *lines])
+
+
+def no_rules(document: str | None, why: str = "robots.txt answered 4xx: no rules") -> Robots:
+    """The rules of a host whose robots.txt is not there: everything is allowed (9.1.1)."""
+    return Robots(RuleSet(()), document=document, why=why)
+
+
+def unreachable(position: str, document: str, why: str) -> Verdict:
+    """The verdict for a robots.txt that cannot be had: 5xx, timeout, network error (T3).
+
+    ``position``: ``allow``, ``defer`` or ``deny`` (``WALSH_ROBOTS_UNREACHABLE``). ``why``: such
+    as ``HTTP 503``.
+    """
+    reason = f"robots.txt is unreachable ({why}): {position}"
+    return Verdict(position == "allow", UNKNOWN_UNREACHABLE, "R2", reason, document)

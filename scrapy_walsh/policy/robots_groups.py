@@ -1,0 +1,185 @@
+"""R2: robots.txt lines into records, and the records that speak to a token (9.1.2, 9.1.3).
+
+Two readings of a ``User-agent`` value are kept apart: the text as it stands, and RFC 9309's
+product token, its leading letters, ``_`` and ``-``. A caller denies if either denies.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import dataclass, field
+from typing import Final
+
+MAX_OCTETS: Final = 500 * 1024
+"""A body is read to here and no further (9.1.1)."""
+
+LITERAL_NAME: Final = "literal name"
+PRODUCT_TOKEN: Final = "product token"  # noqa: S105
+
+USER_AGENT: Final = "User-agent"
+ALLOW: Final = "Allow"
+DISALLOW: Final = "Disallow"
+CRAWL_DELAY: Final = "Crawl-delay"
+SITEMAP: Final = "Sitemap"
+MISSPELT: Final = "misspelt Disallow"
+
+_FIELDS: Final = {
+    "user-agent": USER_AGENT,
+    "allow": ALLOW,
+    "disallow": DISALLOW,
+    "crawl-delay": CRAWL_DELAY,
+    "sitemap": SITEMAP,
+} | dict.fromkeys(
+    ("disalow", "dissalow", "dissallow", "diasllow", "disallaw", "dissalllow"), MISSPELT
+)
+_BLANK: Final = string.whitespace + "\0\x85\xa0\u2028\u2029\ufeff"
+_PRODUCT: Final = re.compile(r"[a-z_-]*", re.ASCII)
+_SECONDS: Final = re.compile(r"\d+(?:\.\d*)?|\.\d+", re.ASCII)
+
+Line = tuple[str, str, int]
+"""A rule line: field, value, line number from 1."""
+
+
+@dataclass(slots=True)
+class Record:
+    """User-agent values, lower case, and the rule lines that apply to them."""
+
+    names: list[str] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What one reading of the names selects: the names, and their rule lines in file order."""
+
+    reading: str = field(compare=False)
+    names: tuple[str, ...]
+    lines: list[Line]
+
+
+def decode(body: bytes) -> str:
+    """Text of a robots.txt, cut at 500 KiB; octets that are not UTF-8 survive as surrogates."""
+    kept = body[:MAX_OCTETS]
+    if kept[:2] in {b"\xff\xfe", b"\xfe\xff"}:
+        text = kept.decode("utf-16", "replace")
+    else:
+        text = kept.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _without_cut_allow(text) if len(body) > MAX_OCTETS else text
+
+
+def _without_cut_allow(text: str) -> str:
+    """A rule that the limit cut in two is kept, unless it is an Allow: cut, it allows more."""
+    head, newline, last = text.rpartition("\n")
+    return head + newline if _FIELDS.get(_field_name(last)) == ALLOW else text
+
+
+def _field_name(line: str) -> str:
+    return line.partition(":")[0].strip(_BLANK).lower()
+
+
+class Records:
+    """The records of one file, its sitemaps, and the rule lines before any User-agent line."""
+
+    __slots__ = ("_allow_counts", "_ruled", "orphans", "records", "sitemaps", "user_agents")
+
+    def __init__(self, text: str) -> None:
+        self.orphans = Record()
+        self.records: list[Record] = []
+        self.sitemaps: list[str] = []
+        self.user_agents = 0
+        self._ruled = True
+        self._allow_counts = True
+        for number, line in enumerate(text.split("\n"), 1):
+            name, _, value = line.partition(":")
+            kind = _FIELDS.get(name.strip(_BLANK).lower())
+            if kind is not None:
+                self._add(kind, value.partition("#")[0], number)
+
+    def _add(self, kind: str, value: str, number: int) -> None:
+        if kind is USER_AGENT:
+            self._add_name(value.strip(_BLANK).lower())
+        elif kind is SITEMAP:
+            self.sitemaps.append(value.strip(_BLANK))
+        else:
+            self._add_rule(kind, value.strip(" \t"), number)
+
+    def _add_name(self, name: str) -> None:
+        self.user_agents += 1
+        # T29: an empty value names nobody. Opening a group or not are both defensible: what
+        # follows still binds the group before it, but an Allow there lifts nothing.
+        if not name:
+            self._allow_counts = not self._ruled
+            return
+        self._allow_counts = True
+        if self._ruled:
+            self.records.append(Record())
+            self._ruled = False
+        self.records[-1].names.append(name)
+
+    def _add_rule(self, kind: str, value: str, number: int) -> None:
+        record = self.records[-1] if self.records else self.orphans
+        if kind is MISSPELT:
+            # Not a rule line by the text, so it splits nothing (T28); what it asks is heeded.
+            _add_disallow(record, value, number)
+            return
+        self._ruled = True
+        if kind is DISALLOW:
+            _add_disallow(record, value, number)
+        elif kind is CRAWL_DELAY or self._allow_counts:
+            record.lines.append((kind, value, number))
+
+
+def _add_disallow(record: Record, value: str, number: int) -> None:
+    record.lines.append((DISALLOW, value, number))
+    # RFC 9309 trims space and tab; a Disallow is also heeded without other blanks around it.
+    trimmed = value.strip(_BLANK)
+    if trimmed != value:
+        record.lines.append((DISALLOW, trimmed, number))
+
+
+def product_token(name: str) -> str:
+    """RFC 9309's product token at the head of a lower-case name: ``bot/1.2`` is ``bot``."""
+    return _PRODUCT.match(name).group()  # type: ignore[union-attr]  # matches empty too
+
+
+def select(records: Records, token: str) -> list[Selection]:
+    """The selections for a token, one if both readings of the names agree, else two (9.1.3)."""
+    token = token.lower()
+    near = [
+        (name, record)
+        for record in records.records
+        for name in record.names
+        if name[0] == token[:1] or name == "*"
+    ]
+    literal = _select(LITERAL_NAME, near, records.orphans, token)
+    cut = [(name if name == "*" else product_token(name), record) for name, record in near]
+    if cut == near:
+        return [literal]
+    product = _select(PRODUCT_TOKEN, cut, records.orphans, token)
+    return [literal] if literal == product else [literal, product]
+
+
+def _select(
+    reading: str, named: list[tuple[str, Record]], orphans: Record, token: str
+) -> Selection:
+    names = {name for name, _ in named if name != "*" and name and token.startswith(name)}
+    best = max(names, key=len, default="*")
+    chosen = {id(record): record for name, record in named if name == best}
+    lines = [line for record in chosen.values() for line in record.lines]
+    if best == "*":
+        # Rules before any User-agent line: nobody's (RFC 9309) or everybody's (webcanon).
+        lines = [line for line in orphans.lines if line[0] != ALLOW] + lines
+    return Selection(reading, (best,) if chosen else (), lines)
+
+
+def crawl_delay(selections: list[Selection]) -> float | None:
+    """The largest Crawl-delay of the selected groups in seconds, or None (9.1.5)."""
+    delays = [
+        float(value)
+        for selection in selections
+        for kind, value, _ in selection.lines
+        if kind == CRAWL_DELAY and _SECONDS.fullmatch(value)
+    ]
+    return max((delay for delay in delays if delay != float("inf")), default=None)

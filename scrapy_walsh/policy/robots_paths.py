@@ -1,0 +1,115 @@
+"""R2: URL paths and rule values in one spelling, so that they can be compared (9.1.4)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_UNRESERVED: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+_RESERVED: Final = ":/?#[]@!&'()+,;="
+"""RFC 3986's, without ``$`` and ``*``: RFC 9309 2.2.3 reads ``%24`` and ``%2A`` as those."""
+
+_HEX: Final = "0123456789abcdefABCDEF"
+
+
+def _spelling(pair: str) -> str:
+    character = chr(int(pair, 16))
+    return character if character in _UNRESERVED else f"%{pair.upper()}"
+
+
+_SPELLINGS: Final = {high + low: _spelling(high + low) for high in _HEX for low in _HEX}
+_CHARACTERS: Final = {f"{octet:02X}": chr(0x100 + octet) for octet in range(256)}
+_BARE_PERCENT: Final = _CHARACTERS["25"]
+_TO_ENCODE: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%]+")
+_PLAIN_VALUE: Final = re.compile(f"[{re.escape(_UNRESERVED + _RESERVED)}*]*").fullmatch
+_PLAIN_URL: Final = re.compile(
+    r"(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\\s]*)?(/[A-Za-z0-9_.~/=&?,;:@!'()+-]*)"
+).fullmatch
+_AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[/\\]{2}[^/?#\\]*")
+_URL_NOISE: Final = str.maketrans("", "", "\t\r\n")
+
+AS_SENT: Final = "path as sent"
+RESOLVED: Final = "dot segments resolved"
+NO_MARK: Final = "without the empty query"
+
+
+def normalize(text: str) -> str:
+    """One spelling for every octet: unreserved bare, reserved as found, the rest ``%XX``."""
+    if "%" in text:
+        head, *rest = text.split("%")
+        text = head + "".join(
+            [_SPELLINGS.get(part[:2], "%" + part[:2]) + part[2:] for part in rest]
+        )
+    return _TO_ENCODE.sub(_encode, text)
+
+
+def normalize_value(body: str) -> str:
+    """A rule value (its anchor taken off) in the spelling of paths; each ``*`` is a wildcard."""
+    return body if _PLAIN_VALUE(body) else "*".join(map(normalize, body.split("*")))
+
+
+def _encode(match: re.Match[str]) -> str:
+    return "%" + utf8(match.group()).hex("%").upper()
+
+
+def utf8(text: str) -> bytes:
+    """The octets of any text, also one with surrogates."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def as_octets(text: str) -> str:
+    """Normalized text with one character an octet, so that nothing matches inside an escape.
+
+    A ``%`` that escapes nothing is the octet ``%25``.
+    """
+    head, *rest = text.split("%")
+    return head + "".join(
+        [
+            _CHARACTERS[part[:2]] + part[2:] if part[:2] in _CHARACTERS else _BARE_PERCENT + part
+            for part in rest
+        ]
+    )
+
+
+def plain_path(url: str) -> str | None:
+    """Path and query of a URL that has only one form, or None if :func:`forms` must look."""
+    plain = _PLAIN_URL(url)
+    return plain[1] if plain and "/." not in url and url[-1] != "?" else None
+
+
+def forms(url: str) -> dict[str, str]:
+    """The forms of a URL's path and query that rules are held against: name by form.
+
+    Dot segments are judged raw and resolved (T41), a ``?`` with nothing after it with and
+    without. The fragment is dropped, an empty path is ``/``.
+    """
+    text = url.translate(_URL_NOISE).strip().partition("#")[0]
+    authority = _AUTHORITY.match(text)
+    raw = normalize(text[authority.end() :] if authority else text)
+    raw = raw if raw.startswith("/") else "/" + raw
+    found = {raw: AS_SENT}
+    found.setdefault(_resolved(raw), RESOLVED)
+    for form in list(found):
+        if form.find("?") == len(form) - 1:
+            found.setdefault(form[:-1], NO_MARK)
+    return found
+
+
+def _resolved(target: str) -> str:
+    """Path and query with the path's dot segments taken out (RFC 3986 5.2.4)."""
+    path, mark, query = target.partition("?")
+    if "/." not in path:
+        return target
+    kept: list[str] = []
+    segments = path.split("/")[1:]
+    for segment in segments:
+        if segment == "..":
+            del kept[-1:]
+        elif segment != ".":
+            kept.append(segment)
+    if segments[-1] in {".", ".."}:
+        kept.append("")
+    return "/" + "/".join(kept) + mark + query

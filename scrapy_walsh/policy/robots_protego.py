@@ -1,0 +1,73 @@
+"""R2: Protego's reading of a robots.txt, asked beside the strict layer (design D1).
+
+It can only add refusals. So where asking it could hang it is shown less, or not asked, and
+nothing is un-blocked by that: the strict layer holds every rule all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from protego import Protego
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_MAX_PRODUCT: Final = 1_000_000
+_MAX_WORK: Final = 15_000
+_SLOW: Final = 5
+"""Rules that an escape or an anchor is worth: Protego takes those apart one by one."""
+_MAX_COMPARED: Final = 20_000_000
+
+_LINE: Final = r"(?:\A|[\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029])\s*"
+"""Where a line begins for Protego."""
+_USER_AGENT: Final = re.compile(_LINE + r"user[\s-]*agent[\s:]+([^\n]*)", re.IGNORECASE)
+_RULE: Final = re.compile(_LINE + r"(?:allow|di[sa]|crawl|request|visit)", re.IGNORECASE)
+
+
+class SecondOpinion:
+    """Protego on one file, asked with the bare token (D2)."""
+
+    __slots__ = ("_octets", "_parsed", "_token")
+
+    def __init__(self, texts: Iterable[str], token: str) -> None:
+        """``texts``: the whole file, then what to show in its place if it costs too much."""
+        self._token = token
+        self._parsed: Protego | None = None
+        self._octets = 0
+        shown = next(filter(_is_parsable, texts), None)
+        if shown is not None:
+            self._octets = sum(len(line) for line in shown.split("\n") if "*" in line)
+            self._parsed = _parse(shown)
+
+    def allows(self, url: str) -> bool:
+        """Protego's answer, or True when it has none."""
+        # Its matcher compares at most every octet of a starred value with every one of the URL.
+        if self._parsed is None or self._octets * len(url) > _MAX_COMPARED:
+            return True
+        try:
+            return bool(self._parsed.can_fetch(url, self._token))
+        except Exception:  # noqa: BLE001  # whatever it trips over, the strict layer decides
+            return True
+
+
+def _parse(text: str) -> Protego | None:
+    try:
+        return Protego.parse(text.encode("utf-8", "replace").decode())
+    except Exception:  # noqa: BLE001  # as above
+        return None
+
+
+def _is_parsable(text: str) -> bool:
+    """Whether Protego's parse ends soon.
+
+    It costs User-agent lines x rule lines, User-agent lines x those that repeat a name, and
+    more for a value with an escape or an anchor than for a plain one.
+    """
+    names = _USER_AGENT.findall(text)
+    rules = len(_RULE.findall(text))
+    repeated = len(names) - len(set(names))
+    if len(names) * (rules + repeated) > _MAX_PRODUCT:
+        return False
+    return rules + _SLOW * (text.count("%") + text.count("$")) <= _MAX_WORK

@@ -1,0 +1,65 @@
+"""R6: only declared targets, and what they redirect to, are asked.
+
+A target is declared by the project's start requests (``Spider.start``). What a callback
+yields, a page links to, or a pipeline wants is not, whatever its ``meta`` says. With
+WALSH_FOLLOW_LINKS, for identities that allow it, R6 is off and the other gates stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from scrapy_walsh.policy.verdict import OUT_OF_SCOPE, Verdict
+
+#: The only schemes that robots.txt, pacing and identity are defined for.
+SCHEMES: Final = frozenset({"http", "https"})
+
+
+@dataclass(slots=True)
+class Scope:
+    """The declared targets of one crawl, by exact URL without fragment."""
+
+    follow_links: bool = False
+    _sources: set[str] = field(default_factory=set)
+    _hops: dict[str, str] = field(default_factory=dict)
+
+    def declare(self, url: str) -> None:
+        """Add *url* to the targets."""
+        self._sources.add(_key(url))
+
+    def declare_hop(self, url: str, origin: str) -> None:
+        """Add *url*, to which the request for *origin* was redirected; nothing if that was undeclared."""
+        source = self.source_of(origin)
+        if source is not None:
+            self._hops.setdefault(_key(url), source)
+
+    def source_of(self, url: str) -> str | None:
+        """The declared target that *url* is, or was reached from by redirects; None if neither."""
+        url = _key(url)
+        return url if url in self._sources else self._hops.get(url)
+
+    def is_source(self, url: str) -> bool:
+        """Whether *url* itself was declared."""
+        return _key(url) in self._sources
+
+    def refuses(self, url: str) -> Verdict | None:
+        """The verdict against *url*, or None when it is within scope."""
+        try:
+            scheme = urlsplit(url).scheme.lower()
+        except ValueError:
+            scheme = ""
+        if scheme not in SCHEMES:
+            return _refused(f"scheme {scheme or 'of this URL'!r} is not http or https")
+        if self.follow_links or self.source_of(url) is not None:
+            return None
+        return _refused("not a declared target; links, sub-resources and media are not followed")
+
+
+def _key(url: str) -> str:
+    return url.partition("#")[0]
+
+
+def _refused(reason: str) -> Verdict:
+    return Verdict(False, OUT_OF_SCOPE, "R6", reason)

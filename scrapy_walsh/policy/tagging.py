@@ -1,0 +1,61 @@
+"""R13: name the implementation in the URL of a conformance request (spec section 22.1).
+
+Only the wire tags, and only URLs of the operator's own origin (T35); the gates see the URL
+without tags (N3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+def tag_url(url: str, impl: str | None, sha: str | None, spec: str) -> str:
+    """*url* with ``impl``, ``sha`` and ``spec`` after its own query, which stays as it is.
+
+    *impl*: ``organisation/repository``; without it nothing is added. *sha*: short commit id,
+    left out when None. *spec*: version string. A fragment stays last. Tagging twice is
+    tagging once.
+    """
+    if not impl:
+        return url
+    tags = _query(impl, sha, spec)
+    address, hash_mark, fragment = url.partition("#")
+    path, _, query = address.partition("?")
+    if query == tags or query.endswith("&" + tags):
+        return url
+    joint = "&" if query and not query.endswith("&") else ""
+    return f"{path}?{query}{joint}{tags}{hash_mark}{fragment}"
+
+
+def is_operator_url(url: str, operator_urls: Iterable[str]) -> bool:
+    """Whether *url* has the origin (scheme, host, port) of one of *operator_urls*.
+
+    An address that is unreadable, or carries credentials, is nobody's. Never raises.
+    """
+    origin = _origin(url)
+    return origin is not None and any(origin == _origin(known) for known in operator_urls)
+
+
+def _query(impl: str, sha: str | None, spec: str) -> str:
+    pairs = {"impl": impl, "sha": sha, "spec": spec}
+    return "&".join(f"{name}={quote(value)}" for name, value in pairs.items() if value)
+
+
+def _origin(url: str) -> tuple[str, str, int | None] | None:
+    if not url.isprintable():
+        return None  # urlsplit would drop a tab or a line end
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    if not parts.hostname or "@" in parts.netloc:
+        return None
+    default = _DEFAULT_PORTS.get(parts.scheme)
+    return parts.scheme, parts.hostname, default if port is None else port

@@ -1,0 +1,61 @@
+"""R9: what an item may hold: titles as plain text, absolute http(s) URLs, UTC times."""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import urlsplit
+
+MAX_TITLE: Final = 10_000
+"""Characters of a title, markup included, that are read."""
+
+_DROPPED: Final = re.compile(r"<(script|style)\b[^<]*(?:<(?!/\1)[^<]*)*</\1[^<>]*>", re.IGNORECASE)
+_TAG: Final = re.compile(r"<(?:/?[a-z][^<>]*|!--[^<>]*--)>", re.IGNORECASE)
+_BLOCK: Final = re.compile(r"</?(?:br|p|div|li|tr|td|h[1-6])\b[^<>]*>", re.IGNORECASE)
+# Bidirectional overrides and isolates: they can make a title read as another.
+_BIDI: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
+
+
+def plain_text(text: str, markup: bool = True) -> str:
+    """A title on one line: markup stripped, entities decoded once, control characters out.
+
+    With ``markup`` False, ``<`` and ``&`` are the characters themselves.
+    """
+    text = text[:MAX_TITLE]
+    if markup:
+        text = _BLOCK.sub(" ", _DROPPED.sub("", text))
+        text = html.unescape(_TAG.sub("", text))
+    return " ".join("".join(_clean(character) for character in text).split())
+
+
+def _clean(character: str) -> str:
+    if character.isspace():
+        return " "
+    gone = character in _BIDI or unicodedata.category(character) in ("Cc", "Cs")
+    return "" if gone else character
+
+
+def absolute_http_url(url: str) -> str | None:
+    """``url`` without surrounding or inner line breaks, or None unless absolute http(s)."""
+    url = re.sub(r"[\t\r\n]", "", url.strip()).replace(" ", "%20")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        return url if usable and not _UNUSABLE.search(url) else None
+    except ValueError:
+        return None
+
+
+_UNUSABLE: Final = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")
+
+
+def utc_iso(moment: datetime) -> str | None:
+    """``2026-05-23T00:00:00Z``; a naive time is UTC. None outside the years 1 to 9999."""
+    try:
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return aware.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+    except (OverflowError, ValueError):
+        return None

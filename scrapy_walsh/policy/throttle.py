@@ -1,0 +1,136 @@
+"""R4: when a host may be asked again.
+
+One process asks one request at a time, and a host not before
+``max(WALSH_MIN_INTERVAL, Crawl-delay)`` seconds after its last answer (spec section 9.3). A
+back-off (R5) holds the whole host until a given time (T25). All times are monotonic
+seconds given by the caller; the key is ``hosts.host_key`` (T17).
+
+Rule for whoever edits this file: a due time may be put off at any moment, by anybody; only
+T1's exemption (``credit``) brings it nearer, and only for one target.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+#: MIN_REQUEST_INTERVAL of spec section 6, seconds.
+MIN_REQUEST_INTERVAL: Final = 1.0
+
+#: The due time of a host that has never been asked: at once (R4.4).
+UNSEEN: Final = -math.inf
+
+
+@dataclass(slots=True)
+class _Host:
+    last_end: float = UNSEEN
+    not_before: float = UNSEEN
+    interval: float = 0.0
+    sources: dict[str, float] | None = None
+    seen: bool = False
+    in_flight: bool = False
+    credit: bool = False
+
+
+@dataclass(slots=True)
+class Throttle:
+    """Spacing per host (R4.3) and holds (R5), over any number of hosts; every call is O(1).
+
+    ``min_interval``: seconds, never below :data:`MIN_REQUEST_INTERVAL`; ValueError otherwise.
+    """
+
+    min_interval: float = MIN_REQUEST_INTERVAL
+    _hosts: dict[str, _Host] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.min_interval >= MIN_REQUEST_INTERVAL:
+            raise ValueError(f"min_interval {self.min_interval!r} is below {MIN_REQUEST_INTERVAL} s")
+
+    def knows(self, host: str) -> bool:
+        """Whether anything is on record about *host*."""
+        return host in self._hosts
+
+    def seen(self, host: str) -> bool:
+        """Whether a request to *host* was ever started."""
+        record = self._hosts.get(host)
+        return record is not None and record.seen
+
+    def interval(self, host: str) -> float:
+        """Seconds from the end of one answer of *host* to the start of the next request (R4.3)."""
+        record = self._hosts.get(host)
+        return self.min_interval if record is None else max(self.min_interval, record.interval)
+
+    def due(self, host: str, *, document: bool = False) -> float:
+        """The earliest time at which *host* may be asked; ``inf`` while a request is under way.
+
+        ``document``: the request is for a robots.txt, which never uses T1's exemption of the
+        target that follows the first one.
+        """
+        record = self._hosts.get(host)
+        if record is None:
+            return UNSEEN
+        if record.in_flight:
+            return math.inf
+        if record.credit and not document:
+            return record.not_before
+        return max(record.last_end + max(self.min_interval, record.interval), record.not_before)
+
+    def wait(self, host: str, now: float, *, document: bool = False) -> float:
+        """Seconds from *now* until *host* is due, at least 0."""
+        return max(0.0, self.due(host, document=document) - now)
+
+    def set_interval(self, host: str, seconds: float, source: str = "") -> None:
+        """Set what *source* asks for on *host*: a Crawl-delay, AutoThrottle. Never capped.
+
+        The largest of all sources counts: http and https of one host share the throttle, not
+        the robots.txt (T17).
+        """
+        record = self._record(host)
+        if record.sources is None:
+            record.sources = {}
+        record.sources[source] = seconds
+        record.interval = max(record.sources.values())
+
+    def raise_minimum(self, seconds: float) -> None:
+        """Raise the minimum interval; a smaller value changes nothing (crawls share a process)."""
+        self.min_interval = max(self.min_interval, seconds)
+
+    def hold(self, host: str, until: float) -> None:
+        """Ask *host* not before *until* (R5.3); an earlier hold that lasts longer stays."""
+        record = self._record(host)
+        record.not_before = max(record.not_before, until)
+
+    def restore(self, host: str, last_end: float, not_before: float) -> None:
+        """Take over what an earlier process knew about *host* (T33)."""
+        record = self._record(host)
+        record.seen = True
+        record.last_end = max(record.last_end, last_end)
+        record.not_before = max(record.not_before, not_before)
+
+    def started(self, host: str) -> None:
+        """Book the start of a request to *host*."""
+        record = self._record(host)
+        record.seen = record.in_flight = True
+
+    def finished(
+        self, host: str, now: float, *, exempt: bool = False, spacing: float | None = None
+    ) -> None:
+        """Book the end of the request to *host*.
+
+        ``exempt``: it was the first robots.txt of a host never seen before, so the target
+        after it may follow at once (T1). ``spacing``: seconds from that robots.txt to the
+        target instead (WALSH_PACE_ROBOTS: 1.0, not the Crawl-delay).
+        """
+        record = self._record(host)
+        record.in_flight = False
+        record.last_end = now
+        record.credit = exempt
+        if exempt and spacing is not None:
+            record.not_before = max(record.not_before, now + spacing)
+
+    def _record(self, host: str) -> _Host:
+        record = self._hosts.get(host)
+        if record is None:
+            record = self._hosts[host] = _Host()
+        return record

@@ -1,0 +1,56 @@
+"""Outcomes of a gate, as frozen values.
+
+The names are those of design section 5: webcanon's five for robots.txt, and ours beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+ALLOWED_EXPLICIT: Final = "allowed_explicit"
+ALLOWED_IMPLICIT: Final = "allowed_implicit"
+DISALLOWED_EXPLICIT: Final = "disallowed_explicit"
+UNKNOWN_UNREACHABLE: Final = "unknown_unreachable"
+UNKNOWN_PARSE_ERROR: Final = "unknown_parse_error"
+BLOCKED_OPERATOR: Final = "blocked_operator"
+EXCLUDED_TLD: Final = "excluded_tld"
+DEFERRED: Final = "deferred"
+OUT_OF_SCOPE: Final = "out_of_scope"
+NOT_DUE: Final = "not_due"
+
+NAMES: Final = frozenset(
+    {
+        ALLOWED_EXPLICIT,
+        ALLOWED_IMPLICIT,
+        DISALLOWED_EXPLICIT,
+        UNKNOWN_UNREACHABLE,
+        UNKNOWN_PARSE_ERROR,
+        BLOCKED_OPERATOR,
+        EXCLUDED_TLD,
+        DEFERRED,
+        OUT_OF_SCOPE,
+        NOT_DUE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a gate decided about one URL, and why.
+
+    ``allowed``: may be fetched. ``name``: one of :data:`NAMES`. ``requirement``: the spec's
+    id, such as ``"R2"``. ``reason``: one readable line. ``document``: URL of the document
+    that decided, or None. ``line``: its line, from 1, or None. ``group``: the robots.txt
+    group names that were selected. ``readings``: answer by reading, where they differ
+    (``True`` is "may be fetched").
+    """
+
+    allowed: bool
+    name: str
+    requirement: str
+    reason: str
+    document: str | None = None
+    line: int | None = None
+    group: tuple[str, ...] = ()
+    readings: tuple[tuple[str, bool], ...] = ()

@@ -1,0 +1,160 @@
+"""R9: a feed's bytes as XML text that a parser can be given safely.
+
+Decoded here, without a document type, and with the usual slips of publishers mended: HTML's
+entities, bare ``&`` and ``<``, characters that XML does not know.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from html.entities import html5
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.policy.formats import SLOW_CODECS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def xml_text(body: bytes, content_type: str | None, url: str) -> str:
+    """The document as text. Raises DocumentInvalid for declarations of its own and for bombs."""
+    return _mended(_without_doctype(_decoded(body, content_type), url), url)
+
+
+# --- encoding -------------------------------------------------------------------------------
+
+_BOMS: Final = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+# XML 1.0, appendix F: "<" without a byte order mark.
+_WIDE: Final = (
+    (re.compile(rb"<\0\0\0"), "utf-32-le"),
+    (re.compile(rb"\0\0\0<"), "utf-32-be"),
+    (re.compile(rb"<\0[^\0]\0"), "utf-16-le"),
+    (re.compile(rb"\0<\0[^\0]"), "utf-16-be"),
+)
+_HEAD: Final = 1024
+_CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)", re.IGNORECASE)
+_XML_ENCODING: Final = re.compile(rb"<\?xml[^>]*?encoding\s*=\s*[\"']([\w.:-]+)", re.IGNORECASE)
+# Publishers who declare one of these send windows-1252 (WHATWG Encoding).
+_LATIN: Final = frozenset({"iso-8859-1", "iso8859-1", "latin1", "latin-1", "us-ascii", "ascii"})
+# Not characters of XML 1.0 (section 2.2): one of them would end the strict parser.
+_NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def _decoded(body: bytes, content_type: str | None) -> str:
+    for encoding in _encodings(body, content_type):
+        try:
+            return _NOT_XML.sub("", body.decode(encoding).removeprefix("\ufeff"))
+        except (LookupError, UnicodeError):
+            continue
+    return _NOT_XML.sub("", body.decode("windows-1252", "replace"))
+
+
+def _encodings(body: bytes, content_type: str | None) -> Iterator[str]:
+    """A byte order mark first, then UTF-8: text of another encoding hardly ever passes for it.
+
+    A declaration is believed before that only where it is of seven bits and so would pass.
+    """
+    yield from (name for mark, name in _BOMS if body.startswith(mark))
+    yield from (name for start, name in _WIDE if start.match(body))
+    declared = list(_declared(body, content_type))
+    yield from (name for name in declared if name.startswith("iso-2022-"))
+    yield "utf-8"
+    yield from declared
+
+
+def _declared(body: bytes, content_type: str | None) -> Iterator[str]:
+    header = _CHARSET.search(content_type or "")
+    inside = _XML_ENCODING.search(body[:_HEAD])
+    for name in (header[1] if header else "", inside[1].decode("latin-1") if inside else ""):
+        lowered = name.lower()
+        if lowered and lowered not in SLOW_CODECS:
+            yield "windows-1252" if lowered in _LATIN else lowered
+
+
+# --- document type --------------------------------------------------------------------------
+
+_DOCTYPE: Final = re.compile(r"<!DOCTYPE[^>\[]*>", re.IGNORECASE)
+_DECLARATION: Final = re.compile(r"<!(?:DOCTYPE|ENTITY|ELEMENT|ATTLIST|NOTATION)", re.IGNORECASE)
+_SKIPPED: Final = (("<!--", "-->"), ("<?", "?>"))
+
+
+def _without_doctype(text: str, url: str) -> str:
+    """The document from its root element on; refuses an internal subset."""
+    prolog, root = _split_prolog(text)
+    if _DECLARATION.search(_DOCTYPE.sub("", prolog)):
+        raise DocumentInvalid(f"{url}: the feed declares its own entities; refused unread")
+    return root
+
+
+def _split_prolog(text: str) -> tuple[str, str]:
+    """What stands before the first element, less comments and instructions; and the rest."""
+    kept: list[str] = []
+    position = 0
+    while (start := text.find("<", position)) >= 0:
+        kept.append(text[position:start])
+        if re.match("[A-Za-z_]", text[start + 1 : start + 2]):
+            return "".join(kept), text[start:]
+        position = _end_of_skipped(text, start)
+        if position == start:
+            kept.append("<")
+            position += 1
+    return "".join((*kept, text[position:])), ""
+
+
+def _end_of_skipped(text: str, start: int) -> int:
+    for opening, closing in _SKIPPED:
+        if text.startswith(opening, start):
+            end = text.find(closing, start + len(opening))
+            return len(text) if end < 0 else end + len(closing)
+    return start
+
+
+# --- slips ----------------------------------------------------------------------------------
+
+_CDATA: Final = "<![CDATA["
+_SLIP: Final = re.compile(
+    r"&(?:#(?P<dec>[0-9]{1,7});|#[xX](?P<hex>[0-9a-fA-F]{1,6});|(?P<name>[A-Za-z][A-Za-z0-9]*);)?"
+    r"|<(?![A-Za-z_/!?])"
+)
+_OF_XML: Final = frozenset({"amp", "lt", "gt", "quot", "apos"})
+# A start tag's cost grows with the square of its attributes.
+_LONG_TAG: Final = re.compile(r"<[^<>]{20000,}")
+_MAX_ATTRIBUTES: Final = 1000
+
+
+def _mended(text: str, url: str) -> str:
+    first, *rest = text.split(_CDATA)
+    pieces = [_mended_piece(first, url)]
+    for piece in rest:
+        inside, end, outside = piece.partition("]]>")
+        pieces.append(f"{_CDATA}{inside}{end}{_mended_piece(outside, url)}")
+    return "".join(pieces)
+
+
+def _mended_piece(text: str, url: str) -> str:
+    if any(tag[0].count("=") > _MAX_ATTRIBUTES for tag in _LONG_TAG.finditer(text)):
+        raise DocumentInvalid(f"{url}: an element with over {_MAX_ATTRIBUTES} attributes; refused")
+    return _SLIP.sub(_mend, text)
+
+
+def _mend(slip: re.Match[str]) -> str:
+    if slip[0] == "<":
+        return "&lt;"
+    if digits := slip["dec"] or slip["hex"]:
+        return slip[0] if _is_xml_character(int(digits, 10 if slip["dec"] else 16)) else ""
+    name = slip["name"]
+    if name in _OF_XML:
+        return slip[0]
+    return html5.get(f"{name};") or f"&amp;{slip[0][1:]}"
+
+
+def _is_xml_character(number: int) -> bool:
+    return number <= 0x10FFFF and not _NOT_XML.match(chr(number))

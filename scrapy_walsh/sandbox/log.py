@@ -1,0 +1,204 @@
+"""The sandbox's log: a record per request, as it arrived, and the questions a judge asks of it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+
+
+@dataclass(frozen=True)
+class LoggedRequest:
+    """One request.
+
+    ``arrived``: monotonic seconds when the header block had been read completely.
+    ``completed``: monotonic seconds when the last octet was handed to the kernel, or the client
+    left; None while the request is still being answered.
+    ``wall``: Unix seconds of the arrival. ``host``: ``host[:port]`` as asked for.
+    ``target``: the raw request target. ``path``: its path, raw, without the query.
+    ``headers``: every header line, in order, names in their own case, duplicates kept.
+    ``connection``: number of the TCP connection, from 1.
+    ``in_flight``: requests being answered at the arrival, this one included.
+    ``status``: the status sent, or None when no status line was sent.
+    """
+
+    arrived: float
+    completed: float | None
+    wall: float
+    scheme: str
+    host: str
+    method: str
+    target: str
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    connection: int
+    in_flight: int
+    status: int | None
+
+    def values(self, name: str) -> list[str]:
+        """The values of every header line of that name, in order."""
+        return [value for key, value in self.headers if key.lower() == name.lower()]
+
+
+class RequestLog:
+    """Records in order of arrival; a JSON line is written, and flushed, when each is completed."""
+
+    def __init__(self, path: Path | str | None = None) -> None:
+        self._records: list[LoggedRequest] = []
+        self._pending: set[int] = set()
+        self._cleared = 0
+        self._file: IO[str] | None = None
+        if path:
+            self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115 (see close)
+
+    def begin(
+        self,
+        *,
+        scheme: str,
+        host: str,
+        method: str,
+        target: str,
+        path: str,
+        headers: tuple[tuple[str, str], ...],
+        connection: int,
+    ) -> int:
+        """Record an arrival. Returns the number to hand to ``end``."""
+        arrived, wall = time.monotonic(), time.time()
+        number = self._cleared + len(self._records)
+        self._pending.add(number)
+        self._records.append(
+            LoggedRequest(
+                arrived=arrived,
+                completed=None,
+                wall=wall,
+                scheme=scheme,
+                host=host,
+                method=method,
+                target=target,
+                path=path,
+                headers=headers,
+                connection=connection,
+                in_flight=len(self._pending),
+                status=None,
+            )
+        )
+        return number
+
+    def end(self, number: int, status: int | None) -> None:
+        """Record the completion of request ``number``."""
+        completed = time.monotonic()
+        self._pending.discard(number)
+        index = number - self._cleared
+        if index < 0:
+            return
+        record = replace(self._records[index], completed=completed, status=status)
+        self._records[index] = record
+        if self._file is not None:
+            self._file.write(json.dumps(asdict(record)) + "\n")
+            self._file.flush()
+
+    @property
+    def so_far(self) -> Sequence[LoggedRequest]:
+        """The records themselves, not a copy: to be read in the server's thread only."""
+        return self._records
+
+    def clear(self) -> None:
+        """Forget the records. Requests still being answered keep counting as in flight."""
+        self._cleared += len(self._records)
+        self._records.clear()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def read_log(path: Path | str) -> list[LoggedRequest]:
+    """The records of a JSON lines file, in order of arrival."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    records = [_record(json.loads(line)) for line in lines]
+    return sorted(records, key=lambda record: record.arrived)
+
+
+def _record(fields: dict[str, object]) -> LoggedRequest:
+    pairs = fields.pop("headers")
+    if not isinstance(pairs, list):
+        raise TypeError("the headers of a log line are a list of pairs")
+    return LoggedRequest(headers=tuple((name, value) for name, value in pairs), **fields)  # type: ignore[arg-type]
+
+
+def host_key(scheme: str, host: str) -> str:
+    """``host[:port]`` in lower case, without user information, trailing dot or default port."""
+    key = host.rpartition("@")[2].lower().removesuffix(_DEFAULT_PORTS.get(scheme, ""))
+    name = without_port(key)
+    return name.rstrip(".") + key[len(name) :]
+
+
+def without_port(host: str) -> str:
+    """The name in ``host[:port]``; an IPv6 address keeps its brackets."""
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host
+
+
+def requests(log: Iterable[LoggedRequest], host: str | None = None) -> list[LoggedRequest]:
+    """The requests of the log, or of one host (``host[:port]``), in order of arrival.
+
+    A CONNECT is left out: it opens the way for a request and is not one itself.
+    """
+    return sorted(
+        (
+            record
+            for record in log
+            if record.method != "CONNECT"
+            and (host is None or host_key(record.scheme, record.host) == host.lower())
+        ),
+        key=lambda record: record.arrived,
+    )
+
+
+def hosts(log: Iterable[LoggedRequest]) -> list[str]:
+    """Every host that was reached for, CONNECT included, in order of first arrival."""
+    ordered = sorted(log, key=lambda record: record.arrived)
+    return list(dict.fromkeys(host_key(record.scheme, record.host) for record in ordered))
+
+
+def paths(log: Iterable[LoggedRequest], host: str | None = None) -> list[str]:
+    """The paths asked for, in order of arrival, repetitions kept."""
+    return [record.path for record in requests(log, host)]
+
+
+def gaps(
+    log: Iterable[LoggedRequest], host: str | None = None, *, start_to_start: bool = False
+) -> list[float]:
+    """Seconds between neighbouring requests of a host (of all hosts when None).
+
+    From the completion of one to the arrival of the next: negative when they overlap, minus
+    infinity when the earlier one is still being answered. With ``start_to_start``, from arrival
+    to arrival.
+    """
+    pairs = itertools.pairwise(requests(log, host))
+    if start_to_start:
+        return [later.arrived - earlier.arrived for earlier, later in pairs]
+    return [
+        -math.inf if earlier.completed is None else later.arrived - earlier.completed
+        for earlier, later in pairs
+    ]
+
+
+def max_in_flight(log: Iterable[LoggedRequest]) -> int:
+    """The largest number of requests that were being answered at once; 0 for an empty log."""
+    return max((record.in_flight for record in requests(log)), default=0)
+
+
+def user_agents(log: Iterable[LoggedRequest]) -> set[str]:
+    """Every User-Agent value seen. A request without one adds the empty string."""
+    return {value for record in requests(log) for value in record.values("User-Agent") or [""]}

@@ -1,0 +1,172 @@
+"""The server: one process, loopback only, a forward proxy to sites that exist nowhere else.
+
+Nothing is ever passed on: a host that no site describes is a 404.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from .connection import Connection
+from .log import LoggedRequest, RequestLog
+from .scenario import default_sites
+from .site import Answerer, Route, Site, Sites
+from .tls import Authority
+from .wire import WatchedReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+    from pathlib import Path
+    from types import TracebackType
+
+_LOOPBACK = "127.0.0.1"
+_PATIENCE_SECONDS = 10.0
+_T = TypeVar("_T")
+
+
+class Sandbox:
+    """A context manager that serves ``sites`` (the default scenario when None) from a thread.
+
+    ``http://any.test/`` is reached through ``proxy_url``; asked directly, the sandbox answers as
+    ``direct_host``. ``ports``: how many ports to listen on, so that one site can be many hosts.
+    ``port``: the first of them, 0 for any. ``log_path``: JSON lines are appended to this file.
+    ``tls=False``: CONNECT is answered with 501.
+
+    Raises: OSError from ``with`` when a port is taken or the log cannot be written.
+    """
+
+    def __init__(
+        self,
+        sites: Iterable[Site] | None = None,
+        *,
+        port: int = 0,
+        ports: int = 1,
+        direct_host: str = "reference.test",
+        log_path: Path | str | None = None,
+        tls: bool = True,
+    ) -> None:
+        self._sites = Sites(default_sites() if sites is None else sites, direct_host)
+        self._wanted = [port] + [0] * (ports - 1)
+        self._log_path = log_path
+        self._log = RequestLog()
+        self._authority = Authority() if tls else None
+        self._numbers = itertools.count(1)
+        self._serving: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self.ports: tuple[int, ...] = ()
+
+    @property
+    def port(self) -> int:
+        return self.ports[0]
+
+    @property
+    def proxy_url(self) -> str:
+        return f"http://{_LOOPBACK}:{self.port}"
+
+    @property
+    def ca_pem(self) -> str | None:
+        """The certificate that a client has to trust to accept the sandbox's https, or None."""
+        return self._authority.pem if self._authority else None
+
+    @property
+    def log(self) -> list[LoggedRequest]:
+        """Every request so far, in order of arrival."""
+        return self._do(lambda: list(self._log.so_far))
+
+    def clear(self) -> None:
+        """Forget the log."""
+        self._do(self._log.clear)
+
+    def put(self, site: Site) -> None:
+        """Serve ``site`` from now on, in place of any other of the same host."""
+        self._do(lambda: self._sites.put(site))
+
+    def set_route(self, host: str, path: str, route: Route | Answerer) -> None:
+        """Change one route from now on; its sequence starts again."""
+        self._do(lambda: self._sites.set_route(host, path, route))
+
+    def __enter__(self) -> Self:
+        self._log = RequestLog(self._log_path)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="sandbox", daemon=True)
+        self._thread.start()
+        try:
+            self.ports = self._run(self._loop, self._open())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def _do(self, action: Callable[[], _T]) -> _T:
+        """Act in the server's thread, where all state lives."""
+        if self._loop is None or threading.current_thread() is self._thread:
+            return action()
+        return self._run(self._loop, _settled(action))
+
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop, work: Coroutine[None, None, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(_PATIENCE_SECONDS)
+
+    def _stop(self) -> None:
+        if self._loop is None or self._thread is None:
+            return
+        self._run(self._loop, self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_PATIENCE_SECONDS)
+        self._loop.close()
+        self._loop = self._thread = None
+        self._log.close()
+
+    async def _open(self) -> tuple[int, ...]:
+        loop = asyncio.get_running_loop()
+        for port in self._wanted:
+            self._servers.append(await loop.create_server(self._accept, _LOOPBACK, port))
+        return tuple(server.sockets[0].getsockname()[1] for server in self._servers)
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for task in self._serving:
+            task.cancel()
+        if self._serving:
+            await asyncio.wait(self._serving)
+        await _settled(self._serving.clear)
+
+    def _accept(self) -> asyncio.StreamReaderProtocol:
+        reader = WatchedReader()
+        return asyncio.StreamReaderProtocol(reader, self._connected)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert isinstance(reader, WatchedReader)  # noqa: S101 (made by _accept)
+        connection = Connection(
+            next(self._numbers),
+            reader,
+            writer,
+            sites=self._sites,
+            log=self._log,
+            authority=self._authority,
+        )
+        task = asyncio.ensure_future(connection.serve())
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+
+async def _settled(action: Callable[[], _T]) -> _T:
+    # The client may have its last octet before the step that stamps the completion has run.
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return action()

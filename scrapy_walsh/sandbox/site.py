@@ -1,0 +1,177 @@
+"""Sites as data: what a host answers at which path."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from .log import host_key, without_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .log import LoggedRequest
+
+Behaviour = Literal["answer", "close", "reset", "hang", "truncate", "endless", "drip", "bomb"]
+Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a callable route is given.
+
+    ``path`` and ``query`` are raw; ``log`` holds every request so far, this one included.
+    """
+
+    scheme: str
+    host: str
+    method: str
+    target: str
+    path: str
+    query: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    log: Sequence[LoggedRequest]
+
+    def header(self, name: str) -> str | None:
+        """The values of that name joined by commas (RFC 9110, 5.3), or None."""
+        values = [value for key, value in self.headers if key.lower() == name.lower()]
+        return ", ".join(values) if values else None
+
+
+@dataclass(frozen=True)
+class Route:
+    """One answer.
+
+    ``delay``: seconds before the first octet. ``etag`` (with its quotes) and ``last_modified``
+    (an HTTP-date) are sent, and a matching conditional request gets a 304.
+    ``location`` is sent as it stands. ``sequence``: answers served in turn, the last one for
+    ever. ``accept``: media type to the answer for a request whose Accept names it.
+
+    ``behaviour``: ``answer``; ``close`` and ``reset`` (TCP RST) end the connection before a
+    single octet; ``hang`` never answers; ``truncate`` announces more than it sends; ``endless``
+    sends blocks and ``drip`` single octets, ``pause`` seconds apart; ``bomb`` is 64 MiB of zeros
+    under gzip.
+    """
+
+    status: int = 200
+    body: bytes | str = b""
+    content_type: str | None = "text/html; charset=utf-8"
+    headers: Headers = ()
+    delay: float = 0.0
+    etag: str | None = None
+    last_modified: str | None = None
+    location: str | None = None
+    sequence: Sequence[Route] = ()
+    accept: Mapping[str, Route] = field(default_factory=dict)
+    behaviour: Behaviour = "answer"
+    pause: float = 0.01
+
+    @property
+    def content(self) -> bytes:
+        return self.body.encode() if isinstance(self.body, str) else self.body
+
+
+Answerer: TypeAlias = Callable[[Request], Route]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A host and its routes.
+
+    ``host`` is ``host[:port]``; with ``https://`` or ``http://`` in front it holds for that
+    scheme only. A key of ``routes`` is a raw path, with its query or without, or ``*`` for all
+    the rest; what no key covers is a 404. ``tls=False``: a CONNECT to the host fails with 502.
+    """
+
+    host: str
+    routes: Mapping[str, Route | Answerer] = field(default_factory=dict)
+    tls: bool = True
+
+
+_DIRECT = ("127.0.0.1", "localhost", "")
+NOT_FOUND = Route(404, "Not Found\n", "text/plain; charset=utf-8")
+
+
+class Sites:
+    """The sites being served, and how often each route was asked."""
+
+    def __init__(self, sites: Iterable[Site], direct_host: str) -> None:
+        self._sites: dict[str, Site] = {}
+        self._asked: Counter[tuple[str, str, str]] = Counter()
+        self._direct_host = direct_host
+        for site in sites:
+            self.put(site)
+
+    def put(self, site: Site) -> None:
+        """Serve this site from now on, in place of any other of the same name."""
+        self._sites[_site_key(site.host)] = site
+        self._asked = Counter({key: n for key, n in self._asked.items() if key[0] != site.host})
+
+    def set_route(self, host: str, path: str, route: Route | Answerer) -> None:
+        """Change one route of a site; the site is made when there is none."""
+        site = self._sites.get(_site_key(host), Site(host))
+        self.put(replace(site, routes={**site.routes, path: route}))
+
+    def find(self, scheme: str, host: str) -> Site | None:
+        """The site for a host as asked for; loopback names lead to the direct host."""
+        key = host_key(scheme, host)
+        name = without_port(key)
+        names = [key, name]
+        if name in _DIRECT:
+            names.append(self._direct_host)
+        keys = (form for each in names for form in (f"{scheme}://{each}", each))
+        return next((self._sites[key] for key in keys if key in self._sites), None)
+
+    def resolve(self, request: Request) -> Route:
+        """The answer to a request. A callable route that raises is a 500 with its traceback."""
+        site = self.find(request.scheme, request.host)
+        if site is None:
+            return NOT_FOUND
+        key = _route_key(site, request)
+        entry = site.routes.get(key, NOT_FOUND)
+        try:
+            route = entry if isinstance(entry, Route) else entry(request)
+        except Exception:  # any mistake of a scenario's author
+            return Route(500, traceback.format_exc(), "text/plain; charset=utf-8")
+        return _conditional(
+            self._variant(route, request, (site.host, host_key(request.scheme, request.host), key)),
+            request,
+        )
+
+    def _variant(self, route: Route, request: Request, key: tuple[str, str, str]) -> Route:
+        if route.sequence:
+            turn = min(self._asked[key], len(route.sequence) - 1)
+            self._asked[key] += 1
+            route = route.sequence[turn]
+        accepted = (request.header("Accept") or "").lower()
+        return next((r for media, r in route.accept.items() if media.lower() in accepted), route)
+
+
+def _site_key(host: str) -> str:
+    scheme, separator, name = host.rpartition("://")
+    return scheme.lower() + separator + host_key(scheme or "http", name)
+
+
+def _route_key(site: Site, request: Request) -> str:
+    candidates = (f"{request.path}?{request.query}", request.path)
+    return next((key for key in candidates if key in site.routes), "*")
+
+
+def _conditional(route: Route, request: Request) -> Route:
+    if route.status != 200 or not _unchanged(route, request):
+        return route
+    return replace(route, status=304, body=b"", content_type=None)
+
+
+def _unchanged(route: Route, request: Request) -> bool:
+    """RFC 9110, 13.2.2: If-None-Match decides alone where there is one."""
+    tags = request.header("If-None-Match")
+    if tags is not None:
+        held = [tag.strip().removeprefix("W/") for tag in tags.split(",")]
+        return route.etag is not None and (route.etag.removeprefix("W/") in held or "*" in held)
+    since = request.header("If-Modified-Since")
+    return since is not None and since == route.last_modified

@@ -1,0 +1,1 @@
+"""Spiders that any project may list in SPIDER_MODULES."""

@@ -1,0 +1,80 @@
+"""The source report: for each source what happened, by which requirement, and why."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+FED: Final = "fed"
+NEGOTIATED: Final = "negotiated"
+LLMS: Final = "llms.txt"
+NOT_MODIFIED: Final = "not_modified"
+NOT_DUE: Final = "not_due"
+DEFERRED: Final = "deferred"
+REFUSED: Final = "refused"
+LEFT_OUT: Final = "left_out"
+FAILED: Final = "failed"
+
+
+@dataclass(slots=True)
+class Row:
+    """One source's line. ``outcome`` is None while the source is being asked.
+
+    ``requirement``: the spec's id (``R2``) or "". ``reason``: one line. ``requests``: those
+    handed to the wire for it, redirects and retries among them; a request that two sources share
+    counts for the first. ``bytes``: of the bodies received. ``moved_to``: where a permanent
+    redirect led. ``suggested_feeds``: feeds that the source offers and nobody declared.
+    """
+
+    source: str
+    url: str
+    outcome: str | None = None
+    requirement: str = ""
+    reason: str = ""
+    requests: int = 0
+    bytes: int = 0
+    items: int = 0
+    moved_to: str | None = None
+    suggested_feeds: list[str] = field(default_factory=list)
+
+
+def as_document(rows: Iterable[Row], problems: Sequence[str]) -> dict[str, Any]:
+    """The report as JSON data: ``{"sources": [...], "problems": [...]}``."""
+    return {"sources": [asdict(row) for row in rows], "problems": list(problems)}
+
+
+_HEADINGS: Final = ("source", "outcome", "by", "requests", "bytes", "items", "why")
+_WIDEST: Final = 40
+
+
+def as_lines(rows: Iterable[Row]) -> list[str]:
+    """The report as a table, a line for each source, headings first."""
+    cells = [_HEADINGS, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADINGS) - 1)]
+    return [_line(line, widths) for line in cells]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    counts = (str(row.requests), str(row.bytes), str(row.items))
+    name = row.source if len(row.source) <= _WIDEST else row.source[: _WIDEST - 1] + "…"
+    return (name, row.outcome or FAILED, row.requirement or "-", *counts, _why(row))
+
+
+def _why(row: Row) -> str:
+    hints = [row.reason]
+    if row.moved_to:
+        hints.append(f"moved for good to {row.moved_to}")
+    if row.suggested_feeds:
+        hints.append(f"offers a feed: {', '.join(row.suggested_feeds)}")
+    return "; ".join(hint for hint in hints if hint)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    columns = [
+        cell.rjust(width) if 3 <= column <= 5 else cell.ljust(width)
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=False))
+    ]
+    return "  ".join((*columns, cells[-1])).rstrip()

@@ -1,0 +1,263 @@
+"""R9: the main spider: metadata of declared sources, by feed, markdown or llms.txt."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy import Request, Spider, signals
+
+from scrapy_walsh.adapters.compat import close_spider, fail_command
+from scrapy_walsh.adapters.outcomes import GaveUp
+from scrapy_walsh.errors import SourcesInvalid
+from scrapy_walsh.policy.formats import Step, plan
+from scrapy_walsh.policy.text import utc_iso
+from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.spiders import report
+from scrapy_walsh.spiders.answers import Answer, from_failure, from_response
+from scrapy_walsh.spiders.items import MetadataItem
+from scrapy_walsh.spiders.report import Row
+from scrapy_walsh.spiders.sources import Source, parse_urls, read_sources
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from twisted.python.failure import Failure
+
+MAX_BODY: Final = 10 * 1024 * 1024
+"""Octets of a source's body, decompressed, above which the download is cancelled."""
+
+
+@dataclass(slots=True)
+class _Visit:
+    """A source under way: the steps still to take, and its line of the report."""
+
+    number: int
+    source: Source
+    steps: list[Step]
+    row: Row
+    failed: bool | None = None
+
+
+class WalshMetadataSpider(Spider):
+    """Asks each declared source for the most structured format it offers, in R9's order.
+
+    ``-a sources=FILE`` (.toml, .jsonl, .opml, .txt) or ``-a urls="URL URL"``; ``-a report=FILE``
+    writes the source report as JSON. Yields :class:`MetadataItem`.
+    """
+
+    name = "walsh_metadata"
+
+    def __init__(
+        self,
+        sources: str | None = None,
+        urls: str | None = None,
+        report: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.report_path = report
+        self.refusal: str | None = None
+        self.problems: list[str] = []
+        self.visits: list[_Visit] = []
+        # By canonical URL: who waits for the answer, and what the answer was.
+        self._waiting: dict[str, list[_Visit]] = {}
+        self._answers: dict[str, Answer] = {}
+        self._seen: set[str] = set()
+        try:
+            self._declare(*_declared(sources, urls))
+        except SourcesInvalid as error:
+            self.refusal = str(error)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> WalshMetadataSpider:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider._count_request, signals.request_reached_downloader)
+        crawler.signals.connect(spider._count_bytes, signals.response_downloaded)
+        return spider
+
+    def _declare(self, sources: list[Source], problems: list[str]) -> None:
+        self.problems = problems
+        for number, source in enumerate(sources):
+            row = Row(source.name, source.url)
+            self.visits.append(_Visit(number, source, [*plan(source.url, source.feed)], row))
+        if not sources:
+            raise SourcesInvalid(f"no usable source ({len(problems)} unusable); correct the list")
+
+    async def start(self) -> AsyncIterator[Any]:
+        """One request for each first step; ``walsh_also`` declares what may follow it."""
+        for problem in self.problems:
+            self.logger.warning("%s", problem)
+        if self.refusal is not None:
+            self._refuse_to_start(self.refusal)
+            return
+        for visit in self.visits:
+            self._waiting.setdefault(_key(visit), []).append(visit)
+        for group in list(self._waiting.values()):
+            also = [url for visit in group for url in _urls_of(visit)]
+            yield self._request(group[0], also=list(dict.fromkeys(also)))
+
+    def _refuse_to_start(self, reason: str) -> None:
+        self.logger.error("walsh_metadata: %s", reason)
+        fail_command()
+        close_spider(self.crawler, "sources_invalid")
+
+    def _request(self, visit: _Visit, also: list[str] | None = None) -> Request:
+        step = visit.steps[0]
+        meta: dict[str, Any] = {"walsh_source": visit.number, "download_maxsize": MAX_BODY}
+        if also:
+            meta["walsh_also"] = also
+        return Request(
+            step.url,
+            callback=self.answered,
+            errback=self.not_answered,
+            headers={"Accept": step.accept},
+            meta=meta,
+            cb_kwargs={"key": _key(visit)},
+            dont_filter=True,  # `_waiting` and `_answers` see to it that a URL is asked once
+        )
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def answered(self, response: Response, key: str) -> Iterator[Request | MetadataItem]:
+        """Callback of every request of this spider."""
+        visits = self._waiting.pop(key, [])
+        if visits:
+            yield from self._deliver(key, visits, from_response(visits[0].steps[0], response))
+
+    def not_answered(self, failure: Failure) -> Iterator[Request | MetadataItem]:
+        """Errback of every request of this spider: refusals, 304, other statuses, failures."""
+        request: Request = failure.request  # type: ignore[attr-defined]
+        key = request.cb_kwargs["key"]
+        error = failure.value
+        visits = self._waiting.pop(key, [])
+        if error is None or not visits:
+            return
+        if isinstance(error, GaveUp) and error.status is None:
+            yield from self._without_tls([visit for visit in visits if _may_use_http(visit)])
+            visits = [visit for visit in visits if not _may_use_http(visit)]
+        if visits:
+            answer = from_failure(visits[0].steps[0], error)
+            yield from self._deliver(key, visits, answer)
+
+    def _without_tls(self, visits: Iterable[_Visit]) -> Iterator[Request | MetadataItem]:
+        """A bare host that does not answer https is asked by http (declared at the start)."""
+        for visit in visits:
+            visit.steps = [*plan(_http(visit.source.url), None)]
+            yield from self._next(visit)
+
+    def _deliver(
+        self, key: str, visits: list[_Visit], answer: Answer
+    ) -> Iterator[Request | MetadataItem]:
+        # Items go to the first source that asked; the others would only repeat them.
+        shared = replace(answer, entries=())
+        self._answers[key] = shared
+        for visit in visits:
+            yield from self._conclude(visit, answer if visit is visits[0] else shared)
+
+    def _next(self, visit: _Visit) -> Iterator[Request | MetadataItem]:
+        key = _key(visit)
+        if key in self._answers:
+            yield from self._conclude(visit, self._answers[key])
+        elif key in self._waiting:
+            self._waiting[key].append(visit)
+        else:
+            self._waiting[key] = [visit]
+            yield self._request(visit)
+
+    def _conclude(self, visit: _Visit, answer: Answer) -> Iterator[Request | MetadataItem]:
+        step, row = visit.steps.pop(0), visit.row
+        row.reason = "; ".join(part for part in (row.reason, answer.reason) if part)
+        row.moved_to = row.moved_to or answer.moved_to
+        row.suggested_feeds = row.suggested_feeds or list(answer.suggested_feeds)
+        if step.kind != "llms" or visit.failed is None:
+            visit.failed = answer.failed
+        if answer.outcome is None and visit.steps:
+            yield from self._next(visit)
+            return
+        row.outcome = answer.outcome or (report.FAILED if visit.failed else report.LEFT_OUT)
+        row.requirement = answer.requirement or ("R9" if row.outcome == report.LEFT_OUT else "")
+        yield from self._items(row, answer)
+
+    def _items(self, row: Row, answer: Answer) -> Iterator[MetadataItem]:
+        fetched_at = utc_iso(datetime.now(UTC)) or ""
+        for entry in answer.entries:
+            key = canonical_url(entry.url)
+            if key in self._seen:
+                continue
+            self._seen.add(key)
+            row.items += 1
+            yield MetadataItem(
+                source=row.source,
+                title=entry.title,
+                url=entry.url,
+                published=entry.published,
+                via=answer.via,
+                canonical_url=key,
+                fetched_at=fetched_at,
+            )
+
+    # --- the report ---------------------------------------------------------------------------
+
+    def _row_of(self, request: Request) -> Row | None:
+        number = request.meta.get("walsh_source")
+        return self.visits[number].row if isinstance(number, int) else None
+
+    def _count_request(self, request: Request) -> None:
+        if row := self._row_of(request):
+            row.requests += 1
+
+    def _count_bytes(self, response: Response, request: Request) -> None:
+        if row := self._row_of(request):
+            row.bytes += len(response.body)
+
+    def closed(self, reason: str) -> None:
+        """Writes the source report to the log, and to ``-a report=FILE``."""
+        rows = [visit.row for visit in self.visits]
+        for row in rows:
+            if row.outcome is None:
+                row.outcome = report.FAILED
+                row.reason = f"no answer before the crawl ended ({reason})"
+        if rows:
+            for line in report.as_lines(rows):
+                self.logger.info("%s", line)
+        if self.report_path:
+            refusal = [self.refusal] if self.refusal else []
+            self._write(report.as_document(rows, [*self.problems, *refusal]), self.report_path)
+
+    def _write(self, document: dict[str, Any], path: str) -> None:
+        text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        try:
+            Path(path).write_text(text, encoding="utf-8")
+        except OSError as error:
+            self.logger.error("-a report=%s: cannot be written: %s", path, error.strerror)
+
+
+def _declared(sources: str | None, urls: str | None) -> tuple[list[Source], list[str]]:
+    if bool(sources) == bool(urls):
+        raise SourcesInvalid('give either -a sources=FILE or -a urls="URL URL"')
+    return read_sources(sources) if sources else parse_urls(urls or "")
+
+
+def _key(visit: _Visit) -> str:
+    return canonical_url(visit.steps[0].url)
+
+
+def _http(url: str) -> str:
+    return "http" + url.removeprefix("https")
+
+
+def _may_use_http(visit: _Visit) -> bool:
+    step = visit.steps[0]
+    return visit.source.bare_host and step.kind == "page" and step.url == visit.source.url
+
+
+def _urls_of(visit: _Visit) -> Iterator[str]:
+    yield from (step.url for step in visit.steps)
+    if visit.source.bare_host:
+        yield from (step.url for step in plan(_http(visit.source.url), None))

@@ -1,0 +1,161 @@
+"""R11: the ``Store`` methods, written once over four operations on a table."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from scrapy_walsh.state.records import (
+    ROBOTS,
+    Attempts,
+    Deferral,
+    HostRecord,
+    SeenItem,
+    SourceRun,
+    StoredDocument,
+    Validators,
+)
+from scrapy_walsh.state.tables import (
+    ATTEMPTS,
+    DEFERRALS,
+    DOCUMENTS,
+    HOSTS,
+    SEEN_ITEMS,
+    SOURCES,
+    VALIDATORS,
+    Key,
+    R,
+    Table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+#: The tables with records of a host, and the host (or a URL on it) of a record.
+_OF_HOST: Final[tuple[tuple[Table[Any], Callable[[Any], str]], ...]] = (
+    (HOSTS, lambda record: record.host),
+    (DEFERRALS, lambda record: record.host),
+    (VALIDATORS, lambda record: _host(record.url)),
+    (SOURCES, lambda record: _host(record.url)),
+    (ATTEMPTS, lambda record: _host(record.url)),
+    (SEEN_ITEMS, lambda record: _host(record.canonical_url)),
+    (DOCUMENTS, lambda record: _host(record.key) if record.kind == ROBOTS else ""),
+)
+
+
+class RecordStore(ABC):
+    """A ``Store`` without a place to keep things; a subclass is one."""
+
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+
+    @property
+    def rows_lost(self) -> bool:
+        return False
+
+    @abstractmethod
+    def _get(self, table: Table[R], key: Key) -> R | None: ...
+    @abstractmethod
+    def _put(self, table: Table[R], records: Sequence[R]) -> None: ...
+    @abstractmethod
+    def _delete(self, table: Table[Any], keys: Sequence[Key]) -> None: ...
+    @abstractmethod
+    def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]: ...
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def get_document(self, kind: str, key: str) -> StoredDocument | None:
+        return self._get(DOCUMENTS, (kind, key))
+
+    def put_document(self, document: StoredDocument) -> None:
+        self._put(DOCUMENTS, [document])
+
+    def delete_document(self, kind: str, key: str) -> None:
+        self._delete(DOCUMENTS, [(kind, key)])
+
+    def documents(self, kind: str) -> Iterator[StoredDocument]:
+        return takewhile(lambda found: found.kind == kind, self._rows(DOCUMENTS, (kind, "")))
+
+    def get_validators(self, url: str, representation: str) -> Validators | None:
+        return self._get(VALIDATORS, (url, representation))
+
+    def put_validators(self, validators: Validators) -> None:
+        self._put(VALIDATORS, [validators])
+
+    def delete_validators(self, url: str, representation: str) -> None:
+        self._delete(VALIDATORS, [(url, representation)])
+
+    def get_source(self, url: str) -> SourceRun | None:
+        return self._get(SOURCES, (url,))
+
+    def put_source(self, source: SourceRun) -> None:
+        self._put(SOURCES, [source])
+
+    def delete_source(self, url: str) -> None:
+        self._delete(SOURCES, [(url,)])
+
+    def sources(self) -> Iterator[SourceRun]:
+        return self._rows(SOURCES)
+
+    def get_host(self, host: str) -> HostRecord | None:
+        return self._get(HOSTS, (host,))
+
+    def put_host(self, record: HostRecord) -> None:
+        self._put(HOSTS, [record])
+
+    def delete_host(self, host: str) -> None:
+        self._delete(HOSTS, [(host,)])
+
+    def hosts(self) -> Iterator[HostRecord]:
+        return self._rows(HOSTS)
+
+    def get_deferral(self, url: str) -> Deferral | None:
+        return self._get(DEFERRALS, (url,))
+
+    def put_deferral(self, deferral: Deferral) -> None:
+        self._put(DEFERRALS, [deferral])
+
+    def delete_deferral(self, url: str) -> None:
+        self._delete(DEFERRALS, [(url,)])
+
+    def deferrals(self) -> Iterator[Deferral]:
+        return self._rows(DEFERRALS)
+
+    def get_attempts(self, url: str) -> Attempts | None:
+        return self._get(ATTEMPTS, (url,))
+
+    def put_attempts(self, attempts: Attempts) -> None:
+        self._put(ATTEMPTS, [attempts])
+
+    def clear_attempts(self, url: str) -> None:
+        self._delete(ATTEMPTS, [(url,)])
+
+    def seen_item(self, canonical_url: str) -> bool:
+        return self._get(SEEN_ITEMS, (canonical_url,)) is not None
+
+    def add_seen_items(self, canonical_urls: Iterable[str], now: float) -> None:
+        items = [SeenItem(url, now) for url in canonical_urls]
+        if items:
+            self._put(SEEN_ITEMS, items)
+
+    def forget_host(self, host: str) -> None:
+        for table, host_of in _OF_HOST:
+            keys = [table.key_of(found) for found in self._rows(table) if host_of(found) == host]
+            if keys:
+                self._delete(table, keys)
+
+
+def _host(url: str) -> str:
+    """The host of *url* with its port, if that is not the scheme's own; empty when unreadable."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return ""
+    name = parts.hostname or ""
+    name = f"[{name}]" if ":" in name else name
+    return name if port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f"{name}:{port}"

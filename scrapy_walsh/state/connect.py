@@ -1,0 +1,189 @@
+"""R11: a SQLite file opened, migrated and checked, and what can be read of a damaged one."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.state.tables import MIGRATIONS, TABLES, DamageError, Key, Row, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+#: Seconds to wait for another process's write.
+BUSY_TIMEOUT: Final = 5.0
+
+#: Larger files are not checked as a whole when they are opened, to open in a tenth of a second:
+#: neither their pages, nor each row (which is checked whenever it is read).
+CHECK_PAGES_BELOW: Final = 32 << 20
+CHECK_ROWS_BELOW: Final = 2 << 20
+
+_READ_ONLY: Final = frozenset(
+    {
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+
+#: SQLite's words for "not here" and "not now"; whatever else fails is damage.
+_UNUSABLE: Final = _READ_ONLY | {
+    sqlite3.SQLITE_ABORT,
+    sqlite3.SQLITE_AUTH,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOLFS,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_TOOBIG,
+}
+
+#: Sorts before and after every key.
+_FIRST: Final = ""
+_LAST: Final = "\U0010ffff"
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether *error* says that the file is damaged, not that it cannot be used now."""
+    if not isinstance(error, sqlite3.DatabaseError):
+        return isinstance(error, DamageError)
+    return _code(error) not in _UNUSABLE
+
+
+def explain(path: Path, what: str, error: Exception | None) -> str:
+    """One line on a file that cannot be used."""
+    return f"{path} {what} ({error}): free or repair the disk, or set another WALSH_STATE_DIR"
+
+
+def connect(path: Path) -> tuple[sqlite3.Connection, bool]:
+    """The file at *path*, made when missing, and whether it can be written.
+
+    sqlite3.DatabaseError, DamageError; StateError when it is of another schema version.
+    """
+    try:
+        return _opened(path, "mode=rwc"), True
+    except sqlite3.OperationalError as error:
+        if _code(error) not in _READ_ONLY or not path.exists():
+            raise
+        if error.sqlite_errorcode == sqlite3.SQLITE_READONLY and _may_write(path):
+            raise DamageError("its header forbids writing") from error
+    try:
+        return _opened(path, "mode=ro"), False
+    except sqlite3.OperationalError as error:
+        if _code(error) not in _READ_ONLY:
+            raise
+    # Without a -shm that can be read or made, only this opens a WAL file.
+    return _opened(path, "mode=ro&immutable=1"), False
+
+
+def salvage(path: Path, target: sqlite3.Connection) -> int:
+    """Copy every whole row of the damaged file at *path* to *target*; how many. sqlite3.Error."""
+    if not path.exists():
+        return 0
+    kept = 0
+    with closing(_raw(path, "mode=ro")) as source:
+        # An octet that is no UTF-8 must cost its row, not its page.
+        source.text_factory = lambda octets: octets.decode(errors="replace")
+        target.execute("BEGIN IMMEDIATE")
+        with target:
+            for table in TABLES:
+                for statement, start in ((table.page, _FIRST), (table.page_back, _LAST)):
+                    for rows in _whole_rows(source, table, statement, start):
+                        target.executemany(table.replace, rows)
+                kept += target.execute(table.count).fetchone()[0]
+    return kept
+
+
+def _whole_rows(
+    source: sqlite3.Connection, table: Table[Any], statement: str, start: str
+) -> Iterator[list[Row]]:
+    """Pages of rows from *start*, up to the first place where nothing more can be read."""
+    last: Key = (start,) * len(table.key)
+    sizes = [table.page_rows, 1]
+    while sizes:
+        try:
+            page = source.execute(statement, (*last, sizes[0])).fetchall()
+        except sqlite3.DatabaseError:
+            sizes.pop(0)
+            continue
+        rows = [row for row in page if table.is_whole(row)]
+        keys = [table.row_key(row) for row in rows]
+        if not rows or not (last < keys[-1] if start == _FIRST else keys[-1] < last):
+            return
+        yield rows
+        last = keys[-1]
+
+
+def _raw(path: Path, options: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?{options}"
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
+
+
+def _opened(path: Path, options: str) -> sqlite3.Connection:
+    writable = options == "mode=rwc"
+    connection = _raw(path, options)
+    try:
+        connection.execute("PRAGMA cell_size_check=ON")
+        version = _version(connection, path, writable=writable)
+        # Before the first write, which would change what is to be set aside.
+        _check(connection, path.stat().st_size, TABLES if version == len(MIGRATIONS) else ())
+        if writable:
+            _prepare_writing(connection, version)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _version(connection: sqlite3.Connection, path: Path, *, writable: bool) -> int:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    latest = len(MIGRATIONS)
+    if version > latest or (version < latest and not writable):
+        raise StateError(
+            f"{path} has schema version {version} and this package writes {latest}: "
+            "use the version of the package that wrote it, or set another WALSH_STATE_DIR"
+        )
+    return version
+
+
+def _check(connection: sqlite3.Connection, size: int, tables: tuple[Table[Any], ...]) -> None:
+    """DamageError or sqlite3.DatabaseError at the first damage found."""
+    if size < CHECK_PAGES_BELOW:
+        found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+        if found != "ok":
+            raise DamageError(" ".join(found.split()))
+    if size < CHECK_ROWS_BELOW:
+        for table in tables:
+            for row in connection.execute(table.select_all):
+                table.require_whole(row)
+
+
+def _prepare_writing(connection: sqlite3.Connection, version: int) -> None:
+    # With WAL, NORMAL loses nothing to a killed process (a power cut may cost the last writes).
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    latest = len(MIGRATIONS)
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        for step in MIGRATIONS[version:]:
+            step(connection)
+        # Written at every opening: it fails here, and not later, where nothing can be written.
+        connection.execute(f"PRAGMA user_version={latest}")
+    if version < latest:  # so that the tables are in the file even when its -wal is lost
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _may_write(path: Path) -> bool:
+    effective = os.access in os.supports_effective_ids
+    return os.access(path, os.W_OK, effective_ids=effective)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary result code; the module's own errors, such as for text not UTF-8, have none."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF

@@ -1,0 +1,136 @@
+"""R11: ``state.sqlite3``: one connection, which is replaced when the file is damaged.
+
+A damaged file is set aside, never deleted, and a new one takes its place with every row that
+could be read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.state import files
+from scrapy_walsh.state.connect import connect, explain, is_damage, salvage
+from scrapy_walsh.state.tables import DamageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+T = TypeVar("T")
+
+DATABASE: Final = "state.sqlite3"
+COMPANIONS: Final = ("-wal", "-shm", "-journal")
+
+#: SQLite's smallest page; it takes less for an empty database.
+_SMALLEST_FILE: Final = 512
+
+_MISUSE: Final = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.DataError)
+
+
+class Database:
+    """The file of *directory*, which adds to *notices*; StateError when it cannot be used."""
+
+    def __init__(self, directory: Path, notices: list[str]) -> None:
+        self.notices = notices
+        self.rows_lost = False
+        self._directory = directory
+        self._path = directory / DATABASE
+        self._inode: int | None = None
+        self._open()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+        """The value of *operation*, after repair if it meets damage; StateError when it fails."""
+        damage: Exception | None = None
+        for _ in range(3):
+            try:
+                return operation(self._current())
+            except _MISUSE:
+                raise
+            except (sqlite3.DatabaseError, DamageError) as error:
+                if not is_damage(error):
+                    raise StateError(explain(self._path, "cannot be used", error)) from error
+                self._reopen(damage)  # the check may find nothing: damage met twice counts
+                damage = error
+        raise StateError(explain(self._path, "stays damaged", damage)) from damage
+
+    def _current(self) -> sqlite3.Connection:
+        """The connection to the file of that name, which another process may have replaced."""
+        try:
+            inode = self._path.stat().st_ino
+        except OSError:
+            inode = -1
+        if inode != self._inode:
+            if self._inode is not None:
+                self.notices.append(f"{self._path} was replaced during the run: opened again")
+            self._reopen()
+        return self._connection
+
+    def _reopen(self, damage: Exception | None = None) -> None:
+        self._connection.close()
+        self._inode = None
+        self._open(damage)
+
+    def _open(self, damage: Exception | None = None) -> None:
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with files.exclusive(self._directory):
+                self._connection = self._connect(damage or self._leftover())
+                self._inode = self._path.stat().st_ino
+        except StateError:
+            raise
+        except (OSError, sqlite3.Error, DamageError) as error:
+            raise StateError(explain(self._path, "cannot be used", error)) from error
+
+    def _connect(self, damage: Exception | None) -> sqlite3.Connection:
+        if damage is None:
+            try:
+                return self._opened()
+            except (sqlite3.DatabaseError, DamageError) as error:
+                if not is_damage(error):
+                    raise
+                damage = error
+        self._replace(damage)
+        return self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
+        connection, writable = connect(self._path)
+        if not writable:
+            self.rows_lost = True  # an earlier run may have been unable to write, too
+            self.notices.append(
+                f"{self._path} cannot be written: it is read, and what this run learns is forgotten"
+            )
+        return connection
+
+    def _leftover(self) -> Exception | None:
+        """What is wrong with the files, before SQLite makes an empty database of them."""
+        if self._draft.exists() and not self._path.exists():  # stopped within _replace
+            self._draft.rename(self._path)
+        if self._path.exists():
+            size = self._path.stat().st_size
+            return None if size >= _SMALLEST_FILE else DamageError(f"its size is {size}")
+        wal = self._path.with_name(DATABASE + "-wal")
+        return DamageError("only its -wal is left") if wal.exists() else None
+
+    def _replace(self, damage: Exception) -> None:
+        """Put the readable rows in a new file, then set the damaged one aside."""
+        for suffix in ("", *COMPANIONS):
+            self._draft.with_name(self._draft.name + suffix).unlink(missing_ok=True)
+        with closing(connect(self._draft)[0]) as target:
+            kept = salvage(self._path, target)
+        aside = files.set_aside(self._path, COMPANIONS)
+        self._draft.rename(self._path)
+        self.rows_lost = True
+        self.notices.append(
+            f"{self._path} was damaged ({damage}): set aside as {aside.name}, "
+            f"a new one begun with the {kept} rows that could be read"
+        )
+
+    @property
+    def _draft(self) -> Path:
+        return self._path.with_name(f"{DATABASE}.new")

@@ -1,0 +1,163 @@
+"""R11: what is remembered from one run to the next, as frozen values, and the ``Store`` protocol.
+
+Every time is wall clock, Unix seconds. A store keeps what it is given: whether a record is
+still fresh, or lies in the future and is therefore stale (D9), the policy decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ROBOTS: Final = "robots"
+BLOCKLIST: Final = "blocklist"
+SCHEMA: Final = "schema"
+
+#: The only documents whose body may be kept (D10).
+DOCUMENT_KINDS: Final = frozenset({ROBOTS, BLOCKLIST, SCHEMA})
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A robots.txt, blocklist or schema as it was last fetched.
+
+    ``kind``: one of :data:`DOCUMENT_KINDS`, ValueError otherwise. ``key``: the origin
+    (``https://h.test``) of a robots.txt, the URL of the others. ``url``: where the body came
+    from. ``status``: of the last answer, None when there was none. ``outcome``: the caller's
+    word for it. ``refresh``: seconds that the document asks to be kept, or None.
+    """
+
+    kind: str
+    key: str
+    url: str
+    body: bytes
+    fetched_at: float
+    status: int | None
+    outcome: str
+    etag: str | None = None
+    last_modified: str | None = None
+    refresh: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in DOCUMENT_KINDS:
+            raise ValueError(
+                f"no body of kind {self.kind!r} is kept, only {sorted(DOCUMENT_KINDS)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Validators:
+    """ETag and Last-Modified of one representation (such as ``markdown``) of an exact URL (T20)."""
+
+    url: str
+    representation: str
+    etag: str | None
+    last_modified: str | None
+    stored_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRun:
+    """When a source was last asked (R8); ``reason``: the WALSH_REVISIT_REASON that lifted R8."""
+
+    url: str
+    last_run_at: float
+    outcome: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostRecord:
+    """Pacing of one host (R4, R5): end of the last answer, interval in seconds, and a hold.
+
+    ``not_before``: the time of the hold's end, None without one; ``why``: its reason.
+    """
+
+    host: str
+    last_end: float
+    interval: float
+    not_before: float | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """A target left for a later run, and the time before which no run asks for it (D8)."""
+
+    url: str
+    host: str
+    due: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """How often a target was tried without an answer to keep (R5), and when last."""
+
+    url: str
+    count: int
+    last_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SeenItem:
+    """An item emitted by some run, by its canonical URL (R7)."""
+
+    canonical_url: str
+    seen_at: float
+
+
+class Store(Protocol):
+    """The memory of a crawl, used by one thread.
+
+    ``notices``: lines for the log on what was found damaged or unwritable, and what was done.
+    ``rows_lost``: rows may be missing, so a host without a record is not one never asked.
+    Any method may raise ``StateError`` when the disk cannot be read. A write raises it once
+    when the disk cannot be written: this process still sees what it wrote, and the store tries
+    again at each later write. Text that is not Unicode, and a time that is NaN: ValueError.
+    Iterators are in key order and bear writes between their steps.
+    """
+
+    notices: list[str]
+
+    @property
+    def rows_lost(self) -> bool: ...
+
+    def get_document(self, kind: str, key: str) -> StoredDocument | None: ...
+    def put_document(self, document: StoredDocument) -> None: ...
+    def delete_document(self, kind: str, key: str) -> None: ...
+    def documents(self, kind: str) -> Iterator[StoredDocument]: ...
+
+    def get_validators(self, url: str, representation: str) -> Validators | None: ...
+    def put_validators(self, validators: Validators) -> None: ...
+    def delete_validators(self, url: str, representation: str) -> None: ...
+
+    def get_source(self, url: str) -> SourceRun | None: ...
+    def put_source(self, source: SourceRun) -> None: ...
+    def delete_source(self, url: str) -> None: ...
+    def sources(self) -> Iterator[SourceRun]: ...
+
+    def get_host(self, host: str) -> HostRecord | None: ...
+    def put_host(self, record: HostRecord) -> None: ...
+    def delete_host(self, host: str) -> None: ...
+    def hosts(self) -> Iterator[HostRecord]: ...
+
+    def get_deferral(self, url: str) -> Deferral | None: ...
+    def put_deferral(self, deferral: Deferral) -> None: ...
+    def delete_deferral(self, url: str) -> None: ...
+    def deferrals(self) -> Iterator[Deferral]: ...
+
+    def get_attempts(self, url: str) -> Attempts | None: ...
+    def put_attempts(self, attempts: Attempts) -> None: ...
+    def clear_attempts(self, url: str) -> None: ...
+
+    def seen_item(self, canonical_url: str) -> bool: ...
+    def add_seen_items(self, canonical_urls: Iterable[str], now: float) -> None: ...
+
+    def forget_host(self, host: str) -> None:
+        """Drop every record of *host* (``name`` or ``name:port``), its hold included."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,193 @@
+"""R11: the store in one SQLite file, and a second copy of the blocklist beside it (D3)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.state import files
+from scrapy_walsh.state.base import RecordStore
+from scrapy_walsh.state.connect import explain
+from scrapy_walsh.state.database import Database
+from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
+from scrapy_walsh.state.tables import DamageError
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from scrapy_walsh.state.tables import Key, R, Row, Table
+
+
+class _Change(NamedTuple):
+    """One record to keep, with its row, or one to delete where both are None."""
+
+    table: Table[Any]
+    key: Key
+    record: Any = None
+    row: Row | None = None
+
+
+class SqliteStore(RecordStore):
+    """A ``Store`` in ``state.sqlite3`` of *directory*, which is made when missing; StateError."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+        self._database = Database(directory, self.notices)
+        self._unwritten: dict[tuple[str, Key], _Change] = {}
+        self._write_failed = False
+
+    @property
+    def rows_lost(self) -> bool:
+        return self._database.rows_lost
+
+    def close(self) -> None:
+        """Close the file. What could not be written until now is lost."""
+        self._database.close()
+
+    def get_document(self, kind: str, key: str) -> StoredDocument | None:
+        if kind != BLOCKLIST:
+            return super().get_document(kind, key)
+        copy = self._copy(key)
+        try:
+            row = super().get_document(kind, key)
+        except StateError:
+            if copy is None:
+                raise
+            return copy
+        best = files.newer(row, copy)
+        if best is not None and best.body and not row == copy == best:
+            with suppress(StateError):
+                self.put_document(best)
+        return best
+
+    def put_document(self, document: StoredDocument) -> None:
+        if document.kind == BLOCKLIST and document.body:
+            self._put_blocklist(document)
+        else:
+            super().put_document(document)
+
+    def delete_document(self, kind: str, key: str) -> None:
+        super().delete_document(kind, key)
+        if kind == BLOCKLIST and self._copy(key) is not None:
+            path = self._directory / files.COPY
+            try:
+                path.unlink()
+            except OSError as error:
+                raise StateError(explain(path, "cannot be deleted", error)) from error
+
+    def _put_blocklist(self, document: StoredDocument) -> None:
+        """Keep *document* twice; either place is tried, whatever becomes of the other."""
+        failure: OSError | None = None
+        try:
+            files.write_copy(self._directory, document)
+        except OSError as error:
+            failure = error
+        super().put_document(document)
+        if failure is not None:
+            path = self._directory / files.COPY
+            raise StateError(explain(path, "cannot be written", failure)) from failure
+
+    def _copy(self, key: str) -> StoredDocument | None:
+        """The second copy, if it is of *key*; a damaged one is set aside, with a notice."""
+        try:
+            copy = files.read_copy(self._directory)
+        except DamageError as damage:
+            path = self._directory / files.COPY
+            with suppress(OSError):
+                aside = files.set_aside(path)
+                self.notices.append(f"{path} was damaged ({damage}): set aside as {aside.name}")
+            return None
+        return copy if copy is not None and (copy.kind, copy.key) == (BLOCKLIST, key) else None
+
+    def _get(self, table: Table[R], key: Key) -> R | None:
+        if self._unwritten:
+            change = self._unwritten.get((table.name, key))
+            if change is not None:
+                return change.record  # type: ignore[no-any-return]
+
+        def fetch(connection: sqlite3.Connection) -> R | None:
+            row = connection.execute(table.select, key).fetchone()
+            return None if row is None else table.decode(row)
+
+        return self._database.run(fetch)
+
+    def _put(self, table: Table[R], records: Sequence[R]) -> None:
+        self._write([_Change(table, table.key_of(r), r, table.encode(r)) for r in records])
+
+    def _delete(self, table: Table[Any], keys: Sequence[Key]) -> None:
+        self._write([_Change(table, key) for key in keys])
+
+    def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
+        last = after or ("",) * len(table.key)
+        if self._unwritten:
+            return iter(self._merged(table, last))
+        return self._pages(table, last)
+
+    def _pages(self, table: Table[R], last: Key) -> Iterator[R]:
+        """Records after the key *last*, a page at a time, so that no read stays open between."""
+        while True:
+            page = self._page(table, last)
+            yield from page
+            if len(page) < table.page_rows:
+                return
+            last = table.key_of(page[-1])
+
+    def _page(self, table: Table[R], last: Key) -> list[R]:
+        def fetch(connection: sqlite3.Connection) -> list[R]:
+            rows = connection.execute(table.page, (*last, table.page_rows))
+            return [table.decode(row) for row in rows]
+
+        return self._database.run(fetch)
+
+    def _merged(self, table: Table[R], last: Key) -> list[R]:
+        """As ``_pages``, with the changes that could not be written."""
+        records = {table.key_of(record): record for record in self._pages(table, last)}
+        for (name, key), change in self._unwritten.items():
+            if name == table.name and key > last:
+                records[key] = change.record
+        return [record for _, record in sorted(records.items()) if record is not None]
+
+    def _write(self, changes: list[_Change]) -> None:
+        """Write *changes*; while the disk refuses, keep them in memory and try again later."""
+        try:
+            self._apply(changes)
+        except StateError:
+            self._unwritten.update({(c.table.name, c.key): c for c in changes})
+            if not self._write_failed:
+                self._write_failed = True
+                raise
+            return
+        if self._write_failed:
+            self._write_pending(changes)
+
+    def _write_pending(self, written: list[_Change]) -> None:
+        for change in written:
+            self._unwritten.pop((change.table.name, change.key), None)
+        with suppress(StateError):
+            self._apply(list(self._unwritten.values()))
+            self._unwritten.clear()
+            self._write_failed = False
+
+    def _apply(self, changes: list[_Change]) -> None:
+        self._database.run(lambda connection: _execute_all(connection, changes))
+
+
+def _execute_all(connection: sqlite3.Connection, changes: list[_Change]) -> None:
+    if len(changes) == 1:
+        _execute(connection, changes[0])
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        for change in changes:
+            _execute(connection, change)
+
+
+def _execute(connection: sqlite3.Connection, change: _Change) -> None:
+    if change.row is None:
+        connection.execute(change.table.delete, change.key)
+    else:
+        connection.execute(change.table.replace, change.row)

@@ -1,0 +1,218 @@
+"""R11: one table for each record, its rows, and the steps between schema versions.
+
+Rule for whoever edits this file: a step in ``MIGRATIONS`` that was released is never changed;
+a new one is added after it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, fields
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from scrapy_walsh.state.records import (
+    Attempts,
+    Deferral,
+    HostRecord,
+    SeenItem,
+    SourceRun,
+    StoredDocument,
+    Validators,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+
+R = TypeVar("R")
+Key = tuple[str, ...]
+Row = tuple[Any, ...]
+
+
+class DamageError(Exception):
+    """The file, or a row of it, is not what was written."""
+
+
+@dataclass(frozen=True)
+class Table(Generic[R]):
+    """Where the records of one class live; the columns are the fields, the last is the checksum."""
+
+    name: str
+    record: type[R]
+    key: Key
+
+    @cached_property
+    def columns(self) -> Key:
+        return tuple(field.name for field in fields(self.record))  # type: ignore[arg-type]
+
+    @cached_property
+    def _times(self) -> tuple[int, ...]:
+        typed = enumerate(fields(self.record))  # type: ignore[arg-type]
+        return tuple(i for i, field in typed if str(field.type).startswith("float"))
+
+    @cached_property
+    def _values(self) -> Callable[[R], Row]:
+        return attrgetter(*self.columns)
+
+    @cached_property
+    def _key_values(self) -> Callable[[R], Any]:
+        return attrgetter(*self.key)
+
+    def key_of(self, record: R) -> Key:
+        """The key of *record*, as a tuple of str."""
+        values = self._key_values(record)
+        return values if len(self.key) > 1 else (values,)
+
+    def encode(self, record: R) -> Row:
+        """The row of *record*; ValueError for a NaN, which SQLite would turn into NULL."""
+        values = list(self._values(record))
+        for i in self._times:
+            if values[i] is not None:
+                values[i] = float(values[i])
+                if values[i] != values[i]:
+                    raise ValueError(f"{self.name}: {self.columns[i]} is not a number")
+        return (*values, checksum(values))
+
+    def decode(self, row: Row) -> R:
+        """The record of *row*; DamageError when it is not what was written."""
+        self.require_whole(row)
+        return self.record(*row[:-1])
+
+    def is_whole(self, row: Row) -> bool:
+        """Whether *row* is what was written."""
+        return bool(row[-1] == checksum(list(row[:-1])))
+
+    def require_whole(self, row: Row) -> None:
+        """DamageError when *row* is not what was written."""
+        if not self.is_whole(row):
+            raise DamageError(f"a row of {self.name} does not match its checksum")
+
+    def row_key(self, row: Row) -> Key:
+        """The key of a whole *row*."""
+        return tuple(row[self.columns.index(name)] for name in self.key)
+
+    # The names in these statements are this file's own, never a caller's.
+    @cached_property
+    def select(self) -> str:
+        return f"SELECT {self._names} FROM {self.name} WHERE {self._is_key}"  # noqa: S608
+
+    @cached_property
+    def select_all(self) -> str:
+        return f"SELECT {self._names} FROM {self.name}"  # noqa: S608
+
+    @cached_property
+    def count(self) -> str:
+        return f"SELECT count(*) FROM {self.name}"  # noqa: S608
+
+    @cached_property
+    def page(self) -> str:
+        """Rows after a key, in key order; a row value compares like a tuple."""
+        return self._page(">", "ASC")
+
+    @cached_property
+    def page_back(self) -> str:
+        """Rows before a key, from the last."""
+        return self._page("<", "DESC")
+
+    @property
+    def page_rows(self) -> int:
+        """How many rows one page may hold: few where they have bodies."""
+        return 10 if "body" in self.columns else 500
+
+    def _page(self, sign: str, order: str) -> str:
+        keys, marks = ", ".join(self.key), self._marks(self.key)
+        ordered = ", ".join(f"{name} {order}" for name in self.key)
+        where = f"({keys}) {sign} ({marks}) ORDER BY {ordered} LIMIT ?"
+        return f"SELECT {self._names} FROM {self.name} WHERE {where}"  # noqa: S608
+
+    @cached_property
+    def replace(self) -> str:
+        marks = self._marks((*self.columns, "crc32"))
+        return f"INSERT OR REPLACE INTO {self.name} ({self._names}) VALUES ({marks})"  # noqa: S608
+
+    @cached_property
+    def delete(self) -> str:
+        return f"DELETE FROM {self.name} WHERE {self._is_key}"  # noqa: S608
+
+    @cached_property
+    def _names(self) -> str:
+        return ", ".join((*self.columns, "crc32"))
+
+    @cached_property
+    def _is_key(self) -> str:
+        return " AND ".join(f"{name} = ?" for name in self.key)
+
+    @staticmethod
+    def _marks(names: Key) -> str:
+        return ", ".join("?" * len(names))
+
+
+def checksum(values: list[Any]) -> int:
+    """CRC-32 of a row's columns: a flipped bit in a value is invisible to SQLite.
+
+    ``ascii`` and not ``repr``, whose escapes change with Python's Unicode tables.
+    """
+    crc = 0
+    for i, value in enumerate(values):
+        if type(value) is bytes:
+            crc = zlib.crc32(value)
+            values = [*values[:i], len(value), *values[i + 1 :]]
+    return zlib.crc32(ascii(values).encode("ascii"), crc)
+
+
+DOCUMENTS: Final = Table("documents", StoredDocument, ("kind", "key"))
+VALIDATORS: Final = Table("validators", Validators, ("url", "representation"))
+SOURCES: Final = Table("sources", SourceRun, ("url",))
+HOSTS: Final = Table("hosts", HostRecord, ("host",))
+DEFERRALS: Final = Table("deferrals", Deferral, ("url",))
+ATTEMPTS: Final = Table("attempts", Attempts, ("url",))
+SEEN_ITEMS: Final = Table("seen_items", SeenItem, ("canonical_url",))
+
+TABLES: Final[tuple[Table[Any], ...]] = (
+    DOCUMENTS,
+    VALIDATORS,
+    SOURCES,
+    HOSTS,
+    DEFERRALS,
+    ATTEMPTS,
+    SEEN_ITEMS,
+)
+
+# WITHOUT ROWID: one tree a table, and no index that could disagree with it after damage.
+_VERSION_1 = (
+    """CREATE TABLE documents (
+        kind TEXT NOT NULL, key TEXT NOT NULL, url TEXT NOT NULL, body BLOB NOT NULL,
+        fetched_at REAL NOT NULL, status INTEGER, outcome TEXT NOT NULL,
+        etag TEXT, last_modified TEXT, refresh REAL, crc32 INTEGER NOT NULL,
+        PRIMARY KEY (kind, key)) WITHOUT ROWID""",
+    """CREATE TABLE validators (
+        url TEXT NOT NULL, representation TEXT NOT NULL, etag TEXT, last_modified TEXT,
+        stored_at REAL NOT NULL, crc32 INTEGER NOT NULL,
+        PRIMARY KEY (url, representation)) WITHOUT ROWID""",
+    """CREATE TABLE sources (
+        url TEXT NOT NULL PRIMARY KEY, last_run_at REAL NOT NULL, outcome TEXT NOT NULL,
+        reason TEXT, crc32 INTEGER NOT NULL) WITHOUT ROWID""",
+    """CREATE TABLE hosts (
+        host TEXT NOT NULL PRIMARY KEY, last_end REAL NOT NULL, interval REAL NOT NULL,
+        not_before REAL, why TEXT, crc32 INTEGER NOT NULL) WITHOUT ROWID""",
+    """CREATE TABLE deferrals (
+        url TEXT NOT NULL PRIMARY KEY, host TEXT NOT NULL, due REAL NOT NULL,
+        reason TEXT NOT NULL, crc32 INTEGER NOT NULL) WITHOUT ROWID""",
+    """CREATE TABLE attempts (
+        url TEXT NOT NULL PRIMARY KEY, count INTEGER NOT NULL, last_at REAL NOT NULL,
+        crc32 INTEGER NOT NULL) WITHOUT ROWID""",
+    """CREATE TABLE seen_items (
+        canonical_url TEXT NOT NULL PRIMARY KEY, seen_at REAL NOT NULL,
+        crc32 INTEGER NOT NULL) WITHOUT ROWID""",
+)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    for statement in _VERSION_1:
+        connection.execute(statement)
+
+
+#: Step n (from 0) takes a file of schema version n to n + 1.
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create,)

@@ -1,0 +1,170 @@
+"""R5: Retry-After, the back-off schedule, and giving up."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scrapy_walsh.policy.backoff import (
+    LONGEST,
+    GiveUp,
+    Retry,
+    after_failure,
+    backoff_delay,
+    parse_retry_after,
+    retry_after_floor,
+)
+
+NOW = 1779494400.0  # 2026-05-23T00:00:00Z
+DATA = Path(__file__).parents[1] / "data"
+
+
+def rows(name: str) -> list[Any]:
+    return [
+        pytest.param(row, id=row["id"])
+        for row in json.loads((DATA / name).read_text(encoding="utf-8"))
+    ]
+
+
+def decide(status: int | None, *values: str, attempt: int = 0, rand: float = 0.5) -> Any:
+    return after_failure(status, values, attempt, now=NOW, rand=rand)
+
+
+@pytest.mark.parametrize("row", rows("retry_after.json"))
+def test_r5_4_retry_after(row: dict[str, Any]) -> None:
+    assert parse_retry_after(row["value"], NOW) == row["seconds"]
+
+
+@pytest.mark.parametrize("weekday", ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"])
+def test_r5_4_the_weekday_is_never_checked(weekday: str) -> None:
+    assert parse_retry_after(f"{weekday}, 23 May 2026 00:00:30 GMT", NOW) == 30
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("Saturday, 23-May-75 00:00:00 GMT", 1546300800),  # 49 years on
+        ("Saturday, 23-May-76 00:00:00 GMT", 1577923200),  # 50 years on, to the second
+        ("Saturday, 23-May-76 00:00:01 GMT", 0),  # over 50 years on: 1976
+        ("Sunday, 06-Nov-94 08:49:37 GMT", 0),
+    ],
+)
+def test_r5_4_two_digit_years_end_fifty_years_ahead(value: str, seconds: float) -> None:
+    assert parse_retry_after(value, NOW) == seconds
+
+
+def test_r5_4_two_digit_years_cross_the_century() -> None:
+    new_years_eve_2099 = 4102444799.0
+    assert parse_retry_after("Friday, 01-Jan-00 00:00:29 GMT", new_years_eve_2099) == 30
+
+
+def test_r5_3_a_wait_of_any_length_stays_finite() -> None:
+    for value in ("9" * 5000, "Fri, 31 Dec 9999 23:59:59 GMT"):
+        assert parse_retry_after(value, NOW) == LONGEST
+        assert retry_after_floor(value + ";", NOW) == LONGEST
+
+
+@given(st.one_of(st.text(), st.text("0123456789 ,:-+.GMTSatMy")))
+def test_r5_4_any_text_gives_a_finite_wait_or_none(text: str) -> None:
+    for seconds in (parse_retry_after(text, NOW), retry_after_floor(text, NOW)):
+        assert seconds is None or 0 <= seconds < math.inf
+
+
+@given(st.integers(0, 10**10))
+def test_r5_4_ascii_digits_are_seconds(seconds: int) -> None:
+    assert parse_retry_after(str(seconds), NOW) == seconds
+
+
+@pytest.mark.parametrize("row", rows("retry_after_floor.json"))
+def test_r5_7_what_is_readable_is_a_lower_bound(row: dict[str, Any]) -> None:
+    assert retry_after_floor(row["value"], NOW) == row["floor"]
+
+
+@pytest.mark.parametrize("row", rows("backoff.json"))
+def test_r5_5_full_jitter(row: dict[str, Any]) -> None:
+    attempt, most = row["attempt"], row["most"]
+    assert backoff_delay(attempt, 0.0) == 0
+    assert backoff_delay(attempt, 0.5) == most / 2
+    assert most * 0.999 < backoff_delay(attempt, 0.9999) < most
+
+
+def test_r5_5_base_and_cap_are_settings() -> None:
+    assert backoff_delay(2, 0.5, base=3.0) == 6
+    assert backoff_delay(20, 0.5, cap=10.0) == 5
+
+
+@pytest.mark.parametrize("rand", [-0.1, 1.0, math.nan, math.inf])
+def test_own_rand_outside_its_range_is_refused(rand: float) -> None:
+    with pytest.raises(ValueError, match="rand"):
+        backoff_delay(0, rand)
+
+
+def test_own_a_negative_attempt_is_refused() -> None:
+    with pytest.raises(ValueError, match="attempt"):
+        backoff_delay(-1, 0.5)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_r5_1_429_and_503_are_retried(status: int) -> None:
+    answer = decide(status, attempt=2)
+    assert answer == Retry(2.0, f"status {status}; retry 3 of 5 in 2.000 s or later")
+
+
+@pytest.mark.parametrize("status", [500, 502, 504, 599, 999])
+def test_r5_2_other_5xx_are_retried_alike(status: int) -> None:
+    assert decide(status).delay == 0.5
+
+
+def test_n2_transport_errors_are_retried_alike() -> None:
+    assert decide(None) == Retry(0.5, "no answer; retry 1 of 5 in 0.500 s or later")
+
+
+@pytest.mark.parametrize("status", [200, 204, 301, 304, 400, 404, 408, 410, 451])
+def test_r5_1_other_answers_are_never_retried(status: int) -> None:
+    assert decide(status, "120") is None
+    assert decide(status, attempt=9) is None
+
+
+@pytest.mark.parametrize("status", [429, 503, 500])
+def test_r5_3_retry_after_replaces_the_computed_delay(status: int) -> None:
+    assert decide(status, "0", rand=0.9).delay == 0
+    assert decide(status, "3600").delay == 3600
+    assert decide(status, "Sat, 23 May 2026 00:00:30 GMT").delay == 30
+    assert "Retry-After 3600" in decide(status, "3600").why
+
+
+def test_r5_7_an_invalid_retry_after_only_lengthens_the_computed_delay() -> None:
+    assert decide(429, "soon").delay == 0.5
+    assert decide(429, "90 s").delay == 90
+    assert decide(429, "0.1 s").delay == 0.5
+
+
+@pytest.mark.parametrize("values", [("60", "120"), ("120", "60"), ("soon", "120"), ("120", "")])
+def test_r5_7_of_several_retry_after_fields_the_longest_counts(values: tuple[str, ...]) -> None:
+    assert decide(503, *values).delay == 120
+
+
+def test_r5_6_five_retries_then_the_failure_is_recorded() -> None:
+    answers = [decide(503, attempt=attempt) for attempt in range(6)]
+    assert [type(answer) for answer in answers] == [Retry] * 5 + [GiveUp]
+    assert answers[5].why == "status 503; given up after 5 retries"
+
+
+def test_r5_6_retries_may_be_fewer() -> None:
+    answer = after_failure(None, [], 0, now=NOW, rand=0.5, max_retries=0)
+    assert answer == GiveUp("no answer; given up after 0 retries", 0.5)
+
+
+def test_r5_3_the_host_stays_held_after_giving_up() -> None:
+    assert decide(429, "7200", attempt=5).hold == 7200
+    assert decide(503, attempt=5).hold == 16
+
+
+def test_own_reasons_are_one_line() -> None:
+    assert "\n" not in decide(429, "12\n0").why

@@ -1,0 +1,110 @@
+"""R9: feeds as publishers serve them. Each file of tests/data/feeds has its answer beside it."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import socket
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.policy.feeds import Entry, read_feed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FEEDS = Path(__file__).parents[1] / "data" / "feeds"
+EXPECTED = sorted(FEEDS.glob("*.expected.json"))
+URL = "https://news.example/feeds/latest.xml"
+RSS = "application/rss+xml"
+
+
+def _corpus_file(expected: Path) -> bytes:
+    stem = expected.name.removesuffix(".expected.json")
+    (found,) = (p for p in FEEDS.glob(f"{stem}.*") if p != expected and p.stem == stem)
+    return found.read_bytes()
+
+
+@pytest.mark.parametrize("path", EXPECTED, ids=lambda path: path.name.removesuffix(".expected.json"))
+def test_r9_corpus(path: Path) -> None:
+    expected = json.loads(path.read_text(encoding="utf-8"))
+    arguments = (_corpus_file(path), expected["content_type"], expected["url"])
+    if "error" in expected:
+        with pytest.raises(DocumentInvalid, match=expected["error"]) as caught:
+            read_feed(*arguments)
+        assert "\n" not in str(caught.value)
+        assert expected["url"] in str(caught.value)
+    else:
+        assert read_feed(*arguments) == [Entry(*entry) for entry in expected["entries"]]
+
+
+def test_own_corpus_is_complete() -> None:
+    files = [path for path in FEEDS.iterdir() if not path.name.endswith(".expected.json")]
+    assert len(files) == len(EXPECTED) >= 25
+
+
+@pytest.mark.parametrize("item_ends", ["</item>", "</item>\n&nbsp;<bad"], ids=["clean", "malformed"])
+def test_own_ten_thousand_entries(item_ends: str) -> None:
+    item = "<item><title>T {0}</title><link>https://t.example/{0}</link>"
+    body = "".join(item.format(n) + "</item>" for n in range(9_999)) + item.format(9_999)
+    feed = f'<rss version="2.0"><channel>{body}{item_ends}</channel></rss>'.encode()
+    entries = read_feed(feed, RSS, URL)
+    assert len(entries) == 10_000
+    assert entries[-1] == Entry("T 9999", "https://t.example/9999", None)
+
+
+def test_own_nothing_is_opened_or_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the reader of feeds went outside")
+
+    for owner, name in ((builtins, "open"), (socket, "socket"), (urllib.request, "urlopen")):
+        monkeypatch.setattr(owner, name, forbidden)
+    for body in (b"/etc/hostname", b"file:///etc/hostname", b"http://x.example/feed"):
+        with pytest.raises(DocumentInvalid, match="neither RSS nor Atom"):
+            read_feed(body, RSS, URL)
+    external = b'<!DOCTYPE rss SYSTEM "http://x.example/e.dtd"><rss version="2.0"><channel/></rss>'
+    assert read_feed(external, RSS, URL) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<!--" * 20_000,
+        b"<!---->" * 20_000,
+        b"<?" * 20_000,
+        b"<rss version='2.0'>" + b"<a>" * 20_000,
+        b"<rss version='2.0'>" + b"<![CDATA[" * 20_000,
+        b"<rss version='2.0'>" + b"&" * 20_000,
+        b"<rss version='2.0'>" + b"<" * 20_000,
+        b"<rss version='2.0'><a " + b" ".join(b"a%d='x'" % n for n in range(20_000)) + b"/>",
+        b"<?xml version='1.0' encoding='punycode'?>" + b"a-\xff" * 20_000,
+        b"[" * 100_000,
+        b'{"version": "https://jsonfeed.org/version/1", "items": ' + b"[" * 100_000,
+    ],
+    ids=lambda body: repr(body[:24]),
+)
+def test_own_hostile_input_ends_in_an_answer(body: bytes) -> None:
+    try:
+        assert read_feed(body, None, URL) == []
+    except DocumentInvalid as error:
+        assert URL in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("spelling", [str.lower, str.upper])
+def test_own_document_type_is_found_in_any_case(spelling: Callable[[str], str]) -> None:
+    doctype = spelling("<!doctype rss [<!entity a 'x'>]>")
+    with pytest.raises(DocumentInvalid, match="its own entities"):
+        read_feed(f"{doctype}<rss version='2.0'/>".encode(), RSS, URL)
+
+
+def test_own_entities_in_cdata_are_text() -> None:
+    body = (
+        b"<rss version='2.0'><channel><item><link>https://a.example/</link>"
+        b"<title>XML tips</title><description><![CDATA[<!DOCTYPE x [<!ENTITY a 'b'>]>]]>"
+        b"</description></item></channel></rss>"
+    )
+    assert read_feed(body, RSS, URL) == [Entry("XML tips", "https://a.example/", None)]

@@ -1,0 +1,241 @@
+"""R9: representations, the order, and links of markdown."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scrapy_walsh.policy import formats
+from scrapy_walsh.policy.formats import (
+    markdown_links,
+    plan,
+    representation,
+    suggested_feeds,
+    text_of,
+)
+from scrapy_walsh.policy.text import absolute_http_url, plain_text, utc_iso
+
+VECTORS = json.loads((Path(__file__).parents[1] / "data" / "markdown_links.json").read_text())
+
+
+@pytest.mark.parametrize("row", VECTORS, ids=lambda row: row["id"])
+def test_r9_6_vectors(row: dict[str, Any]) -> None:
+    links = [list(link) for link in markdown_links(row["body"])]
+    assert links in row.get("out_any", [row.get("out")])
+
+
+@pytest.mark.parametrize(
+    ("text", "links"),
+    [
+        ("[a *b* `c` **d**](https://a.test/)", [("a b c d", "https://a.test/")]),
+        ("[a\n  b](https://a.test/)", [("a b", "https://a.test/")]),
+        ("[A&amp;B \\[x\\]](https://a.test/?a=1&amp;b=2)", [("A&B [x]", "https://a.test/?a=1&b=2")]),
+        ("[p](https://a.test/x_(y))", [("p", "https://a.test/x_(y)")]),
+        ("[p](<https://a.test/x y>)", [("p", "https://a.test/x%20y")]),
+        ("[a](HTTPS://a.test/)", [("a", "HTTPS://a.test/")]),
+        ("- [a](https://a.test/1): note\n  - [b](https://a.test/2)", [("a", "https://a.test/1"), ("b", "https://a.test/2")]),
+        ("| h |\n|---|\n| [t](https://a.test/t) |", [("t", "https://a.test/t")]),
+        ("> # [q](https://a.test/q)", [("q", "https://a.test/q")]),
+        ("[<b>x</b> y](https://a.test/)", [("x y", "https://a.test/")]),
+        ("[x < y & z](https://a.test/)", [("x < y & z", "https://a.test/")]),
+    ],
+)  # fmt: skip
+def test_r9_6_title_and_url(text: str, links: list[tuple[str, str]]) -> None:
+    assert markdown_links(text) == links
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`[a](https://a.test/)`",
+        "```\n[a](https://a.test/)\n```",
+        "    [a](https://a.test/)",
+        "<https://a.test/>",
+        "https://a.test/",
+        "[a][r]\n\n[r]: https://a.test/",
+        '<a href="https://a.test/">a</a>',
+        "<!-- [a](https://a.test/) -->",
+        "\\[a](https://a.test/)",
+        "[a](//a.test/)",
+        "[a](https:///nohost)",
+        "[a](http://[::1/)",
+        "[a](javascript:alert(1))",
+        "[a](data:text/html,x)",
+        "[a](#here)",
+        "",
+    ],
+)
+def test_r9_6_not_an_absolute_inline_link(text: str) -> None:
+    assert markdown_links(text) == []
+
+
+def test_r9_6_first_place_and_first_words_are_kept() -> None:
+    text = "[![pic](https://a.test/p.png)](https://a.test/1) [B](https://b.test/) [A](https://a.test/1)"
+    assert markdown_links(text) == [("pic", "https://a.test/1"), ("B", "https://b.test/")]
+    assert markdown_links("[](https://a.test/) [A](https://a.test/)") == [("A", "https://a.test/")]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["[", "![", "[a](", "*a _b ", "> ", "`` ` ", "<a ", "[a](<", "&#", "\\[", "- a\n ", "\0", "\ud800"],
+)
+def test_own_hostile_markdown_gives_a_list(piece: str) -> None:
+    text = "[ok](https://a.test/)\n\n" + piece * 5_000
+    assert ("ok", "https://a.test/") in markdown_links(text)
+
+
+def test_own_only_the_start_of_a_huge_markdown_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "MAX_MARKDOWN", 30)
+    text = "[a](https://a.test/)" + " " * 20 + "[b](https://b.test/)"
+    assert markdown_links(text) == [("a", "https://a.test/")]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(alphabet="[]()<>!*_`\\ \nah:/.#&;\"'", max_size=200))
+def test_own_every_link_is_absolute_and_unique(text: str) -> None:
+    urls = [url for _, url in markdown_links(text + "[x](http://h)")]
+    assert len(urls) == len(set(urls))
+    assert all(url.lower().startswith(("http://", "https://")) for url in urls)
+
+
+RSS = b"<?xml version='1.0'?>\n<!-- c -->\n<rss version='2.0'>"
+JSON_FEED = b'{"title": "t", "version": "https://jsonfeed.org/version/1.1"}'
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "kind"),
+    [
+        ("text/markdown; charset=utf-8", b"# x", "markdown"),
+        ("Text/X-Markdown", b"<html>", "markdown"),
+        ("text/html", b"# [a](https://a.test/)", "html"),
+        ("text/plain", b"# [a](https://a.test/)", "plain"),
+        ("text/plain", b"<!DOCTYPE html><p>", "html"),
+        ("text/plain", b"<p align=center>", "plain"),
+        (None, b"# x", "other"),
+        (None, b"\n <HTML>", "html"),
+        ("application/rss+xml", b"<html>", "feed"),
+        ("application/atom+xml;type=feed", b"", "feed"),
+        ("text/html", RSS, "feed"),
+        ("text/xml", RSS, "feed"),
+        ("application/octet-stream", RSS.decode().encode("utf-16"), "feed"),
+        ("application/xml", b"<rdf:RDF>", "feed"),
+        ("application/xml", b"<a:feed xmlns:a='http://www.w3.org/2005/Atom'>", "feed"),
+        ("application/xml", b"<urlset>", "other"),
+        ("application/feed+json", b"{}", "json_feed"),
+        ("application/json", JSON_FEED, "json_feed"),
+        ("application/json", b'{"version": "https://api.test/version/1"}', "other"),
+        ("application/json", b'{"a": "\\"version\\": \\"https://jsonfeed.org/version/1\\""}', "other"),
+        ("application/pdf", b"%PDF", "other"),
+        ("image/svg+xml", b"<svg/>", "other"),
+        ("", b"", "other"),
+    ],
+)  # fmt: skip
+def test_r9_3_representation(content_type: str | None, body: bytes, kind: str) -> None:
+    assert representation(content_type, body) == kind
+
+
+def test_r9_4_order() -> None:
+    steps = plan("https://a.test/blog/?p=1", "https://f.test/feed")
+    assert [(step.kind, step.url) for step in steps] == [
+        ("feed", "https://f.test/feed"),
+        ("page", "https://a.test/blog/?p=1"),
+        ("llms", "https://a.test/llms.txt"),
+    ]
+
+
+def test_r9_4_no_step_is_taken_twice() -> None:
+    def kinds(url: str, feed: str | None) -> list[str]:
+        return [step.kind for step in plan(url, feed)]
+
+    assert kinds("https://a.test/feed", "https://a.test/feed") == ["feed", "llms"]
+    assert kinds("https://a.test/llms.txt", None) == ["llms"]
+    assert kinds("https://a.test:8443/x", None) == ["page", "llms"]
+
+
+def test_r9_2_t37_pages_are_asked_for_markdown_first() -> None:
+    (page, llms) = plan("https://a.test:8443/x", None)
+    assert page.accept == "text/markdown, text/html;q=0.8, */*;q=0.1"
+    assert llms.url == "https://a.test:8443/llms.txt"
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "text"),
+    [
+        ("é".encode(), None, "é"),
+        ("\ufeffé".encode(), "text/markdown", "é"),
+        ("é".encode("latin-1"), "text/markdown; charset=ISO-8859-1", "é"),
+        ("é".encode("latin-1"), "text/markdown; charset=utf-8", "\ufffd"),
+        (b"x", "text/plain; charset=no-such", "x"),
+        (b"x", "text/plain; charset=zlib", "x"),
+        (b"a-\xff", "text/plain; charset=punycode", "a-\ufffd"),
+        (b"x", "text/plain; charset=undefined", "x"),
+    ],
+)
+def test_own_text_of(body: bytes, content_type: str | None, text: str) -> None:
+    assert text_of(body, content_type) == text
+
+
+def test_own_suggested_feeds() -> None:
+    headers = [
+        '<https://a.test/h.xml>; rel="alternate"; type="application/rss+xml", </s.css>; rel=preload',
+        '<https://a.test/other>; rel="next"',
+    ]
+    page = (
+        '<html><head><link rel="alternate" type="application/atom+xml" href="/atom.xml">'
+        '<LINK REL=alternate TYPE="application/feed+json" HREF=feed.json>'
+        '<link rel="alternate" hreflang="de" href="/de"><link rel=stylesheet href=x.css>'
+        '<link rel="alternate" type="application/rss+xml" href="https://a.test/h.xml">'
+    )
+    assert suggested_feeds(headers, page, "https://a.test/x/") == [
+        "https://a.test/h.xml",
+        "https://a.test/atom.xml",
+        "https://a.test/x/feed.json",
+    ]
+    assert suggested_feeds([], "<link rel=alternate type=application/rss+xml href='http://[x'>", "") == []
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("  a\n\tb ", "a b"),
+        ("<p>a</p><p>b</p>", "a b"),
+        ("a<b>b</b>c", "abc"),
+        ("1 < 2 > 0", "1 < 2 > 0"),
+        ("&amp;lt;", "&lt;"),
+        ("a<!-- no -->b", "ab"),
+        ("<style>p{}</style>x<script>alert('<b>')</script>", "x"),
+        ("\x00\x07\u202eabc\ud800", "abc"),
+        ("\u06a9\u200c\u0647", "\u06a9\u200c\u0647"),
+    ],
+)
+def test_own_plain_text(markup: str, text: str) -> None:
+    assert plain_text(markup) == text
+
+
+@pytest.mark.parametrize(
+    ("url", "usable"),
+    [
+        (" https://a.test/x\n", "https://a.test/x"),
+        ("https://a.test/a b", "https://a.test/a%20b"),
+        ("https://a.test/\x00", None),
+        ("mailto:x@a.test", None),
+        ("/x", None),
+        ("http://", None),
+    ],
+)
+def test_own_absolute_http_url(url: str, usable: str | None) -> None:
+    assert absolute_http_url(url) == usable
+
+
+def test_own_utc_iso() -> None:
+    east = timezone(timedelta(hours=2))
+    assert utc_iso(datetime(2026, 5, 23, 2, tzinfo=east)) == "2026-05-23T00:00:00Z"
+    assert utc_iso(datetime(2026, 5, 23, 0, 0, 0, 999, tzinfo=UTC)) == "2026-05-23T00:00:00Z"
+    assert utc_iso(datetime(2026, 5, 23)) == "2026-05-23T00:00:00Z"
+    assert utc_iso(datetime(1, 1, 1, tzinfo=east)) is None

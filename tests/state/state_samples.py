@@ -1,0 +1,46 @@
+"""A state directory to damage, and what it holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy_walsh.state.records import (
+    Attempts,
+    Deferral,
+    HostRecord,
+    SourceRun,
+    StoredDocument,
+    Validators,
+)
+
+if TYPE_CHECKING:
+    from scrapy_walsh.state.sqlite import SqliteStore
+
+NOW = 1_700_000_000.0
+BLOCKLIST_URL = "https://o.test/blocklist.json"
+HOSTS = [HostRecord(f"h{n:03}.test", NOW + n, 1.0, NOW + 7200, f"hold {n:03}") for n in range(150)]
+
+
+def blocklist(fetched_at: float = NOW, body: bytes = b'{"blocked": []}') -> StoredDocument:
+    url = BLOCKLIST_URL
+    return StoredDocument("blocklist", url, url, body, fetched_at, 200, "ok", '"é"', None, 21600.0)
+
+
+def robots(key: str, size: int = 480) -> StoredDocument:
+    return StoredDocument("robots", key, key, b"#" * size, NOW, 200, "ok")
+
+
+def fill(store: SqliteStore) -> None:
+    store.put_document(blocklist())
+    for record in HOSTS:
+        store.put_host(record)
+        url = f"https://{record.host}/feed"
+        store.put_source(SourceRun(url, NOW, "200"))
+        store.put_validators(Validators(url, "feed", '"1"', None, NOW))
+        store.put_deferral(Deferral(url, record.host, NOW + 7200, "Retry-After"))
+        store.put_attempts(Attempts(url, 1, NOW))
+        store.put_document(robots(url))
+
+
+def flip(content: bytes, offset: int, bit: int) -> bytes:
+    return content[:offset] + bytes([content[offset] ^ 1 << bit]) + content[offset + 1 :]

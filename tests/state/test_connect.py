@@ -1,0 +1,94 @@
+"""A directory in which nothing can be written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from state_samples import BLOCKLIST_URL, HOSTS, blocklist
+
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.state.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def unprivileged() -> Iterator[Path]:
+    """A directory of our own in which the modes of files count, for root as well."""
+    uid = os.geteuid()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        if uid == 0:
+            os.chown(directory, 65534, 65534)
+            os.seteuid(65534)
+        try:
+            yield directory
+        finally:
+            os.seteuid(uid)
+            for path in (directory, *directory.rglob("*")):
+                path.chmod(0o700)
+
+
+@pytest.mark.parametrize("after_kill", [False, True], ids=["closed", "killed"])
+@pytest.mark.parametrize("modes", ["directory", "all"])
+def test_own_read_only_is_read_and_said(after_kill: bool, modes: str) -> None:
+    with unprivileged() as base:
+        store = SqliteStore(base / "live")
+        store.put_document(blocklist())
+        store.put_host(HOSTS[0])
+        if not after_kill:
+            store.close()
+        directory = base / "state"
+        shutil.copytree(base / "live", directory)
+        if modes == "all":
+            for path in directory.iterdir():
+                path.chmod(0o400)
+        directory.chmod(0o500)
+        store = SqliteStore(directory)
+        assert store.get_host(HOSTS[0].host) == HOSTS[0]
+        assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+        if store.notices:
+            assert "cannot be written" in store.notices[0]
+            assert store.rows_lost
+            with pytest.raises(StateError):
+                store.put_host(HOSTS[1])
+        else:  # a file that may be written, with its -wal, in a directory that may not
+            assert (after_kill, modes) == (True, "directory")
+            store.put_host(HOSTS[1])
+        store.put_host(HOSTS[2])
+        assert list(store.hosts()) == HOSTS[:3]
+        store.close()
+
+
+def test_own_read_only_directory_without_a_file_is_refused() -> None:
+    with unprivileged() as base:
+        base.chmod(0o500)
+        with pytest.raises(StateError, match="WALSH_STATE_DIR"):
+            SqliteStore(base)
+        with pytest.raises(StateError, match="WALSH_STATE_DIR"):
+            SqliteStore(base / "new")
+
+
+def test_own_damaged_file_in_read_only_directory_is_refused_and_kept() -> None:
+    with unprivileged() as base:
+        (base / "state.sqlite3").write_bytes(b"junk")
+        base.chmod(0o500)
+        with pytest.raises(StateError, match="WALSH_STATE_DIR"):
+            SqliteStore(base)
+        assert (base / "state.sqlite3").read_bytes() == b"junk"
+
+
+def test_own_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StateError, match="WALSH_STATE_DIR") as caught:
+            SqliteStore(path)
+        assert "\n" not in str(caught.value)

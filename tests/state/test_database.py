@@ -1,0 +1,322 @@
+"""A damaged file: nothing invented, nothing deleted, and the store says what it did."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, fill, flip
+
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.state import connect, tables
+from scrapy_walsh.state.records import HostRecord
+from scrapy_walsh.state.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state directory as a run leaves it."""
+    directory = tmp_path_factory.mktemp("closed")
+    store = SqliteStore(directory)
+    fill(store)
+    store.close()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state directory as a killed run leaves it: with -wal and -shm."""
+    live, directory = tmp_path_factory.mktemp("live"), tmp_path_factory.mktemp("killed") / "state"
+    store = SqliteStore(live)
+    fill(store)
+    shutil.copytree(live, directory)
+    store.close()
+    assert (directory / "state.sqlite3-wal").stat().st_size
+    return directory
+
+
+def assert_promises_kept(store: SqliteStore) -> None:
+    """The invariant: a record is as it was written, or missing and the store says so."""
+    found = [store.get_host(record.host) for record in HOSTS]
+    assert all(found[n] in (None, record) for n, record in enumerate(HOSTS))
+    assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+    assert all(record in HOSTS for record in store.hosts())
+    assert len(list(store.deferrals())) == len(HOSTS) or store.rows_lost
+    assert None not in found or store.rows_lost
+    assert all("\n" not in notice for notice in store.notices)
+    if store.rows_lost:
+        assert store.notices
+    store.put_host(HostRecord("new.test", NOW, 1.0))
+    assert store.get_host("new.test") == HostRecord("new.test", NOW, 1.0)
+
+
+def open_damaged(source: Path, target: Path, damaged: bytes) -> bool:
+    """Open a copy of *source* whose database is *damaged*; whether damage was found."""
+    shutil.copytree(source, target)
+    database = target / "state.sqlite3"
+    database.write_bytes(damaged)
+    store = SqliteStore(target)
+    assert_promises_kept(store)
+    found = store.rows_lost
+    if found:
+        assert (target / "state.sqlite3.damaged-1").read_bytes() == damaged
+    store.close()
+    store = SqliteStore(target)
+    assert store.notices == []
+    assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+    store.close()
+    shutil.rmtree(target)
+    return found
+
+
+#: Header fields whose flip SQLite reads as another version (theirs or ours), and refuses politely.
+USER_VERSION = range(60, 64)
+
+
+def test_own_bit_flips_over_the_whole_file(closed: Path, tmp_path: Path) -> None:
+    content = (closed / "state.sqlite3").read_bytes()
+    step = len(content) // 90
+    found = [
+        open_damaged(closed, tmp_path / "state", flip(content, offset, offset % 8))
+        for offset in range(100, len(content), step)
+    ]
+    assert sum(found) > len(found) // 3  # the others hit free space
+
+
+def test_own_bit_flips_in_the_header(closed: Path, tmp_path: Path) -> None:
+    content = (closed / "state.sqlite3").read_bytes()
+    for offset in range(0, 100, 3):
+        if offset not in USER_VERSION:
+            open_damaged(closed, tmp_path / "state", flip(content, offset, offset % 7))
+
+
+def test_own_truncated_at_many_lengths(closed: Path, tmp_path: Path) -> None:
+    content = (closed / "state.sqlite3").read_bytes()
+    lengths = [0, 1, 15, 99, 100, 511, 512, 4095, 4096, 4097, 8192]
+    lengths += range(12288, len(content) - 1, len(content) // 20)
+    for length in lengths:
+        assert open_damaged(closed, tmp_path / "state", content[:length])
+
+
+@pytest.mark.parametrize("junk", [b"not a database", b"\xff\xfe" * 5000, bytes(8192)])
+def test_own_other_content(closed: Path, tmp_path: Path, junk: bytes) -> None:
+    assert open_damaged(closed, tmp_path / "state", junk)
+
+
+@pytest.mark.parametrize("part", ["state.sqlite3", "state.sqlite3-shm"])
+def test_own_bit_flips_after_a_kill(killed: Path, tmp_path: Path, part: str) -> None:
+    content = (killed / part).read_bytes()
+    for offset in range(0, len(content), max(1, len(content) // 25)):
+        target = tmp_path / "state"
+        shutil.copytree(killed, target)
+        (target / part).write_bytes(flip(content, offset, offset % 8))
+        store = SqliteStore(target)
+        assert_promises_kept(store)
+        assert (target / "state.sqlite3.damaged-1").exists() == store.rows_lost
+        store.close()
+        shutil.rmtree(target)
+
+
+def test_own_damaged_wal_loses_its_tail_only(killed: Path, tmp_path: Path) -> None:
+    content = (killed / "state.sqlite3-wal").read_bytes()
+    lengths = range(0, len(content), len(content) // 20)
+    for number, cut in enumerate(lengths):
+        target = tmp_path / str(number)
+        shutil.copytree(killed, target)
+        kept = content[:cut] if number % 2 else flip(content, cut, 3)
+        (target / "state.sqlite3-wal").write_bytes(kept)
+        store = SqliteStore(target)
+        found = [store.get_host(record.host) for record in HOSTS]
+        assert all(found[n] in (None, record) for n, record in enumerate(HOSTS))
+        assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+        store.close()
+
+
+def test_own_salvage_keeps_the_rest_of_the_rows(closed: Path, tmp_path: Path) -> None:
+    target = tmp_path / "state"
+    shutil.copytree(closed, target)
+    database = target / "state.sqlite3"
+    content = database.read_bytes()
+    database.write_bytes(flip(content, content.index(b"hold 070"), 1))
+    store = SqliteStore(target)
+    assert store.rows_lost
+    total = len(HOSTS) * 6 + 1
+    kept = sum(1 for table in tables.TABLES for _ in store._rows(table))
+    assert total - kept == 1
+    assert f"the {kept} rows that could be read" in store.notices[0]
+    assert "damaged-1" in store.notices[0]
+    store.close()
+
+
+def test_own_text_that_is_not_utf_8_costs_its_row(closed: Path, tmp_path: Path) -> None:
+    target = tmp_path / "state"
+    shutil.copytree(closed, target)
+    with sqlite3.connect(target / "state.sqlite3") as connection:
+        connection.execute("UPDATE hosts SET why = CAST(x'ff61' AS TEXT) WHERE host = 'h003.test'")
+    connection.close()
+    store = SqliteStore(target)
+    assert store.rows_lost
+    assert store.get_host("h003.test") is None
+    assert sum(1 for _ in store.hosts()) == len(HOSTS) - 1
+    store.close()
+
+
+def test_own_damage_met_during_a_run(
+    closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "CHECK_PAGES_BELOW", 0)
+    monkeypatch.setattr(connect, "CHECK_ROWS_BELOW", 0)
+    target = tmp_path / "state"
+    shutil.copytree(closed, target)
+    database = target / "state.sqlite3"
+    content = database.read_bytes()
+    database.write_bytes(flip(content, content.index(b"hold 070"), 1))
+    store = SqliteStore(target)
+    assert not store.rows_lost
+    assert len(list(store.hosts())) == len(HOSTS) - 1
+    assert store.rows_lost
+    assert len(store.notices) == 1
+    store.close()
+
+
+def test_own_every_damaged_file_is_kept(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        (tmp_path / "state.sqlite3").write_bytes(b"junk" * number)
+        SqliteStore(tmp_path).close()
+        assert (tmp_path / f"state.sqlite3.damaged-{number}").read_bytes() == b"junk" * number
+
+
+def test_own_wal_without_its_file_is_set_aside(killed: Path, tmp_path: Path) -> None:
+    target = tmp_path / "state"
+    shutil.copytree(killed, target)
+    (target / "state.sqlite3").unlink()
+    wal = (target / "state.sqlite3-wal").read_bytes()
+    store = SqliteStore(target)
+    assert store.rows_lost
+    assert (target / "state.sqlite3.damaged-1-wal").read_bytes() == wal
+    assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+    store.close()
+
+
+def test_own_repair_that_was_cut_off_is_finished(closed: Path, tmp_path: Path) -> None:
+    target = tmp_path / "state"
+    shutil.copytree(closed, target)
+    (target / "state.sqlite3").rename(target / "state.sqlite3.new")
+    store = SqliteStore(target)
+    assert store.get_host("h001.test") == HOSTS[1]
+    store.close()
+    (target / "state.sqlite3.new").write_bytes(b"half a draft")
+    (target / "state.sqlite3").write_bytes(b"junk")
+    SqliteStore(target).close()
+    assert not (target / "state.sqlite3.new").exists()
+
+
+def test_own_file_replaced_by_another_process_is_opened_again(tmp_path: Path) -> None:
+    store, sibling = SqliteStore(tmp_path), SqliteStore(tmp_path)
+    sibling._database._reopen(tables.DamageError("as a sibling sees it"))
+    store.put_host(HOSTS[0])
+    assert sibling.get_host(HOSTS[0].host) == HOSTS[0]
+    assert "replaced during the run" in store.notices[0]
+    store.close()
+    sibling.close()
+
+
+def test_own_directory_removed_during_a_run_is_made_again(tmp_path: Path) -> None:
+    directory = tmp_path / "state"
+    store = SqliteStore(directory)
+    shutil.rmtree(directory)
+    store.put_host(HOSTS[0])
+    store.close()
+    store = SqliteStore(directory)
+    assert store.get_host(HOSTS[0].host) == HOSTS[0]
+    store.close()
+
+
+# ---- two versions
+
+
+@pytest.mark.parametrize("version", [2, 257, 1 << 30])
+def test_own_newer_version_is_refused_and_left_alone(
+    closed: Path, tmp_path: Path, version: int
+) -> None:
+    target = tmp_path / "state"
+    shutil.copytree(closed, target)
+    database = target / "state.sqlite3"
+    content = database.read_bytes()
+    database.write_bytes(content[:60] + version.to_bytes(4, "big") + content[64:])
+    before = database.read_bytes()
+    with pytest.raises(StateError, match=f"schema version {version} .* writes 1") as caught:
+        SqliteStore(target)
+    assert "\n" not in str(caught.value)
+    assert database.read_bytes() == before
+    assert not list(target.glob("*.damaged-*"))
+
+
+def test_own_migration_runs_once_and_keeps_the_rows(
+    closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "state"
+    shutil.copytree(closed, target)
+    ran = []
+
+    def second(connection: sqlite3.Connection) -> None:
+        ran.append(1)
+        connection.execute("CREATE TABLE later (name TEXT)")
+
+    monkeypatch.setattr(connect, "MIGRATIONS", (*tables.MIGRATIONS, second))
+    for _ in range(2):
+        store = SqliteStore(target)
+        assert list(store.hosts()) == HOSTS
+        assert store.notices == []
+        store.close()
+    assert ran == [1]
+    monkeypatch.undo()
+    with pytest.raises(StateError, match="schema version 2"):
+        SqliteStore(target)
+
+
+def test_own_migration_that_fails_changes_nothing(
+    closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "state"
+    shutil.copytree(closed, target)
+
+    def full(connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM hosts")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(connect, "MIGRATIONS", (*tables.MIGRATIONS, full))
+    with pytest.raises(StateError, match="No space left"):
+        SqliteStore(target)
+    monkeypatch.undo()
+    store = SqliteStore(target)
+    assert list(store.hosts()) == HOSTS
+    store.close()
+
+
+def test_own_full_disk_during_repair_leaves_the_damaged_file(
+    closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "state"
+    shutil.copytree(closed, target)
+    database = target / "state.sqlite3"
+    content = database.read_bytes()
+    damaged = flip(content, content.index(b"hold 070"), 1)
+    database.write_bytes(damaged)
+
+    def full(path: Path, connection: sqlite3.Connection) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("scrapy_walsh.state.database.salvage", full)
+    with pytest.raises(StateError, match="No space left"):
+        SqliteStore(target)
+    monkeypatch.undo()
+    assert database.read_bytes() == damaged
+    store = SqliteStore(target)
+    assert sum(1 for _ in store.hosts()) == len(HOSTS) - 1
+    store.close()

@@ -1,0 +1,236 @@
+"""What every store does with its records, in memory and in SQLite alike."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.state import open_store
+from scrapy_walsh.state.memory import MemoryStore
+from scrapy_walsh.state.records import (
+    Attempts,
+    Deferral,
+    HostRecord,
+    SourceRun,
+    StoredDocument,
+    Validators,
+)
+from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.tables import MIGRATIONS, TABLES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scrapy_walsh.state.base import RecordStore
+
+NOW = 1_700_000_000.125
+URL = "https://h.test/a?b=1"
+
+
+def document(kind: str = "robots", key: str = "https://h.test", **other: Any) -> StoredDocument:
+    values = {"url": f"{key}/robots.txt", "body": b"User-agent: *\n", "fetched_at": NOW}
+    return StoredDocument(kind, key, **{**values, "status": 200, "outcome": "ok", **other})
+
+
+# name of the accessors, a record, another value under the same key
+RECORDS = [
+    ("document", document(), document(body=b"\x00\xff\r\n", etag='W/"1"', refresh=21600.0)),
+    (
+        "validators",
+        Validators(URL, "feed", '"1"', None, NOW),
+        Validators(URL, "feed", None, "x", 2.0),
+    ),
+    ("source", SourceRun(URL, NOW, "304"), SourceRun(URL, NOW, "200", "a release is out")),
+    (
+        "host",
+        HostRecord("h.test:81", NOW, 2.5),
+        HostRecord("h.test:81", 1.0, 1.0, NOW + 7200, "429"),
+    ),
+    ("deferral", Deferral(URL, "h.test", NOW, "Crawl-delay"), Deferral(URL, "h.test", 3.0, "503")),
+    ("attempts", Attempts(URL, 1, NOW), Attempts(URL, 2, NOW + 1)),
+]
+
+
+def key_of(record: Any) -> tuple[str, ...]:
+    (table,) = [table for table in TABLES if table.record is type(record)]
+    return table.key_of(record)
+
+
+@pytest.mark.parametrize(("name", "first", "second"), RECORDS, ids=[row[0] for row in RECORDS])
+def test_r11_record_is_kept_replaced_and_deleted(
+    store: RecordStore, name: str, first: Any, second: Any
+) -> None:
+    get, put = getattr(store, f"get_{name}"), getattr(store, f"put_{name}")
+    delete = getattr(store, "clear_attempts" if name == "attempts" else f"delete_{name}")
+    key = key_of(first)
+    assert get(*key) is None
+    put(first)
+    assert get(*key) == first
+    put(second)
+    assert get(*key) == second
+    delete(*key)
+    assert get(*key) is None
+    delete(*key)
+
+
+@pytest.mark.parametrize("record", [row[2] for row in RECORDS], ids=[row[0] for row in RECORDS])
+def test_r11_record_outlives_the_process_with_its_types(tmp_path: Path, record: Any) -> None:
+    name = {type(row[1]): row[0] for row in RECORDS}[type(record)]
+    store = SqliteStore(tmp_path)
+    getattr(store, f"put_{name}")(record)
+    store.close()
+    store = SqliteStore(tmp_path)
+    found = getattr(store, f"get_{name}")(*key_of(record))
+    store.close()
+    assert found == record
+    for field in fields(record):
+        assert type(getattr(found, field.name)) is type(getattr(record, field.name))
+
+
+@pytest.mark.parametrize("kind", ["page", "", "Robots", "llms.txt"])
+def test_d10_no_other_body_is_kept(kind: str) -> None:
+    with pytest.raises(ValueError, match="no body of kind"):
+        document(kind)
+
+
+def test_d10_only_documents_have_a_body() -> None:
+    with_bytes = [table.name for table in TABLES if "body" in table.columns]
+    assert with_bytes == ["documents"]
+
+
+def test_t20_validators_of_representations_are_apart(store: RecordStore) -> None:
+    store.put_validators(Validators(URL, "markdown", '"m"', None, NOW))
+    store.put_validators(Validators(URL, "html", '"h"', None, NOW))
+    store.put_validators(Validators(URL + "/", "html", '"slash"', None, NOW))
+    found = [store.get_validators(URL, name) for name in ("markdown", "html", "feed")]
+    assert [each and each.etag for each in found] == ['"m"', '"h"', None]
+
+
+def test_r11_documents_are_listed_by_kind(store: RecordStore) -> None:
+    for number in range(25):
+        store.put_document(document(key=f"https://h{number:02}.test"))
+    store.put_document(document("schema", "https://o.test/s"))
+    store.put_document(document("blocklist", "https://o.test/b"))
+    assert [found.key for found in store.documents("schema")] == ["https://o.test/s"]
+    assert [found.key for found in store.documents("blocklist")] == ["https://o.test/b"]
+    assert [found.key for found in store.documents("robots")] == [
+        f"https://h{number:02}.test" for number in range(25)
+    ]
+
+
+def test_r11_listings_are_in_key_order_beyond_one_page(store: RecordStore) -> None:
+    names = [f"h{number:04}.test" for number in range(1203)]
+    for name in reversed(names):
+        store.put_host(HostRecord(name, NOW, 1.0))
+    assert [record.host for record in store.hosts()] == names
+    store.put_source(SourceRun(URL, NOW, "200"))
+    assert list(store.sources()) == [SourceRun(URL, NOW, "200")]
+    store.put_deferral(Deferral(URL, "h.test", NOW, "429"))
+    assert list(store.deferrals()) == [Deferral(URL, "h.test", NOW, "429")]
+
+
+def test_r11_listing_bears_writes_between_its_steps(store: RecordStore) -> None:
+    for number in range(600):
+        store.put_deferral(Deferral(f"https://h.test/{number:03}", "h.test", NOW, "429"))
+    for deferral in store.deferrals():
+        store.delete_deferral(deferral.url)
+    assert list(store.deferrals()) == []
+
+
+def test_r7_seen_items(store: RecordStore) -> None:
+    store.add_seen_items([], NOW)
+    store.add_seen_items(iter(["https://a.test/1", "https://a.test/2"]), NOW)
+    store.add_seen_items(["https://a.test/2", "https://a.test/3"], NOW + 1)
+    urls = [f"https://a.test/{number}" for number in range(5)]
+    assert [store.seen_item(url) for url in urls] == [False, True, True, True, False]
+
+
+def fill_host(store: RecordStore, name: str) -> None:
+    url = f"https://{name}/x"
+    store.put_host(HostRecord(name, NOW, 1.0, NOW + 60, "429"))
+    store.put_deferral(Deferral(url, name, NOW, "429"))
+    store.put_document(document(key=f"https://{name}"))
+    store.put_document(document(key=f"http://{name}"))
+    store.put_validators(Validators(url, "feed", '"1"', None, NOW))
+    store.put_source(SourceRun(url, NOW, "200"))
+    store.put_attempts(Attempts(url, 1, NOW))
+    store.add_seen_items([url], NOW)
+
+
+def count(store: RecordStore) -> int:
+    return sum(1 for table in TABLES for _ in store._rows(table))
+
+
+@pytest.mark.parametrize("name", ["h.test", "h.test:8080", "[2001:db8::1]:8080"])
+def test_own_forget_host_takes_all_of_it_and_nothing_else(store: RecordStore, name: str) -> None:
+    others = ["g.h.test", "h.test.example", "h.test:81", "xh.test"]
+    for other in others:
+        fill_host(store, other)
+    store.put_document(document("blocklist", f"https://{name}/b.json"))
+    before = count(store)
+    fill_host(store, name)
+    assert count(store) == before + 8
+    store.forget_host(name)
+    assert count(store) == before
+    assert all(store.get_host(other) for other in others)
+
+
+def test_own_forget_host_ignores_default_port_and_userinfo(store: RecordStore) -> None:
+    for url in ("https://h.test:443/", "https://u:p@H.test/", "http://h.test:80"):
+        store.put_source(SourceRun(url, NOW, "200"))
+    store.put_source(SourceRun("https://h.test:80/", NOW, "200"))
+    store.put_source(SourceRun("https://h.test:bad/", NOW, "200"))
+    store.forget_host("h.test")
+    assert [source.url for source in store.sources()] == [
+        "https://h.test:80/",
+        "https://h.test:bad/",
+    ]
+
+
+def test_own_odd_text_and_times_come_back_as_they_were(tmp_path: Path) -> None:
+    odd = ["é\u200f", "a\x00b", "'; DROP TABLE hosts --", "\U0001f600", "\\u0041", " "]
+    store = SqliteStore(tmp_path)
+    for text in odd:
+        store.put_host(HostRecord(text, 0.1 + 0.2, 1e-300, math.inf, text))
+    store.close()
+    store = SqliteStore(tmp_path)
+    assert [store.get_host(text) for text in odd] == [
+        HostRecord(text, 0.1 + 0.2, 1e-300, math.inf, text) for text in odd
+    ]
+    assert {record.host for record in store.hosts()} == set(odd)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "record", [HostRecord("h", math.nan, 1.0), HostRecord("h\udc80", 1.0, 1.0)]
+)
+def test_own_value_that_cannot_be_kept_is_the_callers_fault(tmp_path: Path, record: Any) -> None:
+    store = SqliteStore(tmp_path)
+    with pytest.raises(ValueError, match=r"not a number|surrogates"):
+        store.put_host(record)
+    assert store.notices == []
+    assert list(store.hosts()) == []
+    store.close()
+
+
+def test_own_open_store(tmp_path: Path) -> None:
+    assert isinstance(open_store(None), MemoryStore)
+    store = open_store(tmp_path / "a" / "b")
+    assert isinstance(store, SqliteStore)
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    assert not store.rows_lost
+    store.close()
+
+
+def test_own_schema_has_every_field_of_every_record(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    connection = store._database._connection
+    for table in TABLES:
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table.name})")]
+        assert columns == [*table.columns, "crc32"]
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    store.close()

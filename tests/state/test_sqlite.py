@@ -1,0 +1,219 @@
+"""Kill, full disk, and the blocklist that is kept twice (D3)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, flip, robots
+
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.state import connect, files, tables
+from scrapy_walsh.state.records import StoredDocument
+from scrapy_walsh.state.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from scrapy_walsh.state.records import HostRecord
+from scrapy_walsh.state.sqlite import SqliteStore
+
+store = SqliteStore(Path(sys.argv[1]))
+for number in range(1_000_000):
+    store.put_host(HostRecord(f"h{number}.test", number, 1.0))
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("after", [0, 1, 40, 700])
+def test_r11_kill_loses_at_most_the_write_in_flight(tmp_path: Path, after: int) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if int(line) >= after:
+                process.send_signal(signal.SIGKILL)
+                break
+        said = [int(line) for line in process.stdout if line.endswith("\n")]
+    last = max([after, *said])
+    store = SqliteStore(tmp_path)
+    assert store.notices == []
+    assert all(store.get_host(f"h{number}.test") for number in range(last + 1))
+    assert sum(1 for _ in store.hosts()) in (last + 1, last + 2)
+    store.close()
+
+
+def drop_row(store: SqliteStore) -> None:
+    store._delete(tables.DOCUMENTS, [("blocklist", BLOCKLIST_URL)])
+
+
+def test_d3_copy_counts_when_the_row_is_missing(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    store.put_document(blocklist())
+    drop_row(store)
+    assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+    assert list(store.documents("blocklist")) == [blocklist()]
+    store.close()
+
+
+@pytest.mark.parametrize("row_is_newer", [True, False])
+def test_d3_newer_of_the_two_counts_and_replaces_the_other(
+    tmp_path: Path, row_is_newer: bool
+) -> None:
+    store = SqliteStore(tmp_path)
+    old, new = blocklist(NOW), blocklist(NOW + 1, b"{}")
+    store._put(tables.DOCUMENTS, [new if row_is_newer else old])
+    files.write_copy(tmp_path, old if row_is_newer else new)
+    assert store.get_document("blocklist", BLOCKLIST_URL) == new
+    assert list(store.documents("blocklist")) == [new]
+    assert files.read_copy(tmp_path) == new
+    store.close()
+
+
+def test_d3_a_refresh_without_a_body_never_hides_the_list(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    store.put_document(blocklist())
+    store.put_document(blocklist(NOW + 9, b""))
+    assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+    store.close()
+
+
+def test_d3_copy_of_another_list_does_not_count(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    store.put_document(blocklist())
+    assert store.get_document("blocklist", "https://other.test/b.json") is None
+    assert store.get_document("schema", BLOCKLIST_URL) is None
+    store.close()
+
+
+def test_d3_damaged_copy_is_set_aside_and_made_anew(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    store.put_document(blocklist())
+    copy = tmp_path / "blocklist.json"
+    content = copy.read_bytes()
+    cases = [flip(content, offset, offset % 8) for offset in range(0, len(content), 5)]
+    cases += [content[:length] for length in (0, 1, 70, 80, 81, 90, len(content) - 1)]
+    cases += [b"\xff\xfe", content + b"x"]
+    for number, damaged in enumerate(cases, 1):
+        copy.write_bytes(damaged)
+        assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+        assert (tmp_path / f"blocklist.json.damaged-{number}").read_bytes() == damaged
+        assert copy.read_bytes() == content
+        assert len(store.notices) == number
+    store.close()
+
+
+def test_d3_copy_of_a_later_version_is_set_aside(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    rest = b'{"kind": "blocklist", "novel": 1}\n{}'
+    (tmp_path / "blocklist.json").write_bytes(files._digest(rest) + b"\n" + rest)
+    assert store.get_document("blocklist", BLOCKLIST_URL) is None
+    assert "another version" in store.notices[0]
+    store.close()
+
+
+def test_d3_delete_removes_both(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    store.put_document(blocklist())
+    store.delete_document("blocklist", BLOCKLIST_URL)
+    assert store.get_document("blocklist", BLOCKLIST_URL) is None
+    store.close()
+
+
+def test_d3_failing_copy_still_writes_the_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    store = SqliteStore(tmp_path)
+    store.put_document(blocklist())
+    monkeypatch.setattr(os, "fsync", full)
+    new = blocklist(NOW + 1, b"{}")
+    with pytest.raises(StateError, match=r"blocklist\.json .*No space left"):
+        store.put_document(new)
+    monkeypatch.undo()
+    assert files.read_copy(tmp_path) == blocklist()
+    assert store.get_document("blocklist", BLOCKLIST_URL) == new
+    assert files.read_copy(tmp_path) == new
+    store.close()
+
+
+def test_d3_copy_is_json_a_reader_can_take_apart(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    store.put_document(blocklist())
+    store.close()
+    _, head, body = (tmp_path / "blocklist.json").read_bytes().split(b"\n", 2)
+    values: dict[str, Any] = json.loads(head)
+    assert StoredDocument(body=body, **values) == blocklist()
+
+
+def stop_growing(store: SqliteStore) -> None:
+    connection = store._database._connection
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count={pages}")
+
+
+def test_own_full_disk_is_said_once_and_made_good_later(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    store.put_host(HOSTS[0])
+    stop_growing(store)
+    big = robots("https://h.test", 100_000)
+    with pytest.raises(StateError, match="full") as caught:
+        store.put_document(big)
+    assert "\n" not in str(caught.value)
+    store.put_document(robots("https://g.test", 90_000))
+    assert store.get_document("robots", "https://h.test") == big
+    assert [found.key for found in store.documents("robots")] == [
+        "https://g.test",
+        "https://h.test",
+    ]
+    store.delete_document("robots", "https://g.test")
+    assert store.get_document("robots", "https://g.test") is None
+    assert store.get_host(HOSTS[0].host) == HOSTS[0]
+    store._database._connection.execute("PRAGMA max_page_count=100000")
+    store.put_host(HOSTS[1])
+    store.close()
+    store = SqliteStore(tmp_path)
+    assert list(store.documents("robots")) == [big]
+    assert list(store.hosts()) == HOSTS[:2]
+    store.close()
+
+
+def test_own_full_disk_is_said_again_after_it_was_free(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    for _ in range(2):
+        stop_growing(store)
+        with pytest.raises(StateError):
+            store.put_document(robots("https://h.test", 100_000))
+        store._database._connection.execute("PRAGMA max_page_count=100000")
+        store.put_document(robots("https://h.test", 1))
+    assert store.get_document("robots", "https://h.test") == robots("https://h.test", 1)
+    store.close()
+
+
+def test_own_locked_file_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "BUSY_TIMEOUT", 0.01)
+    store, other = SqliteStore(tmp_path), SqliteStore(tmp_path)
+    other._database._connection.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StateError, match="locked"):
+        store.put_host(HOSTS[0])
+    assert store.get_host(HOSTS[0].host) == HOSTS[0]
+    other._database._connection.execute("ROLLBACK")
+    store.put_host(HOSTS[1])
+    assert list(other.hosts()) == HOSTS[:2]
+    assert store.notices == []
+    store.close()
+    other.close()
