@@ -10,10 +10,9 @@ import difflib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from scrapy_walsh.errors import ConfigError
@@ -21,6 +20,9 @@ from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity, identity_from
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 UNREACHABLE_POSITIONS: Final = ("allow", "defer", "deny")
 
@@ -113,7 +115,10 @@ class WalshConfig:
     def mirrored(self) -> bool:
         """Whether the operator's documents come from elsewhere than the identity says."""
         identity = self.identity
-        return (self.blocklist_url, self.schema_url) != (identity.blocklist_url, identity.schema_url)
+        return (self.blocklist_url, self.schema_url) != (
+            identity.blocklist_url,
+            identity.schema_url,
+        )
 
 
 def unknown_settings(settings: SettingsLike) -> list[str]:
@@ -136,9 +141,7 @@ def _refuse(name: str, value: object, accepted: str) -> ConfigError:
     return ConfigError(f"{name} is {value!r}; accepted: {accepted}")
 
 
-def _number(
-    settings: SettingsLike, name: str, *, least: float, most: float | None = None
-) -> float:
+def _number(settings: SettingsLike, name: str, *, least: float, most: float | None = None) -> float:
     value = _get(settings, name)
     accepted = f"a number of seconds, at least {least:g}" + (f", at most {most:g}" if most else "")
     try:
@@ -152,7 +155,9 @@ def _number(
 
 def _whole(settings: SettingsLike, name: str, *, least: int, most: int | None) -> int:
     value = _get(settings, name)
-    accepted = f"a whole number, at least {least}" + (f", at most {most}" if most is not None else "")
+    accepted = f"a whole number, at least {least}" + (
+        f", at most {most}" if most is not None else ""
+    )
     try:
         number = float("nan") if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
@@ -267,5 +272,3 @@ def _check_scope(config: WalshConfig) -> None:
             "WALSH_FOLLOW_LINKS is True; accepted with WALSH_IDENTITY of your own only: "
             "walsh-research never follows links (R6)"
         )
-
-

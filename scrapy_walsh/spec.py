@@ -21,10 +21,14 @@ REQUIREMENTS: Final = (
     Requirement("R4", "MUST", "serial; max(1 s, Crawl-delay) per host", "policy/throttle.py"),
     Requirement("R5", "MUST", "backoff, full jitter, Retry-After", "policy/backoff.py"),
     Requirement("R6", "MUST", "declared targets only, metadata only", "policy/scope.py"),
-    Requirement("R7", "SHOULD", "conditional fetch, canonical-URL de-duplication", "policy/revalidate.py"),
+    Requirement(
+        "R7", "SHOULD", "conditional fetch, canonical-URL de-duplication", "policy/revalidate.py"
+    ),
     Requirement("R8", "SHOULD", "daily or less per source", "policy/recrawl.py"),
     Requirement("R9", "SHOULD/MUST NOT", "structured formats, never scraping", "policy/formats.py"),
-    Requirement("R10", "MUST", "blocklist schema: inline first, external fallback", "policy/schema.py"),
+    Requirement(
+        "R10", "MUST", "blocklist schema: inline first, external fallback", "policy/schema.py"
+    ),
     Requirement("R11", "SHOULD", "caches outlive the process", "state/"),
     Requirement("R12", "clarification", "stale: block on refresh", "policy/freshness.py"),
     Requirement("R13", "SHOULD", "implementation tags on the operator's URLs", "policy/tagging.py"),

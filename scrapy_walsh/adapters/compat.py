@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 from scrapy import version_info
@@ -18,6 +17,8 @@ from scrapy.utils.misc import load_object
 from twisted.internet.defer import Deferred
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
@@ -36,8 +37,7 @@ ASYNC_HANDLERS: Final = version_info >= (2, 14)
 
 #: The errors of the network: what Scrapy itself would retry, whatever a project configured.
 TRANSPORT_ERRORS: Final[tuple[type[BaseException], ...]] = tuple(
-    load_object(error) if isinstance(error, str) else error
-    for error in default_settings.RETRY_EXCEPTIONS
+    map(load_object, cast("list[str]", default_settings.RETRY_EXCEPTIONS))
 )
 
 #: Whether a setting exists in this version; pinning one that does not is noise.
@@ -46,7 +46,7 @@ KNOWN_SETTINGS: Final = frozenset(dir(default_settings))
 
 def future(deferred: Deferred[_T]) -> Awaitable[_T]:
     """What a coroutine run by Scrapy may await in place of *deferred*."""
-    return cast(Awaitable[_T], maybe_deferred_to_future(deferred))
+    return cast("Awaitable[_T]", maybe_deferred_to_future(deferred))
 
 
 def run(coroutine: Coroutine[Any, Any, _T]) -> Deferred[_T]:
@@ -61,10 +61,11 @@ def call_later(delay: float, function: Callable[[], object]) -> Callable[[], Non
     except ImportError:
         pass
     else:
-        return cast(Callable[[], None], scrapy_call_later(max(0.0, delay), function).cancel)
-    from twisted.internet import reactor  # noqa: PLC0415
+        return scrapy_call_later(max(0.0, delay), function).cancel
+    import twisted.internet  # noqa: PLC0415
 
-    call = reactor.callLater(max(0.0, delay), function)  # type: ignore[attr-defined]
+    reactor: Any = twisted.internet.reactor
+    call = reactor.callLater(max(0.0, delay), function)
 
     def cancel() -> None:
         if call.active():
@@ -97,7 +98,7 @@ async def download(crawler: Crawler, request: Request) -> Response:
     if engine is None:
         raise RuntimeError("no engine")
     if hasattr(engine, "download_async"):
-        return cast("Response", await engine.download_async(request))
+        return await engine.download_async(request)
     return cast("Response", await future(engine.download(request)))
 
 
@@ -134,7 +135,7 @@ def no_persistent_connections(handler: Any) -> None:
         pool.persistent = False
         pool.retryAutomatically = False
         return
-    session = getattr(handler, "_session", None)
+    session: Any = getattr(handler, "_session", None)
     connector = getattr(session, "connector", None)
     if connector is not None and hasattr(connector, "_force_close"):
         connector._force_close = True

@@ -20,7 +20,6 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.operator_list import OperatorList
 from scrapy_walsh.adapters.robots_txt import RobotsTxt
 from scrapy_walsh.policy import robots_fetch
-from scrapy_walsh.policy.backoff import GiveUp, Retry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.policy.backoff import GiveUp, Retry
     from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.chain import Rules
 
@@ -181,7 +181,7 @@ class Documents:
             response = await compat.download(self._core.crawler, request)
         except IgnoreRequest:
             raise
-        except Exception as error:  # noqa: BLE001  whatever the network or a middleware does
+        except Exception as error:
             why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
             return Fetched(url, None, error=why, failure=mark.failure)
         finally:

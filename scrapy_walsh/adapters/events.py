@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.event import Event
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
+
+    from scrapy_walsh.policy.event import Event
 
 logger = logging.getLogger("scrapy_walsh")
 
@@ -58,11 +59,11 @@ class Recorder:
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to the stat ``walsh/NAME``."""
-        self.crawler.stats.inc_value(f"walsh/{name}", by)  # type: ignore[union-attr]
+        self.crawler.stats.inc_value(f"walsh/{name}", by)
 
     def set(self, name: str, value: object) -> None:
         """Set the stat ``walsh/NAME``."""
-        self.crawler.stats.set_value(f"walsh/{name}", value)  # type: ignore[union-attr]
+        self.crawler.stats.set_value(f"walsh/{name}", value)
 
     def _record_refusal(self, event: Event) -> None:
         self._rules[event.requirement, event.verdict] += 1
@@ -81,10 +82,12 @@ class Recorder:
             for (requirement, verdict), count in sorted(self._rules.items())
         )
         lines = [
-            f"fetched {kinds[events.FETCHED]}, not modified {kinds[events.NOT_MODIFIED]}, "
-            f"refused {kinds[events.REFUSED]}{f' ({rules})' if rules else ''}, "
-            f"backed off {kinds[events.RETRIED]}, given up {kinds[events.GIVEN_UP]}, "
-            f"deferred {kinds[events.DEFERRED]}"
+            (
+                f"fetched {kinds[events.FETCHED]}, not modified {kinds[events.NOT_MODIFIED]}, "
+                f"refused {kinds[events.REFUSED]}{f' ({rules})' if rules else ''}, "
+                f"backed off {kinds[events.RETRIED]}, given up {kinds[events.GIVEN_UP]}, "
+                f"deferred {kinds[events.DEFERRED]}"
+            )
         ]
         for kind, listed in self._lines.items():
             lines += [f"  {line}" for line in listed]

@@ -47,7 +47,9 @@ class GateMiddleware(_Seat):
     """Every request passes ``policy/chain.py`` here before it may go on."""
 
     async def process_request(
-        self, request: Request, spider: Spider | None = None  # noqa: ARG002
+        self,
+        request: Request,
+        spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | None:
         """Let *request* pass, give it back to the queue (R4), or raise ``Refused``."""
         core = self.core
@@ -90,7 +92,10 @@ class BackoffMiddleware(_Seat):
     """R5: what the wire booked as a failure is asked again later, or given up."""
 
     def process_response(
-        self, request: Request, response: Response, spider: Spider | None = None  # noqa: ARG002
+        self,
+        request: Request,
+        response: Response,
+        spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | Response:
         """The request to make again, or *response*; raises ``GaveUp`` in place of 429 and 503."""
         failure = self.core.failure(request)
@@ -104,7 +109,10 @@ class BackoffMiddleware(_Seat):
         return response
 
     def process_exception(
-        self, request: Request, exception: Exception, spider: Spider | None = None  # noqa: ARG002
+        self,
+        request: Request,
+        exception: Exception,
+        spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | None:
         """The request to make again after a transport error; None lets the error go on."""
         failure = self.core.failure(request)
@@ -146,7 +154,10 @@ class RevalidateMiddleware(_Seat):
             request.headers[name] = value.encode("latin-1")
 
     def process_response(
-        self, request: Request, response: Response, spider: Spider | None = None  # noqa: ARG002
+        self,
+        request: Request,
+        response: Response,
+        spider: Spider | None = None,  # noqa: ARG002
     ) -> Response:
         """*response*; raises ``NotModified`` for a 304. A 200 replaces the validators."""
         if self.core.documents.owns(request):
@@ -190,6 +201,15 @@ class RevalidateMiddleware(_Seat):
 class RedirectMiddleware(ScrapyRedirectMiddleware):
     """D5: a hop of a declared target is within scope; the gates then see it like any other."""
 
+    core: Core
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Make the seat."""
+        seat = super().from_crawler(crawler)
+        seat.core = Core.of(crawler)
+        return seat
+
     def process_response(
         self, request: Request, response: Response, spider: Spider | None = None
     ) -> Request | Response:
@@ -197,7 +217,7 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         arguments = () if spider is None else (spider,)
         result: Request | Response = super().process_response(request, response, *arguments)
         if isinstance(result, Request):
-            Core.of(self.crawler).scope.declare_hop(result.url, request.url)
+            self.core.scope.declare_hop(result.url, request.url)
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
             if canonical_url(result.url) in visited:
                 # "/a" to "/a/" is one entry for R7's de-duplication, and not a duplicate here.

@@ -202,6 +202,3 @@ class HostQueue:
 def _direction(queue_cls: type) -> int:
     """1 for first in, first out; -1 for last in, first out."""
     return 1 if issubclass(queue_cls, (FifoMemoryQueue, FifoDiskQueue)) else -1
-
-
-

@@ -112,7 +112,9 @@ class RobotsTxt:
         progress = self._step_of(origin)
         mark = Mark("robots", _LIMIT, progress.attempt, progress.hops)
         self._asked += 1
-        fetched = await self._documents.fetch(progress.url, mark, {"Accept": "text/plain, */*;q=0.1"})
+        fetched = await self._documents.fetch(
+            progress.url, mark, {"Accept": "text/plain, */*;q=0.1"}
+        )
         location = fetched.headers.get("location")
         meaning = robots_fetch.meaning(
             fetched.status,
@@ -166,7 +168,7 @@ class RobotsTxt:
             throttle.hold(host, throttle.due(asked, document=True))
 
     def _defer(self, origin: str, fetched: Fetched) -> None:
-        """429 to the end: the host is left alone for the hour of R8, and no rules are assumed (D7)."""
+        """429 to the end: the host is left alone for R8's hour, and no rules are assumed (D7)."""
         del self._progress[origin]
         core = self._core
         core.throttle.hold(core.host_of(origin), core.monotonic() + robots_fetch.REASK)

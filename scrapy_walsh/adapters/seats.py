@@ -98,9 +98,9 @@ def _settings_missing(crawler: Crawler, config: WalshConfig) -> list[str]:
 
 def _same(found: Any, value: Any) -> bool:
     if isinstance(value, str):
-        return found == value or (not isinstance(found, str) and found is load_object(value))
+        return bool(found == value) or found is load_object(value)
     try:
-        return float(found) == value
+        return bool(float(found) == value)
     except (TypeError, ValueError):
         return False
 

@@ -139,9 +139,9 @@ def _run_child(head: bytes, body: bytes, timeout: float) -> tuple[int, bytes]:
     watchdog.start()
     try:
         with child:
-            with contextlib.suppress(BrokenPipeError), cast(BinaryIO, child.stdin) as stdin:
+            with contextlib.suppress(BrokenPipeError), cast("BinaryIO", child.stdin) as stdin:
                 stdin.writelines((head, body))
-            output = cast(BinaryIO, child.stdout).read()
+            output = cast("BinaryIO", child.stdout).read()
             return child.wait(), output
     finally:
         watchdog.cancel()

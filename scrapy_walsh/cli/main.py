@@ -15,7 +15,9 @@ class Subcommand(NamedTuple):
 
 
 SUBCOMMANDS: Final = {
-    "sandbox": Subcommand("scrapy_walsh.sandbox.__main__", "serve the embedded test sites on loopback"),
+    "sandbox": Subcommand(
+        "scrapy_walsh.sandbox.__main__", "serve the embedded test sites on loopback"
+    ),
 }
 
 
@@ -26,7 +28,9 @@ def main(argv: list[str]) -> int:
         return 0 if argv else 2
     name, *rest = argv
     if name not in SUBCOMMANDS:
-        print(f"walsh: no subcommand {name!r}; there are: {', '.join(SUBCOMMANDS)}", file=sys.stderr)
+        print(
+            f"walsh: no subcommand {name!r}; there are: {', '.join(SUBCOMMANDS)}", file=sys.stderr
+        )
         return 2
     code: int = import_module(SUBCOMMANDS[name].module).main(rest)
     return code

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _BUCKETS_PER_DOUBLING: Final = 16
 #: Hosts moved from waiting to ready in one call: bounds a pop after a long pause.

@@ -131,10 +131,10 @@ def _unusual(entry: str) -> tuple[tuple[str, ...], str | None]:
     """Return the domains of an entry that is not plainly a domain, and a warning or None."""
     if not entry.strip():
         return (), "an entry with an empty domain is ignored"
-    found = _entry_forms(entry)
-    if not found:  # several domains, or prose around one
-        pieces = [piece for piece in _SEPARATORS.split(entry) if "." in piece.strip(".")]
-        found = tuple(form for piece in pieces for form in _entry_forms(piece))
+    pieces = _SEPARATORS.split(entry.strip())
+    if len(pieces) > 1:  # several domains, or prose around one
+        pieces = [entry, *(piece for piece in pieces if "." in piece.strip("."))]
+    found = tuple(form for piece in pieces for form in _entry_forms(piece))
     return found, _warning(entry, found)
 
 

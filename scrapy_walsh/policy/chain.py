@@ -10,15 +10,18 @@ value ``NeedDocument``: the caller brings the document and asks again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from scrapy_walsh.policy import hosts, recrawl
-from scrapy_walsh.policy.blocklist import Blocklist
-from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, DEFERRED, EXCLUDED_TLD, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.policy.scope import Scope
 
 BLOCKLIST: Final = "blocklist"
 ROBOTS: Final = "robots"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from contextlib import suppress
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
@@ -185,7 +186,8 @@ def suggested_feeds(link_headers: Iterable[str], html: str, base: str) -> list[s
         if _is_feed_link(parameters)
     ]
     head = _HeadLinks()
-    head.feed(html[:_HEAD])
+    with suppress(AssertionError):  # what HTMLParser raises for some malformed declarations
+        head.feed(html[:_HEAD])
     urls = (_resolved(base, target) for target in (*offered, *head.targets))
     return list(dict.fromkeys(url for url in urls if url))
 

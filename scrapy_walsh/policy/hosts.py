@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 # The common case: an ASCII authority with neither userinfo nor escapes, whose last label
-# is no number. Everything else takes the slow path.
-_HOST: Final = r"(?:[A-Za-z0-9_-]+\.)*[A-Za-z_][A-Za-z0-9_-]*"
+# is no number, of at most DNS's 127 labels. Everything else takes the slow path.
+_HOST: Final = r"(?:[A-Za-z0-9_-]+\.){0,126}[A-Za-z_][A-Za-z0-9_-]*"
 _PLAIN_URL: Final = re.compile(rf"([Hh][Tt][Tt][Pp][Ss]?)://({_HOST})\.?(?::([0-9]*))?(?:[/?#]|\Z)")
 _PLAIN_HOST: Final = re.compile(_HOST)
 

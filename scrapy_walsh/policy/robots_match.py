@@ -6,7 +6,6 @@ searches from the left and one from the right, each going on where the last one 
 
 from __future__ import annotations
 
-from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.robots_paths import as_octets, normalize_value, utf8
@@ -54,7 +53,7 @@ class Rule:
         "variants",
     )
 
-    def __init__(self, allow: bool, text: str, line: int, names: tuple[str, ...]) -> None:  # noqa: FBT001
+    def __init__(self, allow: bool, text: str, line: int, names: tuple[str, ...]) -> None:
         self.allow = allow
         self.text = text
         self.line = line
@@ -62,17 +61,18 @@ class Rule:
         self.variants = 0
         # Only a final $ is an anchor; elsewhere it is a character.
         self.anchored = text[-1] == "$"
-        self._set_body(normalize_value(text[:-1] if self.anchored else text))
-
-    def _set_body(self, body: str) -> None:
-        self.body = body
-        self.prefix = body.partition("*")[0]
+        self.body = normalize_value(text[:-1] if self.anchored else text)
+        self.prefix = self.body.partition("*")[0]
         self._parts: tuple[str, ...] | None = None
 
     def in_octets(self) -> Rule:
         """This rule, to be held against a path with one character an octet."""
-        twin = copy(self)
-        twin._set_body(as_octets(self.body))
+        twin = Rule(self.allow, "/", self.line, self.names)
+        twin.text = self.text
+        twin.variants = self.variants
+        twin.anchored = self.anchored
+        twin.body = as_octets(self.body)
+        twin.prefix = twin.body.partition("*")[0]
         return twin
 
     @property
@@ -124,7 +124,7 @@ class Hit(NamedTuple):
     least: int
     most: int
 
-    def lengths(self, dollar: bool) -> tuple[int, ...]:  # noqa: FBT001
+    def lengths(self, dollar: bool) -> tuple[int, ...]:
         """How long the match is by each of :data:`LENGTHS`, an anchor counted or not (T2)."""
         rule = self.rule
         plus = rule.anchored and dollar
@@ -176,8 +176,8 @@ class Index:
 def _by_piece(rules: list[Rule]) -> dict[str, list[Rule]]:
     pieces: dict[str, list[Rule]] = {}
     for rule in rules:
-        longest = max(rule.body[len(rule.prefix) :].split("*"), key=len)
-        pieces.setdefault(longest[:_PIECE], []).append(rule)
+        last = rule.body.rstrip("*").rpartition("*")[2]
+        pieces.setdefault(last[:_PIECE], []).append(rule)
     return pieces
 
 

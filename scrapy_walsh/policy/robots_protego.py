@@ -20,9 +20,10 @@ _SLOW: Final = 5
 """Rules that an escape or an anchor is worth: Protego takes those apart one by one."""
 _MAX_COMPARED: Final = 20_000_000
 
-_LINE: Final = r"(?:\A|[\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029])\s*"
-"""Where a line begins for Protego."""
-_USER_AGENT: Final = re.compile(_LINE + r"user[\s-]*agent[\s:]+([^\n]*)", re.IGNORECASE)
+_ENDS: Final = r"\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029"
+_LINE: Final = rf"(?:\A|[{_ENDS}])[^\S{_ENDS}]*"
+"""Where a line begins for Protego, and the blanks there."""
+_USER_AGENT: Final = re.compile(_LINE + r"user[ \t-]*agent[ \t:]+([^\n]*)", re.IGNORECASE)
 _RULE: Final = re.compile(_LINE + r"(?:allow|di[sa]|crawl|request|visit)", re.IGNORECASE)
 
 
@@ -48,14 +49,14 @@ class SecondOpinion:
             return True
         try:
             return bool(self._parsed.can_fetch(url, self._token))
-        except Exception:  # noqa: BLE001  # whatever it trips over, the strict layer decides
+        except Exception:  # whatever it trips over, the strict layer decides
             return True
 
 
 def _parse(text: str) -> Protego | None:
     try:
         return Protego.parse(text.encode("utf-8", "replace").decode())
-    except Exception:  # noqa: BLE001  # as above
+    except Exception:  # as above
         return None
 
 

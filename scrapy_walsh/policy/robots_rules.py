@@ -80,8 +80,7 @@ class RuleSet:
             return Finding(not rule.allow, rule)
         answers = dict(self._answers(hits))
         denying = next((rule for rule in answers.values() if rule and not rule.allow), None)
-        allowing = max((hit for hit in hits if hit.rule.allow), key=_octets, default=None)
-        rule = denying or (allowing.rule if allowing else None)
+        rule = denying or max(hits, key=lambda hit: (hit.rule.allow, *_octets(hit))).rule
         readings = tuple((name, not by or by.allow) for name, by in answers.items())
         return Finding(denying is not None, rule, _differing(readings))
 
@@ -107,7 +106,7 @@ def combine(findings: dict[str, Finding]) -> Finding:
     return Finding(chosen.denied, chosen.rule, _differing(readings))
 
 
-def _winners(hits: list[Hit], dollar: bool) -> list[Rule | None]:  # noqa: FBT001
+def _winners(hits: list[Hit], dollar: bool) -> list[Rule | None]:
     """The longest match by each of ``LENGTHS``; on a tie Allow, then the first line."""
     if not hits:
         return [None] * len(LENGTHS)
@@ -146,10 +145,16 @@ def _rules(selections: Sequence[Selection], width: int) -> Iterable[Rule]:
     rules: dict[tuple[bool, str], Rule] = {}
     for which, selection in enumerate(selections):
         for allow, value, line in _rule_lines(selection):
-            slashed = value if value[0] == "/" else "/" + value
-            for shape, text in enumerate((value, slashed)[:width]):
+            for shape, text in _spellings(value, width):
                 rule = rules.get((allow, text))
                 if rule is None:
                     rule = rules[allow, text] = Rule(allow, text, line, selection.names)
                 rule.variants |= 1 << (which * width + shape)
     return rules.values()
+
+
+def _spellings(value: str, width: int) -> Iterable[tuple[int, str]]:
+    if value[0] == "/":
+        return enumerate((value,) * width)
+    # As written, only a star at the front can stand for the slash of every path.
+    return enumerate((value, "/" + value)) if value[0] == "*" else ((1, "/" + value),)

@@ -30,7 +30,7 @@ class Scope:
         self._sources.add(_key(url))
 
     def declare_hop(self, url: str, origin: str) -> None:
-        """Add *url*, to which the request for *origin* was redirected; nothing if that was undeclared."""
+        """Add *url*, to which *origin* redirects; nothing if *origin* is out of scope itself."""
         source = self.source_of(origin)
         if source is not None:
             self._hops.setdefault(_key(url), source)

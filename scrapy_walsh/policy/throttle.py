@@ -45,7 +45,9 @@ class Throttle:
 
     def __post_init__(self) -> None:
         if not self.min_interval >= MIN_REQUEST_INTERVAL:
-            raise ValueError(f"min_interval {self.min_interval!r} is below {MIN_REQUEST_INTERVAL} s")
+            raise ValueError(
+                f"min_interval {self.min_interval!r} is below {MIN_REQUEST_INTERVAL} s"
+            )
 
     def knows(self, host: str) -> bool:
         """Whether anything is on record about *host*."""

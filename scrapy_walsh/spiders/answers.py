@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from scrapy.exceptions import IgnoreRequest
@@ -36,7 +36,7 @@ class Answer:
     entries: tuple[Entry, ...] = ()
     failed: bool = False
     moved_to: str | None = None
-    suggested_feeds: list[str] = field(default_factory=list)
+    suggested_feeds: tuple[str, ...] = ()
 
 
 def from_response(step: Step, response: Response) -> Answer:
@@ -54,7 +54,7 @@ def from_response(step: Step, response: Response) -> Answer:
         None,
         reason=f"{_called(step)}: {_UNUSABLE.get(kind, f'no format of R9 ({found})')}",
         moved_to=_moved_to(response),
-        suggested_feeds=_suggested(response, kind) if step.kind == "page" else [],
+        suggested_feeds=_suggested(response, kind) if step.kind == "page" else (),
     )
 
 
@@ -133,10 +133,11 @@ def _moved_to(response: Response) -> str | None:
     return response.url if hops and all(hop in (301, 308) for hop in hops) else None
 
 
-def _suggested(response: Response, kind: str) -> list[str]:
+def _suggested(response: Response, kind: str) -> tuple[str, ...]:
     links = [value.decode("latin-1") for value in response.headers.getlist("Link")]
     page = formats.text_of(response.body, _header(response, "Content-Type"))
-    return formats.suggested_feeds(links, page if kind == formats.HTML else "", response.url)
+    html = page if kind == formats.HTML else ""
+    return tuple(formats.suggested_feeds(links, html, response.url))
 
 
 def _one_line(error: BaseException) -> str:

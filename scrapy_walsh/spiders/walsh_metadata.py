@@ -155,7 +155,8 @@ class WalshMetadataSpider(Spider):
         self, key: str, visits: list[_Visit], answer: Answer
     ) -> Iterator[Request | MetadataItem]:
         # Items go to the first source that asked; the others would only repeat them.
-        shared = replace(answer, entries=())
+        first = visits[0].source.name
+        shared = replace(answer, entries=(), reason=f"{answer.reason}; as for {first}".strip("; "))
         self._answers[key] = shared
         for visit in visits:
             yield from self._conclude(visit, answer if visit is visits[0] else shared)
@@ -174,7 +175,7 @@ class WalshMetadataSpider(Spider):
         step, row = visit.steps.pop(0), visit.row
         row.reason = "; ".join(part for part in (row.reason, answer.reason) if part)
         row.moved_to = row.moved_to or answer.moved_to
-        row.suggested_feeds = row.suggested_feeds or list(answer.suggested_feeds)
+        row.suggested_feeds += [u for u in answer.suggested_feeds if u != visit.source.feed]
         if step.kind != "llms" or visit.failed is None:
             visit.failed = answer.failed
         if answer.outcome is None and visit.steps:

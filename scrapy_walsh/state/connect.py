@@ -22,6 +22,9 @@ BUSY_TIMEOUT: Final = 5.0
 CHECK_PAGES_BELOW: Final = 32 << 20
 CHECK_ROWS_BELOW: Final = 2 << 20
 
+#: A schema version above it was written by no package of ours.
+PLAUSIBLE_VERSION: Final = 1000
+
 _READ_ONLY: Final = frozenset(
     {
         sqlite3.SQLITE_CANTOPEN,
@@ -144,6 +147,8 @@ def _opened(path: Path, options: str) -> sqlite3.Connection:
 def _version(connection: sqlite3.Connection, path: Path, *, writable: bool) -> int:
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     latest = len(MIGRATIONS)
+    if not 0 <= version <= PLAUSIBLE_VERSION:
+        raise DamageError(f"its schema version is {version}")
     if version > latest or (version < latest and not writable):
         raise StateError(
             f"{path} has schema version {version} and this package writes {latest}: "

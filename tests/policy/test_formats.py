@@ -197,7 +197,8 @@ def test_own_suggested_feeds() -> None:
         "https://a.test/atom.xml",
         "https://a.test/x/feed.json",
     ]
-    assert suggested_feeds([], "<link rel=alternate type=application/rss+xml href='http://[x'>", "") == []
+    unreadable = "<link rel=alternate type=application/rss+xml href='http://[x'><![-"
+    assert suggested_feeds([], unreadable, "https://a.test/") == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,161 @@
+"""Runs a real crawl in a subprocess, against the sandbox, and hands back what the server saw."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scrapy_walsh.sandbox import LoggedRequest, Sandbox, paths, requests
+
+OPERATOR = "http://operator.test/.well-known/walsh-research"
+USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
+OWN_IDENTITY = {
+    "product": "ExampleBot/1.0",
+    "policy_url": "http://operator.test/bot/",
+    "blocklist_url": f"{OPERATOR}/blocklist.json",
+    "schema_url": f"{OPERATOR}/blocklist.schema.json",
+}
+
+SETTINGS: dict[str, Any] = {
+    "BOT_NAME": "probe",
+    "SPIDER_MODULES": ["spiders"],
+    "ADDONS": {"scrapy_walsh.Addon": 500},
+    "WALSH_IDENTITY": "walsh-research",
+    "WALSH_BLOCKLIST_URL": f"{OPERATOR}/blocklist.json",
+    "WALSH_BLOCKLIST_SCHEMA_URL": f"{OPERATOR}/blocklist.schema.json",
+    "LOG_LEVEL": "DEBUG",
+}
+
+STATS_EXTENSION = """
+import json
+from scrapy import signals
+
+class StatsFile:
+    @classmethod
+    def from_crawler(cls, crawler):
+        def closed(spider, reason):
+            stats = {**crawler.stats.get_stats(), "close_reason": reason}
+            with open("stats.json", "w") as file:
+                json.dump(stats, file, default=str)
+        cls.closed = staticmethod(closed)
+        crawler.signals.connect(closed, signals.spider_closed, weak=False)
+        return cls()
+"""
+
+LIST_SPIDER = """
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+
+    def __init__(self, urls="", **kwargs):
+        super().__init__(**kwargs)
+        self.start_urls = urls.split()
+
+    async def start(self):
+        for url in self.start_urls:
+            yield scrapy.Request(url, callback=self.parse, errback=self.failed)
+
+    def parse(self, response):
+        yield {"url": response.url, "status": response.status, "bytes": len(response.body)}
+
+    def failed(self, failure):
+        yield {"url": failure.request.url, "error": failure.type.__name__, "why": str(failure.value)}
+"""
+
+
+@dataclass
+class Crawl:
+    """One finished command: its output, its items and stats, and the sandbox's log of it."""
+
+    returncode: int
+    output: str
+    items: list[dict[str, Any]]
+    stats: dict[str, Any]
+    log: list[LoggedRequest] = field(repr=False)
+
+    def asked(self, host: str) -> list[str]:
+        """The paths asked of *host*, in order of arrival."""
+        return paths(self.log, host)
+
+    def requests(self, host: str) -> list[LoggedRequest]:
+        """The requests to *host*, in order of arrival."""
+        return requests(self.log, host)
+
+    def lines(self, *words: str) -> list[str]:
+        """The output lines that hold every one of *words*."""
+        return [line for line in self.output.splitlines() if all(word in line for word in words)]
+
+
+def make_project(
+    directory: Path, spider: str = LIST_SPIDER, settings: dict[str, Any] | None = None
+) -> Path:
+    """A Scrapy project in *directory*; *settings* are laid over :data:`SETTINGS`, None removes."""
+    directory.mkdir(parents=True, exist_ok=True)
+    merged = {**SETTINGS, **(settings or {})}
+    extensions = {"statsfile.StatsFile": 0, **merged.pop("EXTENSIONS", {})}
+    lines = [f"{name} = {value!r}" for name, value in merged.items() if value is not None]
+    lines.append(f"EXTENSIONS = {extensions!r}")
+    (directory / "scrapy.cfg").write_text("[settings]\ndefault = probe_settings\n")
+    (directory / "probe_settings.py").write_text("\n".join(lines) + "\n")
+    (directory / "statsfile.py").write_text(STATS_EXTENSION)
+    (directory / "spiders.py").write_text(textwrap.dedent(spider))
+    return directory
+
+
+def run_scrapy(
+    project: Path, box: Sandbox, *arguments: str, timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """``scrapy ARGUMENTS`` in *project*, with the sandbox as its proxy."""
+    environment = {
+        **os.environ,
+        "http_proxy": box.proxy_url,
+        "https_proxy": box.proxy_url,
+        "no_proxy": "",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(project), os.environ.get("PYTHONPATH")])),
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "scrapy", *arguments],
+        cwd=project,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def crawl(
+    project: Path,
+    box: Sandbox,
+    *urls: str,
+    spider: str = "probe",
+    arguments: tuple[str, ...] = (),
+    timeout: float = 60,
+) -> Crawl:
+    """``scrapy crawl`` in *project*; the log holds what this run asked, nothing earlier."""
+    box.clear()
+    for name in ("items.jsonl", "stats.json"):
+        (project / name).unlink(missing_ok=True)
+    given = ("-a", f"urls={' '.join(urls)}") if urls else ()
+    done = run_scrapy(
+        project, box, "crawl", spider, "-o", "items.jsonl", *given, *arguments, timeout=timeout
+    )
+    items, stats = project / "items.jsonl", project / "stats.json"
+    return Crawl(
+        returncode=done.returncode,
+        output=done.stdout,
+        items=[json.loads(line) for line in items.read_text().splitlines()]
+        if items.exists()
+        else [],
+        stats=json.loads(stats.read_text()) if stats.exists() else {},
+        log=box.log,
+    )

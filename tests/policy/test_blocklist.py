@@ -1,0 +1,146 @@
+"""R3: which hosts a list blocks, how entries are read, and lists of any length."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder, lifted, normalised
+from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR
+
+DATA = Path(__file__).parents[1] / "data"
+LABEL = st.from_regex(r"[a-z]([a-z0-9-]{0,4}[a-z])?", fullmatch=True)
+NAME = st.lists(LABEL, min_size=1, max_size=4).map(".".join)
+
+
+def rows(name: str) -> list[Any]:
+    return [
+        pytest.param(row, id=row["id"])
+        for row in json.loads((DATA / name).read_text(encoding="utf-8"))
+    ]
+
+
+def listing(*entries: str, **facts: Any) -> Blocklist:
+    builder = BlocklistBuilder(Blocklist(**facts))
+    builder.add(normalised(entries)[0])
+    return builder.build()
+
+
+@pytest.mark.parametrize("row", rows("blocklist_match.json"))
+def test_r3_2_match(row: dict[str, Any]) -> None:
+    verdict = listing("example.com").blocks(row["url"])
+    assert (verdict is not None) is row["blocked"]
+
+
+@pytest.mark.parametrize("row", rows("blocklist_entries.json"))
+def test_r3_2_entry_forms(row: dict[str, Any]) -> None:
+    verdict = listing(row["listed"]).blocks(row["url"])
+    assert (verdict is not None) is row["blocked"]
+
+
+def test_r3_2_the_verdict_names_host_domain_and_document() -> None:
+    document = "https://ops.test/blocklist.json"
+    verdict = listing("example.com", document=document).blocks("http://www.Example.com/x")
+    assert verdict is not None
+    assert (verdict.allowed, verdict.name, verdict.requirement) == (False, BLOCKED_OPERATOR, "R3")
+    assert "www.example.com" in verdict.reason
+    assert "below example.com" in verdict.reason
+    assert verdict.document == document
+
+
+def test_r3_10_the_empty_list_blocks_nothing() -> None:
+    empty = Blocklist.empty()
+    assert len(empty) == 0
+    assert empty.refresh == 21600
+    assert empty.blocks("http://example.com/") is None
+
+
+@pytest.mark.parametrize("url", ["", "http:///", "http://a b/", "http://256.1.1.1/"])
+def test_r3_2_no_readable_host_is_no_permission(url: str) -> None:
+    with pytest.raises(ValueError, match="host"):
+        Blocklist.empty().blocks(url)
+
+
+@pytest.mark.parametrize(
+    ("entry", "warning"),
+    [
+        ("", "empty"),
+        (" \t", "empty"),
+        ("com", "every host below com"),
+        ("*.com", "every host below com"),
+        ("*", "no readable host"),
+        ("example.*", "no readable host"),
+        ("exa mple", "no readable host"),
+        ("256.1.1.1", "no readable host"),
+        ("192.0.2.0/24", "only 192.0.2.0"),
+        ("\x00\n" * 100, "no readable host"),
+    ],
+)
+def test_own_an_odd_entry_is_named(entry: str, warning: str) -> None:
+    found = normalised([entry, "example.com"])
+    assert "example.com" in found[0]
+    assert len(found[1]) == 1
+    assert warning in found[1][0]
+    assert "\n" not in found[1][0]
+
+
+@pytest.mark.parametrize("entry", ["example.com", "*.example.com", "192.0.2.7", "2001:db8::1"])
+def test_own_a_clear_entry_needs_no_warning(entry: str) -> None:
+    assert normalised([entry])[1] == ()
+
+
+def test_own_warnings_are_bounded_and_counted() -> None:
+    domains, warnings = normalised(["com"] * 1000)
+    assert len(domains) == 1000
+    assert len(warnings) < 30
+    assert "980 more" in warnings[-1]
+
+
+def test_own_a_list_keeps_its_facts_and_its_domains() -> None:
+    made = listing("b.test", "A.test", "a.test", refresh=60.0, updated="now", warnings=("w",))
+    assert sorted(made) == ["a.test", "b.test"]
+    assert len(made) == 2
+    assert (made.refresh, made.updated, made.warnings) == (60.0, "now", ("w",))
+
+
+def test_own_a_long_list_in_chunks_blocks_what_it_lists_and_no_more() -> None:
+    builder = BlocklistBuilder()
+    for start in range(0, 100_000, 20_000):
+        builder.add(f"h{number}.test" for number in range(start, start + 20_000))
+    made = builder.build()
+    assert len(made) == 100_000
+    picked = random.Random(7).sample(range(100_000), 200)
+    assert all(made.blocks(f"http://www.h{number}.test/") for number in picked)
+    assert not any(made.blocks(f"http://h{number + 100_000}.test/") for number in picked)
+
+
+def test_bd14_lifted_names_what_is_no_longer_blocked() -> None:
+    old = listing("a.test", "www.b.test", "c.test", "d.test")
+    new = listing("a.test", "b.test", "e.test")
+    assert sorted(domain for step in lifted(old, new) for domain in step) == ["c.test", "d.test"]
+
+
+def test_own_lifted_leaves_a_shared_list_whole() -> None:
+    old = listing("a.test")
+    assert [step for step in lifted(old, Blocklist.empty()) if step] == [["a.test"]]
+    assert old.blocks("http://a.test/") is not None
+
+
+@given(st.lists(NAME, max_size=6), NAME)
+def test_r3_2_blocked_means_equal_or_below(listed: list[str], host: str) -> None:
+    literal = any(host == domain or host.endswith("." + domain) for domain in listed)
+    assert (listing(*listed).blocks(f"http://{host}/") is not None) is literal
+
+
+@given(st.text(max_size=30))
+def test_own_an_entry_blocks_itself_or_is_named(entry: str) -> None:
+    domains, warnings = normalised([entry])
+    assert domains or warnings
+    made = listing(entry)
+    assert all(made.blocks(domain) for domain in domains)

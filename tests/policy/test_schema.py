@@ -1,0 +1,297 @@
+"""R3c, R10: which documents are adopted, by whose schema, and what may be validated in place."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scrapy_walsh.adapters.validate import blocklist_chunks, builder_of, validate_in_child
+from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.policy.schema import (
+    is_tame,
+    needs_standalone_schema,
+    parse_blocklist,
+    validated,
+)
+
+DATA = Path(__file__).parents[1] / "data"
+CONTRACT = "walsh-research-blocklist/v1"
+BASE: dict[str, Any] = {
+    "contract": CONTRACT,
+    "updated": "2026-05-23T00:00:00Z",
+    "operator": "Test Operator",
+    "contact": "ops@ops.test",
+    "policy": "https://ops.test/bot/",
+    "refresh": "PT6H",
+    "blocked": [{"domain": "blocked.test", "added": "2026-05-23", "reason": "test"}],
+}
+TEXT = {"type": "string"}
+ENTRY = {
+    "type": "object",
+    "required": ["domain", "added"],
+    "properties": {"domain": TEXT, "added": {**TEXT, "format": "date"}, "reason": TEXT},
+}
+STANDALONE: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "$id": "https://ops.test/blocklist.schema.json",
+    "type": "object",
+    "required": ["contract", "updated", "operator", "policy", "refresh", "blocked"],
+    "properties": {
+        "contract": {"const": CONTRACT},
+        "updated": {**TEXT, "format": "date-time"},
+        "operator": TEXT,
+        "contact": {**TEXT, "format": "email"},
+        "policy": {**TEXT, "format": "uri"},
+        "refresh": {**TEXT, "pattern": "^P"},
+        "blocked": {"type": "array", "items": ENTRY},
+    },
+}
+ONE_LINE = re.compile(r"\A[^\n]{1,1000}\Z")
+URL = "https://ops.test/blocklist.json"
+
+
+def body_of(row: dict[str, Any]) -> bytes:
+    if "raw" in row:
+        return str(row["raw"]).encode()
+    if "repeat" in row:
+        text, times = row["repeat"]
+        return (text * times).encode()
+    members = {**BASE, **row.get("with", {})}
+    return json.dumps(
+        {k: v for k, v in members.items() if k not in row.get("without", [])}
+    ).encode()
+
+
+def document(**members: Any) -> bytes:
+    return body_of({"with": members})
+
+
+def adopts(body: bytes, standalone: dict[str, Any] | None = None) -> bool:
+    try:
+        validated(body, standalone)
+    except DocumentInvalid as error:
+        assert ONE_LINE.fullmatch(str(error))
+        return False
+    return True
+
+
+ROWS = [
+    pytest.param(row, id=row["id"])
+    for row in json.loads((DATA / "blocklist_documents.json").read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_r3_4_adopted_only_when_valid(row: dict[str, Any]) -> None:
+    assert adopts(body_of(row), STANDALONE) is row["adopt"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        document().replace(b'"blocked":', b'"blocked": [], "blocked":'),
+        document().replace(b'"contract":', b'"contract": "x", "contract":'),
+        document().replace(b'"domain":', b'"domain": "a.test", "domain":'),
+        document(schema={}).replace(b'"schema":', b'"schema": {}, "schema":'),
+    ],
+)
+def test_own_a_member_given_twice_is_ambiguous(body: bytes) -> None:
+    assert not adopts(body, STANDALONE)
+
+
+def test_own_a_harmless_member_given_twice_is_harmless() -> None:
+    assert adopts(document().replace(b'"reason":', b'"reason": "a", "reason":'), STANDALONE)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xff\xfe\xfa",
+        b'{"contract": "\xff"}',
+        document(extra=1).replace(b'"extra": 1', b'"extra": ' + b"9" * 10_000),
+    ],
+)
+def test_r3_4_unreadable_octets_are_not_adopted(body: bytes) -> None:
+    assert not adopts(body, STANDALONE)
+
+
+def test_own_a_byte_order_mark_is_harmless() -> None:
+    assert adopts(b"\xef\xbb\xbf" + document(), STANDALONE)
+
+
+def test_r10_5_without_any_schema_nothing_is_adopted() -> None:
+    with pytest.raises(DocumentInvalid, match="no schema"):
+        parse_blocklist(document(), None)
+
+
+def test_r10_1_an_inline_schema_is_used_instead_of_the_standalone_one() -> None:
+    assert adopts(document(schema={"type": "object"}), {"not": {}})
+    assert not adopts(document(schema={"not": {}}), STANDALONE)
+
+
+@pytest.mark.parametrize(
+    ("body", "needed"),
+    [
+        (document(), True),
+        (document(schema={}), False),
+        (document(schema=None), False),
+        (b"[]", False),
+        (b"<html>", False),
+    ],
+)
+def test_r10_1_the_standalone_schema_is_only_needed_without_an_inline_one(
+    body: bytes, needed: bool
+) -> None:
+    assert needs_standalone_schema(body) is needed
+
+
+def test_r3_parsed_list_carries_the_facts_of_its_document() -> None:
+    made = parse_blocklist(document(refresh="PT1H", contract=CONTRACT), STANDALONE, URL)
+    assert list(made) == ["blocked.test"]
+    assert made.refresh == 3600
+    assert made.updated == BASE["updated"]
+    assert made.contract == CONTRACT
+    verdict = made.blocks("http://www.blocked.test/")
+    assert verdict is not None
+    assert verdict.document == URL
+
+
+def test_own_an_empty_domain_is_ignored_and_the_rest_adopted() -> None:
+    blocked = [{"domain": domain, "added": "2026-05-23"} for domain in ("", "a.test", " ")]
+    made = parse_blocklist(document(blocked=blocked), STANDALONE)
+    assert list(made) == ["a.test"]
+    assert len(made.warnings) == 2
+
+
+def test_own_the_error_names_the_place_in_the_document() -> None:
+    blocked = [{"domain": f"h{n}.test", "added": "2026-05-23"} for n in range(50)]
+    del blocked[41]["added"]
+    with pytest.raises(DocumentInvalid, match="/blocked/41: 'added'"):
+        validated(document(blocked=blocked), STANDALONE)
+
+
+VALUES = st.sampled_from(["a.test", "", 1, 1.0, 1.5, True, None, [], {}])
+ENTRIES = st.lists(
+    st.dictionaries(st.sampled_from(["domain", "added", "n"]), VALUES) | VALUES, max_size=6
+)
+TYPES = st.sampled_from(["string", "number", "integer", "boolean", "null", "array", "object"])
+MEMBERS = st.dictionaries(st.sampled_from(["domain", "added", "n"]), st.builds(dict, type=TYPES))
+ITEMS = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": TYPES,
+        "required": st.lists(st.sampled_from(["domain", "added"]), unique=True),
+        "properties": MEMBERS,
+        "additionalProperties": st.booleans(),
+    },
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(entries=ENTRIES, items=ITEMS)
+def test_own_one_entry_of_a_shape_speaks_for_all(entries: list[Any], items: dict[str, Any]) -> None:
+    schema = {"properties": {"blocked": {"type": "array", "items": items}}}
+    found = {"contract": CONTRACT, "blocked": entries}
+    valid = jsonschema.Draft202012Validator(schema).is_valid(found)
+    floor = all(isinstance(e, dict) and isinstance(e.get("domain"), str) for e in entries)
+    assert adopts(json.dumps(found).encode(), schema) is (valid and floor)
+
+
+def test_own_the_usual_document_is_tame() -> None:
+    assert is_tame(document(), STANDALONE)
+    assert is_tame(document(schema=STANDALONE), None)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"allOf": [{}]},
+        {"properties": {"refresh": {"pattern": "(P+)+$"}}},
+        {"properties": {"refresh": {"pattern": "^P.*"}}},
+        {"properties": {"refresh": {"pattern": 5}}},
+        {"properties": {"blocked": {"uniqueItems": True}}},
+        {"properties": {"blocked": {"items": {"properties": {"domain": {"pattern": "^a"}}}}}},
+        {"properties": {"blocked": {"items": {"properties": {"domain": {"enum": ["a"]}}}}}},
+        {"properties": {"blocked": {"items": {"patternProperties": {"(a+)+$": {}}}}}},
+        {"properties": {"blocked": {"items": {"additionalProperties": {"pattern": "^a"}}}}},
+        {"properties": {"blocked": True}},
+        {"properties": {"extra": {"items": {"type": "string"}}}},
+        {"properties": []},
+        {"enum": [1] * 500},
+        {"required": ["a"] * 500},
+    ],
+)
+def test_own_a_schema_that_might_run_away_is_not_tame(schema: dict[str, Any]) -> None:
+    assert not is_tame(document(), schema)
+    assert not is_tame(document(schema=schema), None)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[",
+        b"[]",
+        document(schema=True),
+        document(extra="x" * 300_000),
+        document(blocked=[{"domain": "a.test", f"x{n}": 1} for n in range(200)]),
+    ],
+)
+def test_own_an_odd_or_long_document_is_not_tame(body: bytes) -> None:
+    assert not is_tame(body, STANDALONE)
+
+
+def test_own_the_child_gives_the_same_list() -> None:
+    blocked = [{"domain": f"H{n}.test", "added": "2026-05-23"} for n in range(5000)]
+    body = document(blocked=[*blocked, {"domain": "", "added": "2026-05-23"}], refresh="PT2H")
+    output = validate_in_child(body, STANDALONE, URL, 30)
+    chunks = list(blocklist_chunks(output, size=1000))
+    assert len(chunks) > 2
+    builder = builder_of(output)
+    for chunk in chunks:
+        builder.add(chunk)
+    made, expected = builder.build(), parse_blocklist(body, STANDALONE, URL)
+    assert sorted(made) == sorted(expected)
+    for fact in ("refresh", "updated", "contract", "warnings", "document"):
+        assert getattr(made, fact) == getattr(expected, fact)
+
+
+def test_own_the_child_may_give_an_empty_list() -> None:
+    output = validate_in_child(document(blocked=[]), STANDALONE, None, 30)
+    assert list(blocklist_chunks(output)) == []
+    assert len(builder_of(output).build()) == 0
+
+
+def test_own_the_child_names_what_is_wrong() -> None:
+    with pytest.raises(DocumentInvalid, match="no schema"):
+        validate_in_child(document(), None, URL, 30)
+
+
+def test_own_a_hostile_pattern_ends_with_its_time() -> None:
+    hostile = {"properties": {"operator": {"pattern": "^(a|a)*$"}}}
+    body = document(schema=hostile, operator="a" * 60 + "!")
+    assert not is_tame(body, None)
+    started = time.monotonic()
+    with pytest.raises(DocumentInvalid, match="no answer in 1 s"):
+        validate_in_child(body, None, URL, 1)
+    assert time.monotonic() - started < 20  # it would take for ever
+
+
+def test_own_a_child_that_cannot_start_is_no_permission(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/nonexistent/python")
+    with pytest.raises(DocumentInvalid, match="could not be started"):
+        validate_in_child(document(), STANDALONE, URL, 5)
+
+
+def test_own_a_child_that_dies_at_once_is_no_permission(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(DocumentInvalid, match="exit code 1"):
+        validate_in_child(document(extra="x" * 1_000_000), STANDALONE, URL, 5)

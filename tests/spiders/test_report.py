@@ -1,0 +1,46 @@
+"""The source report as a table and as a document."""
+
+from __future__ import annotations
+
+from scrapy_walsh.spiders.report import Row, as_document, as_lines
+
+
+def test_own_table_lines_up() -> None:
+    rows = [
+        Row("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10),
+        Row("x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3", 0, 0, 0),
+    ]
+    lines = as_lines(rows)
+    assert len(lines) == 3
+    assert lines[0].split() == ["source", "outcome", "by", "requests", "bytes", "items", "why"]
+    assert lines[1].split() == ["a", "fed", "R9", "1", "1234", "10"]
+    assert lines[2].startswith("x" * 39 + "…  refused  R2")
+    assert lines[2].endswith("  robots.txt line 3")
+    assert len({line.index(word) for line, word in zip(lines, ("outcome", "fed", "refused"), strict=True)}) == 1
+
+
+def test_own_hints_follow_the_reason() -> None:
+    row = Row("a", "https://a.test/", "left_out", "R9", "page: HTML")
+    row.moved_to = "https://b.test/"
+    row.suggested_feeds = ["https://b.test/f"]
+    why = "page: HTML; moved for good to https://b.test/; offers a feed: https://b.test/f"
+    assert as_lines([row])[1].endswith(why)
+
+
+def test_own_document_has_every_field() -> None:
+    document = as_document([Row("a", "https://a.test/", "fed")], ["one problem"])
+    assert document["problems"] == ["one problem"]
+    assert document["sources"] == [
+        {
+            "source": "a",
+            "url": "https://a.test/",
+            "outcome": "fed",
+            "requirement": "",
+            "reason": "",
+            "requests": 0,
+            "bytes": 0,
+            "items": 0,
+            "moved_to": None,
+            "suggested_feeds": [],
+        }
+    ]

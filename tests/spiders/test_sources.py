@@ -1,0 +1,181 @@
+"""Reading of declared sources: each problem is one line, and the rest goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scrapy_walsh.errors import SourcesInvalid
+from scrapy_walsh.spiders.sources import Source, parse_urls, read_sources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+A = Source("A", "https://a.test/blog", "https://a.test/feed.xml")
+B = Source("b.test", "http://b.test/")
+
+SAME_LIST = {
+    "list.toml": """
+[[source]]
+name = "A"
+url = "https://a.test/blog"
+feed = "https://a.test/feed.xml"
+[[source]]
+url = "http://b.test/"
+""",
+    "list.jsonl": """{"name": "A", "url": "https://a.test/blog", "feed": "https://a.test/feed.xml"}
+
+{"url": "http://b.test/"}
+""",
+    "list.opml": """<?xml version="1.0" encoding="ISO-8859-1"?>
+<opml version="2.0"><head><title>mine</title></head><body>
+ <outline text="Folder">
+  <outline type="rss" text="A" xmlUrl="https://a.test/feed.xml" htmlUrl="https://a.test/blog"/>
+ </outline>
+ <outline type="link" text="" url="http://b.test/"/>
+</body></opml>
+""",
+}
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", SAME_LIST)
+def test_own_every_kind_of_file(tmp_path: Path, name: str) -> None:
+    assert read_sources(write(tmp_path, name, SAME_LIST[name])) == ([A, B], [])
+
+
+def test_own_txt(tmp_path: Path) -> None:
+    text = "\ufeff# my list\n\nhttps://a.test/x#part  # why\n  http://b.test/  \n#https://c.test/\n"
+    sources, problems = read_sources(write(tmp_path, "list.TXT", text))
+    assert sources == [Source("a.test", "https://a.test/x#part"), B]
+    assert problems == []
+
+
+def test_own_opml_subscription_without_a_page(tmp_path: Path) -> None:
+    text = '<opml><body><outline title="T" xmlUrl="https://a.test/f"/><outline text="x"/></body></opml>'
+    sources, problems = read_sources(write(tmp_path, "l.opml", text))
+    assert sources == [Source("T", "https://a.test/f", "https://a.test/f")]
+    assert problems == ['l.opml: outline 2 (x): no url; add url = "https://..."']
+
+
+def test_own_bad_entries_are_named_and_the_others_kept(tmp_path: Path) -> None:
+    text = """
+[[source]]
+url = "https://a.test/"
+[[source]]
+name = "no URL"
+[[source]]
+name = "mail"
+url = "mailto:me@a.test"
+[[source]]
+url = "ftp://a.test/"
+[[source]]
+url = 7
+[[source]]
+name = "feed"
+url = "https://f.test/"
+feed = "feed.xml"
+[[source]]
+name = "again"
+url = "https://A.test:443/#top"
+[[source]]
+name = "typo"
+url = "https://t.test/"
+fedd = "https://t.test/feed"
+[[source]]
+url = "https://host with space/"
+[[source]]
+url = "http://[::1"
+[[source]]
+url = "https://a.test:99999/"
+[[source]]
+url = "http://b.test/"
+"""
+    sources, problems = read_sources(write(tmp_path, "s.toml", text))
+    assert [source.url for source in sources] == [
+        "https://a.test/",
+        "https://t.test/",
+        "http://b.test/",
+    ]
+    assert problems == [
+        's.toml: source 2 (no URL): no url; add url = "https://..."',
+        "s.toml: source 3 (mail): url 'mailto:me@a.test' cannot be used; only http and https can",
+        "s.toml: source 4: url 'ftp://a.test/' cannot be used; only http and https can",
+        "s.toml: source 5: url is not text",
+        "s.toml: source 6 (feed): feed 'feed.xml' cannot be used; only http and https can",
+        "s.toml: source 7 (again): the same URL as source 1; dropped",
+        "s.toml: source 8 (typo): unknown key 'fedd'; ignored",
+        "s.toml: source 9: url 'https://host with space/' cannot be used; only http and https can",
+        "s.toml: source 10: url 'http://[::1' cannot be used; only http and https can",
+        "s.toml: source 11: url 'https://a.test:99999/' cannot be used; only http and https can",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("s.toml", "[[source]\n", "s.toml: not TOML: "),
+        ("s.toml", 'url = "https://a.test/"', "s.toml: no [[source]] table"),
+        ("s.toml", '[source]\nurl = "https://a.test/"', "s.toml: no [[source]] table"),
+        ("s.opml", "<opml><body>", "s.opml: not OPML: "),
+        ("s.opml", "<html/>", "s.opml: not OPML: its root is <html>"),
+        ("s.opml", "<!DOCTYPE opml [<!ENTITY a 'b'>]><opml/>", "s.opml: DOCTYPE opml"),
+        ("s.csv", "", "s.csv: unknown kind of file; use .toml, .jsonl, .opml, .txt"),
+        ("s", "", "s: unknown kind of file"),
+    ],
+)
+def test_own_a_file_that_is_not_what_it_says(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    with pytest.raises(SourcesInvalid) as caught:
+        read_sources(write(tmp_path, name, text))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_own_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SourcesInvalid, match="cannot be read: No such file"):
+        read_sources(tmp_path / "none.toml")
+    path = tmp_path / "latin.txt"
+    path.write_bytes("https://a.test/é".encode("latin-1"))
+    with pytest.raises(SourcesInvalid, match=r"latin.txt: not UTF-8 \(byte 15\)"):
+        read_sources(path)
+
+
+def test_own_jsonl_lines_fail_alone(tmp_path: Path) -> None:
+    text = '{"url": "http://b.test/"}\n{"url": \n[1]\n'
+    sources, problems = read_sources(write(tmp_path, "l.jsonl", text))
+    assert sources == [B]
+    assert problems == [
+        'l.jsonl: line 2: not a JSON object; write {"url": "..."}',
+        'l.jsonl: line 3: not a JSON object; write {"url": "..."}',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "url", "bare"),
+    [
+        ("example.org", "https://example.org/", True),
+        ("example.org:8443", "https://example.org:8443/", True),
+        ("example.org/blog?x=1", "https://example.org/blog?x=1", True),
+        ("bücher.example", "https://bücher.example/", True),
+        ("localhost:6800", "https://localhost:6800/", True),
+        ("http://example.org", "http://example.org", False),
+    ],
+)
+def test_own_bare_host(written: str, url: str, bare: bool) -> None:
+    sources, problems = parse_urls(written)
+    assert ([(s.url, s.bare_host) for s in sources], problems) == ([(url, bare)], [])
+
+
+@pytest.mark.parametrize("written", ["word", "https:/a.test", "javascript:alert(1)", "//a.test/", "a.test:port"])
+def test_own_not_a_url(written: str) -> None:
+    sources, problems = parse_urls(written)
+    assert sources == []
+    assert problems == [f"urls: url 1: url {written!r} cannot be used; only http and https can"]
