@@ -84,13 +84,8 @@ class Blocklist:
 
     def _verdict(self, host: str, domain: str) -> Verdict:
         where = domain if host == domain else f"{host}, below {domain},"
-        return Verdict(
-            allowed=False,
-            name=BLOCKED_OPERATOR,
-            requirement="R3",
-            reason=f"host {where} is on the operator blocklist",
-            document=self.document,
-        )
+        reason = f"host {where} is on the operator blocklist"
+        return Verdict(False, BLOCKED_OPERATOR, "R3", reason, self.document)
 
 
 class BlocklistBuilder:

@@ -13,7 +13,7 @@ import re
 from contextlib import suppress
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from markdown_it import MarkdownIt
 
@@ -218,8 +218,3 @@ class _HeadLinks(HTMLParser):
         given = {name: value or "" for name, value in attrs}
         if tag == "link" and _is_feed_link(f"{given.get('rel')} {given.get('type')}"):
             self.targets.append(given.get("href", ""))
-
-
-def host_of(url: str) -> str:
-    """The host and port of a URL as written, for names and messages."""
-    return urlsplit(url).netloc.rpartition("@")[2]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
@@ -130,14 +131,14 @@ def _joined(host: str, port: int | None) -> str:
 
 @lru_cache(maxsize=1024)
 def _forms(text: str) -> tuple[str, ...]:
-    forms: dict[str, None] = {}
-    for authority in _authorities(text)[1]:
-        try:
+    first, *others = _authorities(text)[1]
+    try:
+        forms = dict.fromkeys(_canonical(_split_port(first)[0]))
+    except ValueError:
+        raise ValueError(f"no readable host in {_shown(text)}") from None
+    for authority in others:
+        with suppress(ValueError):
             forms.update(dict.fromkeys(_canonical(_split_port(authority)[0])))
-        except ValueError:
-            continue
-    if not forms:
-        raise ValueError(f"no readable host in {_shown(text)}")
     return tuple(forms)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.policy.robots_groups import Records, crawl_delay, decode, select
 from scrapy_walsh.policy.robots_match import TooCostly
 from scrapy_walsh.policy.robots_paths import forms, plain_path
-from scrapy_walsh.policy.robots_protego import SecondOpinion
+from scrapy_walsh.policy.robots_protego import SecondOpinion, shown
 from scrapy_walsh.policy.robots_rules import Finding, RuleSet, combine
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
@@ -24,9 +24,6 @@ from scrapy_walsh.policy.verdict import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from scrapy_walsh.policy.robots_groups import Selection
     from scrapy_walsh.policy.robots_match import Rule
 
 _SHOWN: Final = 100
@@ -74,17 +71,17 @@ class Robots:
 
     def decide(self, url: str) -> Verdict:
         """Whether a URL, or a path with its query, may be fetched (9.1.4). Never raises."""
-        path = plain_path(url) if url else None
-        found = {path: ""} if path else forms(url)
-        if "/robots.txt" in found and next(iter(found)) == "/robots.txt":
+        path = plain_path(url)
+        found = forms(url) if path is None else {}
+        if (path or next(iter(found))) == "/robots.txt":
             return self._verdict(ALLOWED_IMPLICIT, "/robots.txt itself is always allowed")
         try:
-            finding = self._judge(found)
+            finding = self._rules.judge(path) if path else self._judge(found)
         except TooCostly:
             return self._verdict(DISALLOWED_EXPLICIT, "the rules would take too long to match")
-        if not finding.denied and not self._protego_allows(url, found):
-            return self._verdict(DISALLOWED_EXPLICIT, _PROTEGO_ALONE, readings=_PROTEGO_DENIES)
-        return self._explain(finding)
+        if finding.denied or self._protego is None or self._protego_allows(url, found):
+            return self._explain(finding)
+        return self._verdict(DISALLOWED_EXPLICIT, _PROTEGO_ALONE, readings=_PROTEGO_DENIES)
 
     def _judge(self, found: dict[str, str]) -> Finding:
         if len(found) == 1:
@@ -92,9 +89,11 @@ class Robots:
         return combine({name: self._rules.judge(form) for form, name in found.items()})
 
     def _protego_allows(self, url: str, found: dict[str, str]) -> bool:
-        if self._protego is None:
-            return True
-        return self._protego.allows(url) and all(map(self._protego.allows, list(found)[1:]))
+        """Whether Protego allows the URL, and each other form of its path."""
+        asked = self._protego
+        if asked is None or not asked.allows(url):
+            return asked is None
+        return len(found) < 2 or all(map(asked.allows, list(found)[1:]))
 
     def _explain(self, finding: Finding) -> Verdict:
         rule = finding.rule
@@ -147,19 +146,12 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
     names = (name for selection in reversed(selections) for name in selection.names)
     return Robots(
         RuleSet(selections),
-        SecondOpinion(_shown_to_protego(text, selections, token), token),
+        SecondOpinion(shown(text, selections, token), token),
         document=document,
         group=tuple(dict.fromkeys(names)),
         crawl_delay=crawl_delay(selections),
         sitemaps=tuple(filter(None, records.sitemaps)),
     )
-
-
-def _shown_to_protego(text: str, selections: list[Selection], token: str) -> Iterator[str]:
-    """The whole file, then the selected groups alone."""
-    yield text
-    lines = [f"{kind}: {value}" for selection in selections for kind, value, _ in selection.lines]
-    yield "\n".join([f"User-agent: {token}", *lines])
 
 
 def no_rules(document: str | None, why: str = "robots.txt answered 4xx: no rules") -> Robots:

@@ -33,6 +33,7 @@ _FIELDS: Final = {
 } | dict.fromkeys(
     ("disalow", "dissalow", "dissallow", "diasllow", "disallaw", "dissalllow"), MISSPELT
 )
+_FIELDS.update({kind: kind for kind in (USER_AGENT, ALLOW, DISALLOW)})  # the usual spelling
 _BLANK: Final = string.whitespace + "\0\x85\xa0\u2028\u2029\ufeff"
 _PRODUCT: Final = re.compile(r"[a-z_-]*", re.ASCII)
 _SECONDS: Final = re.compile(r"\d+(?:\.\d*)?|\.\d+", re.ASCII)
@@ -72,30 +73,28 @@ def decode(body: bytes) -> str:
 def _without_cut_allow(text: str) -> str:
     """A rule that the limit cut in two is kept, unless it is an Allow: cut, it allows more."""
     head, newline, last = text.rpartition("\n")
-    return head + newline if _FIELDS.get(_field_name(last)) == ALLOW else text
-
-
-def _field_name(line: str) -> str:
-    return line.partition(":")[0].strip(_BLANK).lower()
+    field_name = last.partition(":")[0].strip(_BLANK).lower()
+    return head + newline if _FIELDS.get(field_name) == ALLOW else text
 
 
 class Records:
     """The records of one file, its sitemaps, and the rule lines before any User-agent line."""
 
-    __slots__ = ("_allow_counts", "_ruled", "orphans", "records", "sitemaps", "user_agents")
+    __slots__ = ("_allow_counts", "_ruled", "orphans", "records", "sitemaps")
 
     def __init__(self, text: str) -> None:
         self.orphans = Record()
         self.records: list[Record] = []
         self.sitemaps: list[str] = []
-        self.user_agents = 0
         self._ruled = True
         self._allow_counts = True
         for number, line in enumerate(text.split("\n"), 1):
-            name, _, value = line.partition(":")
-            kind = _FIELDS.get(name.strip(_BLANK).lower())
+            name, colon, value = line.partition(":")
+            if not colon:
+                continue
+            kind = _FIELDS.get(name) or _FIELDS.get(name.strip(_BLANK).lower())
             if kind is not None:
-                self._add(kind, value.partition("#")[0], number)
+                self._add(kind, value.partition("#")[0] if "#" in value else value, number)
 
     def _add(self, kind: str, value: str, number: int) -> None:
         if kind is USER_AGENT:
@@ -106,7 +105,6 @@ class Records:
             self._add_rule(kind, value.strip(" \t"), number)
 
     def _add_name(self, name: str) -> None:
-        self.user_agents += 1
         # T29: an empty value names nobody. Opening a group or not are both defensible: what
         # follows still binds the group before it, but an Allow there lifts nothing.
         if not name:
@@ -177,9 +175,9 @@ def _select(
 def crawl_delay(selections: list[Selection]) -> float | None:
     """The largest Crawl-delay of the selected groups in seconds, or None (9.1.5)."""
     delays = [
-        float(value)
+        float(value.strip(_BLANK))
         for selection in selections
         for kind, value, _ in selection.lines
-        if kind == CRAWL_DELAY and _SECONDS.fullmatch(value)
+        if kind == CRAWL_DELAY and _SECONDS.fullmatch(value.strip(_BLANK))
     ]
     return max((delay for delay in delays if delay != float("inf")), default=None)

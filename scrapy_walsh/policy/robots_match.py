@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from scrapy_walsh.policy.robots_paths import as_octets, normalize_value, utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 LENGTHS: Final = (
     "each * at its most",
@@ -25,6 +25,8 @@ _CROWD: Final = 100
 _PIECE: Final = 3
 _MAX_COST: Final = 40_000_000
 """Octets compared, about, in one decision; beyond it the answer is no (T40)."""
+_LONG: Final = 1_000
+"""A path of so many octets is worth the sum whether it costs too much."""
 _RULE_COST: Final = 2_000
 _PART_COST: Final = 100
 _RFIND_COST: Final = 100_000
@@ -91,9 +93,10 @@ class Rule:
     def span(self, path: str) -> tuple[int, int] | None:
         """The least and the most characters covered of a path that starts with ``prefix``."""
         end = len(self.prefix)
-        if not self.parts:
+        parts = self.parts
+        if not parts:
             return None if self.anchored and end != len(path) else (end, end)
-        for part in self.parts[:-1]:
+        for part in parts[:-1]:
             start = path.find(part, end)
             if start < 0:
                 return None
@@ -135,53 +138,58 @@ class Hit(NamedTuple):
 class Index:
     """Rules by their text before the first star: a look-up for each length in use."""
 
-    __slots__ = ("_by_prefix", "_crowds", "_prefixes", "_sizes")
+    __slots__ = ("_buckets", "_crowds", "_prefixes", "_sizes")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        self._by_prefix: dict[str, list[Rule]] = {}
+        self._buckets: dict[str, list[tuple[str, Rule]]] = {}
         for rule in rules:
-            self._by_prefix.setdefault(rule.prefix, []).append(rule)
-        self._prefixes = tuple(self._by_prefix)
+            piece = _last_piece(rule.body)
+            self._buckets.setdefault(rule.prefix, []).append((piece, rule))
+        self._prefixes = tuple(self._buckets)
         self._sizes = sorted(set(map(len, self._prefixes)))
-        self._crowds = {
-            prefix: _by_piece(crowd)
-            for prefix, crowd in self._by_prefix.items()
-            if len(crowd) > _CROWD
-        }
+        crowded = [prefix for prefix in self._prefixes if len(self._buckets[prefix]) > _CROWD]
+        self._crowds = {prefix: _by_piece(self._buckets.pop(prefix)) for prefix in crowded}
 
     def hits(self, path: str) -> list[Hit]:
         """The rules that match, shortest beginning first; raises TooCostly."""
         if not path.startswith(self._prefixes):
             return []
-        found = []
-        for rule in self._candidates(path):
-            span = rule.span(path)
-            if span:
-                found.append(Hit(rule, *span))
-        return found
+        rules = self._candidates(path)
+        if self._crowds or len(path) > _LONG:
+            rules += self._crowd_candidates(path)
+            if sum(rule.cost(path) for rule in rules) > _MAX_COST:
+                raise TooCostly
+        return [Hit(rule, *span) for rule in rules if (span := rule.span(path))]
 
     def _candidates(self, path: str) -> list[Rule]:
-        rules: list[Rule] = []
-        for size in self._sizes:
-            prefix = path[:size]
-            if prefix in self._crowds:
-                rules += _near(self._crowds[prefix], path)
-            else:
-                rules += self._by_prefix.get(prefix, ())
-        if len(path) * len(rules) > _CROWD and sum(rule.cost(path) for rule in rules) > _MAX_COST:
-            raise TooCostly
-        return rules
+        buckets = self._buckets
+        return [
+            rule
+            for size in self._sizes
+            if (bucket := buckets.get(path[:size]))
+            for piece, rule in bucket
+            if piece in path
+        ]
+
+    def _crowd_candidates(self, path: str) -> Iterator[Rule]:
+        """The rules of each crowd with a piece that the path has too; no other can match."""
+        crowds = [self._crowds[path[:n]] for n in self._sizes if path[:n] in self._crowds]
+        if crowds:
+            pieces = {path[i : i + n] for n in range(_PIECE + 1) for i in range(len(path))}
+            for crowd in crowds:
+                for piece in crowd.keys() & pieces:
+                    yield from crowd[piece]
 
 
-def _by_piece(rules: list[Rule]) -> dict[str, list[Rule]]:
+def _last_piece(body: str) -> str:
+    """The beginning of the last text between stars: a path without it cannot match."""
+    if "*" not in body:
+        return ""
+    return body.rstrip("*").rpartition("*")[2][:_PIECE]
+
+
+def _by_piece(bucket: list[tuple[str, Rule]]) -> dict[str, list[Rule]]:
     pieces: dict[str, list[Rule]] = {}
-    for rule in rules:
-        last = rule.body.rstrip("*").rpartition("*")[2]
-        pieces.setdefault(last[:_PIECE], []).append(rule)
+    for piece, rule in bucket:
+        pieces.setdefault(piece, []).append(rule)
     return pieces
-
-
-def _near(crowd: dict[str, list[Rule]], path: str) -> list[Rule]:
-    """The rules of a crowd with a piece that the path has too; no other can match."""
-    pieces = {path[i : i + n] for n in range(_PIECE + 1) for i in range(len(path))}
-    return [rule for piece in crowd.keys() & pieces for rule in crowd[piece]]

@@ -77,7 +77,7 @@ def as_octets(text: str) -> str:
 def plain_path(url: str) -> str | None:
     """Path and query of a URL that has only one form, or None if :func:`forms` must look."""
     plain = _PLAIN_URL(url)
-    return plain[1] if plain and "/." not in url and url[-1] != "?" else None
+    return plain[1] if plain and "/." not in url and url[-1:] != "?" else None
 
 
 def forms(url: str) -> dict[str, str]:

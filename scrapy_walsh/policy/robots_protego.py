@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Final
 from protego import Protego
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from scrapy_walsh.policy.robots_groups import Selection
 
 _MAX_PRODUCT: Final = 1_000_000
 _MAX_WORK: Final = 15_000
 _SLOW: Final = 5
 """Rules that an escape or an anchor is worth: Protego takes those apart one by one."""
+_SMALL: Final = 10_000
+"""Octets that cannot cost much, whatever they are."""
 _MAX_COMPARED: Final = 20_000_000
 
 _ENDS: Final = r"\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029"
@@ -33,14 +37,14 @@ class SecondOpinion:
     __slots__ = ("_octets", "_parsed", "_token")
 
     def __init__(self, texts: Iterable[str], token: str) -> None:
-        """``texts``: the whole file, then what to show in its place if it costs too much."""
+        """``texts``: of :func:`shown`; the first whose parse ends soon is used."""
         self._token = token
         self._parsed: Protego | None = None
         self._octets = 0
-        shown = next(filter(_is_parsable, texts), None)
-        if shown is not None:
-            self._octets = sum(len(line) for line in shown.split("\n") if "*" in line)
-            self._parsed = _parse(shown)
+        text = next(filter(_is_parsable, texts), None)
+        if text is not None:
+            self._octets = sum(len(line) for line in text.split("\n") if "*" in line)
+            self._parsed = _parse(text)
 
     def allows(self, url: str) -> bool:
         """Protego's answer, or True when it has none."""
@@ -60,12 +64,23 @@ def _parse(text: str) -> Protego | None:
         return None
 
 
+def shown(text: str, selections: Sequence[Selection], token: str) -> Iterator[str]:
+    """What to show to Protego: the whole file, else the selected groups alone."""
+    yield text
+    lines = [line for selection in selections for line in selection.lines]
+    if len(lines) <= _MAX_WORK:
+        rules = [f"{kind}: {value}" for kind, value, _ in lines]
+        yield "\n".join([f"User-agent: {token}", *rules])
+
+
 def _is_parsable(text: str) -> bool:
     """Whether Protego's parse ends soon.
 
     It costs User-agent lines x rule lines, User-agent lines x those that repeat a name, and
     more for a value with an escape or an anchor than for a plain one.
     """
+    if len(text) <= _SMALL:
+        return True
     names = _USER_AGENT.findall(text)
     rules = len(_RULE.findall(text))
     repeated = len(names) - len(set(names))

@@ -14,7 +14,7 @@ from scrapy_walsh.policy.robots_match import LENGTHS, Hit, Index, Rule
 from scrapy_walsh.policy.robots_paths import as_octets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from scrapy_walsh.policy.robots_groups import Selection
 
@@ -55,7 +55,7 @@ class RuleSet:
         ]
         rules = _rules(selections, len(values))
         escaped = [rule for rule in rules if "%" in rule.body]
-        self._bare = Index(rule for rule in rules if "%" not in rule.body)
+        self._bare = Index([rule for rule in rules if "%" not in rule.body] if escaped else rules)
         self._text = Index(escaped)
         self._octets = Index(rule.in_octets() for rule in escaped)
 
@@ -65,22 +65,19 @@ class RuleSet:
             # A value with an escape cannot match here, and text and octets are one.
             return self._weigh(self._bare.hits(path))
         octets = as_octets(path)
-        return combine(
-            {
-                AS_TEXT: self._weigh(self._bare.hits(path) + self._text.hits(path)),
-                AS_OCTETS: self._weigh(self._bare.hits(octets) + self._octets.hits(octets)),
-            }
-        )
+        text = self._weigh(self._bare.hits(path) + self._text.hits(path))
+        atoms = self._weigh(self._bare.hits(octets) + self._octets.hits(octets))
+        return text if text == atoms else combine({AS_TEXT: text, AS_OCTETS: atoms})
 
     def _weigh(self, hits: list[Hit]) -> Finding:
         if not hits:
             return _NOTHING
-        if len({hit.rule.allow for hit in hits}) == 1 and len(self._variants) == 1:
-            rule = max(hits, key=_octets).rule
+        if len(self._variants) == 1 and _agree(hits):
+            rule = max(hits, key=_precedence).rule if len(hits) > 1 else hits[0].rule
             return Finding(not rule.allow, rule)
         answers = dict(self._answers(hits))
         denying = next((rule for rule in answers.values() if rule and not rule.allow), None)
-        rule = denying or max(hits, key=lambda hit: (hit.rule.allow, *_octets(hit))).rule
+        rule = denying or max(hits, key=lambda hit: (hit.rule.allow, _precedence(hit))).rule
         readings = tuple((name, not by or by.allow) for name, by in answers.items())
         return Finding(denying is not None, rule, _differing(readings))
 
@@ -118,8 +115,15 @@ def _winners(hits: list[Hit], dollar: bool) -> list[Rule | None]:
     ]
 
 
-def _octets(hit: Hit) -> tuple[int, int]:
-    return len(hit.rule.body), -hit.rule.line
+def _agree(hits: list[Hit]) -> bool:
+    """Whether every reading of the lengths has the same winner: one kind, or plain text only."""
+    return len({hit.rule.allow for hit in hits}) == 1 or all(
+        hit.rule.text == hit.rule.prefix for hit in hits
+    )
+
+
+def _precedence(hit: Hit) -> tuple[int, bool, int]:
+    return len(hit.rule.body), hit.rule.allow, -hit.rule.line
 
 
 def _label(*parts: str) -> str:
@@ -130,10 +134,12 @@ def _differing(readings: Readings) -> Readings:
     return readings if len({answer for _, answer in readings}) > 1 else ()
 
 
-def _rule_lines(selection: Selection) -> Iterator[tuple[bool, str, int]]:
-    for kind, value, line in selection.lines:
-        if value and kind in {ALLOW, DISALLOW}:  # an empty value matches nothing (9.1.4)
-            yield kind == ALLOW, value, line
+def _rule_lines(selection: Selection) -> list[tuple[bool, str, int]]:
+    return [
+        (kind == ALLOW, value, line)
+        for kind, value, line in selection.lines
+        if value and kind in {ALLOW, DISALLOW}  # an empty value matches nothing (9.1.4)
+    ]
 
 
 def _value_readings(selections: Sequence[Selection]) -> tuple[str, ...]:
@@ -141,20 +147,23 @@ def _value_readings(selections: Sequence[Selection]) -> tuple[str, ...]:
     return (AS_WRITTEN, WITH_SLASH) if bare else ("",)
 
 
-def _rules(selections: Sequence[Selection], width: int) -> Iterable[Rule]:
-    rules: dict[tuple[bool, str], Rule] = {}
+def _rules(selections: Sequence[Selection], width: int) -> list[Rule]:
+    rules: dict[bool, dict[str, Rule]] = {True: {}, False: {}}
     for which, selection in enumerate(selections):
         for allow, value, line in _rule_lines(selection):
-            for shape, text in _spellings(value, width):
-                rule = rules.get((allow, text))
+            known = rules[allow]
+            for text, shapes in _spellings(value, width):
+                rule = known.get(text)
                 if rule is None:
-                    rule = rules[allow, text] = Rule(allow, text, line, selection.names)
-                rule.variants |= 1 << (which * width + shape)
-    return rules.values()
+                    rule = known[text] = Rule(allow, text, line, selection.names)
+                rule.variants |= shapes << (which * width)
+    return [*rules[True].values(), *rules[False].values()]
 
 
-def _spellings(value: str, width: int) -> Iterable[tuple[int, str]]:
+def _spellings(value: str, width: int) -> tuple[tuple[str, int], ...]:
+    """A value's text in the readings of ``_value_readings``, each with their bits."""
     if value[0] == "/":
-        return enumerate((value,) * width)
+        return ((value, 2**width - 1),)
+    slashed = ("/" + value, 0b10)
     # As written, only a star at the front can stand for the slash of every path.
-    return enumerate((value, "/" + value)) if value[0] == "*" else ((1, "/" + value),)
+    return ((value, 0b01), slashed) if value[0] == "*" else (slashed,)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from scrapy.exceptions import IgnoreRequest
 from scrapy.spidermiddlewares.httperror import HttpError
 
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused
@@ -19,6 +18,10 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_walsh.policy.formats import Step
+
+
+MAX_BODY: Final = 10 * 1024 * 1024
+"""Octets of a source's body, decompressed, above which the download is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +73,13 @@ def from_failure(step: Step, error: BaseException) -> Answer:
         return _from_not_modified(step, error)
     if isinstance(error, GaveUp):
         return Answer(report.FAILED, "R5", f"{_called(step)}: {error.reason}", failed=True)
-    if isinstance(error, IgnoreRequest):
-        return Answer(report.REFUSED, reason=f"{_called(step)}: {_one_line(error)}")
-    return Answer(report.FAILED, reason=f"{_called(step)}: {_one_line(error)}", failed=True)
+    cancelled = type(error).__name__ in _CANCELLED
+    why = f"cancelled: a body over {MAX_BODY} bytes" if cancelled else _one_line(error)
+    return Answer(report.FAILED, reason=f"{_called(step)}: {why}", failed=True)
 
 
+# Scrapy's, before and since 2.14.
+_CANCELLED: Final = frozenset({"CancelledError", "DownloadCancelledError"})
 _BY_VERDICT: Final = {NOT_DUE: report.NOT_DUE, DEFERRED: report.DEFERRED}
 _UNUSABLE: Final = {
     formats.HTML: "HTML, which is never scraped",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,14 +53,17 @@ _WIDEST: Final = 40
 
 def as_lines(rows: Iterable[Row]) -> list[str]:
     """The report as a table, a line for each source, headings first."""
-    cells = [_HEADINGS, *(_cells(row) for row in rows)]
+    rows = list(rows)
+    names = Counter(row.source for row in rows)
+    cells = [_HEADINGS, *(_cells(row, names) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADINGS) - 1)]
     return [_line(line, widths) for line in cells]
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
     counts = (str(row.requests), str(row.bytes), str(row.items))
-    name = row.source if len(row.source) <= _WIDEST else row.source[: _WIDEST - 1] + "…"
+    name = row.source if names[row.source] == 1 else row.url  # unnamed sources of one host
+    name = name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…"
     return (name, row.outcome or FAILED, row.requirement or "-", *counts, _why(row))
 
 

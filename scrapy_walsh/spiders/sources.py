@@ -189,13 +189,15 @@ def _source(entry: Mapping[str, Any]) -> tuple[Source, str]:
     for key in sorted(_KEYS & entry.keys()):
         if not isinstance(entry[key], str):
             raise SourcesInvalid(f"{key} is not text")
-    url, bare = _url(entry.get("url", ""), "url")
-    feed = _url(entry["feed"], "feed")[0] if entry.get("feed", "").strip() else None
+    url, bare = _url(entry.get("url", ""))
+    feed = entry.get("feed", "").strip() or None
+    if feed and not _is_http(feed):
+        raise SourcesInvalid(_unusable("feed", feed))
     name = " ".join(entry.get("name", "").split()) or _host(url)
     return Source(name, url, feed, bare), canonical_url(feed or url)
 
 
-def _url(written: str, key: str) -> tuple[str, bool]:
+def _url(written: str) -> tuple[str, bool]:
     """The URL to ask, and whether it was written without a scheme."""
     written = written.strip()
     if not written:
@@ -203,10 +205,12 @@ def _url(written: str, key: str) -> tuple[str, bool]:
     bare = "://" not in written and _BARE.fullmatch(written) is not None
     url = f"https://{written}" if bare else written
     if not _is_http(url):
-        raise SourcesInvalid(
-            f"{key} {_one_line(written)!r} cannot be used; only http and https can"
-        )
+        raise SourcesInvalid(_unusable("url", written))
     return (url if urlsplit(url).path or urlsplit(url).query else f"{url}/") if bare else url, bare
+
+
+def _unusable(key: str, written: str) -> str:
+    return f"{key} {_one_line(written)!r} cannot be used; write an absolute http or https URL"
 
 
 def _is_http(url: str) -> bool:

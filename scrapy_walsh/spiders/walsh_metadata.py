@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider, signals
 
@@ -17,7 +17,7 @@ from scrapy_walsh.policy.formats import Step, plan
 from scrapy_walsh.policy.text import utc_iso
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.spiders import report
-from scrapy_walsh.spiders.answers import Answer, from_failure, from_response
+from scrapy_walsh.spiders.answers import MAX_BODY, Answer, from_failure, from_response
 from scrapy_walsh.spiders.items import MetadataItem
 from scrapy_walsh.spiders.report import Row
 from scrapy_walsh.spiders.sources import Source, parse_urls, read_sources
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from twisted.python.failure import Failure
-
-MAX_BODY: Final = 10 * 1024 * 1024
-"""Octets of a source's body, decompressed, above which the download is cancelled."""
 
 
 @dataclass(slots=True)
@@ -139,8 +136,9 @@ class WalshMetadataSpider(Spider):
         if error is None or not visits:
             return
         if isinstance(error, GaveUp) and error.status is None:
-            yield from self._without_tls([visit for visit in visits if _may_use_http(visit)])
-            visits = [visit for visit in visits if not _may_use_http(visit)]
+            bare = [visit for visit in visits if _may_use_http(visit)]
+            visits = [visit for visit in visits if visit not in bare]
+            yield from self._without_tls(bare)
         if visits:
             answer = from_failure(visits[0].steps[0], error)
             yield from self._deliver(key, visits, answer)

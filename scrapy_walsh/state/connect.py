@@ -61,7 +61,13 @@ def is_damage(error: Exception) -> bool:
 
 def explain(path: Path, what: str, error: Exception | None) -> str:
     """One line on a file that cannot be used."""
-    return f"{path} {what} ({error}): free or repair the disk, or set another WALSH_STATE_DIR"
+    why = one_line(error)
+    return f"{path} {what} ({why}): free or repair the disk, or set another WALSH_STATE_DIR"
+
+
+def one_line(error: Exception | None) -> str:
+    """*error* as readable text: SQLite quotes damaged octets."""
+    return "".join(c if c.isprintable() else " " for c in str(error))[:200]
 
 
 def connect(path: Path) -> tuple[sqlite3.Connection, bool]:
@@ -162,11 +168,15 @@ def _check(connection: sqlite3.Connection, size: int, tables: tuple[Table[Any], 
     if size < CHECK_PAGES_BELOW:
         found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
         if found != "ok":
-            raise DamageError(" ".join(found.split()))
+            raise DamageError(found)
     if size < CHECK_ROWS_BELOW:
         for table in tables:
+            last: Key = ()
             for row in connection.execute(table.select_all):
                 table.require_whole(row)
+                if not last < table.row_key(row):
+                    raise DamageError(f"the rows of {table.name} are out of order")
+                last = table.row_key(row)
 
 
 def _prepare_writing(connection: sqlite3.Connection, version: int) -> None:
@@ -180,8 +190,6 @@ def _prepare_writing(connection: sqlite3.Connection, version: int) -> None:
             step(connection)
         # Written at every opening: it fails here, and not later, where nothing can be written.
         connection.execute(f"PRAGMA user_version={latest}")
-    if version < latest:  # so that the tables are in the file even when its -wal is lost
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _may_write(path: Path) -> bool:

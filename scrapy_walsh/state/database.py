@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from scrapy_walsh.errors import StateError
 from scrapy_walsh.state import files
-from scrapy_walsh.state.connect import connect, explain, is_damage, salvage
+from scrapy_walsh.state.connect import connect, explain, is_damage, one_line, salvage
 from scrapy_walsh.state.tables import DamageError
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Database:
         self._draft.rename(self._path)
         self.rows_lost = True
         self.notices.append(
-            f"{self._path} was damaged ({damage}): set aside as {aside.name}, "
+            f"{self._path} was damaged ({one_line(damage)}): set aside as {aside.name}, "
             f"a new one begun with the {kept} rows that could be read"
         )
 

@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from scrapy_walsh.sandbox import LoggedRequest, Sandbox, paths, requests
+from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, paths, requests
+from scrapy_walsh.sandbox.site import Answerer
+from scrapy_walsh.state import open_store
 
 OPERATOR = "http://operator.test/.well-known/walsh-research"
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
@@ -21,6 +23,10 @@ OWN_IDENTITY = {
     "blocklist_url": f"{OPERATOR}/blocklist.json",
     "schema_url": f"{OPERATOR}/blocklist.schema.json",
 }
+
+#: Seconds that a gap seen at the server may be short by.
+TOLERANCE = 0.02
+OPEN = "User-agent: *\nAllow: /\n"
 
 SETTINGS: dict[str, Any] = {
     "BOT_NAME": "probe",
@@ -88,9 +94,69 @@ class Crawl:
         """The requests to *host*, in order of arrival."""
         return requests(self.log, host)
 
+    def gaps(self, host: str) -> list[float]:
+        """Seconds from the end of each answer of *host* to its next request."""
+        return gaps(self.log, host)
+
+    def fetched(self, url: str) -> bool:
+        """Whether the spider was given a response for *url*."""
+        return any(item["url"] == url and "status" in item for item in self.items)
+
+    def why(self, url: str) -> str:
+        """What the errback was told about *url*; empty when it was not called."""
+        told = (f"{item['error']} {item['why']}" for item in self.items if "error" in item)
+        return next((text for text in told if url in text), "")
+
     def lines(self, *words: str) -> list[str]:
         """The output lines that hold every one of *words*."""
         return [line for line in self.output.splitlines() if all(word in line for word in words)]
+
+
+def site(
+    host: str, routes: dict[str, Route | Answerer] | None = None, robots: str | Route = OPEN
+) -> Site:
+    """A host with a robots.txt; a page at every path that *routes* does not name."""
+    rules = robots if isinstance(robots, Route) else Route(body=robots, content_type="text/plain")
+    return Site(host, {"/robots.txt": rules, "*": Route(body="<p>page</p>"), **(routes or {})})
+
+
+def kept(found: list[float], seconds: float) -> bool:
+    """Whether there are gaps, and none is shorter than *seconds*."""
+    return bool(found) and min(found) >= seconds - TOLERANCE
+
+
+def solo(
+    directory: Path,
+    *urls: str,
+    sites: tuple[Site, ...] = (),
+    spider: str = LIST_SPIDER,
+    settings: dict[str, Any] | None = None,
+    **options: Any,
+) -> Crawl:
+    """One crawl with a sandbox of its own: for fixtures that several tests share."""
+    with Sandbox() as box:
+        for each in sites:
+            box.put(each)
+        return crawl(make_project(directory, spider, settings), box, *urls, **options)
+
+
+def state_dir(project: Path) -> Path:
+    """Where a project keeps its state by default."""
+    return project / ".scrapy" / "walsh"
+
+
+def age_document(project: Path, kind: str, key: str, seconds: float = 700_000) -> None:
+    """Make a stored document look *seconds* older, so that the next run asks for it again."""
+    store = open_store(state_dir(project))
+    document = store.get_document(kind, key)
+    assert document is not None, f"no {kind} of {key} is held"
+    store.put_document(replace(document, fetched_at=document.fetched_at - seconds))
+    store.close()
+
+
+def age_blocklist(project: Path) -> None:
+    """As :func:`age_document`, for the operator's list of the sandbox."""
+    age_document(project, "blocklist", f"{OPERATOR}/blocklist.json")
 
 
 def make_project(
@@ -137,7 +203,7 @@ def crawl(
     project: Path,
     box: Sandbox,
     *urls: str,
-    spider: str = "probe",
+    spider_name: str = "probe",
     arguments: tuple[str, ...] = (),
     timeout: float = 60,
 ) -> Crawl:
@@ -147,7 +213,7 @@ def crawl(
         (project / name).unlink(missing_ok=True)
     given = ("-a", f"urls={' '.join(urls)}") if urls else ()
     done = run_scrapy(
-        project, box, "crawl", spider, "-o", "items.jsonl", *given, *arguments, timeout=timeout
+        project, box, "crawl", spider_name, "-o", "items.jsonl", *given, *arguments, timeout=timeout
     )
     items, stats = project / "items.jsonl", project / "stats.json"
     return Crawl(

@@ -29,7 +29,9 @@ def _corpus_file(expected: Path) -> bytes:
     return found.read_bytes()
 
 
-@pytest.mark.parametrize("path", EXPECTED, ids=lambda path: path.name.removesuffix(".expected.json"))
+@pytest.mark.parametrize(
+    "path", EXPECTED, ids=lambda path: path.name.removesuffix(".expected.json")
+)
 def test_r9_corpus(path: Path) -> None:
     expected = json.loads(path.read_text(encoding="utf-8"))
     arguments = (_corpus_file(path), expected["content_type"], expected["url"])
@@ -47,7 +49,9 @@ def test_own_corpus_is_complete() -> None:
     assert len(files) == len(EXPECTED) >= 25
 
 
-@pytest.mark.parametrize("item_ends", ["</item>", "</item>\n&nbsp;<bad"], ids=["clean", "malformed"])
+@pytest.mark.parametrize(
+    "item_ends", ["</item>", "</item>\n&nbsp;<bad"], ids=["clean", "malformed"]
+)
 def test_own_ten_thousand_entries(item_ends: str) -> None:
     item = "<item><title>T {0}</title><link>https://t.example/{0}</link>"
     body = "".join(item.format(n) + "</item>" for n in range(9_999)) + item.format(9_999)

@@ -99,6 +99,7 @@ def test_own_every_defensible_form(text: str, forms: set[str]) -> None:
         "http://[2001:db8::1]x/",
         "http://[::g]/",
         "http://[]/",
+        "http://exa mple.com\\@evil.test/",
         "http://256.1.1.1/",
         "http://1.2.3.4.5/",
         "http://example.1/",

@@ -16,7 +16,15 @@ def test_own_table_lines_up() -> None:
     assert lines[1].split() == ["a", "fed", "R9", "1", "1234", "10"]
     assert lines[2].startswith("x" * 39 + "…  refused  R2")
     assert lines[2].endswith("  robots.txt line 3")
-    assert len({line.index(word) for line, word in zip(lines, ("outcome", "fed", "refused"), strict=True)}) == 1
+    assert (
+        len(
+            {
+                line.index(word)
+                for line, word in zip(lines, ("outcome", "fed", "refused"), strict=True)
+            }
+        )
+        == 1
+    )
 
 
 def test_own_hints_follow_the_reason() -> None:
@@ -25,6 +33,14 @@ def test_own_hints_follow_the_reason() -> None:
     row.suggested_feeds = ["https://b.test/f"]
     why = "page: HTML; moved for good to https://b.test/; offers a feed: https://b.test/f"
     assert as_lines([row])[1].endswith(why)
+
+
+def test_own_sources_of_one_name_are_told_apart() -> None:
+    rows = [Row("a", "https://a.test/1", "fed"), Row("a", "https://a.test/2", "fed")]
+    assert [line.split()[0] for line in as_lines(rows)[1:]] == [
+        "https://a.test/1",
+        "https://a.test/2",
+    ]
 
 
 def test_own_document_has_every_field() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import tempfile
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,10 @@ import pytest
 from state_samples import BLOCKLIST_URL, HOSTS, blocklist
 
 from scrapy_walsh.errors import StateError
+from scrapy_walsh.state import connect
+from scrapy_walsh.state.records import HostRecord
 from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.tables import HOSTS as HOSTS_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,3 +97,11 @@ def test_own_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(StateError, match="WALSH_STATE_DIR") as caught:
             SqliteStore(path)
         assert "\n" not in str(caught.value)
+
+
+def test_own_salvage_ends_where_a_damaged_tree_runs_in_a_circle() -> None:
+    whole = HOSTS_TABLE.encode(HostRecord("h.test", 1.0, 1.0))
+    statement = f"SELECT 'h.test', 1.0, 1.0, NULL, NULL, {whole[-1]} WHERE ? >= '' LIMIT ?"
+    with closing(sqlite3.connect(":memory:")) as source:
+        found = islice(connect._whole_rows(source, HOSTS_TABLE, statement, ""), 9)
+        assert list(found) == [[whole]]

@@ -156,15 +156,66 @@ def test_own_salvage_keeps_the_rest_of_the_rows(closed: Path, tmp_path: Path) ->
     store.close()
 
 
+def zero_page(content: bytes, offset: int) -> bytes:
+    start = offset // 4096 * 4096
+    return content[:start] + bytes(4096) + content[start + 4096 :]
+
+
+def test_own_salvage_reads_from_both_ends(closed: Path, tmp_path: Path) -> None:
+    target = tmp_path / "state"
+    shutil.copytree(closed, target)
+    database = target / "state.sqlite3"
+    content = database.read_bytes()
+    at = content.index(b"robotshttps://h070")
+    rows = zero_page(content, at).count(b"robotshttps://h")
+    database.write_bytes(zero_page(content, at))
+    store = SqliteStore(target)
+    assert sum(1 for _ in store.documents("robots")) == rows
+    assert 100 < rows < len(HOSTS)
+    assert store.get_document("robots", "https://h000.test/feed")
+    assert store.get_document("robots", "https://h149.test/feed")
+    store.close()
+
+
+def test_own_pages_of_a_large_file_are_checked(
+    closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "CHECK_ROWS_BELOW", 0)
+    target = tmp_path / "state"
+    shutil.copytree(closed, target)
+    database = target / "state.sqlite3"
+    content = database.read_bytes()
+    database.write_bytes(zero_page(content, content.index(b"robotshttps://h070")))
+    store = SqliteStore(target)
+    assert store.rows_lost
+    store.close()
+
+
+def test_own_page_written_to_a_wrong_place_is_damage(closed: Path, tmp_path: Path) -> None:
+    target = tmp_path / "state"
+    shutil.copytree(closed, target)
+    database = target / "state.sqlite3"
+    content = database.read_bytes()
+    first, second = (content.index(b"robotshttps://h%03d" % n) // 4096 * 4096 for n in (70, 90))
+    page = content[first : first + 4096]
+    database.write_bytes(content[:second] + page + content[second + 4096 :])
+    store = SqliteStore(target)
+    assert store.rows_lost
+    store.close()
+
+
 def test_own_text_that_is_not_utf_8_costs_its_row(closed: Path, tmp_path: Path) -> None:
     target = tmp_path / "state"
     shutil.copytree(closed, target)
     with sqlite3.connect(target / "state.sqlite3") as connection:
-        connection.execute("UPDATE hosts SET why = CAST(x'ff61' AS TEXT) WHERE host = 'h003.test'")
+        connection.execute(
+            "UPDATE hosts SET why = CAST(x'ff0a61' AS TEXT) WHERE host = 'h003.test'"
+        )
     connection.close()
     store = SqliteStore(target)
     assert store.rows_lost
     assert store.get_host("h003.test") is None
+    assert store.notices[0].isprintable()
     assert sum(1 for _ in store.hosts()) == len(HOSTS) - 1
     store.close()
 

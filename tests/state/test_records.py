@@ -231,6 +231,7 @@ def test_own_schema_has_every_field_of_every_record(tmp_path: Path) -> None:
     for table in TABLES:
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table.name})")]
         assert columns == [*table.columns, "crc32"]
+        assert table.columns[: len(table.key)] == table.key
     assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     store.close()

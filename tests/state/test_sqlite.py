@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 KILLED = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from scrapy_walsh.state.records import HostRecord
 from scrapy_walsh.state.sqlite import SqliteStore
@@ -178,14 +180,20 @@ def test_own_full_disk_is_said_once_and_made_good_later(tmp_path: Path) -> None:
         "https://g.test",
         "https://h.test",
     ]
+    store.put_document(replace(big, kind="schema"))
+    assert list(store.documents("schema")) == [replace(big, kind="schema")]
     store.delete_document("robots", "https://g.test")
     assert store.get_document("robots", "https://g.test") is None
     assert store.get_host(HOSTS[0].host) == HOSTS[0]
     store._database._connection.execute("PRAGMA max_page_count=100000")
     store.put_host(HOSTS[1])
+    sibling = SqliteStore(tmp_path)
+    assert list(sibling.documents("robots")) == [big]
+    sibling.put_document(robots("https://h.test", 1))
+    assert store.get_document("robots", "https://h.test") == robots("https://h.test", 1)
+    sibling.close()
     store.close()
     store = SqliteStore(tmp_path)
-    assert list(store.documents("robots")) == [big]
     assert list(store.hosts()) == HOSTS[:2]
     store.close()
 
@@ -217,3 +225,31 @@ def test_own_locked_file_is_said_in_one_line(
     assert store.notices == []
     store.close()
     other.close()
+
+
+def test_own_items_of_one_page_are_one_transaction(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    statements: list[str] = []
+    store._database._connection.set_trace_callback(statements.append)
+    store.add_seen_items([f"https://a.test/{number}" for number in range(9)], NOW)
+    store._database._connection.set_trace_callback(None)
+    assert [found.split()[0] for found in statements] == ["BEGIN", *["INSERT"] * 9, "COMMIT"]
+    store.close()
+
+
+def test_d3_copy_counts_when_the_database_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(operation: Any) -> Any:
+        raise StateError("the disk")
+
+    store = SqliteStore(tmp_path)
+    store.put_document(blocklist())
+    monkeypatch.setattr(store._database, "run", broken)
+    assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+    with pytest.raises(StateError, match="the disk"):
+        store.get_document("robots", "https://h.test")
+    (tmp_path / "blocklist.json").unlink()
+    with pytest.raises(StateError, match="the disk"):
+        store.get_document("blocklist", BLOCKLIST_URL)
+    store.close()

@@ -1,0 +1,45 @@
+# make demo: see a polite crawl. make test: run every test. Both need Python 3.11 or later, and nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SCRAPY ?=
+TESTS ?= tests
+
+.PHONY: demo test test-lowest lint format clean
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/python -m scrapy_walsh demo --project example_project
+
+test: $(VENV)/test.stamp
+	$(BIN)/python -m pytest $(TESTS)
+
+# The oldest Scrapy that is supported.
+test-lowest:
+	$(MAKE) test VENV=.venv-lowest SCRAPY="scrapy==2.13.4"
+
+lint: $(VENV)/lint.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/lint.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv .venv-lowest build dist .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/demo.stamp: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/test.stamp: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]' $(if $(SCRAPY),'$(SCRAPY)')
+	touch $@
+
+$(VENV)/lint.stamp: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@

@@ -1,0 +1,494 @@
+"""R9 at work: the spider's requests, items and source report, with hand-made responses."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scrapy import Request
+from scrapy.exceptions import IgnoreRequest
+from scrapy.http import HtmlResponse, Response, TextResponse
+from scrapy.responsetypes import responsetypes
+from scrapy.spidermiddlewares.httperror import HttpError
+from scrapy.utils.test import get_crawler
+from twisted.python.failure import Failure
+
+from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused
+from scrapy_walsh.policy.verdict import Verdict
+from scrapy_walsh.spiders import walsh_metadata
+from scrapy_walsh.spiders.answers import MAX_BODY
+from scrapy_walsh.spiders.items import MetadataItem
+from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scrapy_walsh.spiders.report import Row
+
+FEED = (
+    b"<rss version='2.0'><channel><item><title>F &amp;amp; G</title><link>/f?utm=1</link>"
+    b"<pubDate>Sat, 23 May 2026 00:00:00 GMT</pubDate></item></channel></rss>"
+)
+MARKDOWN = (
+    b"# T\n[a](https://x.test/a) and [b](https://x.test/b#frag) and [a again](https://X.test/a/)"
+)
+LLMS = b"# T\n- [l](https://x.test/l)"
+HTML = b"<!DOCTYPE html><html><head><title>t</title></head><body><a href='https://x.test/h'>h</a>"
+
+Answer = tuple[int, str | None, bytes] | Exception
+
+
+class Net:
+    """Plays Scrapy's engine: hands out answers by URL and follows what callbacks yield."""
+
+    def __init__(self, spider: WalshMetadataSpider, answers: dict[str, Answer]) -> None:
+        self.spider = spider
+        self.answers = answers
+        self.asked: list[Request] = []
+        self.items: list[MetadataItem] = []
+
+    def run(self) -> Net:
+        queue = deque(start_requests(self.spider))
+        while queue:
+            request = queue.popleft()
+            self.asked.append(request)
+            for result in self._results(request):
+                (self.items if isinstance(result, MetadataItem) else queue).append(result)
+        self.spider.closed("finished")
+        return self
+
+    def _results(self, request: Request) -> Any:
+        answer = self.answers.get(request.url, (404, None, b""))
+        if isinstance(answer, Exception):
+            return self._failed(request, answer)
+        self.spider._count_request(request)
+        status, content_type, body = answer
+        response = respond(request, status, content_type, body)
+        self.spider._count_bytes(response, request)
+        if 200 <= status < 300:
+            return request.callback(response, **request.cb_kwargs)
+        return self._failed(request, HttpError(response, "ignored"))
+
+    def _failed(self, request: Request, error: Exception) -> Any:
+        failure = Failure(error)
+        failure.request = request
+        return request.errback(failure)
+
+    @property
+    def urls(self) -> list[str]:
+        return [request.url for request in self.asked]
+
+    @property
+    def rows(self) -> list[Row]:
+        return [visit.row for visit in self.spider.visits]
+
+
+def respond(request: Request, status: int, content_type: str | None, body: bytes) -> Response:
+    headers = {"Content-Type": content_type} if content_type else {}
+    kind = responsetypes.from_args(headers=headers, url=request.url, body=body)
+    return kind(request.url, status=status, headers=headers, body=body, request=request)
+
+
+def start_requests(spider: WalshMetadataSpider) -> list[Request]:
+    async def collect() -> list[Request]:
+        return [request async for request in spider.start()]
+
+    running = collect()
+    with pytest.raises(StopIteration) as end:
+        running.send(None)
+    return end.value.value
+
+
+def crawl(urls: str, answers: dict[str, Answer]) -> Net:
+    return Net(WalshMetadataSpider(urls=urls), answers).run()
+
+
+def crawl_file(folder: Path, sources: list[dict[str, str]], answers: dict[str, Answer]) -> Net:
+    path = folder / "s.jsonl"
+    path.write_text("\n".join(json.dumps(source) for source in sources))
+    return Net(WalshMetadataSpider(sources=str(path)), answers).run()
+
+
+WITH_FEED = {"name": "A", "url": "https://a.test/", "feed": "https://a.test/feed"}
+
+
+def test_r9_4_a_declared_feed_is_read_and_nothing_else_asked(tmp_path: Path) -> None:
+    net = crawl_file(
+        tmp_path, [WITH_FEED], {"https://a.test/feed": (200, "application/rss+xml", FEED)}
+    )
+    assert net.urls == ["https://a.test/feed"]
+    (item,) = net.items
+    assert (item.source, item.title, item.via) == ("A", "F & G", "feed")
+    assert item.url == item.canonical_url == "https://a.test/f?utm=1"
+    assert item.published == "2026-05-23T00:00:00Z"
+    assert item.fetched_at.endswith("Z")
+    assert (net.rows[0].outcome, net.rows[0].requirement) == ("fed", "R9")
+    assert (net.rows[0].requests, net.rows[0].bytes, net.rows[0].items) == (1, len(FEED), 1)
+
+
+def test_r9_4_order_in_full(tmp_path: Path) -> None:
+    answers: dict[str, Answer] = {
+        "https://a.test/feed": (200, "text/html", HTML),
+        "https://a.test/": (200, "text/html", HTML),
+        "https://a.test/llms.txt": (200, "text/plain", LLMS),
+    }
+    net = crawl_file(tmp_path, [WITH_FEED], answers)
+    assert net.urls == list(answers)
+    assert [(item.url, item.via) for item in net.items] == [("https://x.test/l", "llms.txt")]
+    assert net.rows[0].outcome == "llms.txt"
+    assert net.rows[0].reason == (
+        "feed: HTML, which is never scraped; page: HTML, which is never scraped"
+    )
+
+
+def test_r9_2_t37_accept_headers(tmp_path: Path) -> None:
+    net = crawl_file(tmp_path, [WITH_FEED], {})
+    feed, page, llms = (request.headers["Accept"].decode() for request in net.asked)
+    assert "text/markdown" not in feed
+    assert page == "text/markdown, text/html;q=0.8, */*;q=0.1"
+    assert "text/plain" in llms
+
+
+@pytest.mark.parametrize("content_type", ["text/markdown", "text/x-markdown; charset=utf-8"])
+def test_r9_3_negotiated_markdown(content_type: str) -> None:
+    net = crawl("https://a.test/p", {"https://a.test/p": (200, content_type, MARKDOWN)})
+    assert net.urls == ["https://a.test/p"]
+    assert [(item.title, item.url, item.via) for item in net.items] == [
+        ("a", "https://x.test/a", "markdown"),
+        ("b", "https://x.test/b#frag", "markdown"),
+    ]
+    assert net.items[1].canonical_url == "https://x.test/b"
+    assert net.rows[0].outcome == "negotiated"
+
+
+@pytest.mark.parametrize("content_type", ["text/html", "text/plain", None, "application/pdf"])
+def test_r9_3_markdown_under_another_name_is_not_used(content_type: str | None) -> None:
+    net = crawl("https://a.test/p", {"https://a.test/p": (200, content_type, MARKDOWN)})
+    assert net.items == []
+    assert net.urls == ["https://a.test/p", "https://a.test/llms.txt"]
+    assert net.rows[0].outcome == "left_out"
+
+
+@pytest.mark.parametrize("content_type", ["application/atom+xml", "text/html", "text/xml", None])
+def test_r9_4_a_url_that_answers_with_a_feed_is_read_as_one(content_type: str | None) -> None:
+    net = crawl("https://a.test/p", {"https://a.test/p": (200, content_type, FEED)})
+    assert [item.via for item in net.items] == ["feed"]
+    assert net.rows[0].outcome == "fed"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "outcome"),
+    [
+        ("text/plain; charset=utf-8", LLMS, "llms.txt"),
+        ("text/markdown", LLMS, "llms.txt"),
+        ("text/html", LLMS, "left_out"),
+        ("text/html", HTML, "left_out"),
+        ("text/plain", HTML, "left_out"),
+        ("application/rss+xml", FEED, "left_out"),
+    ],
+)
+def test_r9_5_llms_txt(content_type: str, body: bytes, outcome: str) -> None:
+    net = crawl(
+        "https://a.test/p?q",
+        {
+            "https://a.test/p?q": (200, "text/html", HTML),
+            "https://a.test/llms.txt": (200, content_type, body),
+        },
+    )
+    assert net.urls == ["https://a.test/p?q", "https://a.test/llms.txt"]
+    assert net.rows[0].outcome == outcome
+    assert len(net.items) == (outcome == "llms.txt")
+
+
+def test_r9_5_a_declared_llms_txt_is_asked_once() -> None:
+    url = "https://a.test/llms.txt"
+    net = crawl(url, {url: (200, "text/plain", LLMS)})
+    assert (net.urls, net.rows[0].outcome) == ([url], "llms.txt")
+
+
+def test_r9_8_html_only_is_left_out_with_the_reason() -> None:
+    net = crawl("https://a.test/p", {"https://a.test/p": (200, "text/html", HTML)})
+    (row,) = net.rows
+    assert (net.items, row.outcome, row.requirement) == ([], "left_out", "R9")
+    assert row.reason == "page: HTML, which is never scraped; llms.txt: HTTP 404"
+
+
+def test_r9_9_what_llms_txt_lists_is_not_asked() -> None:
+    net = crawl("https://a.test/p", {"https://a.test/llms.txt": (200, "text/plain", LLMS)})
+    assert "https://x.test/l" not in net.urls
+    assert net.items[0].url == "https://x.test/l"
+
+
+def test_own_nothing_but_errors_is_failed() -> None:
+    net = crawl("https://a.test/p", {"https://a.test/p": (410, "text/html", HTML)})
+    assert net.rows[0].outcome == "failed"
+    assert net.rows[0].reason == "page: HTTP 410; llms.txt: HTTP 404"
+
+
+def test_own_an_unreadable_feed_falls_back(tmp_path: Path) -> None:
+    bomb = b"<!DOCTYPE rss [<!ENTITY a 'b'>]><rss version='2.0'/>"
+    answers: dict[str, Answer] = {
+        "https://a.test/feed": (200, "application/rss+xml", bomb),
+        "https://a.test/": (200, "text/markdown", MARKDOWN),
+    }
+    net = crawl_file(tmp_path, [WITH_FEED], answers)
+    assert net.rows[0].outcome == "negotiated"
+    assert "declares its own entities" in net.rows[0].reason
+
+
+def verdict(name: str, requirement: str) -> Verdict:
+    return Verdict(allowed=False, name=name, requirement=requirement, reason=f"{name} it is")
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "requirement"),
+    [
+        (Refused("u", verdict("disallowed_explicit", "R2")), "refused", "R2"),
+        (Refused("u", verdict("blocked_operator", "R3")), "refused", "R3"),
+        (Refused("u", verdict("out_of_scope", "R6")), "refused", "R6"),
+        (Refused("u", verdict("not_due", "R8")), "not_due", "R8"),
+        (Refused("u", verdict("deferred", "R5")), "deferred", "R5"),
+        (NotModified("u"), "not_modified", "R7"),
+        (NotModified("u", "application/xml"), "not_modified", "R7"),
+        (GaveUp("u", "503 six times", 503), "failed", "R5"),
+        (GaveUp("u", "connection refused"), "failed", "R5"),
+        (IgnoreRequest("some middleware"), "failed", ""),
+        (RuntimeError("bug\nhere"), "failed", ""),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value,
+)
+def test_own_an_answer_that_ends_the_source(
+    error: Exception, outcome: str, requirement: str
+) -> None:
+    net = crawl("https://a.test/p", {"https://a.test/p": error})
+    (row,) = net.rows
+    assert net.urls == ["https://a.test/p"]
+    assert (row.outcome, row.requirement) == (outcome, requirement)
+    assert row.reason.startswith("page: ")
+    assert "\n" not in row.reason
+
+
+def test_own_an_unchanged_html_page_still_leads_to_llms_txt() -> None:
+    answers: dict[str, Answer] = {
+        "https://a.test/p": NotModified("https://a.test/p", "text/html; charset=utf-8"),
+        "https://a.test/llms.txt": (200, "text/plain", LLMS),
+    }
+    net = crawl("https://a.test/p", answers)
+    assert (net.rows[0].outcome, len(net.items)) == ("llms.txt", 1)
+
+
+def test_own_two_sources_of_a_host_share_llms_txt() -> None:
+    answers: dict[str, Answer] = {"https://a.test/llms.txt": (200, "text/plain", LLMS)}
+    net = crawl("https://a.test/1 https://a.test/2 https://b.test/", answers)
+    assert net.urls.count("https://a.test/llms.txt") == 1
+    assert [row.outcome for row in net.rows] == ["llms.txt", "llms.txt", "failed"]
+    assert [row.items for row in net.rows] == [1, 0, 0]
+    assert net.rows[1].reason == "page: HTTP 404; as for a.test"
+
+
+def test_own_a_shared_refusal_is_reported_for_both() -> None:
+    refused = Refused("https://a.test/llms.txt", verdict("disallowed_explicit", "R2"))
+    net = crawl("https://a.test/1 https://a.test/2", {"https://a.test/llms.txt": refused})
+    assert [row.outcome for row in net.rows] == ["refused", "refused"]
+    assert len(net.urls) == 3
+
+
+def test_own_a_url_is_asked_once_for_all_sources(tmp_path: Path) -> None:
+    sources = [
+        {"name": "1", "url": "https://a.test/feed/"},
+        {"name": "2", "url": "https://b.test/", "feed": "https://c.test/x"},
+        {"name": "3", "url": "https://a.test/feed"},
+        {"name": "4", "url": "https://d.test/", "feed": "https://b.test/"},
+    ]
+    answers: dict[str, Answer] = {
+        "https://a.test/feed/": (200, "application/rss+xml", FEED),
+        "https://b.test/": (200, "text/markdown", MARKDOWN),
+    }
+    net = crawl_file(tmp_path, sources, answers)
+    assert sorted(net.urls) == ["https://a.test/feed/", "https://b.test/", "https://c.test/x"]
+    assert [(row.source, row.outcome) for row in net.rows] == [
+        ("1", "fed"),
+        ("2", "negotiated"),
+        ("4", "negotiated"),
+    ]
+
+
+def test_r7_6_items_are_unique_across_sources() -> None:
+    answers: dict[str, Answer] = {
+        "https://a.test/": (200, "text/markdown", MARKDOWN),
+        "https://b.test/": (200, "text/markdown", MARKDOWN + b" [c](https://x.test/c)"),
+    }
+    net = crawl("https://a.test/ https://b.test/", answers)
+    assert [item.url for item in net.items] == [
+        "https://x.test/a",
+        "https://x.test/b#frag",
+        "https://x.test/c",
+    ]
+    assert [row.items for row in net.rows] == [2, 1]
+
+
+def test_r6_4_items_have_no_content() -> None:
+    assert {field.name for field in fields(MetadataItem)} == {
+        "source", "title", "url", "published", "via", "canonical_url", "fetched_at",
+    }  # fmt: skip
+
+
+def test_r6_2_everything_asked_was_declared_at_the_start(tmp_path: Path) -> None:
+    sources = [WITH_FEED, {"name": "bare", "url": "b.test"}]
+    path = tmp_path / "s.jsonl"
+    path.write_text("\n".join(json.dumps(source) for source in sources))
+    requests = start_requests(WalshMetadataSpider(sources=str(path)))
+    declared = {url for r in requests for url in (r.url, *r.meta["walsh_also"])}
+    assert declared == {
+        "https://a.test/feed", "https://a.test/", "https://a.test/llms.txt",
+        "https://b.test/", "https://b.test/llms.txt", "http://b.test/", "http://b.test/llms.txt",
+    }  # fmt: skip
+    down: dict[str, Answer] = {"https://b.test/": GaveUp("https://b.test/", "TLS handshake")}
+    net = crawl_file(tmp_path, sources, down)
+    assert set(net.urls) <= declared
+
+
+def test_own_a_bare_host_falls_back_to_http() -> None:
+    answers: dict[str, Answer] = {
+        "https://b.test/": GaveUp("https://b.test/", "TLS handshake"),
+        "http://b.test/": (200, "text/markdown", MARKDOWN),
+    }
+    net = crawl("b.test", answers)
+    assert net.urls == ["https://b.test/", "http://b.test/"]
+    assert net.rows[0].outcome == "negotiated"
+
+
+@pytest.mark.parametrize(
+    ("urls", "error"),
+    [
+        ("https://b.test/", GaveUp("https://b.test/", "TLS handshake")),
+        ("b.test", GaveUp("https://b.test/", "503 six times", 503)),
+        ("b.test", Refused("https://b.test/", verdict("disallowed_explicit", "R2"))),
+    ],
+)
+def test_own_http_is_tried_for_nothing_else(urls: str, error: Exception) -> None:
+    assert crawl(urls, {"https://b.test/": error}).urls == ["https://b.test/"]
+
+
+def test_own_a_bare_host_that_answers_neither_is_failed() -> None:
+    down = GaveUp("u", "connection refused")
+    net = crawl("b.test", {"https://b.test/": down, "http://b.test/": down})
+    assert net.urls == ["https://b.test/", "http://b.test/"]
+    assert net.rows[0].outcome == "failed"
+
+
+def test_own_suggestions_are_reported_and_never_followed() -> None:
+    head = b"<html><head><link rel='alternate' type='application/rss+xml' href='/rss'></head>"
+    net = crawl("https://a.test/p", {"https://a.test/p": (200, "text/html", head)})
+    assert net.rows[0].suggested_feeds == ["https://a.test/rss"]
+    assert "https://a.test/rss" not in net.urls
+
+
+@pytest.mark.parametrize(
+    ("reasons", "moved"), [([301, 308], True), ([301, 302], False), ([], False)]
+)
+def test_own_a_permanent_redirect_suggests_the_new_address(reasons: list[int], moved: bool) -> None:
+    spider = WalshMetadataSpider(urls="https://a.test/old")
+    (request,) = start_requests(spider)
+    hop = request.replace(
+        url="https://a.test/new", meta={**request.meta, "redirect_reasons": reasons}
+    )
+    list(spider.answered(respond(hop, 200, "text/markdown", MARKDOWN), **hop.cb_kwargs))
+    assert spider.visits[0].row.moved_to == ("https://a.test/new" if moved else None)
+
+
+def test_own_bodies_have_a_limit() -> None:
+    (request,) = start_requests(WalshMetadataSpider(urls="https://a.test/"))
+    assert request.meta["download_maxsize"] == MAX_BODY
+
+
+def test_own_a_body_over_the_limit_is_named_as_such() -> None:
+    class DownloadCancelledError(Exception):
+        """As Scrapy's: it may come without a message."""
+
+    net = crawl("https://a.test/", {"https://a.test/": DownloadCancelledError()})
+    assert net.rows[0].outcome == "failed"
+    assert net.rows[0].reason == f"page: cancelled: a body over {MAX_BODY} bytes"
+
+
+def test_own_links_are_relative_to_the_final_url() -> None:
+    spider = WalshMetadataSpider(urls="https://a.test/old")
+    (request,) = start_requests(spider)
+    hop = request.replace(url="https://cdn.test/x/feed")
+    (item,) = spider.answered(respond(hop, 200, "text/xml", FEED), **hop.cb_kwargs)
+    assert item.url == "https://cdn.test/f?utm=1"
+
+
+# --- the report -------------------------------------------------------------------------------
+
+
+def test_own_report_in_the_log_and_as_json(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "r.json"
+    spider = WalshMetadataSpider(urls="https://a.test/ ftp://x", report=str(path))
+    with caplog.at_level(logging.INFO, "walsh_metadata"):
+        Net(spider, {"https://a.test/": (200, "text/markdown", MARKDOWN)}).run()
+    document = json.loads(path.read_text())
+    assert document["problems"] == spider.problems != []
+    assert [(row["source"], row["outcome"], row["items"]) for row in document["sources"]] == [
+        ("a.test", "negotiated", 2)
+    ]
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+    assert any(line.startswith("a.test  negotiated") for line in lines)
+
+
+def test_own_a_report_that_cannot_be_written_is_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Net(WalshMetadataSpider(urls="https://a.test/", report=str(tmp_path)), {}).run()
+    assert [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR] == [
+        f"-a report={tmp_path}: cannot be written: Is a directory"
+    ]
+
+
+def test_own_a_source_without_an_answer_is_reported() -> None:
+    spider = WalshMetadataSpider(urls="https://a.test/")
+    start_requests(spider)
+    spider.closed("shutdown")
+    row = spider.visits[0].row
+    assert (row.outcome, row.reason) == ("failed", "no answer before the crawl ended (shutdown)")
+
+
+# --- refusing to start ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "give either -a sources=FILE or -a urls="),
+        ({"urls": "https://a.test/", "sources": "x.toml"}, "give either"),
+        ({"sources": "no-such-file.toml"}, "no-such-file.toml: cannot be read"),
+        ({"urls": "ftp://a.test/ nonsense"}, "no usable source (2 unusable)"),
+    ],
+)
+def test_own_sources_that_cannot_be_used_end_the_crawl(
+    arguments: dict[str, str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(walsh_metadata, "fail_command", lambda: done.append("exit code"))
+    monkeypatch.setattr(walsh_metadata, "close_spider", lambda _, reason: done.append(reason))
+    spider = WalshMetadataSpider.from_crawler(get_crawler(WalshMetadataSpider), **arguments)
+    assert start_requests(spider) == []
+    assert done == ["exit code", "sources_invalid"]
+    (line,) = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert line.startswith(f"walsh_metadata: {message}")
+
+
+def test_own_html_and_text_responses_are_told_apart() -> None:
+    # The fake network must hand out the classes that Scrapy would.
+    request = Request("https://a.test/")
+    assert isinstance(respond(request, 200, "text/html", HTML), HtmlResponse)
+    assert isinstance(respond(request, 200, "text/markdown", MARKDOWN), TextResponse)
