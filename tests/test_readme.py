@@ -84,13 +84,17 @@ def test_own_example_project_asks_what_the_demo_expects():
 def test_own_spider_commands_of_the_docs_run(tmp_path: Path):
     """The two commands of docs/spider.md, with the sandbox's hosts in place of the examples."""
     commands = snippets((ROOT / "docs/spider.md").read_text(), "bash")[0].splitlines()
-    assert [command.split()[:3] for command in commands] == [["scrapy", "crawl", "walsh_metadata"]] * 2
+    assert [command.split()[:3] for command in commands] == [
+        ["scrapy", "crawl", "walsh_metadata"]
+    ] * 2
     project = make_project(
         tmp_path / "project", settings={**SETTINGS, "SPIDER_MODULES": ["scrapy_walsh.spiders"]}
     )
     sources = ROOT / "example_project/sources.toml"
     with Sandbox(default_sites()) as box:
-        by_file = crawl(project, box, spider="walsh_metadata", arguments=("-a", f"sources={sources}"))
+        by_file = crawl(
+            project, box, spider="walsh_metadata", arguments=("-a", f"sources={sources}")
+        )
         by_urls = crawl(
             project, box, "http://canary.test/", "http://rss.test/", spider="walsh_metadata"
         )

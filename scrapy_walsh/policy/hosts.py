@@ -29,6 +29,7 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 # WHATWG URL: after these schemes any run of slashes and backslashes opens the authority.
 _SPECIAL: Final = frozenset({"http", "https", "ws", "wss", "ftp"})
 _DEFAULT_PORT: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ftp": 21}
+_AUTHORITY: Final = re.compile(r"(?:\[([^\[\]]*:[^\[\]]*)\]|([^:\[]*))(?::([0-9]*))?")
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
 _REMOVED: Final = {ord(c): None for c in "\t\r\n"}
 _FORBIDDEN: Final = re.compile(
@@ -83,6 +84,11 @@ def origin(url: str) -> str:
 def robots_url(url: str) -> str:
     """Return the URL of the robots.txt that governs ``url`` (RFC 9309 section 2.3)."""
     return f"{origin(url)}/robots.txt"
+
+
+def stripped(text: str) -> str:
+    """Return a URL without what every reader ignores: blanks around it, tabs and newlines."""
+    return text.strip(_TRIMMED).translate(_REMOVED)
 
 
 def excluded_suffix(host: str, suffixes: Sequence[str]) -> str | None:
@@ -152,8 +158,7 @@ def _authorities(text: str) -> tuple[str, list[str]]:
     They differ where there is a backslash: a browser ends the authority there, RFC 3986
     does not. What follows the last backslash is the third reading.
     """
-    rest = text.strip(_TRIMMED).translate(_REMOVED)
-    scheme, rest = _split_scheme(rest)
+    scheme, rest = _split_scheme(stripped(text))
     literal = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
     if "\\" not in rest:
         return scheme, [literal]
@@ -175,18 +180,12 @@ def _split_scheme(text: str) -> tuple[str, str]:
 
 def _split_port(authority: str) -> tuple[str, str]:
     """Return host (brackets dropped) and port digits (may be empty)."""
-    if authority.startswith("["):
-        host, closed, after = authority[1:].partition("]")
-        port = after.removeprefix(":")
-        valid = closed and ":" in host and (not after or after != port)
-    elif authority.count(":") > 1:  # a bare IPv6 address, as lists write it
-        host, port, valid = authority, "", True
-    else:
-        host, _, port = authority.partition(":")
-        valid = True
-    if not valid or not (port.isascii() and (not port or port.isdigit())):
-        raise ValueError(f"no readable port in {_shown(authority)}")
-    return host, port[-6:] if len(port.lstrip("0")) > 5 else port
+    found = _AUTHORITY.fullmatch(authority)
+    if found:
+        return found[1] or found[2], found[3] or ""
+    if authority.count(":") > 1 and "[" not in authority:  # a bare IPv6 address, as lists write it
+        return authority, ""
+    raise ValueError(f"no readable port in {_shown(authority)}")
 
 
 def _canonical(host: str) -> Iterator[str]:

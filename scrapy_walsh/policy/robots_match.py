@@ -19,6 +19,7 @@ LENGTHS: Final = (
     "the pattern's octets",
     "the pattern's octets as written",
 )
+DOLLAR_LENGTHS: Final = tuple(f"{name}, $ counted" for name in LENGTHS)
 
 _CROWD: Final = 100
 """From so many rules with one beginning, they are looked up by a piece of their text."""
@@ -127,12 +128,12 @@ class Hit(NamedTuple):
     least: int
     most: int
 
-    def lengths(self, dollar: bool) -> tuple[int, ...]:
-        """How long the match is by each of :data:`LENGTHS`, an anchor counted or not (T2)."""
+    def lengths(self) -> tuple[int, ...]:
+        """How long the match is by each of ``LENGTHS + DOLLAR_LENGTHS`` (T2)."""
         rule = self.rule
-        plus = rule.anchored and dollar
         written = len(utf8(rule.text)) - rule.anchored
-        return self.most + plus, self.least + plus, len(rule.body) + plus, written + plus
+        bare = (self.most, self.least, len(rule.body), written)
+        return (*bare, *(length + rule.anchored for length in bare))
 
 
 class Index:

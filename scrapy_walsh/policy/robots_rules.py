@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.robots_groups import ALLOW, DISALLOW
-from scrapy_walsh.policy.robots_match import LENGTHS, Hit, Index, Rule
+from scrapy_walsh.policy.robots_match import DOLLAR_LENGTHS, LENGTHS, Hit, Index, Rule
 from scrapy_walsh.policy.robots_paths import as_octets
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ AS_WRITTEN: Final = "value as written"
 WITH_SLASH: Final = "value with a leading /"
 AS_TEXT: Final = "escapes as text"
 AS_OCTETS: Final = "escapes as octets"
-DOLLAR: Final = "$ counted"
 
 Readings = tuple[tuple[str, bool], ...]
 
@@ -75,21 +74,20 @@ class RuleSet:
         if len(self._variants) == 1 and _agree(hits):
             rule = max(hits, key=_precedence).rule if len(hits) > 1 else hits[0].rule
             return Finding(not rule.allow, rule)
-        answers = dict(self._answers(hits))
-        denying = next((rule for rule in answers.values() if rule and not rule.allow), None)
+        answers = list(self._answers(hits))
+        denying = next((rule for _, rule in answers if rule and not rule.allow), None)
         rule = denying or max(hits, key=lambda hit: (hit.rule.allow, _precedence(hit))).rule
-        readings = tuple((name, not by or by.allow) for name, by in answers.items())
+        readings = tuple((name, not by or by.allow) for name, by in answers)
         return Finding(denying is not None, rule, _differing(readings))
 
     def _answers(self, hits: list[Hit]) -> Iterator[tuple[str, Rule | None]]:
         """The rule that wins in each reading of names, values and lengths."""
-        anchors = any(hit.rule.anchored for hit in hits)
         for bit, variant in enumerate(self._variants):
-            here = [hit for hit in hits if hit.rule.variants >> bit & 1]
-            for dollar in (False, True)[: 1 + anchors]:
-                winners = _winners(here, dollar)
-                for length, winner in zip(LENGTHS, winners, strict=True):
-                    yield _label(variant, length, DOLLAR * dollar), winner
+            winners = _winners([hit for hit in hits if hit.rule.variants >> bit & 1])
+            if len({rule and rule.allow for rule in winners.values()}) < 2:
+                yield variant, next(iter(winners.values()), None)
+            else:
+                yield from ((_label(variant, name), rule) for name, rule in winners.items())
 
 
 def combine(findings: dict[str, Finding]) -> Finding:
@@ -103,16 +101,17 @@ def combine(findings: dict[str, Finding]) -> Finding:
     return Finding(chosen.denied, chosen.rule, _differing(readings))
 
 
-def _winners(hits: list[Hit], dollar: bool) -> list[Rule | None]:
-    """The longest match by each of ``LENGTHS``; on a tie Allow, then the first line."""
+def _winners(hits: list[Hit]) -> dict[str, Rule]:
+    """The longest match by each length; on a tie Allow, then the first line."""
     if not hits:
-        return [None] * len(LENGTHS)
-    lengths = [hit.lengths(dollar) for hit in hits]
-    ties = [(hit.rule.allow, -hit.rule.line) for hit in hits]
-    return [
-        hits[max(zip(column, ties, range(len(hits)), strict=True))[2]].rule
-        for column in zip(*lengths, strict=True)
-    ]
+        return {}
+    names = LENGTHS + DOLLAR_LENGTHS if any(hit.rule.anchored for hit in hits) else LENGTHS
+    ties = [(hit.rule.allow, -hit.rule.line, number) for number, hit in enumerate(hits)]
+    columns = zip(*[hit.lengths() for hit in hits], strict=True)
+    return {
+        name: hits[max(zip(column, ties, strict=True))[1][2]].rule
+        for name, column in zip(names, columns, strict=False)
+    }
 
 
 def _agree(hits: list[Hit]) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from scrapy_walsh.policy.hosts import stripped
+
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(?:\?([^#]*))?", re.DOTALL)
 _PORT: Final = re.compile(r"(.*?)(?::([0-9]*))?", re.DOTALL)
 _DEFAULT_PORT: Final = {"http": "80", "https": "443"}
-_TRIMMED: Final = "".join(map(chr, range(0x21)))
-_REMOVED: Final = {ord(c): None for c in "\t\r\n"}
 
 
 def canonical_url(url: str) -> str:
@@ -18,7 +18,7 @@ def canonical_url(url: str) -> str:
     Userinfo and an empty query are dropped (T19); the query is otherwise verbatim. A URL
     without an authority only loses its fragment. Raises nothing.
     """
-    text = url.strip(_TRIMMED).translate(_REMOVED)
+    text = stripped(url)
     found = _URL.match(text)
     if not found:
         return text.partition("#")[0]

@@ -52,7 +52,9 @@ def test_own_policy_calls_no_clock_and_opens_nothing(module: Path):
 
 
 def test_own_policy_loads_without_scrapy():
-    modules = " ".join(f"scrapy_walsh.policy.{path.stem}," for path in MODULES if path.stem[0] != "_")
+    modules = " ".join(
+        f"scrapy_walsh.policy.{path.stem}," for path in MODULES if path.stem[0] != "_"
+    )
     code = f"import sys, {modules.rstrip(',')}\nprint('scrapy' in sys.modules, 'twisted' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -1,0 +1,160 @@
+"""R4: which host goes next, under a virtual clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scrapy_walsh.policy.agenda import Agenda
+from scrapy_walsh.policy.throttle import Throttle
+
+
+@dataclass
+class Simulation:
+    """One serial process: takes the host that the agenda names, or moves the clock to its next."""
+
+    latency: float
+    throttle: Throttle = field(default_factory=Throttle)
+    now: float = 0.0
+    starts: list[tuple[float, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.agenda = Agenda(self.throttle.due, self.throttle.interval)
+
+    def step(self) -> bool:
+        host = self.agenda.next(self.now)
+        if host is None:
+            due = self.agenda.next_due()
+            if due is None:
+                return False
+            assert due > self.now, "asked to wait for the past"
+            self.now = due
+            return True
+        self.agenda.remove(host)
+        assert self.throttle.due(host) <= self.now
+        self.starts.append((self.now, host))
+        self.throttle.started(host)
+        self.now += self.latency
+        self.throttle.finished(host, self.now)
+        return True
+
+    def run(self) -> float:
+        while self.step():
+            pass
+        return self.now
+
+
+def lower_bound(counts: list[int], latency: float, interval: float) -> float:
+    """design.md section 7, without the robots.txt requests."""
+    ordered = sorted(counts, reverse=True)
+    bounds = [
+        position * latency + (count - 1) * (interval + latency)
+        for position, count in enumerate(ordered, 1)
+    ]
+    return max([*bounds, sum(counts) * latency])
+
+
+def test_r4_most_remaining_work_goes_first():
+    run = Simulation(0.05)
+    run.agenda.add("small.test", 2)
+    run.agenda.add("large.test", 20)
+    run.agenda.add("slow.test", 5)
+    run.throttle.set_interval("slow.test", 10.0)
+    assert run.agenda.next(0.0) == "large.test"
+    run.agenda.add("slow.test", 1)  # its interval is looked at when its work changes
+    assert run.agenda.next(0.0) == "slow.test"
+
+
+def test_r4_skewed_load_reaches_the_lower_bound():
+    run = Simulation(0.05)
+    run.agenda.add("large.test", 20)
+    for number in range(40):
+        run.agenda.add(f"h{number}.test")
+    assert run.run() <= 1.05 * lower_bound([20] + [1] * 40, 0.05, 1.0)
+
+
+def test_own_hold_that_comes_while_a_host_waits_is_kept():
+    run = Simulation(0.05)
+    run.agenda.add("a.test", 2)
+    run.step()
+    assert run.agenda.next(run.now) is None
+    run.throttle.hold("a.test", 50.0)
+    run.run()
+    assert run.starts[1][0] >= 50.0
+
+
+def test_own_host_asked_by_somebody_else_is_looked_at_again():
+    run = Simulation(0.05)
+    run.throttle.started("a.test")  # another crawl of this process
+    run.agenda.add("a.test")
+    assert run.agenda.next(0.0) is None
+    run.throttle.finished("a.test", 3.0)
+    run.agenda.nudge("a.test")
+    assert run.agenda.next_due() == 4.0
+    assert run.agenda.next(4.0) == "a.test"
+
+
+def test_own_hosts_without_requests_are_forgotten():
+    run = Simulation(0.05)
+    run.agenda.add("a.test", 3)
+    run.agenda.remove("a.test", 3)
+    assert len(run.agenda) == 0
+    assert run.agenda.next(0.0) is None
+    assert run.agenda.next_due() is None
+
+
+def test_own_many_hosts_due_at_once_are_all_served():
+    run = Simulation(0.0)
+    for number in range(500):
+        run.agenda.add(f"h{number}.test", 2)
+    run.run()
+    assert len(run.starts) == 1000
+
+
+loads = st.lists(
+    st.tuples(st.integers(1, 12), st.sampled_from([1.0, 1.0, 2.5])), min_size=1, max_size=15
+)
+
+
+@settings(max_examples=200)
+@given(loads, st.sampled_from([0.0, 0.02, 0.3]), st.data())
+def test_r4_no_gap_too_short_and_no_due_host_waits_while_the_place_is_free(load, latency, data):
+    """Invariant: spacing holds, every request is made, and idle time means that nobody was due."""
+    run = Simulation(latency)
+    pending = []
+    for number, (count, interval) in enumerate(load):
+        run.throttle.set_interval(f"h{number}.test", interval)
+        pending += [f"h{number}.test"] * count
+    order = data.draw(st.permutations(pending))
+    late = data.draw(st.integers(0, len(order)))
+    added: dict[str, int] = {}
+    made: dict[str, int] = {}
+    ends: dict[str, float] = {}
+
+    def add(host: str) -> None:
+        run.agenda.add(host)
+        added[host] = added.get(host, 0) + 1
+
+    for host in order[late:]:
+        add(host)
+    arriving = order[:late]
+    while True:
+        if arriving:
+            add(arriving.pop())
+        starts = len(run.starts)
+        if not run.step():
+            assert not arriving
+            break
+        if len(run.starts) > starts:
+            start, host = run.starts[-1]
+            assert start - ends.get(host, -99) >= run.throttle.interval(host) - 1e-9
+            ends[host] = run.now
+            made[host] = made.get(host, 0) + 1
+        else:
+            waiting = [host for host in added if made.get(host, 0) < added[host]]
+            assert all(run.throttle.due(host) >= run.now for host in waiting), (
+                "idle while one was due"
+            )
+    assert made == {host: order.count(host) for host in set(order)}

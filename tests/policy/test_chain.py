@@ -1,0 +1,128 @@
+"""Section 7: the order of the gates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from scrapy_walsh.policy import chain
+from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder
+from scrapy_walsh.policy.chain import Gates, NeedDocument, Rules
+from scrapy_walsh.policy.robots import parse_robots
+from scrapy_walsh.policy.scope import Scope
+
+URL = "http://h.test/private/page"
+
+
+def listing(*domains: str) -> Blocklist:
+    builder = BlocklistBuilder()
+    builder.add(domains)
+    return builder.build()
+
+
+@dataclass
+class Held:
+    """Documents as they are held; notes which were looked at, in order."""
+
+    domains: Blocklist | None = field(default_factory=Blocklist.empty)
+    rules: Rules | None = field(default_factory=lambda: parse_robots(b"", "Walsh-Research"))
+    run: float | None = None
+    looked: list[str] = field(default_factory=list)
+
+    def blocklist(self) -> Blocklist | None:
+        self.looked.append("R3")
+        return self.domains
+
+    def robots(self, origin: str) -> Rules | None:
+        self.looked.append(f"R2 {origin}")
+        return self.rules
+
+    def last_run(self, url: str) -> float | None:  # noqa: ARG002
+        self.looked.append("R8")
+        return self.run
+
+
+def judge(held: Held, url: str = URL, *, declared: bool = True, gates: Gates | None = None):
+    scope = Scope()
+    if declared:
+        scope.declare(url)
+    return chain.judge(url, scope, held, gates or Gates(), now=1_000_000.0)
+
+
+def test_r7g_1_gates_are_asked_in_order():
+    held = Held()
+    assert judge(held).allowed
+    assert held.looked == ["R3", "R8", "R2 http://h.test"]
+
+
+def test_r6_refuses_before_any_document_is_looked_at():
+    held = Held()
+    assert judge(held, declared=False).requirement == "R6"
+    assert held.looked == []
+
+
+def test_r7g_2_blocked_host_ends_it_before_robots_txt():
+    held = Held(domains=listing("h.test"), rules=None)
+    assert judge(held).name == "blocked_operator"
+    assert held.looked == ["R3"]
+
+
+def test_r3_1_blocklist_is_needed_before_robots_txt():
+    assert judge(Held(domains=None, rules=None)) == NeedDocument("blocklist")
+
+
+def test_r2_1_robots_txt_is_needed_before_a_target():
+    assert judge(Held(rules=None)) == NeedDocument("robots", "http://h.test")
+
+
+def test_r2_4_robots_txt_is_per_scheme_host_and_port():
+    needed = judge(Held(rules=None), "https://h.test:8443/x")
+    assert needed == NeedDocument("robots", "https://h.test:8443")
+
+
+def test_r2_2_disallowed_path_is_refused():
+    held = Held(rules=parse_robots(b"User-agent: *\nDisallow: /private\n", "Walsh-Research"))
+    verdict = judge(held)
+    assert (verdict.requirement, verdict.name, verdict.line) == ("R2", "disallowed_explicit", 2)
+
+
+def test_r8_source_asked_too_soon_costs_its_host_nothing():
+    held = Held(run=999_000.0, rules=None)
+    assert judge(held).requirement == "R8"
+    assert held.looked == ["R3", "R8"]
+
+
+def test_r8_redirect_target_is_not_a_source():
+    held = Held(run=999_000.0)
+    scope = Scope()
+    scope.declare("http://g.test/")
+    scope.declare_hop(URL, "http://g.test/")
+    assert chain.judge(URL, scope, held, Gates(), 1_000_000.0).allowed
+
+
+def test_own_excluded_suffix_is_refused_before_robots_txt():
+    held = Held(rules=None)
+    verdict = judge(held, "http://agency.GOV/", gates=Gates(excluded_tlds=("gov",)))
+    assert verdict.name == "excluded_tld"
+    assert held.looked == ["R3"]
+
+
+@pytest.mark.parametrize("url", ["http://", "http://[::1/", "http://a b/"])
+def test_r3_unreadable_host_is_refused(url):
+    verdict = judge(Held(), url)
+    assert not isinstance(verdict, NeedDocument)
+    assert not verdict.allowed
+
+
+@pytest.mark.parametrize("wait", [300.5, 7200.0, 1e300])
+def test_own_host_beyond_patience_is_deferred_with_its_due_time(wait):
+    verdict = chain.defer("h.test", wait, 300.0, now=0.0)
+    assert verdict is not None
+    assert verdict.name == "deferred"
+    assert not verdict.allowed
+    assert "h.test" in verdict.reason
+
+
+def test_own_host_within_patience_is_waited_for():
+    assert chain.defer("h.test", 300.0, 300.0, now=0.0) is None

@@ -1,0 +1,65 @@
+"""R2: what each answer to a request for robots.txt means."""
+
+from __future__ import annotations
+
+import pytest
+
+from scrapy_walsh.policy import robots_fetch
+from scrapy_walsh.policy.backoff import GiveUp, Retry
+
+RETRY = Retry(1.0, "why")
+GAVE_UP = GiveUp("why", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "failure", "meaning"),
+    [
+        (200, None, robots_fetch.PARSE),
+        (204, None, robots_fetch.PARSE),
+        (401, None, robots_fetch.NO_RULES),
+        (403, None, robots_fetch.NO_RULES),
+        (404, None, robots_fetch.NO_RULES),
+        (410, None, robots_fetch.NO_RULES),
+        (429, RETRY, robots_fetch.AGAIN),
+        (429, GAVE_UP, robots_fetch.DEFER),
+        (500, RETRY, robots_fetch.AGAIN),
+        (503, RETRY, robots_fetch.AGAIN),
+        (503, GAVE_UP, robots_fetch.UNREACHABLE),
+        (None, RETRY, robots_fetch.AGAIN),
+        (None, GAVE_UP, robots_fetch.UNREACHABLE),
+        (None, None, robots_fetch.UNREACHABLE),
+        (304, None, robots_fetch.UNREACHABLE),
+        (100, None, robots_fetch.UNREACHABLE),
+    ],
+)
+def test_r2_meaning_of_an_answer(status, failure, meaning):
+    found = robots_fetch.meaning(status, location=False, hops=0, failure=failure)
+    assert found == meaning
+
+
+@pytest.mark.parametrize(("hops", "meaning"), [(0, "follow"), (4, "follow"), (5, "unreachable")])
+def test_own_five_redirects_are_followed(hops, meaning):
+    """T31, RFC 9309 2.3.1.2."""
+    assert robots_fetch.meaning(301, location=True, hops=hops, failure=None) == meaning
+
+
+def test_own_redirect_to_nowhere_is_unreachable():
+    assert robots_fetch.meaning(302, location=False, hops=0, failure=None) == "unreachable"
+
+
+@pytest.mark.parametrize(
+    ("status", "hops", "attempt", "first"),
+    [
+        (200, 0, 0, True),
+        (404, 0, 0, True),
+        (200, 1, 0, False),
+        (200, 0, 1, False),
+        (301, 0, 0, False),
+        (429, 0, 0, False),
+        (503, 0, 0, False),
+        (None, 0, 0, False),
+    ],
+)
+def test_own_exempt_robots_txt_is_unredirected_and_not_retried(status, hops, attempt, first):
+    """T1 as design section 8 puts it."""
+    assert robots_fetch.counts_as_first(status, hops=hops, attempt=attempt) is first

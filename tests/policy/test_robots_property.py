@@ -1,0 +1,67 @@
+"""Any file, any URL: what some reading of section 9.1 denies is never allowed."""
+
+from __future__ import annotations
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from protego import Protego
+
+from scrapy_walsh.policy.robots import parse_robots
+from tests.policy.robots_oracle import oracle
+
+TOKEN = "Walsh-Research"
+NAMES = ["*", "Walsh-Research", "walsh", "w", "walsh*", "walsh-research/1.2", "walsh2", "GPTBot"]
+PIECES = ["a", "b", "/", "/", "%61", "%2F", "%2f", "é", "%C3", "%A9", "?", "=", "%3D", "%", "2"]
+DOTS = ["/.", "/..", "/%2e%2E/", "."]
+
+values = st.lists(st.sampled_from([*PIECES, "*", "*", "**", "$", "%24", "%2A"]), max_size=6)
+patterns = st.builds(
+    lambda lead, body, tail: lead + "".join(body) + tail,
+    st.sampled_from(["/", "/", "/", "", "*"]),
+    values,
+    st.sampled_from(["", "", "$"]),
+)
+targets = st.lists(st.sampled_from([*PIECES, *DOTS, "$", "*"]), max_size=8).map(
+    lambda pieces: "/" + "".join(pieces)
+)
+rule_lines = st.builds("{}: {}".format, st.sampled_from(["Allow", "Disallow"]), patterns)
+other_lines = st.sampled_from(["Crawl-delay: 2", "Sitemap: /s.xml", "Content-Signal: a=b", "# x", ""])
+name_lines = st.sampled_from(NAMES).map("User-agent: {}".format)
+files = st.builds(
+    lambda first, lines, end: end.join([first, *lines]),
+    name_lines,
+    st.lists(st.one_of(rule_lines, rule_lines, name_lines, other_lines), max_size=8),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(files, targets)
+@example("User-agent: *\nAllow: /folder/page\nDisallow: /*.htm", "/folder/page.htm")
+@example("User-agent: *\nDisallow: /abc\nAllow: /a*$", "/abc")
+@example("User-agent: *\nDisallow: /%C3\nAllow: /*A9", "/é")
+def test_r2c_allowed_only_if_every_reading_and_protego_allow(text: str, target: str) -> None:
+    url = "http://h.test" + target
+    answers = oracle(text, TOKEN, target)
+    allowed = parse_robots(text.encode(), TOKEN).decide(url).allowed
+    if not all(answers.values()):
+        assert not allowed
+    else:
+        assert allowed == Protego.parse(text).can_fetch(url, TOKEN)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200), st.text(max_size=30))
+def test_own_no_octets_and_no_url_raise(body: bytes, url: str) -> None:
+    robots = parse_robots(body, TOKEN)
+    assert robots.decide(url).requirement == "R2"
+    assert "\n" not in robots.decide(url).reason
+
+
+@settings(max_examples=100, deadline=None)
+@given(files, targets)
+def test_r2c_a_group_for_everybody_else_changes_nothing(text: str, target: str) -> None:
+    more = "User-agent: GoogleBot\nAllow: /\n\n" + text
+    before = parse_robots(text.encode(), TOKEN).decide(target)
+    after = parse_robots(more.encode(), TOKEN).decide(target)
+    assert (before.allowed, before.name) == (after.allowed, after.name)

@@ -1,0 +1,61 @@
+"""R6: declared targets only."""
+
+from __future__ import annotations
+
+import pytest
+
+from scrapy_walsh.policy.scope import Scope
+
+
+def scope_of(*urls: str, **options: bool) -> Scope:
+    scope = Scope(**options)
+    for url in urls:
+        scope.declare(url)
+    return scope
+
+
+def test_r6_2_only_declared_targets_are_in_scope():
+    scope = scope_of("http://h.test/a")
+    assert scope.refuses("http://h.test/a") is None
+    verdict = scope.refuses("http://h.test/b")
+    assert verdict is not None
+    assert (verdict.allowed, verdict.name, verdict.requirement) == (False, "out_of_scope", "R6")
+
+
+@pytest.mark.parametrize("url", ["http://h.test/a/", "http://h.test/a?x", "https://h.test/a"])
+def test_r6_2_what_is_nearly_declared_is_not(url):
+    assert scope_of("http://h.test/a").refuses(url) is not None
+
+
+def test_own_fragment_does_not_make_another_target():
+    assert scope_of("http://h.test/a#one").refuses("http://h.test/a#two") is None
+
+
+def test_own_redirect_of_a_declared_target_is_in_scope_and_keeps_its_source():
+    """D5."""
+    scope = scope_of("http://h.test/a")
+    scope.declare_hop("http://g.test/b", "http://h.test/a")
+    scope.declare_hop("http://g.test/c", "http://g.test/b")
+    assert scope.refuses("http://g.test/c") is None
+    assert scope.source_of("http://g.test/c") == "http://h.test/a"
+    assert not scope.is_source("http://g.test/c")
+
+
+def test_own_redirect_of_an_undeclared_url_declares_nothing():
+    scope = scope_of("http://h.test/a")
+    scope.declare_hop("http://g.test/b", "http://h.test/zzz")
+    assert scope.refuses("http://g.test/b") is not None
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://h.test/", "file:///etc/passwd", "s3://b/k", "data:,x", "", "h"]
+)
+@pytest.mark.parametrize("follow_links", [True, False])
+def test_r6_other_schemes_are_refused_declared_or_not(url, follow_links):
+    verdict = scope_of(url, follow_links=follow_links).refuses(url)
+    assert verdict is not None
+    assert "http" in verdict.reason
+
+
+def test_own_following_links_lifts_r6_alone():
+    assert scope_of(follow_links=True).refuses("http://anywhere.test/") is None

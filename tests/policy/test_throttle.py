@@ -1,0 +1,170 @@
+"""R4: spacing per host, with time as an argument."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scrapy_walsh.policy.throttle import UNSEEN, Throttle
+
+HOST = "h.test"
+
+
+def asked(throttle: Throttle, host: str, end: float, **options: object) -> None:
+    throttle.started(host)
+    throttle.finished(host, end, **options)
+
+
+def test_r4_4_first_request_to_an_unseen_host_is_not_delayed():
+    throttle = Throttle()
+    assert throttle.due(HOST) == UNSEEN
+    assert throttle.wait(HOST, 5.0) == 0.0
+
+
+def test_r4_2_one_second_between_requests_to_a_host():
+    throttle = Throttle()
+    asked(throttle, HOST, 10.0)
+    assert throttle.due(HOST) == 11.0
+    assert throttle.wait(HOST, 10.25) == 0.75
+
+
+@pytest.mark.parametrize(("crawl_delay", "spacing"), [(0.5, 1.0), (2.0, 2.0), (86400.0, 86400.0)])
+def test_r4_3_spacing_is_the_larger_of_a_second_and_the_crawl_delay(crawl_delay, spacing):
+    throttle = Throttle()
+    throttle.set_interval(HOST, crawl_delay)
+    asked(throttle, HOST, 0.0)
+    assert throttle.due(HOST) == spacing
+
+
+def test_r4_3_a_crawl_delay_learned_late_counts_from_the_last_answer():
+    throttle = Throttle()
+    asked(throttle, HOST, 0.0)
+    throttle.set_interval(HOST, 7.0)
+    assert throttle.due(HOST) == 7.0
+
+
+def test_r4_5_hosts_do_not_wait_for_each_other():
+    throttle = Throttle()
+    asked(throttle, HOST, 0.0)
+    assert throttle.wait("other.test", 0.0) == 0.0
+
+
+def test_own_largest_interval_of_several_sources_counts():
+    """T17: http and https of one host share the throttle, not the robots.txt."""
+    throttle = Throttle()
+    throttle.set_interval(HOST, 5.0, source="http://h.test")
+    throttle.set_interval(HOST, 2.0, source="https://h.test")
+    assert throttle.interval(HOST) == 5.0
+    throttle.set_interval(HOST, 0.0, source="http://h.test")
+    assert throttle.interval(HOST) == 2.0
+
+
+def test_r5_3_a_hold_is_never_shortened():
+    throttle = Throttle()
+    throttle.hold(HOST, 100.0)
+    throttle.hold(HOST, 50.0)
+    assert throttle.due(HOST) == 100.0
+    asked(throttle, HOST, 100.0)
+    assert throttle.due(HOST) == 101.0
+
+
+def test_r5_7_a_retry_keeps_the_spacing_of_r4():
+    throttle = Throttle()
+    throttle.started(HOST)
+    throttle.finished(HOST, 10.0)
+    throttle.hold(HOST, 10.0)  # Retry-After: 0
+    assert throttle.due(HOST) == 11.0
+
+
+def test_r4_1_a_host_is_not_due_while_it_is_being_asked():
+    throttle = Throttle()
+    throttle.started(HOST)
+    assert throttle.due(HOST) == math.inf
+
+
+def test_own_first_robots_txt_uses_up_nothing_for_one_target():
+    """T1's one exemption."""
+    throttle = Throttle()
+    throttle.set_interval(HOST, 9.0)
+    asked(throttle, HOST, 1.0, exempt=True)
+    assert throttle.wait(HOST, 1.0) == 0.0
+    asked(throttle, HOST, 2.0)
+    assert throttle.due(HOST) == 11.0
+
+
+def test_own_exemption_is_for_a_target_not_for_another_robots_txt():
+    throttle = Throttle()
+    asked(throttle, HOST, 1.0, exempt=True)
+    assert throttle.due(HOST, document=True) == 2.0
+
+
+def test_own_paced_robots_txt_spaces_a_second_not_the_crawl_delay():
+    """T1: WALSH_PACE_ROBOTS, the literal reading."""
+    throttle = Throttle()
+    throttle.set_interval(HOST, 9.0)
+    asked(throttle, HOST, 1.0, exempt=True, spacing=1.0)
+    assert throttle.due(HOST) == 2.0
+
+
+def test_own_exemption_does_not_lift_a_hold():
+    throttle = Throttle()
+    throttle.hold(HOST, 30.0)
+    asked(throttle, HOST, 1.0, exempt=True)
+    assert throttle.due(HOST) == 30.0
+
+
+def test_own_earlier_process_counts():
+    """T33: a cron job restarted at once."""
+    throttle = Throttle()
+    throttle.restore(HOST, last_end=99.5, not_before=99.0)
+    assert throttle.seen(HOST)
+    assert throttle.due(HOST) == 100.5
+
+
+def test_r4_2_minimum_may_only_be_raised():
+    with pytest.raises(ValueError, match=r"0\.9"):
+        Throttle(0.9)
+    throttle = Throttle()
+    throttle.raise_minimum(3.0)
+    throttle.raise_minimum(2.0)
+    assert throttle.interval(HOST) == 3.0
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["a.test", "b.test", "c.test"]),
+        st.floats(0, 5),  # time that passes before the request is wanted
+        st.floats(0, 3),  # latency
+        st.none() | st.floats(0, 20),  # hold that the answer asks for
+        st.none() | st.floats(0, 10),  # Crawl-delay learned before it
+    ),
+    max_size=40,
+)
+
+
+@given(steps)
+def test_r4_any_order_of_requests_keeps_every_interval_and_hold(order):
+    """Invariant: whoever waits until ``due`` never breaks an interval or a hold."""
+    throttle, now = Throttle(), 0.0
+    ends: dict[str, float] = {}
+    holds: dict[str, float] = {}
+    intervals: dict[str, float] = {}
+    for host, pause, latency, hold, crawl_delay in order:
+        now += pause
+        if crawl_delay is not None:
+            throttle.set_interval(host, crawl_delay)
+            intervals[host] = crawl_delay
+        now = max(now, throttle.due(host))
+        if host in ends:
+            assert now - ends[host] >= max(1.0, intervals.get(host, 0.0)) - 1e-9
+            assert now >= holds.get(host, 0.0)
+        throttle.started(host)
+        now += latency
+        throttle.finished(host, now)
+        ends[host] = now
+        if hold is not None:
+            throttle.hold(host, now + hold)
+            holds[host] = max(holds.get(host, 0.0), now + hold)

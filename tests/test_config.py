@@ -1,0 +1,145 @@
+"""Settings: each is checked, and a bad one is one line that names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scrapy_walsh.config import DEFAULTS, WalshConfig, unknown_settings
+from scrapy_walsh.errors import ConfigError
+
+OWN = {
+    "product": "ExampleBot/1.0",
+    "policy_url": "https://bot.example/policy",
+    "blocklist_url": "https://bot.example/blocklist.json",
+}
+
+
+def read(**settings: Any) -> WalshConfig:
+    return WalshConfig.from_settings({"WALSH_IDENTITY": OWN, **settings}, lambda: "default")
+
+
+def test_r6c_1_constants_are_the_defaults():
+    config = read()
+    assert (config.min_interval, config.max_retries) == (1.0, 5)
+    assert (config.backoff_base, config.backoff_cap) == (1.0, 60.0)
+    assert (config.robots_ttl, config.patience, config.revisit) == (86400.0, 300.0, 86400.0)
+    assert (config.robots_unreachable, config.pace_robots, config.follow_links) == (
+        "allow",
+        False,
+        False,
+    )
+    assert config.state_dir == Path("default")
+
+
+def test_r5c_1_walsh_identity_holds_the_canonical_urls():
+    config = read(WALSH_IDENTITY="walsh-research")
+    root = "https://wal.sh/.well-known/walsh-research"
+    assert config.blocklist_url == f"{root}/blocklist.json"
+    assert config.schema_url == f"{root}/blocklist.schema.json"
+    assert config.identity.user_agent == (
+        "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
+    )
+    assert not config.mirrored
+
+
+def test_own_mirror_is_known_as_one():
+    config = read(WALSH_BLOCKLIST_URL="http://127.0.0.1:1/list.json")
+    assert config.blocklist_url == "http://127.0.0.1:1/list.json"
+    assert config.mirrored
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WALSH_MIN_INTERVAL", 0.5),
+        ("WALSH_MIN_INTERVAL", "fast"),
+        ("WALSH_MIN_INTERVAL", float("nan")),
+        ("WALSH_MIN_INTERVAL", True),
+        ("WALSH_MAX_RETRIES", 6),
+        ("WALSH_MAX_RETRIES", 2.5),
+        ("WALSH_MAX_RETRIES", -1),
+        ("WALSH_BACKOFF_BASE", 0),
+        ("WALSH_BACKOFF_CAP", "x"),
+        ("WALSH_PATIENCE", -1),
+        ("WALSH_ROBOTS_TTL", 86401),
+        ("WALSH_ROBOTS_UNREACHABLE", "ignore"),
+        ("WALSH_PACE_ROBOTS", "maybe"),
+        ("WALSH_ROBOTS_CACHE_SIZE", 0),
+        ("WALSH_EXCLUDED_TLDS", 5),
+        ("WALSH_EXCLUDED_TLDS", [1]),
+        ("WALSH_REVISIT", 60),
+        ("WALSH_REVISIT_REASON", ""),
+        ("WALSH_REVISIT_REASON", "two\nlines"),
+        ("WALSH_FOLLOW_LINKS", "x"),
+        ("WALSH_BLOCKLIST_URL", "ftp://h.test/"),
+        ("WALSH_BLOCKLIST_URL", "blocklist.json"),
+        ("WALSH_BLOCKLIST_SCHEMA_URL", 7),
+        ("WALSH_STATE_DIR", ""),
+        ("WALSH_STATE_DIR", 5),
+        ("DOWNLOAD_DELAY", "x"),
+    ],
+)
+def test_own_bad_value_names_the_setting_and_the_value(name, value):
+    with pytest.raises(ConfigError) as caught:
+        read(**{name: value})
+    message = str(caught.value)
+    assert message.startswith(name)
+    assert repr(value) in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "field", "value"),
+    [
+        ("WALSH_MIN_INTERVAL", "2.5", "min_interval", 2.5),
+        ("WALSH_MAX_RETRIES", "0", "max_retries", 0),
+        ("WALSH_PACE_ROBOTS", "True", "pace_robots", True),
+        ("WALSH_FOLLOW_LINKS", "1", "follow_links", True),
+        ("WALSH_EXCLUDED_TLDS", "gov,.mil", "excluded_tlds", ("gov", ".mil")),
+        ("WALSH_EXCLUDED_TLDS", '["gov"]', "excluded_tlds", ("gov",)),
+        ("WALSH_STATE_DIR", "memory", "state_dir", None),
+        ("DOWNLOAD_DELAY", "3", "min_interval", 3.0),
+        ("DOWNLOAD_DELAY", "0.25", "min_interval", 1.0),
+    ],
+)
+def test_own_command_line_values_are_read(name, given, field, value):
+    assert getattr(read(**{name: given}), field) == value
+
+
+def test_own_identity_as_json_is_read():
+    """The command line and job settings carry text only."""
+    config = read(WALSH_IDENTITY='{"product": "B/1.0", "policy_url": "https://b.example/",'
+                  ' "blocklist_url": "https://b.example/list.json"}')  # fmt: skip
+    assert config.identity.token == "B"
+
+
+def test_r6_1_walsh_research_never_follows_links():
+    with pytest.raises(ConfigError, match="WALSH_FOLLOW_LINKS"):
+        read(WALSH_IDENTITY="walsh-research", WALSH_FOLLOW_LINKS=True)
+
+
+def test_own_no_identity_names_both_choices():
+    with pytest.raises(ConfigError) as caught:
+        WalshConfig.from_settings({}, lambda: "default")
+    assert "walsh-research" in str(caught.value)
+    assert "product" in str(caught.value)
+
+
+def test_own_unknown_setting_is_named_with_what_it_may_mean():
+    lines = unknown_settings({"WALSH_MIN_INTERVALL": 30, "WALSH_PATIENCE": 1, "BOT_NAME": "x"})
+    assert len(lines) == 1
+    assert "WALSH_MIN_INTERVALL" in lines[0]
+    assert "WALSH_MIN_INTERVAL?" in lines[0]
+
+
+def test_own_every_setting_is_read_nowhere_else():
+    package = Path(__file__).parent.parent / "scrapy_walsh"
+    readers = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if any(f'"{name}"' in path.read_text() for name in DEFAULTS)
+    }
+    assert readers <= {"config.py", "cli/demo.py", "policy/identity.py"}
