@@ -1,4 +1,4 @@
-"""scrapy-walsh: a Scrapy project that conforms to the Walsh-Research Bot Compliance Specification."""
+"""Makes a Scrapy project conform to the Walsh-Research Bot Compliance Specification v1.3."""
 
 from __future__ import annotations
 

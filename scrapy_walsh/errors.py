@@ -13,11 +13,11 @@ class WalshError(Exception):
 
 
 class ConfigError(WalshError, ValueError):
-    """A setting that cannot be used. The message names the setting, its value and what is accepted."""
+    """A setting that cannot be used: the message names it, its value, and what is accepted."""
 
 
 class SourcesInvalid(WalshError, ValueError):
-    """A sources file, or an entry of it, that cannot be used. The message names the file and the place."""
+    """A sources file, or an entry of it, that cannot be used: the message names the place."""
 
 
 class DocumentInvalid(WalshError, ValueError):

@@ -96,11 +96,15 @@ class Core:
         TURNSTILE.join(self)
 
     def _opened(self) -> None:
-        for notice in self.store.notices:
-            logger.warning("%s", notice)
+        self._tell_notices()
         missing = seats.missing(self.crawler)
         if missing:
             self.halt(f"scrapy_walsh is not completely installed: {'; '.join(missing)}")
+
+    def _tell_notices(self) -> None:
+        """What the store found damaged or unwritable, and what it did."""
+        while self.store.notices:
+            logger.warning("%s", self.store.notices.pop(0))
 
     def _closed(self) -> None:
         for queue in self.queues:
@@ -109,6 +113,7 @@ class Core:
         TURNSTILE.leave_for_good(self)
         self.documents.count()
         logger.info("account of the crawl:\n%s", "\n".join(self.recorder.account()))
+        self._tell_notices()
         self.store.close()
 
     def halt(self, why: str) -> None:
@@ -189,9 +194,11 @@ class Core:
     def _restore(self, host: str) -> None:
         """Bring back what an earlier run knew about *host* (T33), from wall to monotonic time."""
         record = self.store.get_host(host)
-        if record is None:
-            return
         now, wall = self.monotonic(), self.wall()
+        if record is None:
+            if self.store.rows_lost:  # a host without a record is not one never asked
+                self.throttle.restore(host, now, now)
+            return
         since = max(0.0, wall - record.last_end)
         held = max(0.0, (record.not_before or wall) - wall)
         self.throttle.restore(host, now - since, now + held)

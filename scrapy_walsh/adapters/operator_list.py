@@ -105,7 +105,7 @@ class OperatorList:
             await self._take(fetched)
         except DocumentInvalid as error:
             self._retain(str(error), None)
-        except _NotFetchedError as error:
+        except _NotFetched as error:
             self._retain(str(error), error.failure)
         except Refused as error:
             self._retain(error.verdict.reason, None)
@@ -219,11 +219,11 @@ class OperatorList:
             if fetched.status == 200 or (fetched.status == 304 and held is not None):
                 return fetched
             if fetched.status not in (301, 302, 303, 307, 308) or not location:
-                raise _NotFetchedError(f"{url} answered {fetched.why}", fetched.failure)
+                raise _NotFetched(f"{url} answered {fetched.why}", fetched.failure)
             url = urljoin(url, location)
             if not url.startswith(f"{origin}/"):
-                raise _NotFetchedError(f"it redirects to another origin, {url}", None)
-        raise _NotFetchedError(f"more than {_MAX_HOPS} redirects", None)
+                raise _NotFetched(f"it redirects to another origin, {url}", None)
+        raise _NotFetched(f"more than {_MAX_HOPS} redirects", None)
 
     async def _standalone_schema(self) -> dict[str, Any] | None:
         """The schema beside the list (R10): cached seven days, kept when a refresh fails."""
@@ -235,7 +235,7 @@ class OperatorList:
             return _schema_of(stored.body)
         try:
             fetched = await self._fetch(url, stored)
-        except (_NotFetchedError, IgnoreRequest) as error:
+        except (_NotFetched, IgnoreRequest) as error:
             if stored is None:
                 raise DocumentInvalid(f"no schema inline, and none to be had: {error}") from error
             logger.warning("schema not refreshed: %s; the cached one is used (R10)", error)
@@ -279,7 +279,7 @@ class OperatorList:
         return builder.build()
 
 
-class _NotFetchedError(Exception):
+class _NotFetched(Exception):
     """No usable answer; ``failure`` is what R5 says of it."""
 
     def __init__(self, why: str, failure: Retry | GiveUp | None) -> None:

@@ -34,16 +34,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--project", type=Path, default=Path("example_project"))
     project: Path = parser.parse_args(argv).project
     if not (project / "scrapy.cfg").is_file():
-        print(f"walsh demo: no Scrapy project in {project}; name one with --project", file=sys.stderr)
+        print(f"walsh demo: no Scrapy project in {project}; see --project", file=sys.stderr)
         return 2
     with Sandbox() as box, tempfile.TemporaryDirectory() as folder:
         codes = [_run(title, extra, project, box, Path(folder)) for title, extra in _RUNS]
     return 1 if any(codes) else 0
 
 
-def _run(
-    title: str, extra: Sequence[str], project: Path, box: Sandbox, folder: Path
-) -> int:
+def _run(title: str, extra: Sequence[str], project: Path, box: Sandbox, folder: Path) -> int:
     print(f"\n== {title} ==\n", flush=True)
     box.clear()
     items, log = folder / "items.jsonl", folder / "crawl.log"
@@ -70,8 +68,8 @@ def _command(items: Path, log: Path, state: Path, extra: Sequence[str]) -> list[
         "LOG_LEVEL": "INFO",
     }
     options = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
-    command = [sys.executable, "-m", "scrapy", "crawl", "walsh_metadata", "-a", "sources=sources.toml"]
-    return [*command, "-o", f"{items}:jsonl", *options, *extra]
+    crawl = [sys.executable, "-m", "scrapy", "crawl", "walsh_metadata"]
+    return [*crawl, "-a", "sources=sources.toml", "-o", f"{items}:jsonl", *options, *extra]
 
 
 def _show_account(log: str) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from scrapy_walsh.policy.hosts import stripped
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(?:\?([^#]*))?", re.DOTALL)
-_PORT: Final = re.compile(r"(.*?)(?::([0-9]*))?", re.DOTALL)
+_PORT: Final = re.compile(r"(.*):([0-9]*)", re.DOTALL)
 _DEFAULT_PORT: Final = {"http": "80", "https": "443"}
 
 
@@ -30,7 +30,9 @@ def canonical_url(url: str) -> str:
 
 
 def _host_and_port(authority: str, scheme: str) -> str:
-    found = _PORT.fullmatch(authority.rpartition("@")[2].lower())
-    host, port = found.groups() if found else (authority, None)
-    port = (port or "").lstrip("0") or port
-    return host if not port or port == _DEFAULT_PORT.get(scheme) else f"{host}:{port}"
+    netloc = authority.rpartition("@")[2].lower()
+    found = _PORT.fullmatch(netloc)
+    if not found:
+        return netloc
+    host, port = found[1], found[2].lstrip("0") or found[2][:1]
+    return host if port in ("", _DEFAULT_PORT.get(scheme)) else f"{host}:{port}"

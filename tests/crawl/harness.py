@@ -176,9 +176,9 @@ def make_project(
 
 
 def run_scrapy(
-    project: Path, box: Sandbox, *arguments: str, timeout: float = 60
+    project: Path, box: Sandbox, *arguments: str, timeout: float = 60, module: str = "scrapy"
 ) -> subprocess.CompletedProcess[str]:
-    """``scrapy ARGUMENTS`` in *project*, with the sandbox as its proxy."""
+    """``scrapy ARGUMENTS`` in *project*, or another *module*, with the sandbox as its proxy."""
     environment = {
         **os.environ,
         "http_proxy": box.proxy_url,
@@ -187,7 +187,7 @@ def run_scrapy(
         "PYTHONPATH": os.pathsep.join(filter(None, [str(project), os.environ.get("PYTHONPATH")])),
     }
     return subprocess.run(
-        [sys.executable, "-m", "scrapy", *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=project,
         env=environment,
         stdin=subprocess.DEVNULL,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.sandbox import Route, blocklist, user_agents
-from tests.crawl.harness import OPERATOR, OWN_IDENTITY, USER_AGENT, Crawl, site, solo
+from tests.crawl.harness import OWN_IDENTITY, USER_AGENT, Crawl, site, solo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,7 +143,3 @@ def assert_refused(result: Crawl, word: str) -> None:
     assert result.lines("WALSH_IDENTITY", word), result.output
     assert "Traceback" not in result.output
     assert result.log == []
-
-
-def test_r1_1_nothing_bundled_points_the_tests_elsewhere() -> None:
-    assert OPERATOR.startswith("http://operator.test/")

@@ -12,7 +12,6 @@ from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.sandbox import Route, Sandbox
 from scrapy_walsh.state import open_store
 from tests.crawl.harness import (
-    OPERATOR,
     USER_AGENT,
     Crawl,
     age_blocklist,
@@ -164,7 +163,3 @@ def test_r7_an_unchanged_page_is_a_304_and_no_item(runs: Runs) -> None:
 
 def test_r7b_the_canonical_url_has_no_fragment() -> None:
     assert canonical_url("http://h.test/a#part") == "http://h.test/a"
-
-
-def test_r0_the_operator_is_the_sandbox_and_nobody_else(runs: Runs) -> None:
-    assert runs.first.lines("adopted", OPERATOR), runs.first.output
