@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import signals
 from scrapy.extensions.throttle import AutoThrottle as ScrapyAutoThrottle
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from scrapy.core.downloader import Slot
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+
+#: What AutoThrottle's delays are called beside the Crawl-delays of a host.
+_SOURCE: Final = "autothrottle"
 
 
 class AutoThrottle(ScrapyAutoThrottle):
@@ -30,16 +33,16 @@ class AutoThrottle(ScrapyAutoThrottle):
             return
         _, slot = self._get_slot(request, spider)
         if slot is not None:
-            self._floor(slot, request)
             host = self._core.host_of(request.url)
-            self._core.throttle.set_interval(host, slot.delay, source="autothrottle")
+            self._core.throttle.set_interval(host, 0.0, source=_SOURCE)
+            self._floor(slot, host)
+            self._core.throttle.set_interval(host, slot.delay, source=_SOURCE)
 
     def _reached(self, request: Request, spider: Any) -> None:
         """A slot is new, or newly made after Scrapy collected it: what was learned counts again."""
         _, slot = self._get_slot(request, spider)
         if slot is not None:
-            self._floor(slot, request)
+            self._floor(slot, self._core.host_of(request.url))
 
-    def _floor(self, slot: Slot, request: Request) -> None:
-        host = self._core.host_of(request.url)
+    def _floor(self, slot: Slot, host: str) -> None:
         slot.delay = max(slot.delay, self._core.throttle.interval(host))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
 from scrapy import Request, signals
@@ -22,13 +22,13 @@ from scrapy_walsh.adapters.outcomes import Refused
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.errors import StateError
-from scrapy_walsh.policy import backoff, chain, hosts, recrawl
+from scrapy_walsh.policy import backoff, chain, hosts, recrawl, robots_fetch
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.scope import Scope
-from scrapy_walsh.policy.verdict import DEFERRED, Verdict
+from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_UNREACHABLE, Verdict
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun
 
@@ -40,12 +40,20 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.queue import HostQueue
 
-_ATTRIBUTE = "walsh"
+_ATTRIBUTE: Final = "walsh"
+#: Seconds for which a clearance needs no second look.
+_CLEARANCE: Final = 1.0
 
 
 def default_state_dir() -> str:
     """``.scrapy/walsh`` of the project, which DotScrapy keeps between jobs."""
     return data_path("walsh", createdir=False)
+
+
+class _Cleared(NamedTuple):
+    url: str
+    verdict: Verdict
+    at: float
 
 
 class Core:
@@ -84,9 +92,10 @@ class Core:
         self.popped: WeakSet[Request] = WeakSet()
         #: Requests that go first on their host: retries and bounced ones.
         self.first: WeakSet[Request] = WeakSet()
-        self._cleared: WeakKeyDictionary[Request, str] = WeakKeyDictionary()
+        self._cleared: WeakKeyDictionary[Request, _Cleared] = WeakKeyDictionary()
         self._failures: WeakKeyDictionary[Request, Retry | GiveUp] = WeakKeyDictionary()
         self._attempts: dict[str, int] = {}
+        self._looked_up: set[str] = set()
         self._connect()
 
     def _connect(self) -> None:
@@ -112,6 +121,7 @@ class Core:
         self.documents.close()
         TURNSTILE.leave_for_good(self)
         self.documents.count()
+        self.recorder.rates()
         logger.info("account of the crawl:\n%s", "\n".join(self.recorder.account()))
         self._tell_notices()
         self.store.close()
@@ -143,11 +153,10 @@ class Core:
     def refusal(self, request: Request, verdict: Verdict) -> Refused:
         """Record that *request* is refused; the exception to raise for it."""
         host = self.host_of(request.url)
-        deferred = verdict.name == DEFERRED
-        due = self.wall() + self.throttle.wait(host, self.monotonic()) if deferred else None
+        due = self._due_again(host, verdict)
         self.recorder.record(
             Event(
-                events.DEFERRED if deferred else events.REFUSED,
+                events.REFUSED if due is None else events.DEFERRED,
                 request.url,
                 verdict.requirement,
                 verdict.name,
@@ -164,19 +173,41 @@ class Core:
             )
         return Refused(request.url, verdict)
 
-    def clear(self, request: Request) -> None:
+    def _due_again(self, host: str, verdict: Verdict) -> float | None:
+        """When a later run may ask for what is deferred; None where the refusal stands."""
+        if verdict.name == DEFERRED:
+            return self.wall() + self.throttle.wait(host, self.monotonic())
+        if verdict.name == UNKNOWN_UNREACHABLE and self.config.robots_unreachable == "defer":
+            return self.wall() + robots_fetch.REASK
+        return None
+
+    def clear(self, request: Request, verdict: Verdict) -> None:
         """Note that *request*, with the URL it has now, passed every gate."""
-        self._cleared[request] = request.url
+        self._cleared[request] = _Cleared(request.url, verdict, self.monotonic())
+        self.recorder.verdict(verdict)
+
+    def passed(self, request: Request) -> Verdict | None:
+        """The verdict with which *request* passed the gates."""
+        cleared = self._cleared.get(request)
+        return None if cleared is None else cleared.verdict
 
     def guard(self, request: Request) -> None:
-        """The last look before the wire; raises IgnoreRequest for what no gate has passed."""
+        """The last look before the wire; raises IgnoreRequest for what no gate has passed.
+
+        What waited here for its host's time is judged again: documents change.
+        """
         self.stop_if_halted()
-        if self.documents.owns(request) or self._cleared.get(request) == request.url:
+        if self.documents.owns(request):
+            return
+        cleared = self._cleared.get(request)
+        known = cleared is not None and cleared.url == request.url
+        if known and cleared is not None and self.monotonic() - cleared.at < _CLEARANCE:
             return
         answer = self.judge(request.url)
         if isinstance(answer, NeedDocument):
-            raise IgnoreRequest(f"{request.url} came to the wire past the gates")
-        if not answer.allowed:
+            if not known:
+                raise IgnoreRequest(f"{request.url} came to the wire past the gates")
+        elif not answer.allowed:
             raise self.refusal(request, answer)
 
     # -- R4, R5 ---------------------------------------------------------------------------
@@ -187,7 +218,8 @@ class Core:
             host = hosts.host_key(url)
         except ValueError:
             return url
-        if not self.throttle.knows(host):
+        if host not in self._looked_up:
+            self._looked_up.add(host)
             self._restore(host)
         return host
 

@@ -8,11 +8,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.verdict import (
+    ALLOWED_EXPLICIT,
+    ALLOWED_IMPLICIT,
+    EXCLUDED_TLD,
+    ROBOTS_NAMES,
+)
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.policy.event import Event
+    from scrapy_walsh.policy.verdict import Verdict
 
 logger = logging.getLogger("scrapy_walsh")
 
@@ -39,6 +46,7 @@ class Recorder:
 
     crawler: Crawler
     _kinds: Counter[str] = field(default_factory=Counter)
+    _verdicts: Counter[str] = field(default_factory=Counter)
     _rules: Counter[tuple[str, str]] = field(default_factory=Counter)
     _lines: dict[str, list[str]] = field(default_factory=dict)
     _denied_hosts: set[str] = field(default_factory=set)
@@ -48,7 +56,8 @@ class Recorder:
         logger.log(_LEVELS[event.kind], "%s", event, extra={"crawler": self.crawler})
         self._kinds[event.kind] += 1
         self.count(event.kind)
-        if event.verdict:
+        if event.kind in (events.REFUSED, events.DEFERRED):
+            self._verdicts[event.verdict] += 1
             self.count(f"verdict/{event.verdict}")
         if event.kind == events.REFUSED:
             self._record_refusal(event)
@@ -56,6 +65,21 @@ class Recorder:
             lines = self._lines.setdefault(event.kind, [])
             if len(lines) < _LINES_LISTED:
                 lines.append(str(event))
+
+    def verdict(self, verdict: Verdict) -> None:
+        """Count a verdict that let a request pass."""
+        self._verdicts[verdict.name] += 1
+        self.count(f"verdict/{verdict.name}")
+
+    def rates(self) -> None:
+        """Put SPYDER's rates into the stats: what robots.txt allowed, what suffixes excluded."""
+        verdicts = self._verdicts
+        robots = sum(verdicts[name] for name in ROBOTS_NAMES)
+        if robots:
+            allowed = verdicts[ALLOWED_EXPLICIT] + verdicts[ALLOWED_IMPLICIT]
+            self.set("robots/allow_rate", allowed / robots)
+        if verdicts.total():
+            self.set("tld_skip_rate", verdicts[EXCLUDED_TLD] / verdicts.total())
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to the stat ``walsh/NAME``."""

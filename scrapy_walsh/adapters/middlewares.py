@@ -56,6 +56,7 @@ class GateMiddleware(_Seat):
         if core.documents.owns(request):
             return None
         core.stop_if_halted()
+        fetched = False
         while isinstance(answer := core.judge(request.url), NeedDocument):
             if answer.kind == chain.BLOCKLIST:
                 await core.documents.operator.bring()
@@ -64,13 +65,16 @@ class GateMiddleware(_Seat):
             if (bounced := self._paced(request, host, document=True)) is not None:
                 return bounced
             await core.documents.robots_txt.step(answer.origin)
+            fetched = True
+        if answer.requirement == "R2":
+            core.documents.robots_txt.used(fetched=fetched)
         if not answer.allowed:
             raise core.refusal(request, answer)
         if core.gave_up(request.url):
             raise GaveUp(request.url, "every retry of this run is used up (R5)")
         if (bounced := self._paced(request, core.host_of(request.url), document=False)) is not None:
             return bounced
-        core.clear(request)
+        core.clear(request, answer)
         return None
 
     def _paced(self, request: Request, host: str, *, document: bool) -> Request | None:
@@ -169,8 +173,7 @@ class RevalidateMiddleware(_Seat):
             request.method, response.status
         ):
             self._keep(request, response)
-        if response.status < 300 or response.status >= 400:
-            self._record(events.FETCHED, request, response, f"HTTP {response.status}")
+        self._record(events.FETCHED, request, response, f"HTTP {response.status}")
         return response
 
     def _applies(self, request: Request) -> bool:
@@ -193,8 +196,10 @@ class RevalidateMiddleware(_Seat):
 
     def _record(self, kind: str, request: Request, response: Response, why: str) -> None:
         host = self.core.host_of(request.url)
+        passed = self.core.passed(request)
+        verdict = "" if passed is None else passed.name
         self.core.recorder.record(
-            Event(kind, request.url, "R7", reason=why, host=host, status=response.status)
+            Event(kind, request.url, "R2", verdict, why, host=host, status=response.status)
         )
 
 

@@ -73,11 +73,14 @@ class RobotsTxt:
         if entry is None:
             entry = self._stored(origin)
         if entry is None or not is_fresh(entry.fetched_at, self._core.wall(), entry.ttl):
-            self._misses += 1
             return None
-        self._hits += 1
         self._held.move_to_end(origin)
         return entry.rules
+
+    def used(self, *, fetched: bool) -> None:
+        """Count a decision by robots.txt: from the cache, or after a fetch."""
+        self._misses += fetched
+        self._hits += not fetched
 
     def next_host(self, origin: str) -> str:
         """The throttle key of the host that the next step will ask."""

@@ -93,7 +93,8 @@ class Robots:
         asked = self._protego
         if asked is None or not asked.allows(url):
             return asked is None
-        return len(found) < 2 or all(map(asked.allows, list(found)[1:]))
+        # With a host, for "//x" alone is a host to Protego.
+        return len(found) < 2 or all(asked.allows(f"http://host{form}") for form in list(found)[1:])
 
     def _explain(self, finding: Finding) -> Verdict:
         rule = finding.rule

@@ -33,7 +33,7 @@ _PART_COST: Final = 100
 _RFIND_COST: Final = 100_000
 
 
-class TooCostly(Exception):  # noqa: N818  # a value that travels, not a fault
+class TooCostly(Exception):  # a value that travels, not a fault
     """No answer within :data:`_MAX_COST`."""
 
 

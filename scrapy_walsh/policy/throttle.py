@@ -49,10 +49,6 @@ class Throttle:
                 f"min_interval {self.min_interval!r} is below {MIN_REQUEST_INTERVAL} s"
             )
 
-    def knows(self, host: str) -> bool:
-        """Whether anything is on record about *host*."""
-        return host in self._hosts
-
     def seen(self, host: str) -> bool:
         """Whether a request to *host* was ever started."""
         record = self._hosts.get(host)

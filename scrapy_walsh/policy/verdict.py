@@ -19,20 +19,17 @@ DEFERRED: Final = "deferred"
 OUT_OF_SCOPE: Final = "out_of_scope"
 NOT_DUE: Final = "not_due"
 
-NAMES: Final = frozenset(
+#: The answers of robots.txt.
+ROBOTS_NAMES: Final = frozenset(
     {
         ALLOWED_EXPLICIT,
         ALLOWED_IMPLICIT,
         DISALLOWED_EXPLICIT,
         UNKNOWN_UNREACHABLE,
         UNKNOWN_PARSE_ERROR,
-        BLOCKED_OPERATOR,
-        EXCLUDED_TLD,
-        DEFERRED,
-        OUT_OF_SCOPE,
-        NOT_DUE,
     }
 )
+NAMES: Final = ROBOTS_NAMES | {BLOCKED_OPERATOR, EXCLUDED_TLD, DEFERRED, OUT_OF_SCOPE, NOT_DUE}
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ class WalshMetadataSpider(Spider):
 
     def _row_of(self, request: Request) -> Row | None:
         number = request.meta.get("walsh_source")
-        return self.visits[number].row if isinstance(number, int) else None
+        return self.visits[number].row if number in range(len(self.visits)) else None
 
     def _count_request(self, request: Request) -> None:
         if row := self._row_of(request):

@@ -199,7 +199,7 @@ class Probe(scrapy.Spider):
 
     async def start(self):
         yield scrapy.Request("http://path.test/public")
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(2.0)  # the list, too, is asked once a second at most
         yield scrapy.Request("http://blocked.test/x")
 
     def parse(self, response):

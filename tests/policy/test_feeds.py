@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from scrapy_walsh.errors import DocumentInvalid
 from scrapy_walsh.policy.feeds import Entry, read_feed
@@ -21,6 +23,18 @@ FEEDS = Path(__file__).parents[1] / "data" / "feeds"
 EXPECTED = sorted(FEEDS.glob("*.expected.json"))
 URL = "https://news.example/feeds/latest.xml"
 RSS = "application/rss+xml"
+SPLICES = [
+    b"<",
+    b"&",
+    b"]]>",
+    b"<![CDATA[",
+    b"<!--",
+    b"\0",
+    b"\xff",
+    b"</item>",
+    b"<title>",
+    b"<?xml",
+]
 
 
 def _corpus_file(expected: Path) -> bytes:
@@ -96,6 +110,21 @@ def test_own_hostile_input_ends_in_an_answer(body: bytes) -> None:
         assert read_feed(body, None, URL) == []
     except DocumentInvalid as error:
         assert URL in str(error)  # noqa: PT017
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.sampled_from(EXPECTED), st.integers(0, 4000), st.sampled_from(SPLICES))
+def test_own_any_damage_gives_entries_or_document_invalid(
+    path: Path, position: int, splice: bytes
+) -> None:
+    body = _corpus_file(path)
+    position %= len(body) + 1
+    try:
+        entries = read_feed(body[:position] + splice + body[position:], None, URL)
+    except DocumentInvalid as error:
+        assert "\n" not in str(error)  # noqa: PT017
+    else:
+        assert all(entry.url.startswith(("http://", "https://")) for entry in entries)
 
 
 @pytest.mark.parametrize("spelling", [str.lower, str.upper])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from protego import Protego
 
 from scrapy_walsh.policy.robots import parse_robots
-from tests.policy.robots_oracle import oracle
+from tests.policy.robots_oracle import oracle, paths
 
 TOKEN = "Walsh-Research"
 NAMES = ["*", "Walsh-Research", "walsh", "w", "walsh*", "walsh-research/1.2", "walsh2", "GPTBot"]
@@ -25,7 +25,9 @@ targets = st.lists(st.sampled_from([*PIECES, *DOTS, "$", "*"]), max_size=8).map(
     lambda pieces: "/" + "".join(pieces)
 )
 rule_lines = st.builds("{}: {}".format, st.sampled_from(["Allow", "Disallow"]), patterns)
-other_lines = st.sampled_from(["Crawl-delay: 2", "Sitemap: /s.xml", "Content-Signal: a=b", "# x", ""])
+other_lines = st.sampled_from(
+    ["Crawl-delay: 2", "Sitemap: /s.xml", "Content-Signal: a=b", "# x", ""]
+)
 name_lines = st.sampled_from(NAMES).map("User-agent: {}".format)
 files = st.builds(
     lambda first, lines, end: end.join([first, *lines]),
@@ -40,14 +42,17 @@ files = st.builds(
 @example("User-agent: *\nAllow: /folder/page\nDisallow: /*.htm", "/folder/page.htm")
 @example("User-agent: *\nDisallow: /abc\nAllow: /a*$", "/abc")
 @example("User-agent: *\nDisallow: /%C3\nAllow: /*A9", "/é")
-def test_r2c_allowed_only_if_every_reading_and_protego_allow(text: str, target: str) -> None:
+def test_r2c_allowed_if_and_only_if_every_reading_and_protego_allow(text: str, target: str) -> None:
     url = "http://h.test" + target
     answers = oracle(text, TOKEN, target)
     allowed = parse_robots(text.encode(), TOKEN).decide(url).allowed
-    if not all(answers.values()):
-        assert not allowed
-    else:
-        assert allowed == Protego.parse(text).can_fetch(url, TOKEN)
+    protego = Protego.parse(text)
+    if allowed:
+        assert all(answers.values())
+        assert protego.can_fetch(url, TOKEN)
+    elif all(answers.values()):
+        forms = [url, *("http://h.test" + path for path in paths(target))]
+        assert not all(protego.can_fetch(form, TOKEN) for form in forms)
 
 
 @settings(max_examples=200, deadline=None)

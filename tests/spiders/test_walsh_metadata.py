@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections import deque
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,8 +29,6 @@ from scrapy_walsh.spiders.items import MetadataItem
 from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from scrapy_walsh.spiders.report import Row
 
 FEED = (
@@ -485,6 +487,33 @@ def test_own_sources_that_cannot_be_used_end_the_crawl(
     assert done == ["exit code", "sources_invalid"]
     (line,) = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
     assert line.startswith(f"walsh_metadata: {message}")
+
+
+@pytest.mark.crawl
+def test_own_a_refused_start_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    (tmp_path / "project.py").write_text(
+        "SPIDER_MODULES = ['scrapy_walsh.spiders']\nTELNETCONSOLE_ENABLED = False\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "scrapy", "crawl", "walsh_metadata", "-a", "sources=none.toml"],
+        env={
+            **os.environ,
+            "SCRAPY_SETTINGS_MODULE": "project",
+            "PYTHONPATH": f"{root}{os.pathsep}{tmp_path}",
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "ERROR" in line and "[" in line]
+    assert "none.toml: cannot be read: No such file or directory; check the path" in line
+    assert "'finish_reason': 'sources_invalid'" in done.stderr
+    assert "downloader/request_count" not in done.stderr
 
 
 def test_own_html_and_text_responses_are_told_apart() -> None:
