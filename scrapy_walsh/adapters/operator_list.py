@@ -8,8 +8,8 @@ next attempts are made beside the crawl, on R5's schedule: no target waits for t
 from __future__ import annotations
 
 import json
-import re
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urljoin
 
 from scrapy.exceptions import IgnoreRequest
@@ -17,23 +17,29 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy_walsh.adapters import compat, validate
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Refused
-from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.errors import DocumentInvalid, StateError
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, revalidate, schema
 from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_delay
 from scrapy_walsh.policy.blocklist import Blocklist, lifted
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.freshness import is_fresh
+from scrapy_walsh.state import open_store
+from scrapy_walsh.state.files import COPY
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from scrapy_walsh.adapters.core import Core
     from scrapy_walsh.adapters.documents import Documents, Fetched
+    from scrapy_walsh.state.records import Store
 
 #: Octets of a blocklist that are read; a longer one is not adopted.
-_LIMIT: Final = 64 * 1024 * 1024
+_LIMIT: Final = 256 * 1024 * 1024
+#: Octets from which a list is read, written and validated beside the event loop.
+_LARGE: Final = 256 * 1024
 #: Seconds that a target may wait for the operator's documents.
 _TIMEOUT: Final = 30.0
 #: Seconds that the validator may take (D3).
@@ -42,7 +48,7 @@ _MAX_HOPS: Final = 5
 #: SCHEMA_TTL_SECONDS of spec section 6.
 _SCHEMA_TTL: Final = 604800.0
 _MAX_LIFTED_LOGGED: Final = 20
-_NAMES_A_SCHEMA: Final = re.compile(rb'"schema"\s*:')
+_T = TypeVar("_T")
 
 
 class OperatorList:
@@ -88,7 +94,7 @@ class OperatorList:
 
     async def _load(self) -> None:
         """Take up the copy of an earlier run: "first-ever" counts that one too (T7)."""
-        stored = self._core.store.get_document(BLOCKLIST, self._core.config.blocklist_url)
+        stored = await self._stored()
         if stored is None:
             return
         try:
@@ -116,41 +122,59 @@ class OperatorList:
 
     async def _take(self, fetched: Fetched) -> None:
         if fetched.status == 304 and self._document is not None:
-            self._keep(
-                self._document.body, fetched, self._document.etag, self._document.last_modified
-            )
+            await self._keep(replace(self._document, fetched_at=self._core.wall()))
             return
         if len(fetched.body) >= _LIMIT:
             raise DocumentInvalid(f"blocklist is longer than {_LIMIT} octets")
-        standalone = None
-        if not _NAMES_A_SCHEMA.search(fetched.body) or (
-            len(fetched.body) <= _EXAMINED and schema.needs_standalone_schema(fetched.body)
-        ):
-            standalone = await self._standalone_schema()
+        standalone = None if _has_schema(fetched.body) else await self._standalone_schema()
         adopted = await self._parse(fetched.body, standalone)
         await self._announce(adopted)
         self._list = adopted
-        self._keep(
-            fetched.body, fetched, fetched.headers.get("etag"), fetched.headers.get("last-modified")
-        )
-
-    def _keep(
-        self, body: bytes, fetched: Fetched, etag: str | None, last_modified: str | None
-    ) -> None:
         document = StoredDocument(
             kind=BLOCKLIST,
             key=self._core.config.blocklist_url,
             url=fetched.url,
-            body=body,
+            body=fetched.body,
             fetched_at=self._core.wall(),
             status=fetched.status,
             outcome="held",
-            etag=etag,
-            last_modified=last_modified,
-            refresh=self._list.refresh if self._list is not None else None,
+            etag=fetched.headers.get("etag"),
+            last_modified=fetched.headers.get("last-modified"),
+            refresh=adopted.refresh,
         )
+        await self._keep(document)
+
+    async def _keep(self, document: StoredDocument) -> None:
         self._document = document
-        self._core.remember(lambda: self._core.store.put_document(document))
+        if len(document.body) < _LARGE:
+            self._core.remember(lambda: self._core.store.put_document(document))
+        else:
+            await self._beside_the_loop(lambda store: store.put_document(document))
+
+    async def _stored(self) -> StoredDocument | None:
+        url, directory = self._core.config.blocklist_url, self._core.config.state_dir
+        if directory is None or _size(directory / COPY) < _LARGE:
+            return self._core.store.get_document(BLOCKLIST, url)
+        return await self._beside_the_loop(lambda store: store.get_document(BLOCKLIST, url))
+
+    async def _beside_the_loop(self, use: Callable[[Store], _T]) -> _T | None:
+        """Use the store from a thread, over a connection of its own; what fails is said once."""
+        directory = self._core.config.state_dir
+        if directory is None:
+            return use(self._core.store)
+
+        def work() -> _T:
+            store = open_store(directory)
+            try:
+                return use(store)
+            finally:
+                store.close()
+
+        try:
+            return await compat.run_in_thread(work)
+        except StateError as error:
+            logger.error("%s", error)
+            return None
 
     async def _announce(self, adopted: Blocklist) -> None:
         self._core.recorder.record(
@@ -287,9 +311,6 @@ class _NotFetched(Exception):
         self.failure = failure
 
 
-#: Octets up to which a body may be examined in the event loop.
-_EXAMINED: Final = 256 * 1024
-
 _NOTHING: Final = Blocklist.empty()
 
 
@@ -301,3 +322,17 @@ def _schema_of(body: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise DocumentInvalid("the standalone schema is not a JSON object")
     return found
+
+
+def _has_schema(body: bytes) -> bool:
+    """Whether a list brings its schema: read where that is quick, else looked for (R10.1)."""
+    if len(body) < _LARGE:
+        return not schema.needs_standalone_schema(body)
+    return b'"schema"' in body
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

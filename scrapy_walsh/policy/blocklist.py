@@ -128,7 +128,7 @@ def _unusual(entry: str) -> tuple[tuple[str, ...], str | None]:
         return (), "an entry with an empty domain is ignored"
     pieces = _SEPARATORS.split(entry.strip())
     if len(pieces) > 1:  # several domains, or prose around one
-        pieces = [entry, *(piece for piece in pieces if "." in piece.strip("."))]
+        pieces = [piece for piece in pieces if "." in piece.strip(".")]
     found = tuple(form for piece in pieces for form in _entry_forms(piece))
     return found, _warning(entry, found)
 
@@ -149,7 +149,7 @@ def _entry_forms(entry: str) -> tuple[str, ...]:
         authority = re.split(r"[/?#]", bare.rpartition("://")[2], maxsplit=1)[0]
         bare = authority.rpartition("*")[2]
     try:
-        return host_forms(bare.lstrip("."))
+        return host_forms(bare)
     except ValueError:
         return ()
 

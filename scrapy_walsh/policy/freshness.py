@@ -16,7 +16,7 @@ MAX_REFRESH: Final = 604800.0
 
 _NUMBER: Final = r"([0-9]+(?:[.,][0-9]+)?)"
 _DURATION: Final = re.compile(
-    rf"P(?:{_NUMBER}W|(?=.)(?:{_NUMBER}D)?(?:T(?=.)(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?)"
+    rf"P(?:{_NUMBER}W|(?:{_NUMBER}D)?(?:T(?=.)(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?)"
 )
 _SECONDS: Final = (604800, 86400, 3600, 60, 1)
 _MAX_LENGTH: Final = 64

@@ -156,14 +156,14 @@ def _authorities(text: str) -> tuple[str, list[str]]:
     """Return the scheme and the authority as WHATWG URL reads it, then as RFC 3986 does.
 
     They differ where there is a backslash: a browser ends the authority there, RFC 3986
-    does not. What follows the last backslash is the third reading.
+    does not, and there what follows the last one is or ends the host.
     """
     scheme, rest = _split_scheme(stripped(text))
     literal = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
     if "\\" not in rest:
         return scheme, [literal]
     browser = re.split(r"[/\\?#]", rest, maxsplit=1)[0].rpartition("@")[2]
-    return scheme, [browser, literal, literal.rpartition("\\")[2].lstrip(".")]
+    return scheme, [browser, literal.rpartition("\\")[2]]
 
 
 def _split_scheme(text: str) -> tuple[str, str]:
@@ -183,7 +183,7 @@ def _split_port(authority: str) -> tuple[str, str]:
     found = _AUTHORITY.fullmatch(authority)
     if found:
         return found[1] or found[2], found[3] or ""
-    if authority.count(":") > 1 and "[" not in authority:  # a bare IPv6 address, as lists write it
+    if authority.count(":") > 1:  # a bare IPv6 address, as lists write it
         return authority, ""
     raise ValueError(f"no readable port in {_shown(authority)}")
 

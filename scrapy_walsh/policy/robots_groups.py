@@ -102,7 +102,11 @@ class Records:
         elif kind is SITEMAP:
             self.sitemaps.append(value.strip(_BLANK))
         else:
-            self._add_rule(kind, value.strip(" \t"), number)
+            # A misspelt Disallow is heeded, but splits nothing: no rule line by the text (T28).
+            self._ruled = self._ruled or kind is not MISSPELT
+            if self._allow_counts or kind is not ALLOW:
+                lines = self.records[-1].lines if self.records else self.orphans.lines
+                _add_rule(lines, kind, value.strip(" \t"), number)
 
     def _add_name(self, name: str) -> None:
         # T29: an empty value names nobody. Opening a group or not are both defensible: what
@@ -116,25 +120,12 @@ class Records:
             self._ruled = False
         self.records[-1].names.append(name)
 
-    def _add_rule(self, kind: str, value: str, number: int) -> None:
-        record = self.records[-1] if self.records else self.orphans
-        if kind is MISSPELT:
-            # Not a rule line by the text, so it splits nothing (T28); what it asks is heeded.
-            _add_disallow(record, value, number)
-            return
-        self._ruled = True
-        if kind is DISALLOW:
-            _add_disallow(record, value, number)
-        elif kind is CRAWL_DELAY or self._allow_counts:
-            record.lines.append((kind, value, number))
 
-
-def _add_disallow(record: Record, value: str, number: int) -> None:
-    record.lines.append((DISALLOW, value, number))
-    # RFC 9309 trims space and tab; a Disallow is also heeded without other blanks around it.
-    trimmed = value.strip(_BLANK)
-    if trimmed != value:
-        record.lines.append((DISALLOW, trimmed, number))
+def _add_rule(lines: list[Line], kind: str, value: str, number: int) -> None:
+    lines.append((DISALLOW if kind is MISSPELT else kind, value, number))
+    # RFC 9309 trims space and tab; all but an Allow is also heeded without other blanks.
+    if value and (value[-1] in _BLANK or value[0] in _BLANK) and kind is not ALLOW:
+        lines.append((DISALLOW if kind is MISSPELT else kind, value.strip(_BLANK), number))
 
 
 def product_token(name: str) -> str:
@@ -175,9 +166,9 @@ def _select(
 def crawl_delay(selections: list[Selection]) -> float | None:
     """The largest Crawl-delay of the selected groups in seconds, or None (9.1.5)."""
     delays = [
-        float(value.strip(_BLANK))
+        float(value)
         for selection in selections
         for kind, value, _ in selection.lines
-        if kind == CRAWL_DELAY and _SECONDS.fullmatch(value.strip(_BLANK))
+        if kind == CRAWL_DELAY and _SECONDS.fullmatch(value)
     ]
     return max((delay for delay in delays if delay != float("inf")), default=None)

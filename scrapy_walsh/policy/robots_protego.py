@@ -20,8 +20,8 @@ _MAX_PRODUCT: Final = 1_000_000
 _MAX_WORK: Final = 15_000
 _SLOW: Final = 5
 """Rules that an escape or an anchor is worth: Protego takes those apart one by one."""
-_SMALL: Final = 10_000
-"""Octets that cannot cost much, whatever they are."""
+_FEW_LINES: Final = 2_000
+"""Whatever they are, the product stays below the limit."""
 _MAX_COMPARED: Final = 20_000_000
 
 _ENDS: Final = r"\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029"
@@ -79,11 +79,13 @@ def _is_parsable(text: str) -> bool:
     It costs User-agent lines x rule lines, User-agent lines x those that repeat a name, and
     more for a value with an escape or an anchor than for a plain one.
     """
-    if len(text) <= _SMALL:
-        return True
+    slow = _SLOW * (text.count("%") + text.count("$"))
+    lines = len(text.splitlines())
+    if lines <= _FEW_LINES:
+        return lines + slow <= _MAX_WORK
     names = _USER_AGENT.findall(text)
     rules = len(_RULE.findall(text))
     repeated = len(names) - len(set(names))
     if len(names) * (rules + repeated) > _MAX_PRODUCT:
         return False
-    return rules + _SLOW * (text.count("%") + text.count("$")) <= _MAX_WORK
+    return rules + slow <= _MAX_WORK

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.robots_groups import ALLOW, DISALLOW
+from scrapy_walsh.policy.robots_groups import ALLOW, CRAWL_DELAY
 from scrapy_walsh.policy.robots_match import DOLLAR_LENGTHS, LENGTHS, Hit, Index, Rule
 from scrapy_walsh.policy.robots_paths import as_octets
 
@@ -24,6 +24,8 @@ AS_TEXT: Final = "escapes as text"
 AS_OCTETS: Final = "escapes as octets"
 
 Readings = tuple[tuple[str, bool], ...]
+RuleLine = tuple[bool, str, int]
+"""Whether it is an Allow, value, line number."""
 
 
 class Finding(NamedTuple):
@@ -46,13 +48,15 @@ class RuleSet:
     __slots__ = ("_bare", "_octets", "_text", "_variants")
 
     def __init__(self, selections: Sequence[Selection]) -> None:
-        values = _value_readings(selections)
+        lines = [_rule_lines(selection) for selection in selections]
+        bare = any(value[0] != "/" for each in lines for _, value, _ in each)
+        values = (AS_WRITTEN, WITH_SLASH) if bare else ("",)
         self._variants = [
             _label(selection.reading * (len(selections) > 1), value)
             for selection in selections
             for value in values
         ]
-        rules = _rules(selections, len(values))
+        rules = _rules(selections, lines, len(values))
         escaped = [rule for rule in rules if "%" in rule.body]
         self._bare = Index([rule for rule in rules if "%" not in rule.body] if escaped else rules)
         self._text = Index(escaped)
@@ -133,25 +137,24 @@ def _differing(readings: Readings) -> Readings:
     return readings if len({answer for _, answer in readings}) > 1 else ()
 
 
-def _rule_lines(selection: Selection) -> list[tuple[bool, str, int]]:
+def _rule_lines(selection: Selection) -> list[RuleLine]:
     return [
         (kind == ALLOW, value, line)
         for kind, value, line in selection.lines
-        if value and kind in {ALLOW, DISALLOW}  # an empty value matches nothing (9.1.4)
+        if value and kind != CRAWL_DELAY  # an empty value matches nothing (9.1.4)
     ]
 
 
-def _value_readings(selections: Sequence[Selection]) -> tuple[str, ...]:
-    bare = any(value[0] != "/" for each in selections for _, value, _ in _rule_lines(each))
-    return (AS_WRITTEN, WITH_SLASH) if bare else ("",)
-
-
-def _rules(selections: Sequence[Selection], width: int) -> list[Rule]:
+def _rules(
+    selections: Sequence[Selection], lines: Sequence[list[RuleLine]], width: int
+) -> list[Rule]:
+    """Each rule once, with a bit for every reading of names and values that has it."""
     rules: dict[bool, dict[str, Rule]] = {True: {}, False: {}}
+    every = 2**width - 1
     for which, selection in enumerate(selections):
-        for allow, value, line in _rule_lines(selection):
+        for allow, value, line in lines[which]:
             known = rules[allow]
-            for text, shapes in _spellings(value, width):
+            for text, shapes in ((value, every),) if value[0] == "/" else _spellings(value):
                 rule = known.get(text)
                 if rule is None:
                     rule = known[text] = Rule(allow, text, line, selection.names)
@@ -159,10 +162,8 @@ def _rules(selections: Sequence[Selection], width: int) -> list[Rule]:
     return [*rules[True].values(), *rules[False].values()]
 
 
-def _spellings(value: str, width: int) -> tuple[tuple[str, int], ...]:
-    """A value's text in the readings of ``_value_readings``, each with their bits."""
-    if value[0] == "/":
-        return ((value, 2**width - 1),)
+def _spellings(value: str) -> tuple[tuple[str, int], ...]:
+    """A value without a leading slash in the readings of values, with the bit of each."""
     slashed = ("/" + value, 0b10)
     # As written, only a star at the front can stand for the slash of every path.
     return ((value, 0b01), slashed) if value[0] == "*" else (slashed,)

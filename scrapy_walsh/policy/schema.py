@@ -26,7 +26,7 @@ _CONTRACT: Final = re.compile(r"walsh-research-blocklist/v1(\.[0-9]+)?")
 # A second one of these would let two readers read two lists.
 _READ_ONCE: Final = frozenset({"contract", "updated", "refresh", "schema", "blocked", "domain"})
 
-_TAME_BODY: Final = 64 * 1024  # octets
+_TAME_BODY: Final = 32 * 1024  # octets
 _TAME_NODES: Final = 200  # of the schema
 _TAME_SHAPES: Final = 100  # of entries
 _ANNOTATIONS: Final = frozenset(

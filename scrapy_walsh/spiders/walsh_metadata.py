@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider, signals
+from scrapy.exceptions import CloseSpider
 
-from scrapy_walsh.adapters.compat import close_spider, fail_command
+from scrapy_walsh.adapters.compat import fail_command
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.errors import SourcesInvalid
 from scrapy_walsh.policy.formats import Step, plan
@@ -76,6 +77,7 @@ class WalshMetadataSpider(Spider):
         spider = super().from_crawler(crawler, *args, **kwargs)
         crawler.signals.connect(spider._count_request, signals.request_reached_downloader)
         crawler.signals.connect(spider._count_bytes, signals.response_downloaded)
+        crawler.signals.connect(spider._idle, signals.spider_idle)
         return spider
 
     def _declare(self, sources: list[Source], problems: list[str]) -> None:
@@ -91,7 +93,8 @@ class WalshMetadataSpider(Spider):
         for problem in self.problems:
             self.logger.warning("%s", problem)
         if self.refusal is not None:
-            self._refuse_to_start(self.refusal)
+            self.logger.error("walsh_metadata: %s", self.refusal)
+            fail_command()
             return
         for visit in self.visits:
             self._waiting.setdefault(_key(visit), []).append(visit)
@@ -99,10 +102,10 @@ class WalshMetadataSpider(Spider):
             also = [url for visit in group for url in _urls_of(visit)]
             yield self._request(group[0], also=list(dict.fromkeys(also)))
 
-    def _refuse_to_start(self, reason: str) -> None:
-        self.logger.error("walsh_metadata: %s", reason)
-        fail_command()
-        close_spider(self.crawler, "sources_invalid")
+    def _idle(self) -> None:
+        # Closing from within `start` would cancel it, which 2.13 reports with a traceback.
+        if self.refusal is not None:
+            raise CloseSpider("sources_invalid")
 
     def _request(self, visit: _Visit, also: list[str] | None = None) -> Request:
         step = visit.steps[0]
@@ -205,7 +208,9 @@ class WalshMetadataSpider(Spider):
 
     def _row_of(self, request: Request) -> Row | None:
         number = request.meta.get("walsh_source")
-        return self.visits[number].row if number in range(len(self.visits)) else None
+        if isinstance(number, int) and 0 <= number < len(self.visits):
+            return self.visits[number].row
+        return None
 
     def _count_request(self, request: Request) -> None:
         if row := self._row_of(request):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LIST = "/.well-known/walsh-research/blocklist.json"
 SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
 HELD, OTHER = "http://blocked.test/x", "http://other.test/x"
-AGAIN = {"WALSH_REVISIT_REASON": "one run after another", "WALSH_BACKOFF_BASE": 30.0}
+AGAIN = {"WALSH_REVISIT_REASON": "one run after another", "WALSH_BACKOFF_BASE": 0.01}
 
 
 def served(document: object) -> Route:

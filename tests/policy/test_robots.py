@@ -18,7 +18,7 @@ VECTORS: dict[str, list[dict[str, Any]]] = json.loads((DATA / "vectors.json").re
 DOCUMENT = "http://h.test/robots.txt"
 
 
-def rows(name: str) -> Any:
+def rows(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", VECTORS[name], ids=lambda row: str(row["id"]))
 
 

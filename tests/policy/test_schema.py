@@ -219,6 +219,17 @@ def test_own_one_entry_of_a_shape_speaks_for_all(entries: list[Any], items: dict
     assert adopts(json.dumps(found).encode(), schema) is (valid and floor)
 
 
+def test_own_whole_and_broken_numbers_are_two_shapes() -> None:
+    schema = {"properties": {"blocked": {"items": {"properties": {"n": {"type": "integer"}}}}}}
+    blocked = [{"domain": "a.test", "n": 1.0}, {"domain": "b.test", "n": 1.5}]
+    assert adopts(document(blocked=blocked[:1]), schema)
+    assert not adopts(document(blocked=blocked), schema)
+
+
+def test_own_an_unreadable_time_of_update_is_none() -> None:
+    assert parse_blocklist(document(updated=7), {}).updated is None
+
+
 def test_own_the_usual_document_is_tame() -> None:
     assert is_tame(document(), STANDALONE)
     assert is_tame(document(schema=STANDALONE), None)

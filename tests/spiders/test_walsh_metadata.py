@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import Request
-from scrapy.exceptions import IgnoreRequest
+from scrapy.exceptions import CloseSpider, IgnoreRequest
 from scrapy.http import HtmlResponse, Response, TextResponse
 from scrapy.responsetypes import responsetypes
 from scrapy.spidermiddlewares.httperror import HttpError
@@ -481,10 +481,12 @@ def test_own_sources_that_cannot_be_used_end_the_crawl(
 ) -> None:
     done: list[str] = []
     monkeypatch.setattr(walsh_metadata, "fail_command", lambda: done.append("exit code"))
-    monkeypatch.setattr(walsh_metadata, "close_spider", lambda _, reason: done.append(reason))
     spider = WalshMetadataSpider.from_crawler(get_crawler(WalshMetadataSpider), **arguments)
     assert start_requests(spider) == []
-    assert done == ["exit code", "sources_invalid"]
+    assert done == ["exit code"]
+    with pytest.raises(CloseSpider) as closing:
+        spider._idle()
+    assert closing.value.reason == "sources_invalid"
     (line,) = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
     assert line.startswith(f"walsh_metadata: {message}")
 

@@ -1,0 +1,265 @@
+"""How long a polite serial crawl takes, over the shortest time that politeness allows.
+
+Run: ``python bench/makespan.py [--json FILE] [--quick] [--loads NAME ...] [--intervals S ...]``.
+
+Each load is crawled by stock Scrapy (CONCURRENT_REQUESTS=1, DOWNLOAD_DELAY, no jitter,
+ROBOTSTXT_OBEY) and by this package, in processes of their own, against the sandbox, which is
+a third. All times are the server's: from the first request to a host of the load to the last
+answer. Starting Python, and the blocklist that this package fetches first, are outside.
+
+This package refuses an interval below 1 s. For the runs at 0.3 s this benchmark lowers the
+constant inside its own crawling process: time is scaled, nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # bench/queue.py is not Python's queue
+
+import argparse
+import itertools
+import json
+import os
+import random
+import subprocess
+import tempfile
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from bench.report import Row, show, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy_walsh.sandbox import LoggedRequest
+
+LATENCY = 0.05
+#: Seconds that a gap seen at the server may be short by.
+TOLERANCE = 0.02
+BOTS = ("stock", "ours")
+OPERATOR = "http://operator.test/.well-known/walsh-research/blocklist"
+COLUMNS = {
+    "load": "<12", "interval s": ">10.1f", "bot": "<5", "requests": ">8", "bound s": ">8.2f",
+    "took s": ">8.2f", "ratio": ">6.3f", "violations": ">10", "in flight": ">9",
+    "overhead ms": ">11.1f",
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write the rows to this file as well")
+    parser.add_argument("--quick", action="store_true", help="one tiny load, to see that it works")
+    parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS))
+    parser.add_argument("--intervals", nargs="+", type=float, default=[0.3, 1.0])
+    parser.add_argument("--bots", nargs="+", choices=BOTS, default=BOTS)
+    options = parser.parse_args()
+    runs = (
+        [("tiny", TINY, 0.3, bot) for bot in options.bots]
+        if options.quick
+        else [
+            (name, LOADS[name], interval, bot)
+            for interval in options.intervals
+            for name in options.loads
+            for bot in options.bots
+        ]
+    )
+    rows = show((measured(*run) for run in runs), COLUMNS)
+    write(options.json, benchmark="makespan", latency=LATENCY, rows=rows)
+
+
+# -- the loads: a host for each request, in the order in which the spider yields them ------------
+
+
+def interleaved(counts: list[int]) -> list[str]:
+    turns = itertools.zip_longest(*([f"h{n}.test"] * count for n, count in enumerate(counts)))
+    return [host for turn in turns for host in turn if host is not None]
+
+
+def shuffled(counts: list[int]) -> list[str]:
+    order = sorted(interleaved(counts))
+    random.Random(1).shuffle(order)
+    return order
+
+
+TINY = interleaved([3, 1, 1])
+LOADS = {
+    "skewed": ["h0.test"] * 20 + [f"h{n}.test" for n in range(1, 41)],
+    "grouped": sorted(interleaved([5] * 10)),
+    "interleaved": interleaved([5] * 10),
+    "zipf": shuffled([max(1, round(60 / rank)) for rank in range(1, 201)]),
+}
+
+
+def lower_bound(counts: list[int], interval: float) -> float:
+    """Seconds: design.md, section 7. Each host's robots.txt is one request more."""
+    bounds = [
+        2 * position * LATENCY + (count - 1) * (interval + LATENCY)
+        for position, count in enumerate(sorted(counts, reverse=True), 1)
+    ]
+    return max(*bounds, (sum(counts) + len(counts)) * LATENCY)
+
+
+# -- one run, and its judge ----------------------------------------------------------------------
+
+
+def measured(load: str, hosts: list[str], interval: float, bot: str) -> Row:
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log.jsonl")
+        with sandbox(Path(folder), log, set(hosts)) as proxy:
+            run_crawl(Path(folder), proxy, hosts, interval, bot)
+        return {"load": load, "interval s": interval, "bot": bot, **judged(log, hosts, interval)}
+
+
+def judged(log: Path, hosts: list[str], interval: float) -> Row:
+    from scrapy_walsh.sandbox import max_in_flight, read_log, requests
+
+    seen = [record for record in requests(read_log(log)) if record.host in set(hosts)]
+    targets = Counter(record.host for record in seen if record.path != "/robots.txt")
+    assert targets == Counter(hosts), f"asked {targets.total()} of {len(hosts)} targets"
+    took = max(record.completed or 0.0 for record in seen) - seen[0].arrived
+    bound = lower_bound(list(targets.values()), interval)
+    return {
+        "requests": len(seen),
+        "bound s": round(bound, 3),
+        "took s": round(took, 3),
+        "ratio": round(took / bound, 4),
+        "violations": violations(seen, interval),
+        "in flight": max_in_flight(seen),
+        "overhead ms": round(overhead(seen), 2),
+    }
+
+
+def violations(seen: list[LoggedRequest], interval: float) -> int:
+    """Gaps, end to start, that are too short; the target after the first robots.txt is exempt."""
+    by_host: dict[str, list[LoggedRequest]] = {}
+    for record in seen:
+        by_host.setdefault(record.host, []).append(record)
+    return sum(
+        later.arrived - (earlier.completed or later.arrived) < interval - TOLERANCE
+        for records in by_host.values()
+        for number, (earlier, later) in enumerate(itertools.pairwise(records))
+        if number or earlier.path != "/robots.txt"
+    )
+
+
+def overhead(seen: list[LoggedRequest]) -> float:
+    """Milliseconds from a robots.txt to the target right after it: the crawler's own time.
+
+    Where none follows (stock Scrapy spaces them), the median of all pauses.
+    """
+    pairs = list(itertools.pairwise(seen))
+    pauses = [later.arrived - (earlier.completed or 0.0) for earlier, later in pairs]
+    direct = [
+        pause
+        for pause, (earlier, later) in zip(pauses, pairs, strict=True)
+        if earlier.host == later.host and earlier.path == "/robots.txt"
+    ]
+    ordered = sorted(direct or pauses)
+    return ordered[len(ordered) // 2] * 1e3
+
+
+@contextmanager
+def sandbox(folder: Path, log: Path, hosts: set[str]) -> Iterator[str]:
+    page = {"body": "<p>page</p>", "delay": LATENCY}
+    robots = {"body": "User-agent: *\nAllow: /\n", "content_type": "text/plain", "delay": LATENCY}
+    sites = [{"host": host, "routes": {"/robots.txt": robots, "*": page}} for host in sorted(hosts)]
+    (folder / "sites.json").write_text(json.dumps({"sites": sites}))
+    command = ["-m", "scrapy_walsh.sandbox", "--sites", str(folder / "sites.json")]
+    with subprocess.Popen(
+        [sys.executable, *command, "--log", str(log), "--print-port"],
+        stdout=subprocess.PIPE,
+        env=environment(),
+    ) as server:
+        assert server.stdout is not None
+        try:
+            yield json.loads(server.stdout.readline())["proxy"]
+        finally:
+            server.terminate()
+
+
+def run_crawl(folder: Path, proxy: str, hosts: list[str], interval: float, bot: str) -> None:
+    urls = [f"http://{host}/{number}" for number, host in enumerate(hosts)]
+    subprocess.run(
+        [sys.executable, str(Path(__file__).resolve()), CRAWL, bot, str(interval)],
+        input=json.dumps(urls),
+        text=True,
+        cwd=folder,
+        env=environment(http_proxy=proxy, no_proxy=""),
+        check=True,
+    )
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": sys.path[0], **more}
+
+
+# -- the crawling process ------------------------------------------------------------------------
+
+CRAWL = "crawl"
+
+
+def crawl(bot: str, interval: float) -> None:
+    urls = json.load(sys.stdin)
+    if bot == "ours":
+        scale_time(interval)
+    from scrapy import Request, Spider
+    from scrapy.crawler import CrawlerProcess
+
+    class Bench(Spider):
+        name = "bench"
+
+        async def start(self) -> Any:
+            for url in urls:
+                yield Request(url)
+
+        def parse(self, response: Any) -> None:
+            assert response.status == 200
+
+    process = CrawlerProcess(settings(bot, interval))
+    process.crawl(Bench)
+    process.start()
+
+
+def scale_time(interval: float) -> None:
+    """Let this process keep an interval that the package itself refuses."""
+    from scrapy_walsh.policy import throttle
+
+    throttle.MIN_REQUEST_INTERVAL = interval  # type: ignore[misc]
+    from scrapy_walsh.adapters.turnstile import TURNSTILE
+
+    TURNSTILE.throttle.min_interval = interval
+
+
+def settings(bot: str, interval: float) -> dict[str, Any]:
+    if bot == "ours":
+        return {
+            "LOG_LEVEL": "ERROR",
+            "ADDONS": {"scrapy_walsh.Addon": 500},
+            "WALSH_IDENTITY": "walsh-research",
+            "WALSH_BLOCKLIST_URL": f"{OPERATOR}.json",
+            "WALSH_BLOCKLIST_SCHEMA_URL": f"{OPERATOR}.schema.json",
+            "WALSH_MIN_INTERVAL": interval,
+            "WALSH_STATE_DIR": "state",
+        }
+    from scrapy_walsh.adapters.compat import JITTER_SETTING
+
+    return {
+        "LOG_LEVEL": "ERROR",
+        "CONCURRENT_REQUESTS": 1,
+        "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
+        "DOWNLOAD_DELAY": interval,
+        JITTER_SETTING[0]: JITTER_SETTING[1],
+        "ROBOTSTXT_OBEY": True,
+        "ROBOTSTXT_USER_AGENT": "Walsh-Research",
+        "TELNETCONSOLE_ENABLED": False,
+    }
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [CRAWL]:
+        crawl(sys.argv[2], float(sys.argv[3]))
+    else:
+        main()
