@@ -21,7 +21,6 @@ from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp, Retry
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.urls import canonical_url
-from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -168,13 +167,18 @@ class RevalidateMiddleware(_Seat):
             return response
         if response.status == 304:
             self._record(events.NOT_MODIFIED, request, response, "304, no new data")
-            raise NotModified(request.url)
+            raise NotModified(request.url, self._content_type(request, response))
         if self._applies(request) and revalidate.replaces_validators(
             request.method, response.status
         ):
             self._keep(request, response)
-        self._record(events.FETCHED, request, response, f"HTTP {response.status}")
+        if response.status not in BACKOFF_STATUSES:
+            self._record(events.FETCHED, request, response, f"HTTP {response.status}")
         return response
+
+    def _content_type(self, request: Request, response: Response) -> str | None:
+        held = self.core.store.get_validators(request.url, _representation(request))
+        return _header(response, "Content-Type") or (held.content_type if held else None)
 
     def _applies(self, request: Request) -> bool:
         return request.method == "GET" and not self.core.documents.owns(request)
@@ -187,12 +191,12 @@ class RevalidateMiddleware(_Seat):
             _header(response, "ETag"),
             _header(response, "Last-Modified"),
             self.core.wall(),
+            _header(response, "Content-Type"),
         )
         if kept is None:
             self.core.remember(lambda: store.delete_validators(request.url, key))
-            return
-        record = Validators(kept.url, key, kept.etag, kept.last_modified, kept.stored_at)
-        self.core.remember(lambda: store.put_validators(record))
+        else:
+            self.core.remember(lambda: store.put_validators(kept))
 
     def _record(self, kind: str, request: Request, response: Response, why: str) -> None:
         host = self.core.host_of(request.url)

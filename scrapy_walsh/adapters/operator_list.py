@@ -23,7 +23,7 @@ from scrapy_walsh.policy import hosts, revalidate, schema
 from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_delay
 from scrapy_walsh.policy.blocklist import Blocklist, lifted
 from scrapy_walsh.policy.event import Event
-from scrapy_walsh.policy.freshness import is_fresh
+from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.files import COPY
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
@@ -45,8 +45,6 @@ _TIMEOUT: Final = 30.0
 #: Seconds that the validator may take (D3).
 _VALIDATION_TIMEOUT: Final = 60.0
 _MAX_HOPS: Final = 5
-#: SCHEMA_TTL_SECONDS of spec section 6.
-_SCHEMA_TTL: Final = 604800.0
 _MAX_LIFTED_LOGGED: Final = 20
 _T = TypeVar("_T")
 
@@ -128,8 +126,7 @@ class OperatorList:
             raise DocumentInvalid(f"blocklist is longer than {_LIMIT} octets")
         standalone = None if _has_schema(fetched.body) else await self._standalone_schema()
         adopted = await self._parse(fetched.body, standalone)
-        await self._announce(adopted)
-        self._list = adopted
+        await self._adopt(adopted)
         document = StoredDocument(
             kind=BLOCKLIST,
             key=self._core.config.blocklist_url,
@@ -176,7 +173,9 @@ class OperatorList:
             logger.error("%s", error)
             return None
 
-    async def _announce(self, adopted: Blocklist) -> None:
+    async def _adopt(self, adopted: Blocklist) -> None:
+        """Go by *adopted* from now on, and say which opt-outs the operator lifted (bd-14)."""
+        before, self._list = self._list, adopted
         self._core.recorder.record(
             Event(
                 events.ADOPTED,
@@ -187,11 +186,12 @@ class OperatorList:
         )
         for warning in adopted.warnings:
             logger.warning("blocklist: %s", warning)
-        if self._list is None:
+        if before is None:
             return
         gone: list[str] = []
-        for domains in lifted(self._list, adopted):
+        for domains in lifted(before, adopted):
             gone += domains[: _MAX_LIFTED_LOGGED - len(gone)]
+            await compat.sleep(0)
         if gone:
             logger.warning("the operator lifted the opt-out of: %s", ", ".join(gone))
 
@@ -255,7 +255,7 @@ class OperatorList:
         if url is None:
             return None
         stored = self._core.store.get_document(SCHEMA, url)
-        if stored is not None and is_fresh(stored.fetched_at, self._core.wall(), _SCHEMA_TTL):
+        if stored is not None and is_fresh(stored.fetched_at, self._core.wall(), SCHEMA_TTL):
             return _schema_of(stored.body)
         try:
             fetched = await self._fetch(url, stored)
@@ -328,7 +328,7 @@ def _has_schema(body: bytes) -> bool:
     """Whether a list brings its schema: read where that is quick, else looked for (R10.1)."""
     if len(body) < _LARGE:
         return not schema.needs_standalone_schema(body)
-    return b'"schema"' in body
+    return b'"schema"' in body[:_LARGE] or b'"schema"' in body[-_LARGE:] or b'"schema"' in body
 
 
 def _size(path: Path) -> int:

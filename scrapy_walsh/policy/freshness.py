@@ -56,8 +56,3 @@ def is_fresh(fetched_at: float, now: float, ttl: float) -> bool:
     Both are Unix seconds. A time in the future is stale: the clock moved (design D9).
     """
     return fetched_at <= now < fetched_at + ttl
-
-
-def stale_hard_cutoff(fetched_at: float, ttl: float) -> float:
-    """Return the Unix time from which stale-while-revalidate must block (R12): 2 x TTL."""
-    return fetched_at + 2 * ttl

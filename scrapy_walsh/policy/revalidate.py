@@ -11,27 +11,30 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class ValidatorFields(Protocol):
-    """What :func:`conditional_headers` reads of a stored record."""
-
-    @property
-    def etag(self) -> str | None: ...
-    @property
-    def last_modified(self) -> str | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """The validators of one representation of one URL. ``stored_at``: Unix seconds."""
+    """The validators of one representation of one exact URL (T20).
+
+    ``stored_at``: Unix seconds. ``content_type``: of the answer that brought them, which a
+    304 need not repeat.
+    """
 
     url: str
     representation: str
     etag: str | None
     last_modified: str | None
     stored_at: float
+    content_type: str | None = None
 
 
-def conditional_headers(validators: ValidatorFields | None) -> dict[str, str]:
+class _Replayed(Protocol):
+    @property
+    def etag(self) -> str | None: ...
+    @property
+    def last_modified(self) -> str | None: ...
+
+
+def conditional_headers(validators: _Replayed | None) -> dict[str, str]:
     """Request fields that replay *validators* as received; empty for None.
 
     A value that must not go into a header is left out, whoever stored it.
@@ -56,17 +59,22 @@ def replaces_validators(method: str, status: int) -> bool:
 
 
 def validators_from(
-    url: str, representation: str, etag: str | None, last_modified: str | None, now: float
+    url: str,
+    representation: str,
+    etag: str | None,
+    last_modified: str | None,
+    now: float,
+    content_type: str | None = None,
 ) -> Validators | None:
     """What to store after an answer that :func:`replaces_validators`; None: drop what is held.
 
     *url*: exactly as asked. *representation*: of :func:`representation_key`. *etag*,
-    *last_modified*: the answer's fields, None when absent. *now*: Unix seconds.
+    *last_modified*, *content_type*: the answer's fields, None when absent. *now*: Unix seconds.
     """
     tag, date = _entity_tag(etag), _field_value(last_modified)
     if tag is None and date is None:
         return None
-    return Validators(url, representation, tag, date, now)
+    return Validators(url, representation, tag, date, now, _field_value(content_type))
 
 
 def _entity_tag(value: str | None) -> str | None:

@@ -101,12 +101,21 @@ class Records:
             self._add_name(value.strip(_BLANK).lower())
         elif kind is SITEMAP:
             self.sitemaps.append(value.strip(_BLANK))
+        elif kind is MISSPELT:
+            # Heeded, but no rule line by the text: it splits nothing (T28).
+            self._add_rule(DISALLOW, value, number)
         else:
-            # A misspelt Disallow is heeded, but splits nothing: no rule line by the text (T28).
-            self._ruled = self._ruled or kind is not MISSPELT
+            self._ruled = True
             if self._allow_counts or kind is not ALLOW:
-                lines = self.records[-1].lines if self.records else self.orphans.lines
-                _add_rule(lines, kind, value.strip(" \t"), number)
+                self._add_rule(kind, value, number)
+
+    def _add_rule(self, kind: str, value: str, number: int) -> None:
+        value = value.strip(" \t")
+        lines = self.records[-1].lines if self.records else self.orphans.lines
+        lines.append((kind, value, number))
+        # RFC 9309 trims space and tab; all but an Allow is also heeded without other blanks.
+        if value and (value[-1] in _BLANK or value[0] in _BLANK) and kind is not ALLOW:
+            lines.append((kind, value.strip(_BLANK), number))
 
     def _add_name(self, name: str) -> None:
         # T29: an empty value names nobody. Opening a group or not are both defensible: what
@@ -119,13 +128,6 @@ class Records:
             self.records.append(Record())
             self._ruled = False
         self.records[-1].names.append(name)
-
-
-def _add_rule(lines: list[Line], kind: str, value: str, number: int) -> None:
-    lines.append((DISALLOW if kind is MISSPELT else kind, value, number))
-    # RFC 9309 trims space and tab; all but an Allow is also heeded without other blanks.
-    if value and (value[-1] in _BLANK or value[0] in _BLANK) and kind is not ALLOW:
-        lines.append((DISALLOW if kind is MISSPELT else kind, value.strip(_BLANK), number))
 
 
 def product_token(name: str) -> str:

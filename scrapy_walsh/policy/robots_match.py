@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from scrapy_walsh.policy.robots_paths import as_octets, normalize_value, utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
 LENGTHS: Final = (
     "each * at its most",
@@ -24,16 +24,16 @@ DOLLAR_LENGTHS: Final = tuple(f"{name}, $ counted" for name in LENGTHS)
 _CROWD: Final = 100
 """From so many rules with one beginning, they are looked up by a piece of their text."""
 _PIECE: Final = 3
-_MAX_COST: Final = 40_000_000
+_MAX_COST: Final = 30_000_000
 """Octets compared, about, in one decision; beyond it the answer is no (T40)."""
 _LONG: Final = 1_000
-"""A path of so many octets is worth the sum whether it costs too much."""
+"""From so many octets on, the pieces of a path are worth a set of their own."""
 _RULE_COST: Final = 2_000
 _PART_COST: Final = 100
 _RFIND_COST: Final = 100_000
 
 
-class TooCostly(Exception):  # a value that travels, not a fault
+class TooCostly(Exception):
     """No answer within :data:`_MAX_COST`."""
 
 
@@ -144,7 +144,7 @@ class Index:
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._buckets: dict[str, list[tuple[str, Rule]]] = {}
         for rule in rules:
-            piece = _last_piece(rule.body)
+            piece = "" if rule.prefix == rule.body else _last_piece(rule.body)
             self._buckets.setdefault(rule.prefix, []).append((piece, rule))
         self._prefixes = tuple(self._buckets)
         self._sizes = sorted(set(map(len, self._prefixes)))
@@ -152,40 +152,38 @@ class Index:
         self._crowds = {prefix: _by_piece(self._buckets.pop(prefix)) for prefix in crowded}
 
     def hits(self, path: str) -> list[Hit]:
-        """The rules that match, shortest beginning first; raises TooCostly."""
+        """The rules that match, in no order; raises TooCostly."""
         if not path.startswith(self._prefixes):
             return []
-        rules = self._candidates(path)
-        if self._crowds or len(path) > _LONG:
-            rules += self._crowd_candidates(path)
+        if not self._crowds and len(path) < _LONG:
+            rules = list(self._candidates(path, path))
+        else:
+            pieces = {path[i : i + n] for n in range(_PIECE + 1) for i in range(len(path))}
+            rules = [*self._candidates(path, pieces), *self._crowd_candidates(path, pieces)]
             if sum(rule.cost(path) for rule in rules) > _MAX_COST:
                 raise TooCostly
         return [Hit(rule, *span) for rule in rules if (span := rule.span(path))]
 
-    def _candidates(self, path: str) -> list[Rule]:
+    def _candidates(self, path: str, pieces: Container[str]) -> Iterator[Rule]:
+        """The rules whose beginning and piece the path has; no other can match."""
         buckets = self._buckets
-        return [
+        return (
             rule
             for size in self._sizes
             if (bucket := buckets.get(path[:size]))
             for piece, rule in bucket
-            if piece in path
-        ]
+            if piece in pieces
+        )
 
-    def _crowd_candidates(self, path: str) -> Iterator[Rule]:
-        """The rules of each crowd with a piece that the path has too; no other can match."""
-        crowds = [self._crowds[path[:n]] for n in self._sizes if path[:n] in self._crowds]
-        if crowds:
-            pieces = {path[i : i + n] for n in range(_PIECE + 1) for i in range(len(path))}
-            for crowd in crowds:
-                for piece in crowd.keys() & pieces:
-                    yield from crowd[piece]
+    def _crowd_candidates(self, path: str, pieces: set[str]) -> Iterator[Rule]:
+        for size in self._sizes:
+            crowd = self._crowds.get(path[:size], {})
+            for piece in crowd.keys() & pieces:
+                yield from crowd[piece]
 
 
 def _last_piece(body: str) -> str:
     """The beginning of the last text between stars: a path without it cannot match."""
-    if "*" not in body:
-        return ""
     return body.rstrip("*").rpartition("*")[2][:_PIECE]
 
 

@@ -59,7 +59,7 @@ class SecondOpinion:
 
 def _parse(text: str) -> Protego | None:
     try:
-        return Protego.parse(text.encode("utf-8", "replace").decode())
+        return Protego.parse(text if text.isascii() else text.encode("utf-8", "replace").decode())
     except Exception:  # as above
         return None
 

@@ -81,11 +81,12 @@ def write_copy(directory: Path, document: StoredDocument) -> None:
     """Replace the second copy by *document*, or leave it as it is. OSError."""
     head = asdict(document)
     body = head.pop("body")
-    rest = json.dumps(head).encode("ascii") + b"\n" + body
+    record = json.dumps(head).encode("ascii") + b"\n"
     draft = directory / f"{COPY}.new"
     with exclusive(directory):
         with draft.open("wb") as file:
-            file.write(_digest(rest) + b"\n" + rest)
+            # In pieces: joining a large body would copy it with the interpreter lock held.
+            file.writelines((_digest(record, body), b"\n", record, body))
             file.flush()
             os.fsync(file.fileno())
         draft.replace(directory / COPY)
@@ -97,5 +98,8 @@ def newer(row: StoredDocument | None, copy: StoredDocument | None) -> StoredDocu
     return max(found, key=lambda document: (bool(document.body), document.fetched_at), default=None)
 
 
-def _digest(content: bytes) -> bytes:
-    return b'{"sha256": "%s"}' % hashlib.sha256(content).hexdigest().encode("ascii")
+def _digest(*pieces: bytes) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return b'{"sha256": "%s"}' % digest.hexdigest().encode("ascii")

@@ -9,8 +9,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from scrapy_walsh.policy.revalidate import Validators
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+__all__ = [
+    "BLOCKLIST",
+    "DOCUMENT_KINDS",
+    "ROBOTS",
+    "SCHEMA",
+    "Attempts",
+    "Deferral",
+    "HostRecord",
+    "SeenItem",
+    "SourceRun",
+    "Store",
+    "StoredDocument",
+    "Validators",
+]
 
 ROBOTS: Final = "robots"
 BLOCKLIST: Final = "blocklist"
@@ -46,17 +63,6 @@ class StoredDocument:
             raise ValueError(
                 f"no body of kind {self.kind!r} is kept, only {sorted(DOCUMENT_KINDS)}"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Validators:
-    """ETag and Last-Modified of one representation (such as ``markdown``) of an exact URL (T20)."""
-
-    url: str
-    representation: str
-    etag: str | None
-    last_modified: str | None
-    stored_at: float
 
 
 @dataclass(frozen=True, slots=True)

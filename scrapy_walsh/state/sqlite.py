@@ -45,7 +45,12 @@ class SqliteStore(RecordStore):
         return self._database.rows_lost
 
     def close(self) -> None:
-        """Close the file. What could not be written until now is lost."""
+        """Close the file. What could not be written until now is lost.
+
+        What this connection wrote is moved into the file, so that no other one has to.
+        """
+        with suppress(StateError):
+            self._database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint"))
         self._database.close()
 
     def get_document(self, kind: str, key: str) -> StoredDocument | None:

@@ -189,7 +189,7 @@ _VERSION_1 = (
         PRIMARY KEY (kind, key)) WITHOUT ROWID""",
     """CREATE TABLE validators (
         url TEXT NOT NULL, representation TEXT NOT NULL, etag TEXT, last_modified TEXT,
-        stored_at REAL NOT NULL, crc32 INTEGER NOT NULL,
+        stored_at REAL NOT NULL, content_type TEXT, crc32 INTEGER NOT NULL,
         PRIMARY KEY (url, representation)) WITHOUT ROWID""",
     """CREATE TABLE sources (
         url TEXT NOT NULL PRIMARY KEY, last_run_at REAL NOT NULL, outcome TEXT NOT NULL,

@@ -159,6 +159,14 @@ def age_blocklist(project: Path) -> None:
     age_document(project, "blocklist", f"{OPERATOR}/blocklist.json")
 
 
+def forget_pacing(project: Path) -> None:
+    """Make the next run know of no earlier request to any host: it need not wait for one."""
+    store = open_store(state_dir(project))
+    for record in list(store.hosts()):
+        store.delete_host(record.host)
+    store.close()
+
+
 def make_project(
     directory: Path, spider: str = LIST_SPIDER, settings: dict[str, Any] | None = None
 ) -> Path:

@@ -10,7 +10,16 @@ import pytest
 
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.sandbox import Route, Sandbox, blocklist, hosts
-from tests.crawl.harness import OPERATOR, Crawl, age_blocklist, crawl, make_project, site, solo
+from tests.crawl.harness import (
+    OPERATOR,
+    Crawl,
+    age_blocklist,
+    crawl,
+    forget_pacing,
+    make_project,
+    site,
+    solo,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +27,7 @@ if TYPE_CHECKING:
 LIST = "/.well-known/walsh-research/blocklist.json"
 SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
 HELD, OTHER = "http://blocked.test/x", "http://other.test/x"
-AGAIN = {"WALSH_REVISIT_REASON": "one run after another", "WALSH_BACKOFF_BASE": 0.01}
+AGAIN = {"WALSH_REVISIT_REASON": "one run after another", "WALSH_BACKOFF_BASE": 30.0}
 
 
 def served(document: object) -> Route:
@@ -56,18 +65,23 @@ class History:
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     project = make_project(tmp_path_factory.mktemp("history"), settings=AGAIN)
+
+    def age() -> None:
+        age_blocklist(project)
+        forget_pacing(project)
+
     with Sandbox() as box:
         box.put(site("other.test"))
         first = crawl(project, box, HELD, "http://path.test/private/x")
         retained = {}
         for name, answer in RETAIN.items():
             box.set_route("operator.test", LIST, answer)
-            age_blocklist(project)
+            age()
             retained[name] = crawl(project, box, HELD, OTHER)
         box.set_route("operator.test", LIST, Route(**vars(listing("other.test")) | {"etag": '"2"'}))
-        age_blocklist(project)
+        age()
         replaced = crawl(project, box, HELD, OTHER)
-        age_blocklist(project)
+        age()
         not_modified = crawl(project, box, HELD, OTHER)
     return History(first, retained, replaced, not_modified)
 

@@ -14,7 +14,6 @@ from scrapy_walsh.policy.freshness import (
     is_fresh,
     parse_duration,
     refresh_seconds,
-    stale_hard_cutoff,
 )
 
 DATA = Path(__file__).parents[1] / "data"
@@ -50,10 +49,6 @@ def test_r3_8_refresh_of_another_type_is_the_default(declared: object) -> None:
 )
 def test_r12_fresh_until_the_ttl_and_never_in_the_future(age: float, fresh: bool) -> None:
     assert is_fresh(1000.0 - age, 1000.0, 60.0) is fresh
-
-
-def test_r12_hard_cutoff_is_twice_the_ttl() -> None:
-    assert stale_hard_cutoff(1000.0, 60.0) == 1120.0
 
 
 @given(st.text(alphabet="PTWDHMS0123456789.,-", max_size=20))

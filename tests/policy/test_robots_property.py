@@ -39,8 +39,11 @@ files = st.builds(
 
 @settings(max_examples=400, deadline=None)
 @given(files, targets)
-@example("User-agent: *\nAllow: /folder/page\nDisallow: /*.htm", "/folder/page.htm")
-@example("User-agent: *\nDisallow: /abc\nAllow: /a*$", "/abc")
+@example("User-agent: *\nDisallow: /*a\nAllow: /ab", "/aba")  # only each * at its most denies
+@example("User-agent: *\nDisallow: /a\nAllow: /*", "/abc")  # only each * at its least
+@example("User-agent: *\nDisallow: /abbx\nAllow: /%61*x", "/abbx")  # only the pattern's octets
+@example("User-agent: *\nDisallow: /%61b\nAllow: /ab", "/ab")  # only those as written
+@example("User-agent: *\nDisallow: /*b$\nAllow: /aab", "/aab")  # only with $ counted
 @example("User-agent: *\nDisallow: /%C3\nAllow: /*A9", "/é")
 def test_r2c_allowed_if_and_only_if_every_reading_and_protego_allow(text: str, target: str) -> None:
     url = "http://h.test" + target
