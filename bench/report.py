@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,20 +15,25 @@ Row = dict[str, Any]
 
 def show(rows: Iterable[Row], columns: dict[str, str]) -> list[Row]:
     """Print a line for each row as it comes; *columns* maps a key to its format, as ``>10.2f``."""
-    widths = {key: max(len(key), int(form[1:].partition(".")[0])) for key, form in columns.items()}
-    heads = (f"{key:{columns[key][0]}{width}}" for key, width in widths.items())
-    print("  ".join(heads), flush=True)
+    print("  ".join(_cell(key, "", _frame(key, form)) for key, form in columns.items()), flush=True)
     shown = []
     for row in rows:
-        cells = (_cell(row.get(key), form, widths[key]) for key, form in columns.items())
+        cells = (_cell(row.get(key), form, _frame(key, form)) for key, form in columns.items())
         print("  ".join(cells), flush=True)
         shown.append(row)
     return shown
 
 
-def _cell(value: Any, form: str, width: int) -> str:
-    text = "-" if value is None else f"{value:{form.lstrip('<>')}}".strip()
-    return f"{text:{form[0]}{width}}"
+def _frame(key: str, form: str) -> str:
+    """Alignment and width of a column."""
+    width = re.match(r"([<>])(\d+)", form)
+    assert width is not None, f"{form!r} has no width"
+    return f"{width[1]}{max(len(key), int(width[2]))}"
+
+
+def _cell(value: Any, form: str, frame: str) -> str:
+    text = "-" if value is None else format(value, form).strip()
+    return format(text, frame)
 
 
 def write(path: Path | None, **content: Any) -> None:

@@ -93,10 +93,10 @@ def test_own_spider_commands_of_the_docs_run(tmp_path: Path):
     sources = ROOT / "example_project/sources.toml"
     with Sandbox(default_sites()) as box:
         by_file = crawl(
-            project, box, spider="walsh_metadata", arguments=("-a", f"sources={sources}")
+            project, box, spider_name="walsh_metadata", arguments=("-a", f"sources={sources}")
         )
         by_urls = crawl(
-            project, box, "http://canary.test/", "http://rss.test/", spider="walsh_metadata"
+            project, box, "http://canary.test/", "http://rss.test/", spider_name="walsh_metadata"
         )
     assert by_file.returncode == by_urls.returncode == 0
     assert by_file.items

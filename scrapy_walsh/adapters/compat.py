@@ -164,9 +164,12 @@ def closing(crawler: Crawler) -> bool:
 
 
 def close_spider(crawler: Crawler, reason: str) -> None:
-    """Ask the engine to close the spider."""
+    """Ask the engine to close the spider, once it runs: closing it earlier ends in a traceback."""
     engine = crawler.engine
     if engine is None or engine.spider is None:
+        return
+    if not engine.running:
+        call_later(0.01, lambda: close_spider(crawler, reason))
         return
     if hasattr(engine, "close_spider_async"):
         deferred_from_coro(engine.close_spider_async(reason=reason))

@@ -18,7 +18,7 @@ from scrapy.utils.project import data_path
 from scrapy_walsh.adapters import compat, seats
 from scrapy_walsh.adapters.documents import Documents
 from scrapy_walsh.adapters.events import Recorder, logger
-from scrapy_walsh.adapters.outcomes import Refused
+from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.errors import StateError
@@ -79,6 +79,7 @@ class Core:
         self.throttle = TURNSTILE.throttle
         self.throttle.raise_minimum(self.config.min_interval)
         self.halted: str | None = None
+        self._slots: dict[str, dict[str, Any]] = crawler.settings.getdict("DOWNLOAD_SLOTS")
         self.queues: list[HostQueue] = []
         shell = compat.is_shell(crawler)
         self.scope = Scope(self.config.follow_links or shell)
@@ -96,6 +97,7 @@ class Core:
         self._failures: WeakKeyDictionary[Request, Retry | GiveUp] = WeakKeyDictionary()
         self._attempts: dict[str, int] = {}
         self._looked_up: set[str] = set()
+        self._store_closed = False
         self._connect()
 
     def _connect(self) -> None:
@@ -124,6 +126,7 @@ class Core:
         self.recorder.rates()
         logger.info("account of the crawl:\n%s", "\n".join(self.recorder.account()))
         self._tell_notices()
+        self._store_closed = True
         self.store.close()
 
     def halt(self, why: str) -> None:
@@ -221,7 +224,14 @@ class Core:
         if host not in self._looked_up:
             self._looked_up.add(host)
             self._restore(host)
+            self._slow_down(host)
         return host
+
+    def _slow_down(self, host: str) -> None:
+        """Scrapy's DOWNLOAD_SLOTS may ask for more than our interval; the queue must know."""
+        slot = self._slots.get(host) or self._slots.get(host.partition(":")[0]) or {}
+        if slot.get("delay"):
+            self.throttle.set_interval(host, float(slot["delay"]), source="DOWNLOAD_SLOTS")
 
     def _restore(self, host: str) -> None:
         """Bring back what an earlier run knew about *host* (T33), from wall to monotonic time."""
@@ -253,6 +263,15 @@ class Core:
         copy = request.replace(dont_filter=True)
         self.first.add(copy)
         return copy
+
+    def keep(self, request: Request) -> Request:
+        """What the queue popped goes back to it, for a JOBDIR to keep, while the spider closes.
+
+        Raises Closing for other requests: nobody would take those back.
+        """
+        if request not in self.popped:
+            raise Closing
+        return self.again(request)
 
     def ended(
         self, request: Request, host: str, response: Response | None, *, unseen: bool, counts: bool
@@ -322,6 +341,8 @@ class Core:
 
     def remember(self, write: Callable[[], None]) -> None:
         """Write to the store; a disk that fails is said once and does not stop the crawl."""
+        if self._store_closed:
+            return
         try:
             write()
         except StateError as error:

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from scrapy import Request
-    from scrapy.crawler import Crawler
+
+    from scrapy_walsh.adapters.core import Core
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS line (
     id INTEGER PRIMARY KEY, host TEXT NOT NULL, rank INTEGER NOT NULL, priority INTEGER NOT NULL,
-    start INTEGER NOT NULL, arrival INTEGER NOT NULL, url TEXT NOT NULL, request BLOB NOT NULL
+    start INTEGER NOT NULL, arrival INTEGER NOT NULL, url TEXT NOT NULL, source TEXT,
+    request BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, start, arrival, id);
 """
@@ -31,8 +33,9 @@ CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, start, arri
 class DiskLines:
     """The requests of each host, in a file, in the order in which they go."""
 
-    def __init__(self, directory: str, crawler: Crawler) -> None:
-        self._crawler = crawler
+    def __init__(self, directory: str, core: Core) -> None:
+        self._crawler = core.crawler
+        self._scope = core.scope
         self._db = sqlite3.connect(Path(directory) / "requests.sqlite3", isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
@@ -45,9 +48,9 @@ class DiskLines:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ValueError(str(error)) from error
         self._db.execute(
-            "INSERT INTO line (host, rank, priority, start, arrival, url, request)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (host, *key, request.url, data),
+            "INSERT INTO line (host, rank, priority, start, arrival, url, source, request)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (host, *key, request.url, self._scope.source_of(request.url), data),
         )
 
     def pop(self, host: str) -> Request:
@@ -66,7 +69,11 @@ class DiskLines:
             "SELECT id, url FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id",
             (host,),
         ).fetchall()
-        return [self._take(row) for row, url in rows if refused(url)]
+        self._db.execute("BEGIN")
+        try:
+            return [self._take(row) for row, url in rows if refused(url)]
+        finally:
+            self._db.execute("COMMIT")
 
     def _take(self, row: int) -> Request:
         (data,) = self._db.execute("SELECT request FROM line WHERE id = ?", (row,)).fetchone()
@@ -80,6 +87,13 @@ class DiskLines:
         """Hosts and the length of their lines."""
         rows: Iterable[tuple[str, int]] = self._db.execute(
             "SELECT host, count(*) FROM line GROUP BY host"
+        ).fetchall()
+        return rows
+
+    def sources(self) -> Iterable[tuple[str, str]]:
+        """URLs that wait, and the declared target that each belongs to (R6), from earlier runs."""
+        rows: Iterable[tuple[str, str]] = self._db.execute(
+            "SELECT DISTINCT url, source FROM line WHERE source IS NOT NULL"
         ).fetchall()
         return rows
 

@@ -10,6 +10,7 @@ from scrapy_walsh.adapters.core import Core
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 
 if TYPE_CHECKING:
+    from scrapy import Request
     from scrapy.crawler import Crawler
 
 
@@ -19,6 +20,12 @@ class Downloader(ScrapyDownloader):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._core = Core.of(crawler)
+
+    def get_slot_key(self, request: Request) -> str:
+        """The slot of *request*'s own host, whatever ``download_slot`` its meta was copied with."""
+        if self._core.documents.owns(request):
+            return str(request.meta[self.DOWNLOAD_SLOT])
+        return self._core.host_of(request.url)
 
     def needs_backout(self) -> bool:
         """Whether the queue must wait: one of its requests is under way, or the wire is taken."""

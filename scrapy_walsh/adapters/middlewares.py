@@ -14,7 +14,7 @@ from scrapy import Request
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRedirectMiddleware
 
 from scrapy_walsh.adapters.core import Core
-from scrapy_walsh.adapters.outcomes import GaveUp, NotModified
+from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotModified
 from scrapy_walsh.policy import chain, revalidate
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp, Retry
@@ -51,10 +51,16 @@ class GateMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | None:
         """Let *request* pass, give it back to the queue (R4), or raise ``Refused``."""
-        core = self.core
-        if core.documents.owns(request):
+        if self.core.documents.owns(request):
             return None
-        core.stop_if_halted()
+        self.core.stop_if_halted()
+        try:
+            return await self._pass(request)
+        except Closing:
+            return self.core.keep(request)
+
+    async def _pass(self, request: Request) -> Request | None:
+        core = self.core
         fetched = False
         while isinstance(answer := core.judge(request.url), NeedDocument):
             if answer.kind == chain.BLOCKLIST:
@@ -118,6 +124,8 @@ class BackoffMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | None:
         """The request to make again after a transport error; None lets the error go on."""
+        if isinstance(exception, Closing):
+            return self.core.keep(request)
         failure = self.core.failure(request)
         if failure is None or self.core.documents.owns(request):
             return None
@@ -190,8 +198,8 @@ class RevalidateMiddleware(_Seat):
             key,
             _header(response, "ETag"),
             _header(response, "Last-Modified"),
-            self.core.wall(),
-            _header(response, "Content-Type"),
+            now=self.core.wall(),
+            content_type=_header(response, "Content-Type"),
         )
         if kept is None:
             self.core.remember(lambda: store.delete_validators(request.url, key))

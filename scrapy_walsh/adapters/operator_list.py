@@ -7,6 +7,7 @@ next attempts are made beside the crawl, on R5's schedule: no target waits for t
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,7 +17,7 @@ from scrapy.exceptions import IgnoreRequest
 
 from scrapy_walsh.adapters import compat, validate
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.outcomes import Refused
+from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.errors import DocumentInvalid, StateError
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, revalidate, schema
@@ -42,6 +43,8 @@ _LIMIT: Final = 256 * 1024 * 1024
 _LARGE: Final = 256 * 1024
 #: Seconds that a target may wait for the operator's documents.
 _TIMEOUT: Final = 30.0
+#: Seconds that an attempt beside the crawl may keep the wire from the targets.
+_TIMEOUT_BESIDE: Final = 5.0
 #: Seconds that the validator may take (D3).
 _VALIDATION_TIMEOUT: Final = 60.0
 _MAX_HOPS: Final = 5
@@ -104,9 +107,15 @@ class OperatorList:
     # -- one attempt ----------------------------------------------------------------------
 
     async def _refresh(self) -> None:
+        held = self._held_for()
+        if held is not None:
+            self._retain(f"its host may not be asked for {held:.0f} s", Retry(held, ""))
+            return
         try:
             fetched = await self._fetch(self._core.config.blocklist_url, self._document)
             await self._take(fetched)
+        except Closing:
+            raise
         except DocumentInvalid as error:
             self._retain(str(error), None)
         except _NotFetched as error:
@@ -117,6 +126,13 @@ class OperatorList:
             self._retain(str(error), None)
         else:
             self._failures, self._beside = 0, False
+
+    def _held_for(self) -> float | None:
+        """Seconds until the list's host may be asked, where that is more than its spacing (R5)."""
+        core = self._core
+        host = core.host_of(core.config.blocklist_url)
+        wait = core.throttle.wait(host, core.monotonic())
+        return wait if wait > core.throttle.interval(host) else None
 
     async def _take(self, fetched: Fetched) -> None:
         if fetched.status == 304 and self._document is not None:
@@ -224,7 +240,11 @@ class OperatorList:
 
     def _retry(self) -> None:
         if not compat.closing(self._core.crawler):
-            compat.run(self._documents.flights.run(BLOCKLIST, self._refresh))
+            compat.run(self._beside_the_crawl())
+
+    async def _beside_the_crawl(self) -> None:
+        with contextlib.suppress(Closing):
+            await self._documents.flights.run(BLOCKLIST, self._refresh)
 
     # -- the requests ---------------------------------------------------------------------
 
@@ -238,7 +258,8 @@ class OperatorList:
         origin = hosts.origin(url)
         for hop in range(_MAX_HOPS + 1):
             mark = Mark("operator", _LIMIT, min(self._failures, self._core.config.max_retries), hop)
-            fetched = await self._documents.fetch(url, mark, headers, _TIMEOUT)
+            timeout = _TIMEOUT_BESIDE if self._beside else _TIMEOUT
+            fetched = await self._documents.fetch(url, mark, headers, timeout)
             location = fetched.headers.get("location")
             if fetched.status == 200 or (fetched.status == 304 and held is not None):
                 return fetched

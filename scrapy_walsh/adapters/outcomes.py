@@ -19,6 +19,13 @@ class Refused(IgnoreRequest):
         self.verdict = verdict
 
 
+class Closing(IgnoreRequest):
+    """The spider is being closed, so nothing waits any more. A JOBDIR keeps the request."""
+
+    def __init__(self) -> None:
+        super().__init__("the spider is closing")
+
+
 class NotModified(IgnoreRequest):
     """304: no new data (R7.3).
 

@@ -6,6 +6,7 @@ Requests that JOBDIR keeps lie in one SQLite file, whatever the number of hosts.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import math
@@ -50,19 +51,22 @@ class MemoryLines:
 
     def take(self, host: str, refused: Callable[[str], bool]) -> list[Request]:
         """Take every request of *host* whose URL *refused* says yes to."""
-        line = self._lines.get(host, [])
-        out = [entry for entry in line if refused(entry[1].url)]
-        if out:
-            kept = [entry for entry in line if entry not in out]
+        kept: list[tuple[Key, Request]] = []
+        out: list[tuple[Key, Request]] = []
+        for entry in self._lines.pop(host, []):
+            (out if refused(entry[1].url) else kept).append(entry)
+        if kept:
             heapq.heapify(kept)
             self._lines[host] = kept
-            if not kept:
-                del self._lines[host]
         return [request for _, request in sorted(out)]
 
     def counts(self) -> Iterable[tuple[str, int]]:
         """Hosts and the length of their lines."""
         return ((host, len(line)) for host, line in self._lines.items())
+
+    def sources(self) -> Iterable[tuple[str, str]]:
+        """Nothing was kept from an earlier run."""
+        return ()
 
     def close(self) -> None:
         """Nothing is kept."""
@@ -92,8 +96,9 @@ class HostQueue:
         self, core: Core, queue_cls: type, key: str = "", start_queue_cls: type | None = None
     ) -> None:
         self._core = core
-        self._lines: Any = DiskLines(key, core.crawler) if key else MemoryLines()
+        self._lines: Any = DiskLines(key, core) if key else MemoryLines()
         self._free: deque[Request] = deque()
+        self._free_turn = False
         self._count = 0
         self._arrivals = itertools.count(1)
         self._order = _direction(queue_cls)
@@ -105,6 +110,9 @@ class HostQueue:
         for host, count in self._lines.counts():
             self._agenda.add(host, count)
             self._count += count
+        for url, source in self._lines.sources():
+            core.scope.declare(source)
+            core.scope.declare_hop(url, source)
         core.queues.append(self)
 
     def __len__(self) -> int:
@@ -122,9 +130,12 @@ class HostQueue:
 
     def pop(self) -> Request | None:
         """The request to make now, or None where no host is due; the engine is then woken."""
-        if self._free:
+        self._free_turn = not self._free_turn
+        host = None
+        if not (self._free and self._free_turn):
+            host = self._agenda.next(self._core.monotonic())
+        if host is None and self._free:
             return self._popped(self._free.popleft())
-        host = self._agenda.next(self._core.monotonic())
         if host is None:
             self._wake_later()
             return None
@@ -135,12 +146,17 @@ class HostQueue:
 
     def close(self) -> list[int]:
         """Close the file, if there is one; what waited in it stays there."""
-        for request in self._free:
-            self._lines.push(self._core.host_of(request.url), self._key(request), request)
-        self._free.clear()
-        self.stop()
-        self._lines.close()
+        try:
+            while self._free:
+                self._keep(self._free.popleft())
+        finally:
+            self.stop()
+            self._lines.close()
         return []
+
+    def _keep(self, request: Request) -> None:
+        with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
+            self._lines.push(self._core.host_of(request.url), self._key(request), request)
 
     def stop(self) -> None:
         """Wake nobody any more."""
@@ -151,8 +167,7 @@ class HostQueue:
     def nudge(self, host: str) -> None:
         """*host* has been asked: look at its due time again."""
         self._agenda.nudge(host)
-        if self._cancel_timer is not None:
-            self._wake_later()
+        self._wake_later()
 
     def judge_again(self, host: str) -> None:
         """A document that concerns *host* has come: what it refuses need not wait."""
@@ -167,6 +182,8 @@ class HostQueue:
         return not isinstance(answer, NeedDocument) and not answer.allowed
 
     def _popped(self, request: Request) -> Request:
+        if self._core.scope.is_source(request.url):
+            self._core.declare(request)  # resumed: its "walsh_also" too
         self._core.popped.add(request)
         return request
 

@@ -98,7 +98,7 @@ def _settings_missing(crawler: Crawler, config: WalshConfig) -> list[str]:
 
 def _same(found: Any, value: Any) -> bool:
     if isinstance(value, str):
-        return bool(found == value) or found is load_object(value)
+        return bool(found == value) or (isinstance(found, type) and found is load_object(value))
     try:
         return bool(float(found) == value)
     except (TypeError, ValueError):
@@ -111,6 +111,8 @@ def _middlewares_missing(crawler: Crawler) -> list[str]:
         "DOWNLOADER_MIDDLEWARES": engine.downloader.middleware.middlewares,
         "SPIDER_MIDDLEWARES": engine.scraper.spidermw.middlewares,
     }
+    if crawler.settings.getbool("AUTOTHROTTLE_ENABLED"):  # else neither of the two is made
+        found["EXTENSIONS"] = crawler.extensions.middlewares
     lines = []
     for setting, components in found.items():
         classes = {type(component) for component in components}

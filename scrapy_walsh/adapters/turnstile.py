@@ -13,11 +13,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from scrapy.exceptions import IgnoreRequest
 from twisted.internet.defer import Deferred
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.outcomes import Refused
+from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.policy.throttle import Throttle
 
 if TYPE_CHECKING:
@@ -60,7 +59,8 @@ class Turnstile:
         """Forget *core*; its waiters, if any are left, are told that the spider is closing."""
         if core in self._cores:
             self._cores.remove(core)
-        self._tick()
+        self._turn_out([core])
+        self._advance()
 
     def taken(self) -> bool:
         """Whether a request is on the wire, or one that waits here may go now."""
@@ -70,8 +70,8 @@ class Turnstile:
     async def enter(self, core: Core, host: str, *, document: bool) -> bool:
         """Wait for the wire, and for *host*'s time; whether *host* was never asked before.
 
-        Raises Refused when *host*'s time is beyond WALSH_PATIENCE, IgnoreRequest when the
-        spider is closing. Whoever gets in must call :meth:`leave`.
+        Raises Refused when *host*'s time is beyond WALSH_PATIENCE, Closing when the spider is
+        being closed. Whoever gets in must call :meth:`leave`.
         """
         waiter = _Waiter(core, host, document)
         self._queue(waiter)
@@ -91,6 +91,7 @@ class Turnstile:
         self._release()
         for core in self._cores:
             core.host_asked(host)
+            compat.wake_engine(core.crawler)
 
     def _release(self) -> None:
         self._busy = False
@@ -128,11 +129,13 @@ class Turnstile:
                 return
 
     def _tick(self) -> None:
-        closing = [core for core in self._cores if compat.closing(core.crawler)]
-        for _, _, waiter in self._waiters:
-            if waiter.core in closing and not waiter.gone:
-                self._fail(waiter, IgnoreRequest("the spider is closing"))
+        self._turn_out([core for core in self._cores if compat.closing(core.crawler)])
         self._advance()
+
+    def _turn_out(self, cores: list[Core]) -> None:
+        for _, _, waiter in list(self._waiters):  # who is told may come back at once
+            if waiter.core in cores and not waiter.gone:
+                self._fail(waiter, Closing())
 
     def _grant(self, waiter: _Waiter) -> None:
         heapq.heappop(self._waiters)

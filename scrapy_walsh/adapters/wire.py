@@ -7,7 +7,7 @@ at a time leaves the process, spaced per host, with the exact User-Agent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy.utils.misc import build_from_crawler, load_object
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from twisted.internet.defer import Deferred
+
+#: Seconds that the wire stays shut after a transfer that was broken off.
+_GRACE: Final = 0.02
 
 
 class _Wire:
@@ -61,9 +64,18 @@ class _Wire:
             answered = isinstance(error, compat.TRANSPORT_ERRORS)
             raise
         finally:
-            core.ended(request, host, response, unseen=unseen, counts=answered)
-            TURNSTILE.leave(host)
+            try:
+                core.ended(request, host, response, unseen=unseen, counts=answered)
+            finally:
+                self._leave(host, broken=response is None)
         return core.documents.received(request, response)
+
+    def _leave(self, host: str, *, broken: bool) -> None:
+        """Open the wire; a little later when the other end has yet to see the connection close."""
+        if broken:
+            compat.call_later(_GRACE, lambda: TURNSTILE.leave(host))
+        else:
+            TURNSTILE.leave(host)
 
     def _dress(self, request: Request) -> None:
         """R1: one User-Agent line, whatever set it; the Host that was judged, not another."""

@@ -15,6 +15,7 @@ class Subcommand(NamedTuple):
 
 
 SUBCOMMANDS: Final = {
+    "check": Subcommand("scrapy_walsh.cli.check", "tell whether a URL may be fetched, and why"),
     "demo": Subcommand("scrapy_walsh.cli.demo", "crawl the sandbox with a project, and tell"),
     "sandbox": Subcommand(
         "scrapy_walsh.sandbox.__main__", "serve the embedded test sites on loopback"

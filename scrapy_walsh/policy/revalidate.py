@@ -63,6 +63,7 @@ def validators_from(
     representation: str,
     etag: str | None,
     last_modified: str | None,
+    *,
     now: float,
     content_type: str | None = None,
 ) -> Validators | None:

@@ -26,8 +26,8 @@ _CROWD: Final = 100
 _PIECE: Final = 3
 _MAX_COST: Final = 30_000_000
 """Octets compared, about, in one decision; beyond it the answer is no (T40)."""
-_LONG: Final = 1_000
-"""From so many octets on, the pieces of a path are worth a set of their own."""
+_LIGHT: Final = 2_000_000
+"""Octets of starred rules x octets of a path that need no look-up and no sum of costs."""
 _RULE_COST: Final = 2_000
 _PART_COST: Final = 100
 _RFIND_COST: Final = 100_000
@@ -56,7 +56,14 @@ class Rule:
         "variants",
     )
 
-    def __init__(self, allow: bool, text: str, line: int, names: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        allow: bool,
+        text: str,
+        line: int,
+        names: tuple[str, ...],
+        body: str | None = None,
+    ) -> None:
         self.allow = allow
         self.text = text
         self.line = line
@@ -64,18 +71,16 @@ class Rule:
         self.variants = 0
         # Only a final $ is an anchor; elsewhere it is a character.
         self.anchored = text[-1] == "$"
-        self.body = normalize_value(text[:-1] if self.anchored else text)
-        self.prefix = self.body.partition("*")[0]
+        if body is None:
+            body = normalize_value(text[:-1] if self.anchored else text)
+        self.body = body
+        self.prefix = body.partition("*")[0]
         self._parts: tuple[str, ...] | None = None
 
     def in_octets(self) -> Rule:
         """This rule, to be held against a path with one character an octet."""
-        twin = Rule(self.allow, "/", self.line, self.names)
-        twin.text = self.text
+        twin = Rule(self.allow, self.text, self.line, self.names, as_octets(self.body))
         twin.variants = self.variants
-        twin.anchored = self.anchored
-        twin.body = as_octets(self.body)
-        twin.prefix = twin.body.partition("*")[0]
         return twin
 
     @property
@@ -139,12 +144,16 @@ class Hit(NamedTuple):
 class Index:
     """Rules by their text before the first star: a look-up for each length in use."""
 
-    __slots__ = ("_buckets", "_crowds", "_prefixes", "_sizes")
+    __slots__ = ("_buckets", "_crowds", "_prefixes", "_sizes", "_starred")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._buckets: dict[str, list[tuple[str, Rule]]] = {}
+        self._starred = 0
         for rule in rules:
-            piece = "" if rule.prefix == rule.body else _last_piece(rule.body)
+            piece = ""
+            if rule.prefix != rule.body:
+                piece = _last_piece(rule.body)
+                self._starred += len(rule.body)
             self._buckets.setdefault(rule.prefix, []).append((piece, rule))
         self._prefixes = tuple(self._buckets)
         self._sizes = sorted(set(map(len, self._prefixes)))
@@ -155,7 +164,7 @@ class Index:
         """The rules that match, in no order; raises TooCostly."""
         if not path.startswith(self._prefixes):
             return []
-        if not self._crowds and len(path) < _LONG:
+        if not self._crowds and self._starred * len(path) < _LIGHT:
             rules = list(self._candidates(path, path))
         else:
             pieces = {path[i : i + n] for n in range(_PIECE + 1) for i in range(len(path))}

@@ -131,7 +131,10 @@ def _whole_rows(
 
 def _raw(path: Path, options: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{options}"
-    return sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
+    # "scrapy shell" makes the crawler in one thread and crawls in another, never in both.
+    return sqlite3.connect(
+        uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+    )
 
 
 def _opened(path: Path, options: str) -> sqlite3.Connection:

@@ -341,6 +341,7 @@ HOSTILE = {
     "many groups": fill("User-agent: w{}\nDisallow: /{}"),
     "a run of names, then rules": fill("User-agent: {}", HALF) + fill("\nDisallow: /{}", HALF),
     "names twice": fill("User-agent: {}", HALF) + "\n" + fill("User-agent: {}", HALF),
+    "names twice, disguised": fill("User-agent: {}#\nuser\xa0agent {}*"),
     "misspelt names, then rules": fill("useragent {}", HALF) + fill("\nDisallow: /{}", HALF),
     "starred rules": "User-agent: *\n" + fill("Disallow: *{}z"),
     "near misses": "User-agent: *\n" + fill("Allow: *" + "a" * 60 + "{}" + "a" * 60),
@@ -374,3 +375,10 @@ def test_own_what_would_take_too_long_is_refused() -> None:
     verdict = hostile("near misses").decide("http://h.test/" + "a" * 8000)
     assert verdict.name == "disallowed_explicit"
     assert "too long" in verdict.reason
+
+
+def test_r2b_the_last_place_of_a_long_text_counts() -> None:
+    target = "/" + ("b" * 300 + "c") * 2
+    verdict = everybody(f"Allow: {target[:400]}", "Disallow: /*" + "b" * 300).decide(target)
+    assert dict(verdict.readings)["each * at its most"] is False
+    assert dict(verdict.readings)["each * at its least"] is True

@@ -41,7 +41,7 @@ files = st.builds(
 @given(files, targets)
 @example("User-agent: *\nDisallow: /*a\nAllow: /ab", "/aba")  # only each * at its most denies
 @example("User-agent: *\nDisallow: /a\nAllow: /*", "/abc")  # only each * at its least
-@example("User-agent: *\nDisallow: /abbx\nAllow: /%61*x", "/abbx")  # only the pattern's octets
+@example("User-agent: *\nDisallow: /****x\nAllow: /%61:*x", "/a:bbx")  # only the pattern's octets
 @example("User-agent: *\nDisallow: /%61b\nAllow: /ab", "/ab")  # only those as written
 @example("User-agent: *\nDisallow: /*b$\nAllow: /aab", "/aab")  # only with $ counted
 @example("User-agent: *\nDisallow: /%C3\nAllow: /*A9", "/é")

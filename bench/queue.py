@@ -1,0 +1,268 @@
+"""What the host-aware queue costs, beside Scrapy's DownloaderAwarePriorityQueue.
+
+Run: ``python bench/queue.py [--json FILE] [--quick] [--sizes N ...] [--disk-hosts N]``.
+
+Every host has one request, every tenth has five. ``push``: all of them. ``pop``: up to 50,000
+(Scrapy's queue looks at every host each time: as many as fit in 10 s), a virtual clock moving
+50 ms with each, so hosts are asked, wait out their second and come due again as in a crawl.
+``most``: the longest single pop by the clock on the wall, and by the thread's own processor
+time, which other processes cannot lengthen. The garbage collector is on, as in a crawl.
+``memory``: what the process grew by, the requests included.
+
+The second table is the JOBDIR: a request for each host, pushed, closed, opened again and
+popped, under a limit of 1024 open files.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # this file is not Python's own queue
+
+import argparse
+import json
+import math
+import os
+import resource
+import subprocess
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from bench.report import Row, show, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LATENCY = 0.05
+POPS = 50_000
+SECONDS = 10.0
+OPEN_FILES = 1024
+MEMORY = {
+    "hosts": ">9,", "queue": "<6", "push us": ">8.2f", "pops": ">7,", "pop us": ">10.2f",
+    "p99 us": ">10.2f", "most ms": ">9.3f", "cpu ms": ">9.3f", "memory MB": ">9.0f",
+}  # fmt: skip
+DISK = {
+    "hosts": ">9,", "queue": "<6", "pushed": ">9,", "push us": ">8.1f", "reopen s": ">8.2f",
+    "popped": ">9,", "pop us": ">8.1f", "files": ">6",
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write the rows to this file as well")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--disk-hosts", type=int, default=100_000, help="0: leave the JOBDIR out")
+    options = parser.parse_args()
+    if options.quick:
+        options.sizes, options.disk_hosts = [100, 1_000], 600
+    memory = show(
+        (child("memory", bot, size) for size in options.sizes for bot in ("stock", "ours")), MEMORY
+    )
+    print()
+    disk = show((child("disk", bot, options.disk_hosts) for bot in ("stock", "ours")), DISK)
+    write(options.json, benchmark="queue", memory=memory, disk=disk)
+
+
+def child(measure: str, bot: str, size: int) -> Row:
+    """Measure in a process of its own, so that no run inherits another's heap or files."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).resolve()), CHILD, measure, bot, str(size)],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": sys.path[0]},
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+    row: Row = json.loads(done.stdout)
+    return row
+
+
+# -- the measuring process -----------------------------------------------------------------------
+
+CHILD = "child"
+
+
+@dataclass
+class Crawl:
+    """What a queue needs of a crawl, under a virtual clock; ``now`` is moved by the benchmark."""
+
+    now: float = 0.0
+    throttle: Any = None
+    popped: WeakSet[Any] = field(default_factory=WeakSet)
+    first: WeakSet[Any] = field(default_factory=WeakSet)
+    queues: list[Any] = field(default_factory=list)
+    config: Any = field(default_factory=lambda: SimpleNamespace(patience=300.0))
+    crawler: Any = field(default_factory=lambda: SimpleNamespace(spider=None, engine=None))
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def judge(self, url: str) -> Any:  # noqa: ARG002
+        from scrapy_walsh.policy.chain import ROBOTS, NeedDocument
+
+        return NeedDocument(ROBOTS)
+
+    def host_of(self, url: str) -> str:
+        from scrapy_walsh.policy.hosts import host_key
+
+        return host_key(url)
+
+
+@dataclass
+class Bench:
+    """One queue; ``asked`` books the end of a request to the host of a URL."""
+
+    queue: Any
+    asked: Callable[[str], None]
+    crawl: Crawl
+
+
+def ours(directory: str) -> Bench:
+    from scrapy.squeues import LifoMemoryQueue
+
+    from scrapy_walsh.adapters import compat
+    from scrapy_walsh.adapters.queue import HostQueue
+    from scrapy_walsh.policy.throttle import Throttle
+
+    compat.call_later = lambda *_: lambda: None  # the benchmark moves the clock itself
+    crawl = Crawl(throttle=Throttle())
+    queue = HostQueue(crawl, LifoMemoryQueue, directory)  # type: ignore[arg-type]
+
+    def asked(url: str) -> None:
+        host = crawl.host_of(url)
+        crawl.throttle.started(host)
+        crawl.now += LATENCY
+        crawl.throttle.finished(host, crawl.now)
+        queue.nudge(host)
+
+    return Bench(queue, asked, crawl)
+
+
+def stock(directory: str) -> Bench:
+    from scrapy.pqueues import DownloaderAwarePriorityQueue
+    from scrapy.squeues import LifoMemoryQueue, PickleLifoDiskQueue
+    from scrapy.utils.test import get_crawler
+
+    from scrapy_walsh.policy.hosts import host_key
+
+    crawler: Any = get_crawler()
+    downloader = SimpleNamespace(slots={}, get_slot_key=lambda request: host_key(request.url))
+    crawler.engine = SimpleNamespace(downloader=downloader)
+    inner = PickleLifoDiskQueue if directory else LifoMemoryQueue
+    queue = DownloaderAwarePriorityQueue.from_crawler(crawler, inner, directory)
+    return Bench(queue, lambda _: None, Crawl())
+
+
+def urls(size: int) -> Iterator[str]:
+    for number in range(size):
+        for page in range(5 if number % 10 == 0 else 1):
+            yield f"http://host{number}.example{number % 97}.test/{page}"
+
+
+def memory(bot: str, size: int) -> Row:
+    from scrapy import Request
+
+    bench = MAKERS[bot]("")
+    before = resident()
+    pushes = deque(elapsed(bench.queue.push, Request(url)) for url in urls(size))
+    grown = resident() - before
+    wall, cpu = pops(bench, min(POPS, len(pushes)))
+    return {
+        "hosts": size,
+        "queue": bot,
+        "push us": median(pushes) * 1e6,
+        "pops": len(wall),
+        "pop us": median(wall) * 1e6,
+        "p99 us": quantiles(wall, n=100)[98] * 1e6,
+        "most ms": max(wall) * 1e3,
+        "cpu ms": max(cpu) * 1e3,
+        "memory MB": grown / 1e6,
+    }
+
+
+def pops(bench: Bench, most: int) -> tuple[list[float], list[float]]:
+    """Seconds of each pop that gave a request, by the wall clock and of the processor."""
+    wall, cpu = [], []
+    stop = time.perf_counter() + SECONDS
+    while len(wall) < most and (time.perf_counter() < stop or len(wall) < 20):
+        began, began_cpu = time.perf_counter(), time.thread_time()
+        request = bench.queue.pop()
+        ended_cpu, ended = time.thread_time(), time.perf_counter()
+        if request is None:
+            bench.crawl.now = bench.queue._agenda.next_due()
+            continue
+        wall.append(ended - began)
+        cpu.append(ended_cpu - began_cpu)
+        bench.asked(request.url)
+    return wall, cpu
+
+
+def elapsed(function: Callable[[Any], object], argument: Any) -> float:
+    began = time.perf_counter()
+    function(argument)
+    return time.perf_counter() - began
+
+
+def resident() -> int:
+    """Bytes of memory in use now; what it was at most, where /proc does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return pages * resource.getpagesize()
+
+
+def disk(bot: str, size: int) -> Row:
+    """As far as it goes: Scrapy's queue runs out of files."""
+    from scrapy import Request
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
+    bench = MAKERS[bot](".")
+    requests = (Request(f"http://host{number}.test/") for number in range(size))
+    pushes, files = until_failure(lambda: elapsed(bench.queue.push, next(requests)), size)
+    row: Row = {"hosts": size, "queue": bot, "pushed": len(pushes), "files": files}
+    row["push us"] = median(pushes) * 1e6
+    if len(pushes) < size:
+        return row
+    bench.queue.close()
+    began = time.perf_counter()
+    bench = MAKERS[bot](".")
+    row["reopen s"] = time.perf_counter() - began
+    taken, seen = [], set()
+    while len(bench.queue):
+        began = time.perf_counter()
+        request = bench.queue.pop()
+        taken.append(time.perf_counter() - began)
+        seen.add(request.url)
+        bench.asked(request.url)
+    return {**row, "popped": len(seen), "pop us": median(taken) * 1e6}
+
+
+def until_failure(step: Callable[[], float], most: int) -> tuple[list[float], int]:
+    """Seconds of each step before the first OSError, and the open files after the last."""
+    taken: list[float] = []
+    try:
+        while len(taken) < most:
+            taken.append(step())
+    except OSError:
+        return taken, OPEN_FILES
+    return taken, len(os.listdir("/dev/fd"))
+
+
+MAKERS: dict[str, Callable[[str], Bench]] = {"ours": ours, "stock": stock}
+MEASURES: dict[str, Callable[[str, int], Row]] = {"memory": memory, "disk": disk}
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [CHILD]:
+        row = MEASURES[sys.argv[2]](sys.argv[3], int(sys.argv[4]))
+        print(json.dumps(row))
+    else:
+        main()

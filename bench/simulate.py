@@ -1,0 +1,175 @@
+"""The pacing policy alone, over very many hosts: no sockets, a clock that is only a number.
+
+Run: ``python bench/simulate.py [--json FILE] [--quick | --full] [--hosts N --requests M]``.
+
+The same Throttle and Agenda as in a crawl. All requests are known at the start; a host's
+Crawl-delay is known, as in a crawl, once its robots.txt has been asked. Drawn with a fixed seed:
+
+- requests of a host: Zipf, the host of rank r has a share of 1 / (r + 100), at least one;
+- Crawl-delay: none for 80 % of the hosts, 2 s for 10 %, 5 s for 6 %, 10 s for 3 %, 30 s for 1 %;
+- latency of a request: log-normal, median 50 ms, sigma 0.5.
+
+``ratio`` is the makespan over the lower bound for the very latencies and delays drawn.
+``idle``: virtual seconds in which nothing could be asked. ``violations`` are counted by
+a book of the benchmark's own, not by asking the policy.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # bench/queue.py is not Python's queue
+
+import argparse
+import math
+import random
+import resource
+import time
+from array import array
+from dataclasses import dataclass, field
+
+from bench.report import Row, show, write
+from scrapy_walsh.policy.agenda import Agenda
+from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL, UNSEEN, Throttle
+
+SEED = 20260523
+LATENCY, SIGMA = 0.05, 0.5
+CRAWL_DELAYS = ((0.0, 80), (2.0, 10), (5.0, 6), (10.0, 3), (30.0, 1))
+SIZES = {"quick": (1_000, 10_000), "default": (100_000, 1_000_000), "full": (1_000_000, 10_000_000)}
+COLUMNS = {
+    "hosts": ">9,", "requests": ">10,", "bound s": ">10,.0f", "makespan s": ">10,.0f",
+    "ratio": ">6.4f", "idle s": ">7,.1f", "violations": ">10", "memory MB": ">9,.0f",
+    "wall s": ">7.1f", "us a request": ">12.1f",
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write the row to this file as well")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", dest="size", action="store_const", const="quick")
+    size.add_argument("--full", dest="size", action="store_const", const="full")
+    parser.add_argument("--hosts", type=int)
+    parser.add_argument("--requests", type=int)
+    options = parser.parse_args()
+    hosts, requests = SIZES[options.size or "default"]
+    rows = (measured(hosts, requests) for hosts, requests in [
+        (options.hosts or hosts, options.requests or requests)
+    ])  # fmt: skip
+    write(options.json, benchmark="simulate", seed=SEED, rows=show(rows, COLUMNS))
+
+
+def measured(hosts: int, requests: int) -> Row:
+    began = time.perf_counter()
+    run = Run(counts(hosts, requests))
+    run.crawl()
+    wall = time.perf_counter() - began
+    bound = run.lower_bound()
+    return {
+        "hosts": hosts,
+        "requests": run.made,
+        "bound s": bound,
+        "makespan s": run.now,
+        "ratio": run.now / bound,
+        "idle s": run.idle,
+        "violations": run.violations,
+        "memory MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "wall s": wall,
+        "us a request": wall / run.made * 1e6,
+    }
+
+
+def counts(hosts: int, requests: int) -> array[int]:
+    """The number of requests of each host, the largest host first."""
+    weights = [1 / (rank + 100) for rank in range(hosts)]
+    scale = (requests - hosts) / sum(weights)
+    return array("q", (1 + round(scale * weight) for weight in weights))
+
+
+@dataclass
+class Run:
+    """A serial crawl of one robots.txt and ``counts[host]`` targets of each host."""
+
+    counts: array[int]
+    now: float = 0.0
+    idle: float = 0.0
+    made: int = 0
+    violations: int = 0
+    throttle: Throttle = field(default_factory=Throttle)
+    random: random.Random = field(default_factory=lambda: random.Random(SEED))
+
+    def __post_init__(self) -> None:
+        hosts = len(self.counts)
+        self.agenda = Agenda(self.throttle.due, self.throttle.interval)
+        self.names = {f"host{number}.test": number for number in range(hosts)}
+        values, weights = zip(*CRAWL_DELAYS, strict=True)
+        self.delays = array("d", self.random.choices(values, weights, k=hosts))
+        self.last_end = array("d", [UNSEEN]) * hosts
+        self.head = array("d", [0.0]) * hosts  # seconds of the robots.txt and the first target
+        self.tail = array("d", [0.0]) * hosts  # seconds of all the rest, intervals included
+        self.order = list(self.names)
+        self.random.shuffle(self.order)
+
+    def crawl(self) -> None:
+        for name in self.order:
+            self.agenda.add(name, self.counts[self.names[name]])
+        while len(self.agenda):
+            name = self.agenda.next(self.now)
+            if name is None:
+                self.sleep()
+            else:
+                self.agenda.remove(name)
+                self.ask(name)
+
+    def sleep(self) -> None:
+        due = self.agenda.next_due()
+        assert due is not None, "hosts are left, and none will ever be due"
+        assert due > self.now, "asked to wait for the past"
+        assert due < math.inf, "asked to wait for ever"
+        self.idle += due - self.now
+        self.now = due
+
+    def ask(self, name: str) -> None:
+        """The next target of *name*, its robots.txt first where it has not been asked before."""
+        number = self.names[name]
+        first = self.last_end[number] == UNSEEN
+        if first:
+            self.head[number] += self.exchange(name, exempt=True)
+            if self.delays[number]:
+                self.throttle.set_interval(name, self.delays[number])
+        elif self.now - self.last_end[number] < self.interval(number) - 1e-6:
+            self.violations += 1
+        latency = self.exchange(name)
+        if first:
+            self.head[number] += latency
+        else:
+            self.tail[number] += self.interval(number) + latency
+        self.last_end[number] = self.now
+        self.agenda.nudge(name)
+
+    def interval(self, number: int) -> float:
+        return max(MIN_REQUEST_INTERVAL, self.delays[number])
+
+    def exchange(self, name: str, *, exempt: bool = False) -> float:
+        """One request; its latency in seconds."""
+        latency = self.random.lognormvariate(math.log(LATENCY), SIGMA)
+        self.throttle.started(name)
+        self.now += latency
+        self.made += 1
+        self.throttle.finished(name, self.now, exempt=exempt)
+        return latency
+
+    def lower_bound(self) -> float:
+        """As design.md, section 7: hosts by what follows their first target, most first."""
+        gaps = ((count - 1) * self.interval(n) for n, count in enumerate(self.counts))
+        bound, heads = self.now - self.idle, 0.0  # all latencies in a row
+        assert math.isclose(sum(gaps), sum(self.tail) - (bound - sum(self.head)), rel_tol=1e-6)
+        for number in sorted(range(len(self.counts)), key=self.tail.__getitem__, reverse=True):
+            heads += self.head[number]
+            bound = max(bound, heads + self.tail[number])
+        return bound
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""The three ways in: the add-on, the settings by hand, and half of them, which is refused."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scrapy.settings import default_settings
+
+from scrapy_walsh.adapters.seats import PINS, SEATS
+from scrapy_walsh.sandbox import max_in_flight, requests, user_agents
+from tests.crawl.harness import USER_AGENT, Crawl, crawl, kept, make_project, solo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from scrapy_walsh.sandbox import Sandbox
+
+TARGETS = (
+    "http://path.test/public",
+    "http://path.test/private/x",
+    "http://delay.test/a",
+    "http://delay.test/b",
+    "http://blocked.test/x",
+    "http://redirect.test/denied",
+    "http://flaky.test/feed.xml",
+)
+KNOWN_PINS = [name for name in PINS if name in dir(default_settings)]
+
+#: What a user writes instead of ADDONS (docs/install.md).
+BY_HAND: dict[str, Any] = {
+    "ADDONS": None,
+    "USER_AGENT": USER_AGENT,
+    **{name: PINS[name] for name in KNOWN_PINS},
+    **{name: dict(components) for name, components in SEATS.items()},
+}
+
+
+def assert_polite(result: Crawl) -> None:
+    assert result.returncode == 0, result.output
+    assert user_agents(result.log) == {USER_AGENT}
+    assert max_in_flight(result.log) == 1
+    assert result.asked("path.test") == ["/robots.txt", "/public"]
+    assert kept(result.gaps("delay.test")[1:], 2.0)
+    assert result.asked("blocked.test") == []
+    assert result.asked("redirect.test") == ["/robots.txt", "/denied"]
+    assert result.asked("flaky.test") == ["/robots.txt", *["/feed.xml"] * 3]
+    assert kept(result.gaps("flaky.test")[1:], 1.0)
+    assert requests(result.log)[0].host == "operator.test"
+
+
+def test_own_the_addon_is_the_whole_installation(run: Callable[..., Crawl]) -> None:
+    assert_polite(run(*TARGETS))
+
+
+def test_own_the_same_by_hand_is_as_polite(run: Callable[..., Crawl]) -> None:
+    assert_polite(run(*TARGETS, settings=BY_HAND))
+
+
+def changed(name: str) -> dict[str, Any]:
+    """The settings by hand, with another value for the pin *name*."""
+    value = PINS[name]
+    if isinstance(value, bool):
+        return {**BY_HAND, name: not value}
+    if isinstance(value, (int, float)):
+        return {**BY_HAND, name: value + 1}
+    if isinstance(value, dict):
+        return {**BY_HAND, name: {**value, "https": default_settings.DOWNLOAD_HANDLERS_BASE["https"]}}
+    return {**BY_HAND, name: getattr(default_settings, name)}
+
+
+def without(setting: str, path: str) -> dict[str, Any]:
+    """The settings by hand, with one component not in its seat."""
+    settings = copy.deepcopy(BY_HAND)
+    del settings[setting][path]
+    if setting == "EXTENSIONS":
+        settings["AUTOTHROTTLE_ENABLED"] = True  # else no AutoThrottle is made at all
+    return settings
+
+
+def assert_refused(result: Crawl, name: str) -> None:
+    assert result.log == [], "a request was made"
+    assert result.returncode != 0
+    said = result.lines("scrapy_walsh", name)
+    assert said, result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("name", KNOWN_PINS)
+def test_own_a_changed_pin_refuses_the_start_by_name(run: Callable[..., Crawl], name: str) -> None:
+    assert_refused(run(*TARGETS, settings=changed(name)), name)
+
+
+def test_own_another_user_agent_refuses_the_start_by_name(run: Callable[..., Crawl]) -> None:
+    assert_refused(run(*TARGETS, settings={**BY_HAND, "USER_AGENT": "Other/1.0"}), "USER_AGENT")
+
+
+def test_own_no_wire_for_http_refuses_the_start_by_name(run: Callable[..., Crawl]) -> None:
+    assert_refused(run(*TARGETS, settings={**BY_HAND, "DOWNLOAD_HANDLERS": None}), "handler")
+
+
+@pytest.mark.parametrize(
+    ("setting", "path"), [(setting, path) for setting, paths in SEATS.items() for path in paths]
+)
+def test_own_a_missing_seat_refuses_the_start_by_name(
+    run: Callable[..., Crawl], setting: str, path: str
+) -> None:
+    assert_refused(run(*TARGETS, settings=without(setting, path)), path)
+
+
+WRONG = {name: changed(name)[name] for name in KNOWN_PINS if name != "DOWNLOAD_HANDLERS"} | {
+    "USER_AGENT": "Other/1.0"
+}
+SPIDER = """
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    custom_settings = {custom}
+
+    def __init__(self, urls="", **kwargs):
+        super().__init__(**kwargs)
+        self.start_urls = urls.split()
+
+    def parse(self, response):
+        pass
+"""
+
+
+@pytest.fixture(scope="module")
+def overridden(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Crawl]:
+    urls = ("http://path.test/public", "http://path.test/private/x")
+    command = tuple(word for name, value in WRONG.items() for word in ("-s", f"{name}={value}"))
+    directory = tmp_path_factory.mktemp
+    return {
+        "project": solo(directory("project"), *urls, settings=WRONG),
+        "spider": solo(directory("spider"), *urls, spider=SPIDER.format(custom=repr(WRONG))),
+        "command line": solo(directory("command"), *urls, arguments=command),
+    }
+
+
+@pytest.mark.parametrize("where", ["project", "spider", "command line"])
+def test_own_a_pin_beats_the(overridden: dict[str, Crawl], where: str) -> None:
+    result = overridden[where]
+    assert result.returncode == 0, result.output
+    assert result.asked("path.test") == ["/robots.txt", "/public"]
+    assert user_agents(result.log) == {USER_AGENT}
+
+
+@pytest.mark.parametrize("where", ["project", "spider", "command line"])
+@pytest.mark.parametrize("name", WRONG)
+def test_own_one_warning_for_each_value_overridden(
+    overridden: dict[str, Crawl], where: str, name: str
+) -> None:
+    lines = overridden[where].lines("WARNING", f" {name} is ", "overrides")
+    assert len(lines) == 1, overridden[where].lines(name)
+
+
+def test_own_a_value_that_is_the_pinned_one_is_no_warning(run: Callable[..., Crawl]) -> None:
+    result = run(TARGETS[0], settings={"ROBOTSTXT_OBEY": False, "CONCURRENT_REQUESTS": 1})
+    assert result.lines("WARNING", "overrides") == []
+
+
+def test_own_a_projects_own_components_stay(box: Sandbox, tmp_path: Path) -> None:
+    spider = SPIDER.format(custom={}) + "\nclass Mine:\n    pass\n"
+    settings = {"DOWNLOADER_MIDDLEWARES": {"spiders.Mine": 123}}
+    project = make_project(tmp_path, spider, settings)
+    result = crawl(project, box, "http://path.test/public")
+    assert result.lines("spiders.Mine")
+    assert "/public" in result.asked("path.test")
