@@ -178,13 +178,13 @@ def close_spider(crawler: Crawler, reason: str) -> None:
 
 
 def is_shell(crawler: Crawler) -> bool:
-    """Whether a person drives this crawl from ``scrapy shell`` (spec section 1.1).
+    """Whether a person drives this crawl from ``scrapy shell``: asked when the spider opens.
 
-    The shell command sets KEEP_ALIVE at command priority; a project's own setting has a
-    higher one and is not taken for it.
+    The shell alone starts the engine before it opens the spider, and keeps it when idle.
     """
-    settings = crawler.settings
-    return settings.getbool("KEEP_ALIVE") and settings.getpriority("KEEP_ALIVE") == 10
+    engine: Any = crawler.engine
+    slot = getattr(engine, "_slot", None)
+    return slot is not None and not slot.close_if_idle and bool(engine.running)
 
 
 def fail_command() -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -81,12 +82,9 @@ class Core:
         self.halted: str | None = None
         self._slots: dict[str, dict[str, Any]] = crawler.settings.getdict("DOWNLOAD_SLOTS")
         self.queues: list[HostQueue] = []
-        shell = compat.is_shell(crawler)
-        self.scope = Scope(self.config.follow_links or shell)
+        self.scope = Scope(self.config.follow_links)
         self.gates = chain.Gates(
-            self.config.excluded_tlds,
-            self.config.revisit,
-            self.config.revisit_reason or ("asked from a shell" if shell else None),
+            self.config.excluded_tlds, self.config.revisit, self.config.revisit_reason
         )
         self.documents = Documents(self)
         #: Requests that the queue popped and the downloader has not finished: only these bounce.
@@ -108,6 +106,10 @@ class Core:
 
     def _opened(self) -> None:
         self._tell_notices()
+        if compat.is_shell(self.crawler):
+            # What a person types is declared, and a reason to ask again (spec section 1.1).
+            self.scope.follow_links = True
+            self.gates = replace(self.gates, revisit_reason="asked from a shell")
         missing = seats.missing(self.crawler)
         if missing:
             self.halt(f"scrapy_walsh is not completely installed: {'; '.join(missing)}")

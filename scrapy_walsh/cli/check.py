@@ -10,31 +10,35 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from scrapy_walsh.adapters import validate
-from scrapy_walsh.adapters.robots_txt import Always
+from scrapy_walsh.cli.check_answer import (
+    LIMIT,
+    ROBOTS_LIMIT,
+    Answer,
+    Given,
+    Misuse,
+    absolute,
+    blocklist_of,
+    printable,
+    token_of,
+)
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.errors import WalshError
-from scrapy_walsh.policy import chain, hosts, schema
-from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.robots import Robots, parse_robots
-from scrapy_walsh.policy.scope import Scope
-from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from scrapy.settings import Settings
 
-    from scrapy_walsh.policy.chain import Rules
+    from scrapy_walsh.policy.blocklist import Blocklist
+
 
 @dataclass(frozen=True, slots=True)
 class Defaults:

@@ -118,8 +118,10 @@ class Given:
 
 
 def token_of(token: Any) -> str:
+    """*token*, when it can be one; Misuse for a name with a version, or none."""
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-        raise Misuse(f"token {token!r} is none: give the name alone, such as Walsh-Research")
+        shown = ascii(token)[:100]
+        raise Misuse(f"token {shown} is none: give the name alone, such as Walsh-Research")
     return token
 
 

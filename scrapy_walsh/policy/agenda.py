@@ -7,7 +7,8 @@ longer than politeness costs. Among the due hosts, the one with the most work le
 Hosts whose time has not come wait in a heap by due time; the others stand in buckets by
 work left, sixteen buckets to a doubling, so that neither a push nor a pop ever touches more
 than the log of the number of hosts. A due time may be put off while a host waits (R5): it is
-asked for again when the host comes up, so an entry is early at worst, never late.
+asked for again when the host comes up, so an entry is early at worst, never late. A host that
+has just been asked waits as well, so hosts that are not due never pile up in the buckets.
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ def _bucket(work: float) -> int:
 
 @dataclass(slots=True)
 class _Entry:
-    count: int = 0
+    """``bucket`` and ``place``: where the host stands; ``due``: until when it waits instead."""
+
+    count: int
     bucket: int = -1
     place: int = -1
-    waiting: bool = False
+    due: float | None = None
 
 
 @dataclass(slots=True)
@@ -55,25 +58,26 @@ class Agenda:
     def __len__(self) -> int:
         return len(self._hosts)
 
-    def add(self, host: str, count: int = 1) -> None:
-        """Note that *host* has *count* more requests to make."""
+    def add(self, host: str, count: int = 1, now: float = -math.inf) -> None:
+        """Note, at *now*, that *host* has *count* more requests to make."""
         entry = self._hosts.get(host)
         if entry is None:
-            entry = self._hosts[host] = _Entry()
+            entry = self._hosts[host] = _Entry(count)
+            self._place(host, entry, now)
+            return
         entry.count += count
-        if not entry.waiting:
+        if entry.due is None:
             self._stand(host, entry)
 
     def remove(self, host: str, count: int = 1) -> None:
         """Note that *host* has *count* fewer requests to make."""
         entry = self._hosts[host]
         entry.count -= count
-        if entry.count > 0:
-            if not entry.waiting:
-                self._stand(host, entry)
-            return
-        self._leave(entry)
-        del self._hosts[host]
+        if entry.count <= 0:
+            self._leave(entry)
+            del self._hosts[host]
+        elif entry.due is None:
+            self._wait(host, entry, self.due(host))
 
     def next(self, now: float) -> str | None:
         """The host to ask now, or None where none is due. It stays on the agenda."""
@@ -83,23 +87,25 @@ class Agenda:
                 due = self.due(host)
                 if due <= now:
                     return host
-                self._sleep(host, due)
+                self._wait(host, self._hosts[host], due)
         return None
 
     def nudge(self, host: str) -> None:
         """Look at *host* again at its present due time (a request to it has just ended)."""
-        if self._is_waiting(host):
-            heapq.heappush(self._waiting, (self.due(host), host))
+        entry = self._hosts.get(host)
+        if entry is not None and entry.due is not None:
+            self._wait(host, entry, self.due(host))
 
     def next_due(self) -> float | None:
         """The earliest time at which a waiting host may be due; None where none waits."""
-        while self._waiting and not self._is_waiting(self._waiting[0][1]):
+        while self._waiting and self._waiter(*self._waiting[0]) is None:
             heapq.heappop(self._waiting)
         return self._waiting[0][0] if self._waiting else None
 
-    def _is_waiting(self, host: str) -> bool:
+    def _waiter(self, due: float, host: str) -> _Entry | None:
+        """The entry of *host* where it still waits for this *due*, not for another."""
         entry = self._hosts.get(host)
-        return entry is not None and entry.waiting
+        return entry if entry is not None and entry.due == due else None
 
     def _wake(self, now: float) -> bool:
         """Move hosts whose time has come from waiting to ready; whether any time had come."""
@@ -107,19 +113,28 @@ class Agenda:
         for _ in range(_MOVES_PER_CALL):
             if not self._waiting or self._waiting[0][0] > now:
                 break
-            _, host = heapq.heappop(self._waiting)
-            entry = self._hosts.get(host)
-            if entry is not None and entry.waiting:
-                entry.waiting = False
-                self._stand(host, entry)
+            due, host = heapq.heappop(self._waiting)
+            entry = self._waiter(due, host)
+            if entry is not None:
+                entry.due = None
+                self._place(host, entry, now)
             woken = True
         return woken
 
-    def _sleep(self, host: str, due: float) -> None:
-        entry = self._hosts[host]
+    def _place(self, host: str, entry: _Entry, now: float) -> None:
+        """Have *host* stand where it is due at *now*, and wait where it is not."""
+        due = self.due(host)
+        if due <= now:
+            self._stand(host, entry)
+        else:
+            self._wait(host, entry, due)
+
+    def _wait(self, host: str, entry: _Entry, due: float) -> None:
+        """Have *host* wait until *due*; while a request to it is under way, for its nudge."""
         self._leave(entry)
-        entry.waiting = True
-        heapq.heappush(self._waiting, (due, host))
+        if entry.due != due < math.inf:
+            heapq.heappush(self._waiting, (due, host))
+        entry.due = due
 
     def _stand(self, host: str, entry: _Entry) -> None:
         """Put *host* in the bucket of its work left."""

@@ -1,0 +1,546 @@
+"""``walsh check``: offline from files, in batches, and online against the sandbox's log."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.cli import check
+from scrapy_walsh.cli.main import main
+from scrapy_walsh.sandbox import Route, Sandbox, blocklist, default_sites, hosts
+from tests.crawl.harness import OPERATOR, OWN_IDENTITY, USER_AGENT, make_project, run_scrapy, site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[2]
+LIST = "/.well-known/walsh-research/blocklist.json"
+MEMBERS = [
+    "url", "allowed", "verdict", "requirement", "reason", "document", "line", "group",
+    "crawl_delay",
+]  # fmt: skip
+ROBOTS = """\
+User-agent: *
+Crawl-delay: 7
+Disallow: /private
+Allow: /private/open
+Allow: /page
+Disallow: /*.ph
+
+User-agent: OtherBot
+Disallow: /
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory outside any project, with the two documents."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "robots.txt").write_text(ROBOTS)
+    (tmp_path / "blocklist.json").write_text(json.dumps(blocklist()))
+    return tmp_path
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """Run ``check ARGUMENTS --json``; exit code and answer."""
+
+    def _told(*arguments: str) -> tuple[int, dict[str, Any]]:
+        code = main(["check", *arguments, "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    return _told
+
+
+@pytest.fixture
+def batch(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
+    """Run ``check --batch`` on lines: octets as they are, other values as JSON."""
+
+    def _batch(*lines: Any, options: tuple[str, ...] = ()) -> tuple[int, list[dict[str, Any]]]:
+        octets = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in lines]
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n".join(octets))))
+        code = main(["check", "--batch", *options])
+        return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return _batch
+
+
+# -- from files ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "verdict", "line"),
+    [
+        ("/private/x", 1, "disallowed_explicit", 3),
+        ("/private/open", 0, "allowed_explicit", 4),
+        ("/other", 0, "allowed_implicit", None),
+        ("/robots.txt", 0, "allowed_implicit", None),
+    ],
+)
+def test_own_robots_file(told: Any, path: str, code: int, verdict: str, line: int | None) -> None:
+    found, answer = told(f"http://h.test{path}", "--robots", "robots.txt")
+    assert (found, answer["verdict"], answer["line"]) == (code, verdict, line)
+    assert answer["allowed"] is (code == 0)
+    assert list(answer) == MEMBERS
+    assert answer["url"] == f"http://h.test{path}"
+    assert (answer["requirement"], answer["document"]) == ("R2", "robots.txt")
+    assert (answer["group"], answer["crawl_delay"]) == (["*"], 7)
+
+
+def test_own_readings_where_they_differ(told: Any) -> None:
+    code, answer = told("http://h.test/page.php5", "--robots", "robots.txt")
+    assert code == 1
+    assert list(answer) == [*MEMBERS, "readings"]
+    assert set(answer["readings"].values()) == {True, False}
+
+
+def test_own_blocklist_comes_before_robots_txt(told: Any) -> None:
+    both = ("--robots", "robots.txt", "--blocklist", "blocklist.json")
+    code, answer = told("http://www.blocked.test/private/x", *both)
+    assert (code, answer["verdict"], answer["requirement"]) == (1, "blocked_operator", "R3")
+    assert answer["document"] == "blocklist.json"
+    code, answer = told("http://h.test/private/x", *both)
+    assert (code, answer["requirement"]) == (1, "R2")
+
+
+def test_own_what_is_not_given_is_not_judged_and_said(told: Any) -> None:
+    _, robots_alone = told("http://blocked.test/other", "--robots", "robots.txt")
+    assert robots_alone["allowed"]
+    assert "R3 is not judged" in robots_alone["reason"]
+    code, list_alone = told("http://h.test/private/x", "--blocklist", "blocklist.json")
+    assert (code, list_alone["verdict"], list_alone["requirement"]) == (0, "allowed_implicit", "R3")
+    assert "R2 is not judged" in list_alone["reason"]
+    _, both = told("http://h.test/other", "--robots", "robots.txt", "--blocklist", "blocklist.json")
+    assert "not judged" not in both["reason"]
+    _, denied = told("http://h.test/private/x", "--robots", "robots.txt")
+    assert "not judged" not in denied["reason"]
+
+
+def test_own_other_gates_offline(told: Any) -> None:
+    code, answer = told("http://a.GOV/x", "--robots", "robots.txt", "-s", "WALSH_EXCLUDED_TLDS=gov")
+    assert (code, answer["verdict"]) == (1, "excluded_tld")
+    code, answer = told("ftp://h.test/x", "--robots", "robots.txt")
+    assert (code, answer["verdict"]) == (1, "out_of_scope")
+
+
+def test_own_token(told: Any) -> None:
+    url = "http://h.test/other"
+    assert told(url, "--robots", "robots.txt", "--token", "OtherBot")[0] == 1
+    identity = json.dumps({**OWN_IDENTITY, "product": "OtherBot/1.0"})
+    code, answer = told(url, "--robots", "robots.txt", "--identity", identity)
+    assert (code, answer["group"]) == (1, ["otherbot"])
+
+
+@pytest.mark.parametrize(
+    ("written", "url"),
+    [
+        ("example.com/x", "https://example.com/x"),
+        ("example.com:8080/x", "https://example.com:8080/x"),
+        ("//example.com/x", "https://example.com/x"),
+        ("localhost", "https://localhost"),
+        ("http://example.com/a b", "http://example.com/a b"),
+    ],
+)
+def test_own_bare_host_is_https(told: Any, written: str, url: str) -> None:
+    assert told(written, "--robots", "robots.txt")[1]["url"] == url
+
+
+def test_own_robots_txt_is_read_as_octets(told: Any, folder: Path) -> None:
+    (folder / "odd.txt").write_bytes(b"\xef\xbb\xbfUser-agent: *\rDisallow: /caf\xe9\rDisallow: /x")
+    assert told("http://h.test/x", "--robots", "odd.txt")[0] == 1
+
+
+def test_own_file_from_standard_input(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(ROBOTS.encode())))
+    assert told("http://h.test/private", "--robots", "-")[0] == 1
+
+
+def test_own_readable_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "http://h.test/page.php5\u202e", "--robots", "robots.txt"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == r"denied: http://h.test/page.php5\u202e"
+    said = dict(line.split(maxsplit=1) for line in lines[1:])
+    assert said["verdict"] == "disallowed_explicit (R2)"
+    assert said["line"] == "6"
+    assert said["Crawl-delay"] == "7 s"
+    assert "allowed" in said["readings"]
+    assert "denied" in said["readings"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "no URL"),
+        (["http://h.test/", "--robots", "nowhere.txt"], "nowhere.txt"),
+        (["http://h.test/", "--robots", "."], "cannot read"),
+        (["http://h.test/", "--blocklist", "robots.txt"], "not JSON"),
+        (["http://[::1/", "--robots", "robots.txt"], "not a URL"),
+        (["http://h.test:99999/", "--robots", "robots.txt"], "no such port"),
+        (["http://", "--robots", "robots.txt"], "no host"),
+        (["/private", "--robots", "robots.txt"], "no host"),
+        (["mailto:a@h.test", "--robots", "robots.txt"], "no host"),
+        (["http://h.test/", "--robots", "-", "--blocklist", "-"], "standard input"),
+        (["http://h.test/", "--robots", "robots.txt", "--token", "Bot/1.0"], "token"),
+        (["http://h.test/", "--robots", "robots.txt", "--identity", "nobody"], "WALSH_IDENTITY"),
+        (["http://h.test/", "--robots", "robots.txt", "-s", "WALSH_PATIENCE"], "NAME=VALUE"),
+        (["http://h.test/", "--batch"], "--batch"),
+        (["--batch", "--robots", "-"], "--batch"),
+        (["http://h.test/", "--token", "Bot"], "--token"),
+        (["http://h.test/"], "--identity"),
+        (["http://h.test/", "--identity", "walsh-research", "-s", "WALSH_PATIENCE=x"], "PATIENCE"),
+    ],
+)
+def test_own_misuse_is_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    assert main(["check", *arguments]) == 2
+    output, errors = capsys.readouterr()
+    assert (output, len(errors.splitlines())) == ("", 1)
+    assert errors.startswith("walsh check: ")
+    assert said in errors
+    assert not (folder / ".scrapy").exists()
+
+
+def test_own_unknown_option() -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["check", "http://h.test/", "--bogus"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"contract": "walsh-research-blocklist/v2"},
+        {"schema": True},
+        {"updated": 17},
+        {"blocked": [{"host": "h.test"}], "schema": {}},
+        {"schema": {"$ref": "http://other.test/s.json"}},
+    ],
+)
+def test_own_invalid_blocklist_cannot_judge(
+    change: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "bad.json").write_text(json.dumps({**blocklist(), **change}))
+    assert main(["check", "http://h.test/", "--blocklist", "bad.json"]) == 2
+    assert "blocklist" in capsys.readouterr().err
+
+
+def test_own_long_blocklist_without_a_schema(told: Any, folder: Path) -> None:
+    """Too long to be validated here: the child process does."""
+    domains = [f"h{number}.test" for number in range(3000)]
+    document = blocklist("http://operator.test", *domains, inline=False)
+    (folder / "long.json").write_text(json.dumps(document))
+    assert told("http://h2999.test/", "--blocklist", "long.json")[0] == 1
+    assert told("http://h3000.test/", "--blocklist", "long.json")[0] == 0
+
+
+# -- batch --------------------------------------------------------------------------------
+
+WEBCANON = [
+    (["Disallow: /private"], "/private/a", "disallowed_explicit"),
+    (["Disallow: /private"], "/public", "allowed_implicit"),
+    (["Disallow: /docs", "Allow: /docs/public"], "/docs/public/a", "allowed_explicit"),
+    (["Disallow: /docs", "Allow: /docs/public"], "/docs/secret", "disallowed_explicit"),
+    (["Disallow: /*.pdf$"], "/file.pdf", "disallowed_explicit"),
+    (["Disallow: /*.pdf$"], "/file.pdf?x=1", "allowed_implicit"),
+]
+
+
+def entry(rules: list[str], path: str, **more: Any) -> dict[str, Any]:
+    return {"robots": "\n".join(["User-agent: *", *rules]), "url": f"http://h.test{path}", **more}
+
+
+def test_own_webcanon_examples_in_a_batch(batch: Any) -> None:
+    code, answers = batch(*(entry(rules, path) for rules, path, _ in WEBCANON))
+    assert code == 0
+    assert [answer["verdict"] for answer in answers] == [verdict for _, _, verdict in WEBCANON]
+    assert [answer["url"] for answer in answers] == [
+        f"http://h.test{path}" for _, path, _ in WEBCANON
+    ]
+    assert all(list(answer) == MEMBERS for answer in answers)
+
+
+def test_own_batch_tokens_and_blocklists(batch: Any) -> None:
+    robots = {"robots": "User-agent: b\nDisallow: /", "url": "http://blocked.test/"}
+    code, answers = batch(
+        robots,
+        {**robots, "token": "b"},
+        {**robots, "blocklist": blocklist()},
+        {**robots, "blocklist": json.dumps(blocklist())},
+        {"url": "http://h.test/", "blocklist": blocklist()},
+    )
+    assert code == 0
+    assert [answer["requirement"] for answer in answers] == ["R2", "R2", "R3", "R3", "R3"]
+    assert [answer["allowed"] for answer in answers] == [True, False, False, False, True]
+
+
+def test_own_batch_lines_fall_back_on_files(batch: Any) -> None:
+    files = ("--robots", "robots.txt", "--blocklist", "blocklist.json")
+    code, answers = batch(
+        {"url": "http://h.test/private"},
+        {"url": "http://h.test/other"},
+        {"url": "http://h.test/other", "token": "OtherBot"},
+        entry(["Disallow: /other"], "/private"),
+        {"url": "http://blocked.test/other"},
+        options=files,
+    )
+    assert code == 0
+    assert [answer["allowed"] for answer in answers] == [False, True, False, True, False]
+    assert "not judged" not in answers[1]["reason"]
+
+
+BAD_LINES = {
+    "cut off": b'{"robots": ',
+    "no object": b"[]",
+    "no URL": {"robots": ""},
+    "URL is a number": {"robots": "", "url": 17},
+    "no host": {"robots": "", "url": "/x"},
+    "surrogate in the host": {"robots": "", "url": "http://\ud800/"},
+    "no robots": {"url": "http://h.test/"},
+    "robots is null": {"robots": None, "url": "http://h.test/"},
+    "robots is a list": {"robots": [], "url": "http://h.test/"},
+    "token is null": {"robots": "", "url": "http://h.test/", "token": None},
+    "token with version": {"robots": "", "url": "http://h.test/", "token": "Bot/1"},
+    "no blocklist": {"robots": "", "url": "http://h.test/", "blocklist": {}},
+    "not UTF-8": b'{"robots": "caf\xe9", "url": "http://h.test/"}',
+    "deep": b"[" * 100_000,
+    "long number": b"1" * 5_000,
+    "control characters": b"\x00\x01\x02",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES.values(), ids=BAD_LINES)
+def test_own_bad_line_is_an_error_and_the_others_get_their_answers(batch: Any, line: Any) -> None:
+    good = entry(["Disallow: /"], "/x")
+    code, answers = batch(good, b"", b"  ", line, good)
+    assert code == 2
+    assert len(answers) == 3
+    assert answers[0] == answers[2]
+    assert answers[0]["verdict"] == "disallowed_explicit"
+    assert set(answers[1]) == {"url", "error"}
+    assert answers[1]["error"].startswith("line 4: ")
+
+
+def test_own_lone_surrogates_are_judged(batch: Any) -> None:
+    code, answers = batch(
+        {"robots": "User-agent: *\nDisallow: /\ud800\nDisallow: /x", "url": "http://h.test/x\udfff"}
+    )
+    assert (code, answers[0]["allowed"]) == (0, False)
+
+
+def test_own_line_beyond_the_limit(batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "LIMIT", 1000)
+    good = entry(["Disallow: /"], "/x")
+    code, answers = batch(good, entry(["Disallow: /"], "/" + "x" * 5000), good)
+    assert code == 2
+    assert ["error" in answer for answer in answers] == [False, True, False]
+
+
+def test_own_huge_robots_in_a_line(batch: Any) -> None:
+    code, answers = batch(entry(["Disallow: /"] * 200_000, "/x"))
+    assert (code, answers[0]["allowed"]) == (0, False)
+
+
+def test_own_byte_order_mark_and_no_lines(batch: Any) -> None:
+    assert batch() == (0, [])
+    line = json.dumps(entry(["Disallow: /"], "/x")).encode()
+    assert batch(b"\xef\xbb\xbf" + line)[0] == 0
+
+
+COMMAND = [sys.executable, "-m", "scrapy_walsh", "check"]
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, **more}
+
+
+def test_own_each_line_is_answered_at_once_and_a_gone_reader_ends_it() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--batch"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=child_environment(),
+    ) as child:
+        assert child.stdin
+        assert child.stdout
+        assert child.stderr
+        line = json.dumps(entry(["Disallow: /"], "/x")).encode() + b"\n"
+        child.stdin.write(line)
+        child.stdin.flush()
+        assert json.loads(child.stdout.readline())["allowed"] is False
+        child.stdout.close()
+        child.stdin.write(line)
+        child.stdin.close()
+        assert child.stderr.read() == b""
+        assert child.wait(20) == 2
+
+
+# -- online -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Sandbox]:
+    with Sandbox(default_sites()) as running:
+        odd = Route(body="x", content_type="text/plain", headers={"Content-Encoding": "br"})
+        running.put(site("odd.test", robots=odd))
+        yield running
+
+
+def online(
+    box: Sandbox, *arguments: str, identity: bool = True
+) -> tuple[int, dict[str, Any], subprocess.CompletedProcess[str]]:
+    """``python -m scrapy_walsh check ... --json`` outside a project, the sandbox as its proxy."""
+    box.clear()
+    who = ("--identity", json.dumps(OWN_IDENTITY)) if identity else ()
+    done = subprocess.run(
+        [*COMMAND, *arguments, *who, "--json"],
+        env=child_environment(http_proxy=box.proxy_url, https_proxy=box.proxy_url, no_proxy=""),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout or "{}"), done
+
+
+def asked(box: Sandbox) -> list[tuple[str, str]]:
+    return [(request.host, request.path) for request in box.log]
+
+
+def test_own_online_asks_for_the_list_then_robots_txt_and_never_the_target(box: Sandbox) -> None:
+    code, answer, _ = online(box, "http://path.test/private/x")
+    assert asked(box) == [("operator.test", LIST), ("path.test", "/robots.txt")]
+    assert {dict(each.headers).get("User-Agent") for each in box.log} == {
+        "Mozilla/5.0 (compatible; ExampleBot/1.0; +http://operator.test/bot/)"
+    }
+    assert (code, answer["verdict"], answer["line"]) == (1, "disallowed_explicit", 2)
+    assert answer["document"] == "http://path.test/robots.txt"
+    assert list(answer) == MEMBERS
+    code, answer, _ = online(box, "http://path.test/private/open")
+    assert asked(box) == [], "the documents were held, the target is never asked"
+    assert (code, answer["verdict"]) == (0, "allowed_explicit")
+
+
+def test_own_online_blocked_host_is_not_even_asked_for_robots_txt(box: Sandbox) -> None:
+    code, answer, _ = online(box, "http://www.blocked.test/x")
+    assert hosts(box.log) == ["operator.test"]
+    assert (code, answer["verdict"]) == (1, "blocked_operator")
+    assert answer["document"] == f"{OPERATOR}/blocklist.json"
+
+
+def test_own_online_without_an_identity_asks_nobody(box: Sandbox, folder: Path) -> None:
+    code, _, done = online(box, "http://path.test/", identity=False)
+    assert (code, box.log) == (2, [])
+    assert len(done.stderr.splitlines()) == 1
+    assert not (folder / ".scrapy").exists()
+
+
+def test_own_online_state_that_cannot_be_kept_asks_nobody(box: Sandbox, folder: Path) -> None:
+    (folder / "file").write_text("")
+    code, _, done = online(box, "http://path.test/", "-s", "WALSH_STATE_DIR=file/below")
+    assert (code, box.log) == (2, [])
+    assert len(done.stderr.splitlines()) == 1
+    assert "WALSH_STATE_DIR" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("position", "code"), [("allow", 0), ("defer", 1), ("deny", 1)], ids=["allow", "defer", "deny"]
+)
+def test_own_online_unreachable_robots_txt(box: Sandbox, position: str, code: int) -> None:
+    settings = ("-s", f"WALSH_ROBOTS_UNREACHABLE={position}", "-s", "WALSH_MAX_RETRIES=0")
+    found, answer, _ = online(box, "http://robots-503.test/x", *settings)
+    assert (found, answer["verdict"]) == (code, "unknown_unreachable")
+    assert ("robots-503.test", "/x") not in asked(box)
+
+
+def test_own_online_robots_txt_that_cannot_be_read(box: Sandbox) -> None:
+    code, answer, _ = online(box, "http://odd.test/x")
+    assert (code, answer["verdict"]) == (1, "unknown_parse_error")
+
+
+def test_own_online_host_that_may_not_be_asked_is_deferred(box: Sandbox) -> None:
+    code, answer, _ = online(box, "http://long-delay.test/x")
+    assert (code, answer["verdict"], answer["crawl_delay"]) == (0, "allowed_implicit", 3600)
+    code, answer, _ = online(box, "http://long-delay.test/x")
+    assert (code, answer["verdict"], answer["requirement"]) == (1, "deferred", "R4")
+    assert asked(box) == []
+    code, answer, _ = online(box, "http://robots-429.test/x", "-s", "WALSH_MAX_RETRIES=0")
+    assert (code, answer["verdict"]) == (1, "deferred"), "429 is never 'no rules' (D7)"
+
+
+def test_own_online_in_a_project_its_settings_hold_and_its_outputs_rest(
+    box: Sandbox, folder: Path
+) -> None:
+    settings = {"FEEDS": {"out.jsonl": {"format": "jsonlines"}}, "JOBDIR": "job", "LOG_FILE": "log"}
+    project = make_project(folder / "project", settings=settings)
+    box.clear()
+    done = run_scrapy(project, box, "walsh", "check", "http://named-deny.test/x", "--json")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["group"]) == (1, ["walsh-research"])
+    assert asked(box) == [("operator.test", LIST), ("named-deny.test", "/robots.txt")]
+    assert {dict(each.headers).get("User-Agent") for each in box.log} == {USER_AGENT}
+    assert (project / ".scrapy" / "walsh").is_dir()
+    for name in ("out.jsonl", "job", "log", "stats.json"):
+        assert not (project / name).exists(), name
+
+
+def test_own_offline_in_a_project_its_token_and_suffixes_hold(box: Sandbox, folder: Path) -> None:
+    settings = {
+        "WALSH_IDENTITY": {**OWN_IDENTITY, "product": "OtherBot/1.0"},
+        "WALSH_EXCLUDED_TLDS": ["mil"],
+    }
+    project = make_project(folder / "project", settings=settings)
+    robots = str(folder / "robots.txt")
+    box.clear()
+    done = run_scrapy(project, box, "walsh", "check", "h.test/other", "--robots", robots, "--json")
+    assert json.loads(done.stdout)["group"] == ["otherbot"]
+    done = run_scrapy(project, box, "walsh", "check", "h.mil", "--robots", robots, "--json")
+    assert json.loads(done.stdout)["verdict"] == "excluded_tld"
+    assert box.log == []
+
+
+# -- docs ---------------------------------------------------------------------------------
+
+DOCUMENT = (ROOT / "docs/check.md").read_text()
+
+
+def test_own_docs_commands_run(box: Sandbox, folder: Path) -> None:
+    blocks = re.findall(r"```bash\n(.*?)```", DOCUMENT, re.DOTALL)
+    commands = [
+        shlex.split(line.replace("https://site.example", "http://path.test"))
+        for block in blocks
+        for line in block.splitlines()
+    ]
+    inside, *outside = commands
+    assert inside[:3] == ["scrapy", "walsh", "check"]
+    project = make_project(folder / "project")
+    done = run_scrapy(project, box, *inside[1:])
+    assert done.returncode == 1, done.stdout
+    assert [command[:4] for command in outside] == [["python", *COMMAND[1:]]] * 3
+    codes = [main(command[3:]) for command in outside]
+    assert codes == [1, 0, 0]
+
+
+def test_own_docs_batch_answers_as_shown(batch: Any) -> None:
+    given, shown = re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL)
+    code, answers = batch(given.encode())
+    assert code == 2
+    shown_answers = [json.loads(line) for line in shown.splitlines()]
+    assert answers == shown_answers
+
+
+def test_own_docs_name_every_member() -> None:
+    for name in [*MEMBERS, "readings"]:
+        assert f"`{name}`" in DOCUMENT
