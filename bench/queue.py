@@ -96,6 +96,7 @@ class Crawl:
 
     now: float = 0.0
     throttle: Any = None
+    scope: Any = None
     popped: WeakSet[Any] = field(default_factory=WeakSet)
     first: WeakSet[Any] = field(default_factory=WeakSet)
     queues: list[Any] = field(default_factory=list)
@@ -125,16 +126,22 @@ class Bench:
     crawl: Crawl
 
 
-def ours(directory: str) -> Bench:
-    from scrapy.squeues import LifoMemoryQueue
+def ours(directory: str, state: Any = None) -> Bench:  # noqa: ARG001  its state is in the file
+    from scrapy.squeues import FifoMemoryQueue, LifoMemoryQueue
 
     from scrapy_walsh.adapters import compat
     from scrapy_walsh.adapters.queue import HostQueue
+    from scrapy_walsh.policy.scope import Scope
     from scrapy_walsh.policy.throttle import Throttle
 
     compat.call_later = lambda *_: lambda: None  # the benchmark moves the clock itself
-    crawl = Crawl(throttle=Throttle())
-    queue = HostQueue(crawl, LifoMemoryQueue, directory)  # type: ignore[arg-type]
+    crawl = Crawl(throttle=Throttle(), scope=Scope(follow_links=True))
+    queue = HostQueue(
+        crawl,  # type: ignore[arg-type]
+        LifoMemoryQueue,
+        directory,
+        start_queue_cls=FifoMemoryQueue,
+    )
 
     def asked(url: str) -> None:
         host = crawl.host_of(url)
@@ -146,9 +153,14 @@ def ours(directory: str) -> Bench:
     return Bench(queue, asked, crawl)
 
 
-def stock(directory: str) -> Bench:
+def stock(directory: str, state: Any = None) -> Bench:
     from scrapy.pqueues import DownloaderAwarePriorityQueue
-    from scrapy.squeues import LifoMemoryQueue, PickleLifoDiskQueue
+    from scrapy.squeues import (
+        FifoMemoryQueue,
+        LifoMemoryQueue,
+        PickleFifoDiskQueue,
+        PickleLifoDiskQueue,
+    )
     from scrapy.utils.test import get_crawler
 
     from scrapy_walsh.policy.hosts import host_key
@@ -156,8 +168,13 @@ def stock(directory: str) -> Bench:
     crawler: Any = get_crawler()
     downloader = SimpleNamespace(slots={}, get_slot_key=lambda request: host_key(request.url))
     crawler.engine = SimpleNamespace(downloader=downloader)
-    inner = PickleLifoDiskQueue if directory else LifoMemoryQueue
-    queue = DownloaderAwarePriorityQueue.from_crawler(crawler, inner, directory)
+    queue = DownloaderAwarePriorityQueue.from_crawler(
+        crawler,
+        PickleLifoDiskQueue if directory else LifoMemoryQueue,
+        directory,
+        state,
+        start_queue_cls=PickleFifoDiskQueue if directory else FifoMemoryQueue,
+    )
     return Bench(queue, lambda _: None, Crawl())
 
 
@@ -226,15 +243,15 @@ def disk(bot: str, size: int) -> Row:
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     bench = MAKERS[bot](".")
-    requests = (Request(f"http://host{number}.test/") for number in range(size))
+    start = {"is_start_request": True}
+    requests = (Request(f"http://host{number}.test/", meta=start) for number in range(size))
     pushes, files = until_failure(lambda: elapsed(bench.queue.push, next(requests)), size)
     row: Row = {"hosts": size, "queue": bot, "pushed": len(pushes), "files": files}
     row["push us"] = median(pushes) * 1e6
     if len(pushes) < size:
         return row
-    bench.queue.close()
     began = time.perf_counter()
-    bench = MAKERS[bot](".")
+    bench = MAKERS[bot](".", bench.queue.close())
     row["reopen s"] = time.perf_counter() - began
     taken, seen = [], set()
     while len(bench.queue):
@@ -257,7 +274,7 @@ def until_failure(step: Callable[[], float], most: int) -> tuple[list[float], in
     return taken, len(os.listdir("/dev/fd"))
 
 
-MAKERS: dict[str, Callable[[str], Bench]] = {"ours": ours, "stock": stock}
+MAKERS: dict[str, Callable[..., Bench]] = {"ours": ours, "stock": stock}
 MEASURES: dict[str, Callable[[str, int], Row]] = {"memory": memory, "disk": disk}
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ Every private name of Scrapy or Twisted that this package leans on is named in t
 from __future__ import annotations
 
 import inspect
+import logging
+import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
@@ -205,9 +207,12 @@ def refuse_start(error: Exception) -> NoReturn:
     """End the command with one line and exit code 1, or, in a script, raise *error*.
 
     Before 2.19 a command whose crawl fails to start exits with 0, and every version prints
-    a traceback. Under the asyncio loop SystemExit leaves both behind.
+    a traceback: even of SystemExit, where a Deferred catches it. Nothing has been started yet.
     """
-    if fail_command():
-        sys.stderr.write(f"scrapy_walsh: {error}\n")
-        raise SystemExit(1) from None
-    raise error
+    if not fail_command():
+        raise error
+    sys.stderr.write(f"scrapy_walsh: {error}\n")
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)

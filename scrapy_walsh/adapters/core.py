@@ -19,6 +19,7 @@ from scrapy.utils.project import data_path
 from scrapy_walsh.adapters import compat, seats
 from scrapy_walsh.adapters.documents import Documents
 from scrapy_walsh.adapters.events import Recorder, logger
+from scrapy_walsh.adapters.fetcher import Fetcher
 from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.config import WalshConfig
@@ -86,6 +87,7 @@ class Core:
         self.gates = chain.Gates(
             self.config.excluded_tlds, self.config.revisit, self.config.revisit_reason
         )
+        self.fetcher = Fetcher(self)
         self.documents = Documents(self)
         #: Requests that the queue popped and the downloader has not finished: only these bounce.
         self.popped: WeakSet[Request] = WeakSet()
@@ -202,7 +204,7 @@ class Core:
         What waited here for its host's time is judged again: documents change.
         """
         self.stop_if_halted()
-        if self.documents.owns(request):
+        if self.fetcher.owns(request):
             return
         cleared = self._cleared.get(request)
         known = cleared is not None and cleared.url == request.url
@@ -289,12 +291,12 @@ class Core:
         self.throttle.finished(
             host,
             now,
-            exempt=unseen and failure is None and self.documents.is_first(request, status),
+            exempt=unseen and failure is None and self.fetcher.is_first(request, status),
             spacing=self.config.min_interval if self.config.pace_robots else None,
         )
         if failure is not None:
             self._failures[request] = failure
-            self.documents.failed(request, failure)
+            self.fetcher.failed(request, failure)
             self.throttle.hold(host, now + _hold(failure))
         self._remember_host(host, now)
         self._remember_source(request, status)
@@ -318,8 +320,8 @@ class Core:
 
     def attempt(self, request: Request) -> int:
         """Retries made so far for this URL."""
-        if self.documents.owns(request):
-            return self.documents.attempt(request)
+        if self.fetcher.owns(request):
+            return self.fetcher.attempt(request)
         return self._attempts.get(request.url, 0)
 
     def failure(self, request: Request) -> Retry | GiveUp | None:
@@ -358,7 +360,7 @@ class Core:
 
     def _remember_source(self, request: Request, status: int | None) -> None:
         source = self.scope.source_of(request.url)
-        if source is None or self.documents.owns(request) or not recrawl.counts_as_asked(status):
+        if source is None or self.fetcher.owns(request) or not recrawl.counts_as_asked(status):
             return
         run = SourceRun(source, self.wall(), str(status), self.config.revisit_reason)
         self.remember(lambda: self.store.put_source(run))

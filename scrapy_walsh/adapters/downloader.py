@@ -23,7 +23,7 @@ class Downloader(ScrapyDownloader):
 
     def get_slot_key(self, request: Request) -> str:
         """The slot of *request*'s own host, whatever ``download_slot`` its meta was copied with."""
-        if self._core.documents.owns(request):
+        if self._core.fetcher.owns(request):
             return str(request.meta[self.DOWNLOAD_SLOT])
         return self._core.host_of(request.url)
 

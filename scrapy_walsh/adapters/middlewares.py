@@ -51,7 +51,7 @@ class GateMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | None:
         """Let *request* pass, give it back to the queue (R4), or raise ``Refused``."""
-        if self.core.documents.owns(request):
+        if self.core.fetcher.owns(request):
             return None
         self.core.stop_if_halted()
         try:
@@ -108,7 +108,7 @@ class BackoffMiddleware(_Seat):
     ) -> Request | Response:
         """The request to make again, or *response*; raises ``GaveUp`` in place of 429 and 503."""
         failure = self.core.failure(request)
-        if failure is None or self.core.documents.owns(request):
+        if failure is None or self.core.fetcher.owns(request):
             return response
         if isinstance(failure, Retry):
             return self._again(request, failure, response.status)
@@ -127,7 +127,7 @@ class BackoffMiddleware(_Seat):
         if isinstance(exception, Closing):
             return self.core.keep(request)
         failure = self.core.failure(request)
-        if failure is None or self.core.documents.owns(request):
+        if failure is None or self.core.fetcher.owns(request):
             return None
         if isinstance(failure, Retry):
             return self._again(request, failure, None)
@@ -171,7 +171,7 @@ class RevalidateMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Response:
         """*response*; raises ``NotModified`` for a 304. A 200 replaces the validators."""
-        if self.core.documents.owns(request):
+        if self.core.fetcher.owns(request):
             return response
         if response.status == 304:
             self._record(events.NOT_MODIFIED, request, response, "304, no new data")
@@ -189,7 +189,7 @@ class RevalidateMiddleware(_Seat):
         return _header(response, "Content-Type") or (held.content_type if held else None)
 
     def _applies(self, request: Request) -> bool:
-        return request.method == "GET" and not self.core.documents.owns(request)
+        return request.method == "GET" and not self.core.fetcher.owns(request)
 
     def _keep(self, request: Request, response: Response) -> None:
         store, key = self.core.store, _representation(request)

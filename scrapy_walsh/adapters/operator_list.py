@@ -17,6 +17,7 @@ from scrapy.exceptions import IgnoreRequest
 
 from scrapy_walsh.adapters import compat, validate
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.errors import DocumentInvalid, StateError
 from scrapy_walsh.policy import event as events
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_walsh.adapters.core import Core
-    from scrapy_walsh.adapters.documents import Documents, Fetched
+    from scrapy_walsh.adapters.fetcher import Fetched
     from scrapy_walsh.state.records import Store
 
 #: Octets of a blocklist that are read; a longer one is not adopted.
@@ -55,9 +56,8 @@ _T = TypeVar("_T")
 class OperatorList:
     """The blocklist of one crawl."""
 
-    def __init__(self, core: Core, documents: Documents) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._documents = documents
         self._list: Blocklist | None = None
         self._document: StoredDocument | None = None
         self._loaded = False
@@ -73,7 +73,7 @@ class OperatorList:
 
     async def bring(self) -> None:
         """Load what earlier runs held and, when that is stale, ask for the list once."""
-        await self._documents.flights.run(BLOCKLIST, self._bring)
+        await self._core.fetcher.flights.run(BLOCKLIST, self._bring)
 
     def close(self) -> None:
         """Stop the attempts beside the crawl."""
@@ -244,14 +244,12 @@ class OperatorList:
 
     async def _beside_the_crawl(self) -> None:
         with contextlib.suppress(Closing):
-            await self._documents.flights.run(BLOCKLIST, self._refresh)
+            await self._core.fetcher.flights.run(BLOCKLIST, self._refresh)
 
     # -- the requests ---------------------------------------------------------------------
 
     async def _fetch(self, url: str, held: StoredDocument | None) -> Fetched:
         """The answer 200 (or 304 to *held*) from *url*, redirects within its origin followed."""
-        from scrapy_walsh.adapters.documents import Mark  # noqa: PLC0415  each needs the other
-
         headers = {"Accept": "application/json"}
         if held is not None:
             headers |= revalidate.conditional_headers(held)
@@ -259,7 +257,7 @@ class OperatorList:
         for hop in range(_MAX_HOPS + 1):
             mark = Mark("operator", _LIMIT, min(self._failures, self._core.config.max_retries), hop)
             timeout = _TIMEOUT_BESIDE if self._beside else _TIMEOUT
-            fetched = await self._documents.fetch(url, mark, headers, timeout)
+            fetched = await self._core.fetcher.fetch(url, mark, headers, timeout)
             location = fetched.headers.get("location")
             if fetched.status == 200 or (fetched.status == 304 and held is not None):
                 return fetched

@@ -108,7 +108,7 @@ class HostQueue:
         self._cancel_timer: Callable[[], None] | None = None
         self._timer_due = math.inf
         for host, count in self._lines.counts():
-            self._agenda.add(host, count)
+            self._agenda.add(host, count, core.monotonic())
             self._count += count
         for url, source in self._lines.sources():
             core.scope.declare(source)
@@ -126,7 +126,7 @@ class HostQueue:
             return
         self._lines.push(host, self._key(request), request)
         self._count += 1
-        self._agenda.add(host)
+        self._agenda.add(host, now=self._core.monotonic())
 
     def pop(self) -> Request | None:
         """The request to make now, or None where no host is due; the engine is then woken."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
+from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.chain import NeedDocument, judge_host
@@ -22,7 +23,8 @@ from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
     from scrapy_walsh.adapters.core import Core
-    from scrapy_walsh.adapters.documents import Documents, Fetched
+    from scrapy_walsh.adapters.documents import Documents
+    from scrapy_walsh.adapters.fetcher import Fetched
     from scrapy_walsh.policy.chain import Rules
 
 #: Octets of a robots.txt that are read: 500 KiB (spec section 9.1.1), and a little more, so
@@ -88,7 +90,7 @@ class RobotsTxt:
 
     async def step(self, origin: str) -> None:
         """Make the next request for *origin*'s robots.txt, or wait for the one under way."""
-        await self._documents.flights.run(origin, lambda: self._ask(origin))
+        await self._core.fetcher.flights.run(origin, lambda: self._ask(origin))
 
     def count(self) -> None:
         """Stats of SPYDER's list: cache hit rate, fetch success rate."""
@@ -110,12 +112,10 @@ class RobotsTxt:
     async def _ask(self, origin: str) -> None:
         if self.current(origin) is not None:
             return
-        from scrapy_walsh.adapters.documents import Mark  # noqa: PLC0415  each needs the other
-
         progress = self._step_of(origin)
         mark = Mark("robots", _LIMIT, progress.attempt, progress.hops)
         self._asked += 1
-        fetched = await self._documents.fetch(
+        fetched = await self._core.fetcher.fetch(
             progress.url, mark, {"Accept": "text/plain, */*;q=0.1"}
         )
         location = fetched.headers.get("location")

@@ -53,7 +53,7 @@ class _Wire:
         core.guard(request)
         handler = self._handler(request.url.partition(":")[0].lower())
         host = core.host_of(request.url)
-        unseen = await TURNSTILE.enter(core, host, document=core.documents.owns(request))
+        unseen = await TURNSTILE.enter(core, host, document=core.fetcher.owns(request))
         response: Response | None = None
         answered = True
         try:
@@ -68,7 +68,7 @@ class _Wire:
                 core.ended(request, host, response, unseen=unseen, counts=answered)
             finally:
                 self._leave(host, broken=response is None)
-        return core.documents.received(request, response)
+        return core.fetcher.received(request, response)
 
     def _leave(self, host: str, *, broken: bool) -> None:
         """Open the wire; a little later when the other end has yet to see the connection close."""

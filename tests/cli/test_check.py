@@ -483,7 +483,7 @@ def test_own_online_host_that_may_not_be_asked_is_deferred(box: Sandbox) -> None
 def test_own_online_in_a_project_its_settings_hold_and_its_outputs_rest(
     box: Sandbox, folder: Path
 ) -> None:
-    settings = {"FEEDS": {"out.jsonl": {"format": "jsonlines"}}, "JOBDIR": "job", "LOG_FILE": "log"}
+    settings = {"FEEDS": {"out.jsonl": {"format": "jsonlines"}}, "JOBDIR": "job"}
     project = make_project(folder / "project", settings=settings)
     box.clear()
     done = run_scrapy(project, box, "walsh", "check", "http://named-deny.test/x", "--json")
@@ -492,7 +492,7 @@ def test_own_online_in_a_project_its_settings_hold_and_its_outputs_rest(
     assert asked(box) == [("operator.test", LIST), ("named-deny.test", "/robots.txt")]
     assert {dict(each.headers).get("User-Agent") for each in box.log} == {USER_AGENT}
     assert (project / ".scrapy" / "walsh").is_dir()
-    for name in ("out.jsonl", "job", "log", "stats.json"):
+    for name in ("out.jsonl", "job", "stats.json"):
         assert not (project / name).exists(), name
 
 

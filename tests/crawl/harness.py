@@ -8,12 +8,16 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, paths, requests
-from scrapy_walsh.sandbox.site import Answerer
 from scrapy_walsh.state import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from scrapy_walsh.sandbox.site import Answerer
 
 OPERATOR = "http://operator.test/.well-known/walsh-research"
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
@@ -72,7 +76,8 @@ class Probe(scrapy.Spider):
         yield {"url": response.url, "status": response.status, "bytes": len(response.body)}
 
     def failed(self, failure):
-        yield {"url": failure.request.url, "error": failure.type.__name__, "why": str(failure.value)}
+        error, why = failure.type.__name__, str(failure.value)
+        yield {"url": failure.request.url, "error": error, "why": why}
 """
 
 
@@ -113,7 +118,7 @@ class Crawl:
 
 
 def site(
-    host: str, routes: dict[str, Route | Answerer] | None = None, robots: str | Route = OPEN
+    host: str, routes: Mapping[str, Route | Answerer] | None = None, robots: str | Route = OPEN
 ) -> Site:
     """A host with a robots.txt; a page at every path that *routes* does not name."""
     rules = robots if isinstance(robots, Route) else Route(body=robots, content_type="text/plain")

@@ -67,7 +67,10 @@ def changed(name: str) -> dict[str, Any]:
     if isinstance(value, (int, float)):
         return {**BY_HAND, name: value + 1}
     if isinstance(value, dict):
-        return {**BY_HAND, name: {**value, "https": default_settings.DOWNLOAD_HANDLERS_BASE["https"]}}
+        return {
+            **BY_HAND,
+            name: {**value, "https": default_settings.DOWNLOAD_HANDLERS_BASE["https"]},
+        }
     return {**BY_HAND, name: getattr(default_settings, name)}
 
 

@@ -19,6 +19,9 @@ class Rotate:
     def process_request(self, request, spider=None):
         request.headers["User-Agent"] = f"Browser/{id(request)}"
 
+class RotateLate(Rotate):
+    pass
+
 class Rude(scrapy.Spider):
     user_agent = "AnotherBot/9.9"
     custom_settings = {
@@ -33,11 +36,12 @@ class Rude(scrapy.Spider):
         "HTTPCACHE_ENABLED": True,
         "METAREFRESH_ENABLED": True,
         "DEFAULT_REQUEST_HEADERS": {"User-Agent": "FromTheDefaults/1.0"},
-        "DOWNLOADER_MIDDLEWARES": {Rotate: 30, "spiders.Rotate": 999},
+        "DOWNLOADER_MIDDLEWARES": {"spiders.Rotate": 30, "spiders.RotateLate": 999},
     }
 
     def failed(self, failure):
-        yield {"url": failure.request.url, "error": failure.type.__name__, "why": str(failure.value)}
+        error, why = failure.type.__name__, str(failure.value)
+        yield {"url": failure.request.url, "error": error, "why": why}
 
     def parse(self, response):
         yield {"url": response.url, "status": response.status, "bytes": len(response.body)}
@@ -131,6 +135,30 @@ class Probe(Rude):
 """
 )
 
+REWRITES = (
+    PRELUDE
+    + """
+class Rewrite:
+    def process_request(self, request, spider=None):
+        if request.url == "http://mutated.test/x":
+            request._set_url("http://blocked.test/x")
+        if request.url == "http://replaced.test/x":
+            return request.replace(url="http://blocked.test/y")
+        if request.url == "http://robots.test/robots.txt":
+            return request.replace(url="http://blocked.test/robots.txt")
+        if request.url == "http://changed.test/robots.txt":
+            request._set_url("http://blocked.test/changed")
+
+class Probe(Rude):
+    name = "probe"
+    custom_settings = {"DOWNLOADER_MIDDLEWARES": {"spiders.Rewrite": 999}}
+
+    async def start(self):
+        for name in ("mutated", "replaced", "robots", "changed"):
+            yield scrapy.Request(f"http://{name}.test/x", errback=self.failed)
+"""
+)
+
 LATER = Route(503)
 SLOW = Route(429, headers={"Retry-After": "1"})
 FAST = {"WALSH_BACKOFF_BASE": 0.01, "WALSH_MAX_RETRIES": 1}
@@ -158,6 +186,24 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def callbacks(project: Path) -> Crawl:
     return solo(project, sites=(site("start.test"),), spider=CALLBACKS, settings=FAST)
+
+
+@pytest.fixture(scope="module")
+def rewrites(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
+    names = ("mutated", "replaced", "robots", "changed")
+    sites = tuple(site(f"{name}.test") for name in names)
+    return solo(tmp_path_factory.mktemp("rewrites"), sites=sites, spider=REWRITES, settings=FAST)
+
+
+def test_own_the_rotating_middlewares_are_really_installed(asks: Crawl) -> None:
+    assert asks.lines("'spiders.Rotate'")
+    assert asks.lines("'spiders.RotateLate'")
+
+
+def test_r3_2_a_url_rewritten_behind_the_gate_reaches_no_blocked_host(rewrites: Crawl) -> None:
+    assert rewrites.returncode == 0
+    assert rewrites.lines("'spiders.Rewrite'")
+    assert rewrites.asked("blocked.test") == []
 
 
 def test_r1_7_one_user_agent_whatever_the_spider_sets(asks: Crawl, callbacks: Crawl) -> None:

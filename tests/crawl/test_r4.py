@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -73,16 +74,9 @@ def test_r4_5_the_throttle_key_is_the_host_with_its_port(paced: Crawl) -> None:
 
 
 def test_r4_5_http_and_https_of_one_host_share_it(paced: Crawl) -> None:
-    asked = [
-        each
-        for each in requests(paced.log)
-        if each.host.partition(":")[0] == "both.test"
-    ]
+    asked = [each for each in requests(paced.log) if each.host.partition(":")[0] == "both.test"]
     assert [each.path for each in asked].count("/a") == 2
-    between = [
-        later.arrived - (earlier.completed or 0)
-        for earlier, later in zip(asked, asked[1:], strict=False)
-    ]
+    between = [later.arrived - (earlier.completed or 0) for earlier, later in pairwise(asked)]
     assert kept(between[1:], 1.0)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_walsh.sandbox import Sandbox
+    from scrapy_walsh.sandbox.site import Answerer
 
 OK = Route(body="<p>at last</p>")
 LATER = Route(503, etag='"of-a-503"')
@@ -33,7 +34,7 @@ def in_two_seconds(request: Request) -> Route:
     return refused(formatdate(time.time() + 3, usegmt=True))
 
 
-CASES = {
+CASES: dict[str, Route | Answerer] = {
     "once.test": Route(sequence=(refused(), OK)),
     "seconds.test": Route(sequence=(refused("2"), OK)),
     "date.test": in_two_seconds,
@@ -128,7 +129,7 @@ def test_r5_1_another_4xx_is_not_asked_again(backed_off: Crawl) -> None:
 
 def test_r5_8_a_503_is_no_success(backed_off: Crawl) -> None:
     assert not backed_off.fetched("http://always.test/p")
-    assert [item for item in backed_off.items if item["url"] == "http://always.test/p"][0]["error"]
+    assert "GaveUp" in backed_off.why("http://always.test/p")
 
 
 def test_r5_8_a_429_or_503_is_not_counted_as_fetched(backed_off: Crawl) -> None:

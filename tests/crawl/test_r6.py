@@ -42,7 +42,8 @@ class Probe(scrapy.Spider):
         yield scrapy.Request("http://undeclared.test/x", errback=self.failed)
 
     def failed(self, failure):
-        yield {"url": failure.request.url, "error": failure.type.__name__, "why": str(failure.value)}
+        error, why = failure.type.__name__, str(failure.value)
+        yield {"url": failure.request.url, "error": error, "why": why}
 """
 
 

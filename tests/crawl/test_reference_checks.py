@@ -155,7 +155,7 @@ def test_r6_no_unexpected_url_is_fetched(runs: Runs) -> None:
 
 
 def test_r7_an_unchanged_page_is_a_304_and_no_item(runs: Runs) -> None:
-    (asked,) = [each for each in runs.list_gone.requests("reference.test")]
+    (asked,) = runs.list_gone.requests("reference.test")
     assert asked.values("If-None-Match") == ['"allowed-1"']
     assert asked.status == 304
     assert not runs.list_gone.fetched(f"{HOST}/allowed")

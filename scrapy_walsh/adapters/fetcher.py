@@ -1,0 +1,202 @@
+"""How a document that a gate needs is asked for: through the engine, like everything else.
+
+So it passes the wire (R1, R4, R5). It is known by its mark: an object that only this module
+makes, and that is worth nothing once the fetch has ended, whoever copies ``meta``.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy import Request, signals
+from scrapy.exceptions import IgnoreRequest, StopDownload
+from scrapy.http.request import NO_CALLBACK
+from twisted.internet.defer import Deferred
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.policy import robots_fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from scrapy.http import Response
+
+    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.policy.backoff import GiveUp, Retry
+
+_MARK: Final = "walsh_document"
+_META: Final[Mapping[str, Any]] = {
+    "handle_httpstatus_all": True,
+    "dont_redirect": True,
+    "dont_retry": True,
+    "dont_cache": True,
+    "autothrottle_dont_adjust_delay": True,
+    "download_maxsize": 0,
+}
+
+
+@dataclass(slots=True, eq=False)
+class Mark:
+    """One fetch under way. ``limit``: octets of body that are read; what follows is left."""
+
+    kind: str
+    limit: int
+    attempt: int = 0
+    hops: int = 0
+    received: int = 0
+    readable: bool = True
+    failure: Retry | GiveUp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What came back: ``status`` None and ``error`` where there was no answer."""
+
+    url: str
+    status: int | None
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    error: str = ""
+    failure: Retry | GiveUp | None = None
+    readable: bool = True
+
+    @property
+    def why(self) -> str:
+        """The answer in a few words."""
+        return self.error or f"HTTP {self.status}"
+
+
+class SingleFlight:
+    """Runs one fetch per key at a time; who comes meanwhile waits for its end, and looks again."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[Deferred[None]]] = {}
+
+    async def run(self, key: str, fetch: Callable[[], Awaitable[None]]) -> None:
+        """Run *fetch*, or wait for the one that is running for *key*."""
+        if key in self._waiting:
+            waiter: Deferred[None] = Deferred()
+            self._waiting[key].append(waiter)
+            await compat.future(waiter)
+            return
+        self._waiting[key] = []
+        try:
+            await fetch()
+        finally:
+            for waiter in self._waiting.pop(key):
+                if not waiter.called:
+                    waiter.callback(None)
+
+
+class Fetcher:
+    """Makes the requests for documents, and knows its own again."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._marks: set[Mark] = set()
+        self.flights = SingleFlight()
+        core.crawler.signals.connect(self._count_bytes, signals.bytes_received)
+
+    def owns(self, request: Request) -> bool:
+        """Whether *request* is one of this module's, and still under way."""
+        return self._mark(request) is not None
+
+    def attempt(self, request: Request) -> int:
+        """Retries made so far for the document that *request* asks for."""
+        mark = self._mark(request)
+        return 0 if mark is None else mark.attempt
+
+    def is_first(self, request: Request, status: int | None) -> bool:
+        """Whether *request* was for a robots.txt that T1 exempts."""
+        mark = self._mark(request)
+        return (
+            mark is not None
+            and mark.kind == "robots"
+            and robots_fetch.counts_as_first(status, hops=mark.hops, attempt=mark.attempt)
+        )
+
+    def failed(self, request: Request, failure: Retry | GiveUp) -> None:
+        """Note what R5 decided about *request*."""
+        mark = self._mark(request)
+        if mark is not None:
+            mark.failure = failure
+
+    def received(self, request: Request, response: Response) -> Response:
+        """A document's *response* with its body unpacked, within bounds; others as they are."""
+        mark = self._mark(request)
+        if mark is None:
+            return response
+        body = bounded(response, mark.limit)
+        mark.readable = body is not None
+        response.headers.pop("Content-Encoding", None)
+        return response.replace(body=body or b"")
+
+    def _mark(self, request: Request) -> Mark | None:
+        mark = request.meta.get(_MARK)
+        return mark if isinstance(mark, Mark) and mark in self._marks else None
+
+    async def fetch(
+        self, url: str, mark: Mark, headers: Mapping[str, str], timeout: float | None = None
+    ) -> Fetched:
+        """Ask for *url* once. Refused where its host may not be asked within WALSH_PATIENCE."""
+        host = self._core.host_of(url)
+        meta: dict[str, Any] = {**_META, _MARK: mark, "download_slot": f"walsh {mark.kind} {host}"}
+        if timeout is not None:
+            meta["download_timeout"] = timeout
+        request = Request(
+            url,
+            headers={"Accept-Encoding": "identity", **headers},
+            meta=meta,
+            callback=NO_CALLBACK,
+            dont_filter=True,
+        )
+        self._marks.add(mark)
+        try:
+            response = await compat.download(self._core.crawler, request)
+        except IgnoreRequest:
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            return Fetched(url, None, error=why, failure=mark.failure)
+        finally:
+            self._marks.discard(mark)
+        return Fetched(
+            url,
+            response.status,
+            response.body,
+            _headers(response),
+            failure=mark.failure,
+            readable=mark.readable,
+        )
+
+    def _count_bytes(self, data: bytes, request: Request) -> None:
+        """Stop reading a body that is long enough (R2.10, T40)."""
+        mark = self._mark(request)
+        if mark is not None:
+            mark.received += len(data)
+            if mark.received > mark.limit:
+                raise StopDownload(fail=False)
+
+
+def _headers(response: Response) -> dict[str, str]:
+    return {
+        name.decode("latin-1").lower(): values[-1].decode("latin-1")
+        for name, values in response.headers.items()
+        if values
+    }
+
+
+def bounded(response: Response, limit: int) -> bytes | None:
+    """The first *limit* octets of the body, unpacked; None for a packing that nobody asked for."""
+    encodings = response.headers.get("Content-Encoding") or b""
+    packing = encodings.decode("latin-1").strip().lower()
+    if packing in ("", "identity"):
+        return response.body[:limit]
+    if packing not in ("gzip", "x-gzip", "deflate"):
+        return None
+    try:
+        return zlib.decompressobj(wbits=47).decompress(response.body, limit)
+    except zlib.error:
+        return None
