@@ -15,28 +15,33 @@ constant inside its own crawling process: time is scaled, nothing else.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # bench/queue.py is not Python's queue
-
 import argparse
 import itertools
 import json
 import os
 import random
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.report import Row, show, write
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # bench/queue.py is not Python's queue
+
+from scrapy import Request, Spider  # noqa: E402
+from scrapy.crawler import CrawlerProcess  # noqa: E402
+
+from bench.report import Row, show, write  # noqa: E402
+from scrapy_walsh import config  # noqa: E402
+from scrapy_walsh.adapters.compat import JITTER_SETTING  # noqa: E402
+from scrapy_walsh.adapters.turnstile import TURNSTILE  # noqa: E402
+from scrapy_walsh.policy import agenda  # noqa: E402
+from scrapy_walsh.sandbox import LoggedRequest, read_log, requests  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from scrapy_walsh.sandbox import LoggedRequest
 
 LATENCY = 0.05
 #: Seconds that a gap seen at the server may be short by.
@@ -140,8 +145,6 @@ def scrapy_latency(hosts: list[str]) -> float:
 
 def log_of(hosts: list[str], interval: float, bot: str) -> list[LoggedRequest]:
     """What the server saw of one crawl, in order; every target must have been asked once."""
-    from scrapy_walsh.sandbox import read_log, requests
-
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log.jsonl")
         with sandbox(Path(folder), log, set(hosts)) as proxy:
@@ -213,8 +216,6 @@ def crawl(bot: str, interval: float) -> None:
     urls = json.load(sys.stdin)
     if bot == "ours":
         scale_time(interval)
-    from scrapy import Request, Spider
-    from scrapy.crawler import CrawlerProcess
 
     class Bench(Spider):
         name = "bench"
@@ -234,18 +235,14 @@ def crawl(bot: str, interval: float) -> None:
 def scale_time(interval: float) -> None:
     """Let this process keep an interval that the package itself refuses.
 
-    The constant is lowered before anything has read it; the agenda, which counts work in
-    seconds, at least one to a request, is told of each as if the interval were 1 s.
+    The agenda counts work in seconds, at least one to a request: it is told of each as if the
+    interval were 1 s.
     """
     if interval >= 1:
         return
-    from scrapy_walsh.policy import agenda, throttle
-
     bucket = agenda._bucket
     agenda._bucket = lambda work: bucket(work / interval)
-    throttle.MIN_REQUEST_INTERVAL = interval  # type: ignore[misc]
-    from scrapy_walsh.adapters.turnstile import TURNSTILE
-
+    config.MIN_REQUEST_INTERVAL = interval
     TURNSTILE.throttle.min_interval = interval
 
 
@@ -260,8 +257,6 @@ def settings(bot: str, interval: float) -> dict[str, Any]:
             "WALSH_MIN_INTERVAL": interval,
             "WALSH_STATE_DIR": "state",
         }
-    from scrapy_walsh.adapters.compat import JITTER_SETTING
-
     return {
         "LOG_LEVEL": "ERROR",
         "CONCURRENT_REQUESTS": 1,

@@ -15,27 +15,35 @@ popped, under a limit of 1024 open files.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # this file is not Python's own queue
-
 import argparse
 import json
-import math
 import os
 import resource
 import subprocess
+import sys
 import tempfile
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median, quantiles
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from bench.report import Row, show, write
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # this file is not Python's own queue
+
+from scrapy import Request, squeues  # noqa: E402
+from scrapy.pqueues import DownloaderAwarePriorityQueue  # noqa: E402
+from scrapy.utils.test import get_crawler  # noqa: E402
+
+from bench.report import Row, show, write  # noqa: E402
+from scrapy_walsh.adapters import compat  # noqa: E402
+from scrapy_walsh.adapters.queue import HostQueue  # noqa: E402
+from scrapy_walsh.policy.chain import ROBOTS, NeedDocument  # noqa: E402
+from scrapy_walsh.policy.hosts import host_key  # noqa: E402
+from scrapy_walsh.policy.scope import Scope  # noqa: E402
+from scrapy_walsh.policy.throttle import Throttle  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,8 +103,8 @@ class Crawl:
     """What a queue needs of a crawl, under a virtual clock; ``now`` is moved by the benchmark."""
 
     now: float = 0.0
-    throttle: Any = None
-    scope: Any = None
+    throttle: Throttle = field(default_factory=Throttle)
+    scope: Scope = field(default_factory=lambda: Scope(follow_links=True))
     popped: WeakSet[Any] = field(default_factory=WeakSet)
     first: WeakSet[Any] = field(default_factory=WeakSet)
     queues: list[Any] = field(default_factory=list)
@@ -107,13 +115,9 @@ class Crawl:
         return self.now
 
     def judge(self, url: str) -> Any:  # noqa: ARG002
-        from scrapy_walsh.policy.chain import ROBOTS, NeedDocument
-
         return NeedDocument(ROBOTS)
 
     def host_of(self, url: str) -> str:
-        from scrapy_walsh.policy.hosts import host_key
-
         return host_key(url)
 
 
@@ -127,20 +131,13 @@ class Bench:
 
 
 def ours(directory: str, state: Any = None) -> Bench:  # noqa: ARG001  its state is in the file
-    from scrapy.squeues import FifoMemoryQueue, LifoMemoryQueue
-
-    from scrapy_walsh.adapters import compat
-    from scrapy_walsh.adapters.queue import HostQueue
-    from scrapy_walsh.policy.scope import Scope
-    from scrapy_walsh.policy.throttle import Throttle
-
     compat.call_later = lambda *_: lambda: None  # the benchmark moves the clock itself
-    crawl = Crawl(throttle=Throttle(), scope=Scope(follow_links=True))
+    crawl = Crawl()
     queue = HostQueue(
         crawl,  # type: ignore[arg-type]
-        LifoMemoryQueue,
+        squeues.LifoMemoryQueue,
         directory,
-        start_queue_cls=FifoMemoryQueue,
+        start_queue_cls=squeues.FifoMemoryQueue,
     )
 
     def asked(url: str) -> None:
@@ -154,26 +151,15 @@ def ours(directory: str, state: Any = None) -> Bench:  # noqa: ARG001  its state
 
 
 def stock(directory: str, state: Any = None) -> Bench:
-    from scrapy.pqueues import DownloaderAwarePriorityQueue
-    from scrapy.squeues import (
-        FifoMemoryQueue,
-        LifoMemoryQueue,
-        PickleFifoDiskQueue,
-        PickleLifoDiskQueue,
-    )
-    from scrapy.utils.test import get_crawler
-
-    from scrapy_walsh.policy.hosts import host_key
-
     crawler: Any = get_crawler()
     downloader = SimpleNamespace(slots={}, get_slot_key=lambda request: host_key(request.url))
     crawler.engine = SimpleNamespace(downloader=downloader)
     queue = DownloaderAwarePriorityQueue.from_crawler(
         crawler,
-        PickleLifoDiskQueue if directory else LifoMemoryQueue,
+        squeues.PickleLifoDiskQueue if directory else squeues.LifoMemoryQueue,
         directory,
         state,
-        start_queue_cls=PickleFifoDiskQueue if directory else FifoMemoryQueue,
+        start_queue_cls=squeues.PickleFifoDiskQueue if directory else squeues.FifoMemoryQueue,
     )
     return Bench(queue, lambda _: None, Crawl())
 
@@ -185,8 +171,6 @@ def urls(size: int) -> Iterator[str]:
 
 
 def memory(bot: str, size: int) -> Row:
-    from scrapy import Request
-
     bench = MAKERS[bot]("")
     before = resident()
     pushes = deque(elapsed(bench.queue.push, Request(url)) for url in urls(size))
@@ -239,8 +223,6 @@ def resident() -> int:
 
 def disk(bot: str, size: int) -> Row:
     """As far as it goes: Scrapy's queue runs out of files."""
-    from scrapy import Request
-
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     bench = MAKERS[bot](".")
     start = {"is_start_request": True}
@@ -271,7 +253,7 @@ def until_failure(step: Callable[[], float], most: int) -> tuple[list[float], in
             taken.append(step())
     except OSError:
         return taken, OPEN_FILES
-    return taken, len(os.listdir("/dev/fd"))
+    return taken, sum(1 for _ in Path("/dev/fd").iterdir())
 
 
 MAKERS: dict[str, Callable[..., Bench]] = {"ours": ours, "stock": stock}

@@ -18,23 +18,23 @@ a book of the benchmark's own, not by asking the policy.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # bench/queue.py is not Python's queue
-
 import argparse
 import math
 import random
 import resource
+import sys
 import time
 from array import array
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from bench.report import Row, show, write
-from scrapy_walsh.policy.agenda import Agenda
-from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL, UNSEEN, Throttle
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # bench/queue.py is not Python's queue
+
+from concurrent.futures import ProcessPoolExecutor  # noqa: E402
+
+from bench.report import Row, show, write  # noqa: E402
+from scrapy_walsh.policy.agenda import Agenda  # noqa: E402
+from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL, UNSEEN, Throttle  # noqa: E402
 
 SEED = 20260523
 LATENCY, SIGMA = 0.05, 0.5
@@ -42,9 +42,9 @@ CRAWL_DELAYS = ((0.0, 80), (2.0, 10), (5.0, 6), (10.0, 3), (30.0, 1))
 LOADS = {"even": 0.0, "zipf": 1.0}  # the exponent of the rank
 SIZES = {"quick": (1_000, 10_000), "default": (100_000, 1_000_000), "full": (1_000_000, 10_000_000)}
 COLUMNS = {
-    "load": "<4", "hosts": ">9,", "requests": ">10,", "bound by": "<9", "bound s": ">10,.0f", "makespan s": ">10,.0f",
-    "ratio": ">6.4f", "idle s": ">9,.0f", "violations": ">10", "memory MB": ">9,.0f",
-    "wall s": ">7.1f", "us a request": ">12.1f",
+    "load": "<4", "hosts": ">9,", "requests": ">10,", "bound by": "<9", "bound s": ">10,.0f",
+    "makespan s": ">10,.0f", "ratio": ">6.4f", "idle s": ">9,.0f", "violations": ">10",
+    "memory MB": ">9,.0f", "wall s": ">7.1f", "us a request": ">12.1f",
 }  # fmt: skip
 
 

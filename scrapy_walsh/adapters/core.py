@@ -21,6 +21,7 @@ from scrapy_walsh.adapters.documents import Documents
 from scrapy_walsh.adapters.events import Recorder, logger
 from scrapy_walsh.adapters.fetcher import Fetcher
 from scrapy_walsh.adapters.outcomes import Closing, Refused
+from scrapy_walsh.adapters.robots_txt import EARLIER_RUN
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.errors import StateError
@@ -30,6 +31,7 @@ from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.policy.throttle import shared_wait
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_UNREACHABLE, Verdict
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun
@@ -98,6 +100,8 @@ class Core:
         self._attempts: dict[str, int] = {}
         self._looked_up: set[str] = set()
         self._store_closed = False
+        #: When this process last asked a host, Unix seconds: who else did shows in the store.
+        self._touched: dict[str, float] = {}
         self._connect()
 
     def _connect(self) -> None:
@@ -248,6 +252,7 @@ class Core:
         since = max(0.0, wall - record.last_end)
         held = max(0.0, (record.not_before or wall) - wall)
         self.throttle.restore(host, now - since, now + held)
+        self.throttle.set_interval(host, record.interval, source=EARLIER_RUN)
 
     def deferral(self, host: str, *, document: bool = False) -> Verdict | None:
         """The verdict against a host that may not be asked within WALSH_PATIENCE (D8)."""
@@ -267,6 +272,29 @@ class Core:
         copy = request.replace(dont_filter=True)
         self.first.add(copy)
         return copy
+
+    def reserve(self, host: str) -> float:
+        """Book *host* for this process, now; else the seconds until any process may ask it.
+
+        One transaction, so that processes on one state directory keep the spacing together.
+        """
+        wall, interval = self.wall(), self.throttle.interval(host)
+        wait = 0.0
+
+        def book(record: HostRecord | None) -> HostRecord | None:
+            nonlocal wait
+            wait = 0.0
+            if record is not None:
+                own = record.last_end == self._touched.get(host)
+                wait = shared_wait(record.last_end, record.not_before, interval, wall, own=own)
+            if wait > 0:
+                return None
+            return HostRecord(host, wall, interval, record.not_before if record else None)
+
+        self.remember(lambda: self.store.update_host(host, book))
+        if wait <= 0:
+            self._touched[host] = wall
+        return wait
 
     def keep(self, request: Request) -> Request:
         """What the queue popped goes back to it, for a JOBDIR to keep, while the spider closes.
@@ -353,10 +381,16 @@ class Core:
             logger.error("%s", error)
 
     def _remember_host(self, host: str, now: float) -> None:
+        """Book the end of an exchange for later runs, and for processes beside this one."""
         wall = self.wall()
-        hold = self.throttle.due(host) - now
-        record = HostRecord(host, wall, self.throttle.interval(host), wall + max(0.0, hold))
-        self.remember(lambda: self.store.put_host(record))
+        until = wall + max(0.0, self.throttle.held_until(host) - now)
+
+        def merge(record: HostRecord | None) -> HostRecord:
+            before = (record.not_before if record else None) or 0.0
+            return HostRecord(host, wall, self.throttle.interval(host), max(until, before))
+
+        self._touched[host] = wall
+        self.remember(lambda: self.store.update_host(host, merge))
 
     def _remember_source(self, request: Request, status: int | None) -> None:
         source = self.scope.source_of(request.url)

@@ -1,7 +1,8 @@
 """How a document that a gate needs is asked for: through the engine, like everything else.
 
 So it passes the wire (R1, R4, R5). It is known by its mark: an object that only this module
-makes, and that is worth nothing once the fetch has ended, whoever copies ``meta``.
+makes, and that is worth nothing for another URL, or once the fetch has ended, whoever copies
+``meta``.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ class Fetcher:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._marks: set[Mark] = set()
+        #: The marks of the fetches under way, and the URL that each is good for.
+        self._marks: dict[Mark, str] = {}
         self.flights = SingleFlight()
         core.crawler.signals.connect(self._count_bytes, signals.bytes_received)
 
@@ -135,7 +137,8 @@ class Fetcher:
 
     def _mark(self, request: Request) -> Mark | None:
         mark = request.meta.get(_MARK)
-        return mark if isinstance(mark, Mark) and mark in self._marks else None
+        known = isinstance(mark, Mark) and self._marks.get(mark) == request.url
+        return mark if known else None
 
     async def fetch(
         self, url: str, mark: Mark, headers: Mapping[str, str], timeout: float | None = None
@@ -152,7 +155,7 @@ class Fetcher:
             callback=NO_CALLBACK,
             dont_filter=True,
         )
-        self._marks.add(mark)
+        self._marks[mark] = request.url
         try:
             response = await compat.download(self._core.crawler, request)
         except IgnoreRequest:
@@ -161,7 +164,7 @@ class Fetcher:
             why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
             return Fetched(url, None, error=why, failure=mark.failure)
         finally:
-            self._marks.discard(mark)
+            del self._marks[mark]
         return Fetched(
             url,
             response.status,

@@ -14,7 +14,7 @@ from scrapy import Request
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRedirectMiddleware
 
 from scrapy_walsh.adapters.core import Core
-from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotModified
+from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotModified, NotYet
 from scrapy_walsh.policy import chain, revalidate
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp, Retry
@@ -126,6 +126,8 @@ class BackoffMiddleware(_Seat):
         """The request to make again after a transport error; None lets the error go on."""
         if isinstance(exception, Closing):
             return self.core.keep(request)
+        if isinstance(exception, NotYet):
+            return self.core.again(request)
         failure = self.core.failure(request)
         if failure is None or self.core.fetcher.owns(request):
             return None

@@ -26,6 +26,13 @@ class Closing(IgnoreRequest):
         super().__init__("the spider is closing")
 
 
+class NotYet(IgnoreRequest):
+    """Another process has asked the host meanwhile: the queue takes the request back (R4.6)."""
+
+    def __init__(self, host: str, wait: float) -> None:
+        super().__init__(f"{host} may be asked in {wait:.3f} s")
+
+
 class NotModified(IgnoreRequest):
     """304: no new data (R7.3).
 

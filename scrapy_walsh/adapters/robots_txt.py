@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.fetcher import Fetched
     from scrapy_walsh.policy.chain import Rules
 
+#: What a host's interval is called until its robots.txt has been read in this run.
+EARLIER_RUN: Final = "earlier run"
 #: Octets of a robots.txt that are read: 500 KiB (spec section 9.1.1), and a little more, so
 #: that the parser sees that there was more.
 _LIMIT: Final = 512_000 + 1024
@@ -242,9 +244,9 @@ class RobotsTxt:
             rules = no_rules(document.url)
         else:
             rules = parse_robots(document.body, self._core.config.identity.token, document.url)
-        self._core.throttle.set_interval(
-            hosts.host_key(origin), rules.crawl_delay or 0.0, source=origin
-        )
+        host, throttle = hosts.host_key(origin), self._core.throttle
+        throttle.set_interval(host, rules.crawl_delay or 0.0, source=origin)
+        throttle.set_interval(host, 0.0, source=EARLIER_RUN)
         return rules
 
     def _hold(self, origin: str, rules: Rules, fetched_at: float, ttl: float) -> _Entry:

@@ -86,6 +86,12 @@ class Turnstile:
             raise
         return waiter.unseen
 
+    def give_back(self, host: str, wait: float) -> None:
+        """Let the next one in: *host* was not asked, and may not be for *wait* seconds."""
+        self.throttle.gave_back(host)
+        self.throttle.hold(host, self.clock() + wait)
+        self.leave(host)
+
     def leave(self, host: str) -> None:
         """Let the next one in, the end of the exchange with *host* being booked."""
         self._release()

@@ -13,6 +13,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class _Wire:
         core.guard(request)
         handler = self._handler(request.url.partition(":")[0].lower())
         host = core.host_of(request.url)
-        unseen = await TURNSTILE.enter(core, host, document=core.fetcher.owns(request))
+        unseen = await self._enter(request, host)
         response: Response | None = None
         answered = True
         try:
@@ -69,6 +70,19 @@ class _Wire:
             finally:
                 self._leave(host, broken=response is None)
         return core.fetcher.received(request, response)
+
+    async def _enter(self, request: Request, host: str) -> bool:
+        """Wait for the wire, and for the host's time over all processes (R4.6)."""
+        core = self.core
+        document = core.fetcher.owns(request)
+        while True:
+            unseen = await TURNSTILE.enter(core, host, document=document)
+            wait = core.reserve(host)
+            if wait <= 0:
+                return unseen
+            TURNSTILE.give_back(host, wait)
+            if request in core.popped:
+                raise NotYet(host, wait)
 
     def _leave(self, host: str, *, broken: bool) -> None:
         """Open the wire; a little later when the other end has yet to see the connection close."""

@@ -18,8 +18,26 @@ from typing import Final
 #: MIN_REQUEST_INTERVAL of spec section 6, seconds.
 MIN_REQUEST_INTERVAL: Final = 1.0
 
+#: Seconds by which two clocks may differ over one instant (wall and monotonic, one process).
+_ROUNDING: Final = 0.005
+
 #: The due time of a host that has never been asked: at once (R4.4).
 UNSEEN: Final = -math.inf
+
+
+def shared_wait(
+    last: float, not_before: float | None, interval: float, now: float, *, own: bool
+) -> float:
+    """Seconds that a host on record must still be left alone, over all processes (R4.6).
+
+    ``last``: when any process last asked it; a time in the future is read as now (D9).
+    ``not_before``: a hold that any process booked. ``own``: nobody but this process has asked
+    it since, so its own throttle has kept the spacing. Unix seconds.
+    """
+    hold = (not_before or now) - now
+    spacing = 0.0 if own else min(last, now) + interval - now
+    wait = max(hold, spacing, 0.0)
+    return 0.0 if own and wait < _ROUNDING else wait
 
 
 @dataclass(slots=True)
@@ -110,6 +128,15 @@ class Throttle:
         """Book the start of a request to *host*."""
         record = self._record(host)
         record.seen = record.in_flight = True
+
+    def held_until(self, host: str) -> float:
+        """The end of the holds on *host* (R5), its spacing apart."""
+        record = self._hosts.get(host)
+        return UNSEEN if record is None else record.not_before
+
+    def gave_back(self, host: str) -> None:
+        """Book that the request to *host* was not made after all."""
+        self._record(host).in_flight = False
 
     def finished(
         self, host: str, now: float, *, exempt: bool = False, spacing: float | None = None

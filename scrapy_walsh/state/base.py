@@ -107,6 +107,13 @@ class RecordStore(ABC):
     def put_host(self, record: HostRecord) -> None:
         self._put(HOSTS, [record])
 
+    def update_host(
+        self, host: str, change: Callable[[HostRecord | None], HostRecord | None]
+    ) -> None:
+        changed = change(self.get_host(host))
+        if changed is not None:
+            self.put_host(changed)
+
     def delete_host(self, host: str) -> None:
         self._delete(HOSTS, [(host,)])
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from scrapy_walsh.policy.revalidate import Validators
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = [
     "BLOCKLIST",
@@ -149,6 +149,15 @@ class Store(Protocol):
     def get_host(self, host: str) -> HostRecord | None: ...
     def put_host(self, record: HostRecord) -> None: ...
     def delete_host(self, host: str) -> None: ...
+    def update_host(
+        self, host: str, change: Callable[[HostRecord | None], HostRecord | None]
+    ) -> None:
+        """Replace what is on record about *host* by *change* of it, no other process between.
+
+        *change* may be called again, and returns None to leave the record as it is.
+        """
+        ...
+
     def hosts(self) -> Iterator[HostRecord]: ...
 
     def get_deferral(self, url: str) -> Deferral | None: ...

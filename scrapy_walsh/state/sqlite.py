@@ -11,13 +11,14 @@ from scrapy_walsh.state.base import RecordStore
 from scrapy_walsh.state.connect import explain
 from scrapy_walsh.state.database import Database
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
-from scrapy_walsh.state.tables import DamageError
+from scrapy_walsh.state.tables import HOSTS, DamageError
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from scrapy_walsh.state.records import HostRecord
     from scrapy_walsh.state.tables import Key, R, Row, Table
 
 
@@ -83,6 +84,23 @@ class SqliteStore(RecordStore):
                 path.unlink()
             except OSError as error:
                 raise StateError(explain(path, "cannot be deleted", error)) from error
+
+    def update_host(
+        self, host: str, change: Callable[[HostRecord | None], HostRecord | None]
+    ) -> None:
+        if self._unwritten:
+            super().update_host(host, change)
+            return
+
+        def exchange(connection: sqlite3.Connection) -> None:
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                row = connection.execute(HOSTS.select, (host,)).fetchone()
+                changed = change(None if row is None else HOSTS.decode(row))
+                if changed is not None:
+                    connection.execute(HOSTS.replace, HOSTS.encode(changed))
+
+        self._database.run(exchange)
 
     def _put_blocklist(self, document: StoredDocument) -> None:
         """Keep *document* twice; either place is tried, whatever becomes of the other."""

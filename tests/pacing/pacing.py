@@ -1,0 +1,187 @@
+"""What the pacing tests share: crawls side by side, a stop by Ctrl-C, a judge of the log."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site, hosts, requests
+from tests.crawl.harness import TOLERANCE, Crawl, solo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+#: Seconds after which the engine looks at its queue by itself: who waits that long was forgotten.
+HEARTBEAT = 5.0
+
+#: For spiders that ask past the queue, whatever the Scrapy version, reactor or loop.
+TOGETHER = """
+import asyncio
+import scrapy
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
+from twisted.internet.defer import DeferredList
+
+def ask(spider, url, **options):
+    engine = spider.crawler.engine
+    request = scrapy.Request(url, dont_filter=True, **options)
+    if hasattr(engine, "download_async"):
+        return engine.download_async(request)
+    return maybe_deferred_to_future(engine.download(request))
+
+async def together(spider, urls):
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        deferreds = [deferred_from_coro(ask(spider, url)) for url in urls]
+        return [result for _, result in await DeferredList(deferreds, consumeErrors=True)]
+    return await asyncio.gather(*(ask(spider, url) for url in urls), return_exceptions=True)
+"""
+
+
+def crawl_of(
+    *urls: str,
+    sites: Sequence[Site] = (),
+    spider: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Callable[[Path], Crawl]:
+    """A crawl yet to be run, in a folder of its own."""
+    given = {"settings": dict(settings or {}), "sites": tuple(sites), **options}
+    if spider is not None:
+        given["spider"] = spider
+    return lambda directory: solo(directory, *urls, **given)
+
+
+def too_soon(
+    log: Iterable[LoggedRequest], interval: float = 1.0, *, exempt: bool = True
+) -> list[str]:
+    """The requests that came sooner than *interval* seconds after the one before on their host.
+
+    ``exempt``: T1's pair, the first robots.txt of a host and the target after it, is left out.
+    """
+    log = list(log)
+    found = []
+    for host in hosts(log):
+        asked = requests(log, host)
+        for number, (earlier, later) in enumerate(zip(asked, asked[1:], strict=False)):
+            if exempt and number == 0 and _first_pair(earlier, later):
+                continue
+            gap = later.arrived - (earlier.completed or float("inf"))
+            if gap < interval - TOLERANCE:
+                found.append(f"{host}{earlier.path} -> {later.path} after {gap:.3f} s")
+    return found
+
+
+def _first_pair(earlier: LoggedRequest, later: LoggedRequest) -> bool:
+    answered = earlier.status is not None and earlier.status < 300
+    return earlier.path == "/robots.txt" != later.path and answered
+
+
+def longest_pause(log: Iterable[LoggedRequest]) -> float:
+    """The longest time, in seconds, for which nothing was on the wire."""
+    asked = requests(log)
+    pairs = zip(asked, asked[1:], strict=False)
+    return max(later.arrived - (earlier.completed or 0.0) for earlier, later in pairs)
+
+
+def targets(log: Iterable[LoggedRequest], *names: str) -> list[LoggedRequest]:
+    """The requests that are no robots.txt and none of the operator's documents, in order.
+
+    ``names``: the hosts to look at, all when none is given.
+    """
+    return [
+        each
+        for each in requests(log)
+        if each.path != "/robots.txt"
+        and each.host != "operator.test"
+        and (not names or each.host in names)
+    ]
+
+
+def rules(text: str) -> Route:
+    """A robots.txt."""
+    return Route(body=f"User-agent: *\n{text}\n", content_type="text/plain")
+
+
+@dataclass
+class Stopped:
+    """A crawl that was sent SIGINT. ``seconds``: from the signal to its end."""
+
+    seconds: float
+    output: str
+    log: list[LoggedRequest] = field(repr=False)
+    stats: dict[str, Any] = field(default_factory=dict)
+
+
+def stop(
+    project: Path,
+    box: Sandbox,
+    *arguments: str,
+    when: Callable[[list[LoggedRequest]], bool],
+    after: float = 0.3,
+    timeout: float = 60,
+) -> Stopped:
+    """``scrapy ARGUMENTS`` in *project*; SIGINT *after* seconds from when the log says *when*."""
+    box.clear()
+    (project / "stats.json").unlink(missing_ok=True)
+    environment = {
+        **os.environ,
+        "http_proxy": box.proxy_url,
+        "https_proxy": box.proxy_url,
+        "no_proxy": "",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(project), os.environ.get("PYTHONPATH")])),
+    }
+    output = project / "stopped.txt"
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "scrapy", *arguments],
+            cwd=project,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            _until(lambda: process.poll() is not None or when(box.log), timeout)
+            time.sleep(after)
+            sent = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout)
+        finally:
+            process.kill()
+            process.wait()
+    stats = project / "stats.json"
+    return Stopped(
+        seconds=time.monotonic() - sent,
+        output=output.read_text(),
+        log=box.log,
+        stats=json.loads(stats.read_text()) if stats.exists() else {},
+    )
+
+
+def _until(condition: Callable[[], bool], timeout: float) -> None:
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError("the log never showed what the test waits for")
+        time.sleep(0.05)
+
+
+__all__ = [
+    "HEARTBEAT",
+    "TOGETHER",
+    "Stopped",
+    "crawl_of",
+    "longest_pause",
+    "rules",
+    "stop",
+    "targets",
+    "too_soon",
+]
