@@ -24,26 +24,23 @@ import sys
 import tempfile
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # this file is not Python's own queue
 
-from scrapy import Request, squeues  # noqa: E402
+from scrapy import Request, Spider, squeues  # noqa: E402
+from scrapy.crawler import Crawler  # noqa: E402
 from scrapy.pqueues import DownloaderAwarePriorityQueue  # noqa: E402
-from scrapy.utils.test import get_crawler  # noqa: E402
 
 from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh.adapters import compat  # noqa: E402
+from scrapy_walsh.adapters.core import Core  # noqa: E402
 from scrapy_walsh.adapters.queue import HostQueue  # noqa: E402
-from scrapy_walsh.policy.chain import ROBOTS, NeedDocument  # noqa: E402
 from scrapy_walsh.policy.hosts import host_key  # noqa: E402
-from scrapy_walsh.policy.scope import Scope  # noqa: E402
-from scrapy_walsh.policy.throttle import Throttle  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,6 +49,16 @@ LATENCY = 0.05
 POPS = 50_000
 SECONDS = 10.0
 OPEN_FILES = 1024
+OPERATOR = "http://operator.test/bot"
+SETTINGS = {
+    "WALSH_IDENTITY": {
+        "product": "ExampleBot/1.0",
+        "policy_url": OPERATOR,
+        "blocklist_url": f"{OPERATOR}/blocklist.json",
+    },
+    "WALSH_FOLLOW_LINKS": True,  # nothing is declared here, as it is where links are followed
+    "WALSH_STATE_DIR": "state",
+}
 MEMORY = {
     "hosts": ">9,", "queue": "<6", "push us": ">8.2f", "pops": ">7,", "pop us": ">10.2f",
     "p99 us": ">10.2f", "most ms": ">9.3f", "cpu ms": ">9.3f", "memory MB": ">9.0f",
@@ -99,59 +106,36 @@ CHILD = "child"
 
 
 @dataclass
-class Crawl:
-    """What a queue needs of a crawl, under a virtual clock; ``now`` is moved by the benchmark."""
-
-    now: float = 0.0
-    throttle: Throttle = field(default_factory=Throttle)
-    scope: Scope = field(default_factory=lambda: Scope(follow_links=True))
-    popped: WeakSet[Any] = field(default_factory=WeakSet)
-    first: WeakSet[Any] = field(default_factory=WeakSet)
-    queues: list[Any] = field(default_factory=list)
-    config: Any = field(default_factory=lambda: SimpleNamespace(patience=300.0))
-    crawler: Any = field(default_factory=lambda: SimpleNamespace(spider=None, engine=None))
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def judge(self, url: str) -> Any:  # noqa: ARG002
-        return NeedDocument(ROBOTS)
-
-    def host_of(self, url: str) -> str:
-        return host_key(url)
-
-
-@dataclass
 class Bench:
-    """One queue; ``asked`` books the end of a request to the host of a URL."""
+    """One queue, under a virtual clock; ``asked`` books the end of a request to a URL."""
 
     queue: Any
-    asked: Callable[[str], None]
-    crawl: Crawl
+    now: float = 0.0
+    asked: Callable[[str], None] = lambda _: None
 
 
 def ours(directory: str, state: Any = None) -> Bench:  # noqa: ARG001  its state is in the file
+    core = Core.of(Crawler(Spider, settings=SETTINGS))
+    bench = Bench(None)
+    core.monotonic = lambda: bench.now
     compat.call_later = lambda *_: lambda: None  # the benchmark moves the clock itself
-    crawl = Crawl()
-    queue = HostQueue(
-        crawl,  # type: ignore[arg-type]
-        squeues.LifoMemoryQueue,
-        directory,
-        start_queue_cls=squeues.FifoMemoryQueue,
+    bench.queue = HostQueue(
+        core, squeues.LifoMemoryQueue, directory, start_queue_cls=squeues.FifoMemoryQueue
     )
 
     def asked(url: str) -> None:
-        host = crawl.host_of(url)
-        crawl.throttle.started(host)
-        crawl.now += LATENCY
-        crawl.throttle.finished(host, crawl.now)
-        queue.nudge(host)
+        host = core.host_of(url)
+        core.throttle.started(host)
+        bench.now += LATENCY
+        core.throttle.finished(host, bench.now)
+        bench.queue.nudge(host)
 
-    return Bench(queue, asked, crawl)
+    bench.asked = asked
+    return bench
 
 
 def stock(directory: str, state: Any = None) -> Bench:
-    crawler: Any = get_crawler()
+    crawler: Any = Crawler(Spider)
     downloader = SimpleNamespace(slots={}, get_slot_key=lambda request: host_key(request.url))
     crawler.engine = SimpleNamespace(downloader=downloader)
     queue = DownloaderAwarePriorityQueue.from_crawler(
@@ -161,7 +145,7 @@ def stock(directory: str, state: Any = None) -> Bench:
         state,
         start_queue_cls=squeues.PickleFifoDiskQueue if directory else squeues.FifoMemoryQueue,
     )
-    return Bench(queue, lambda _: None, Crawl())
+    return Bench(queue)
 
 
 def urls(size: int) -> Iterator[str]:
@@ -198,7 +182,7 @@ def pops(bench: Bench, most: int) -> tuple[list[float], list[float]]:
         request = bench.queue.pop()
         ended_cpu, ended = time.thread_time(), time.perf_counter()
         if request is None:
-            bench.crawl.now = bench.queue._agenda.next_due()
+            bench.now = bench.queue._agenda.next_due()
             continue
         wall.append(ended - began)
         cpu.append(ended_cpu - began_cpu)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
 from scrapy import Request, signals
@@ -34,7 +34,7 @@ from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.throttle import shared_wait
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_UNREACHABLE, Verdict
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun
+from scrapy_walsh.state.records import Attempts, Deferral, HostRecord, SourceRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,10 +54,14 @@ def default_state_dir() -> str:
     return data_path("walsh", createdir=False)
 
 
-class _Cleared(NamedTuple):
+@dataclass(slots=True)
+class _Standing:
+    """How a request stands with the gates: the last verdict, and when it was let pass."""
+
     url: str
     verdict: Verdict
-    at: float
+    basis: tuple[int, int] | None
+    cleared_at: float | None = None
 
 
 class Core:
@@ -95,7 +99,9 @@ class Core:
         self.popped: WeakSet[Request] = WeakSet()
         #: Requests that go first on their host: retries and bounced ones.
         self.first: WeakSet[Request] = WeakSet()
-        self._cleared: WeakKeyDictionary[Request, _Cleared] = WeakKeyDictionary()
+        self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()
+        #: Sources that were answered in this run: R8 looks at them anew.
+        self._answered: set[str] = set()
         self._failures: WeakKeyDictionary[Request, Retry | GiveUp] = WeakKeyDictionary()
         self._attempts: dict[str, int] = {}
         self._looked_up: set[str] = set()
@@ -161,6 +167,22 @@ class Core:
         """The gates' answer with the documents held now."""
         return chain.judge(url, self.scope, self.documents, self.gates, self.wall())
 
+    def judge_request(self, request: Request) -> Verdict | NeedDocument:
+        """As :meth:`judge`, cheaply where nothing has changed since *request* was judged."""
+        url, known = request.url, self._standing.get(request)
+        basis = self.documents.basis(url)
+        if (
+            known is not None
+            and basis is not None
+            and (known.url, known.basis) == (url, basis)
+            and url not in self._answered
+        ):
+            return known.verdict
+        answer = self.judge(url)
+        if not isinstance(answer, NeedDocument):
+            self._standing[request] = _Standing(url, answer, self.documents.basis(url))
+        return answer
+
     def refusal(self, request: Request, verdict: Verdict) -> Refused:
         """Record that *request* is refused; the exception to raise for it."""
         host = self.host_of(request.url)
@@ -192,15 +214,16 @@ class Core:
             return self.wall() + robots_fetch.REASK
         return None
 
-    def clear(self, request: Request, verdict: Verdict) -> None:
+    def clear(self, request: Request) -> None:
         """Note that *request*, with the URL it has now, passed every gate."""
-        self._cleared[request] = _Cleared(request.url, verdict, self.monotonic())
-        self.recorder.verdict(verdict)
+        standing = self._standing[request]
+        standing.cleared_at = self.monotonic()
+        self.recorder.verdict(standing.verdict)
 
     def passed(self, request: Request) -> Verdict | None:
         """The verdict with which *request* passed the gates."""
-        cleared = self._cleared.get(request)
-        return None if cleared is None else cleared.verdict
+        standing = self._standing.get(request)
+        return None if standing is None else standing.verdict
 
     def guard(self, request: Request) -> None:
         """The last look before the wire; raises IgnoreRequest for what no gate has passed.
@@ -210,13 +233,15 @@ class Core:
         self.stop_if_halted()
         if self.fetcher.owns(request):
             return
-        cleared = self._cleared.get(request)
-        known = cleared is not None and cleared.url == request.url
-        if known and cleared is not None and self.monotonic() - cleared.at < _CLEARANCE:
+        standing = self._standing.get(request)
+        cleared = None
+        if standing is not None and standing.url == request.url:
+            cleared = standing.cleared_at
+        if cleared is not None and self.monotonic() - cleared < _CLEARANCE:
             return
         answer = self.judge(request.url)
         if isinstance(answer, NeedDocument):
-            if not known:
+            if cleared is None:
                 raise IgnoreRequest(f"{request.url} came to the wire past the gates")
         elif not answer.allowed:
             raise self.refusal(request, answer)
@@ -326,6 +351,8 @@ class Core:
             self._failures[request] = failure
             self.fetcher.failed(request, failure)
             self.throttle.hold(host, now + _hold(failure))
+        elif counts and self.attempt(request) and not self.fetcher.owns(request):
+            self.remember(lambda: self.store.clear_attempts(request.url))
         self._remember_host(host, now)
         self._remember_source(request, status)
 
@@ -350,7 +377,16 @@ class Core:
         """Retries made so far for this URL."""
         if self.fetcher.owns(request):
             return self.fetcher.attempt(request)
-        return self._attempts.get(request.url, 0)
+        return self._tried(request.url)
+
+    def _tried(self, url: str) -> int:
+        """Retries made so far for *url*; a run cut off within the hour counts too (R5.6)."""
+        if url in self._attempts:
+            return self._attempts[url]
+        found = self.store.get_attempts(url)
+        if found is None or abs(self.wall() - found.last_at) >= recrawl.REVISIT_FLOOR:
+            return 0
+        return min(found.count, self.config.max_retries)
 
     def failure(self, request: Request) -> Retry | GiveUp | None:
         """What R5 decided about the last exchange for *request*, told once."""
@@ -358,7 +394,9 @@ class Core:
 
     def retry(self, request: Request) -> Request:
         """The request to make in place of *request* after a back-off, counted."""
-        self._attempts[request.url] = self._attempts.get(request.url, 0) + 1
+        count = self._attempts[request.url] = self._tried(request.url) + 1
+        tried = Attempts(request.url, count, self.wall())
+        self.remember(lambda: self.store.put_attempts(tried))
         return self.again(request)
 
     def gave_up(self, url: str) -> bool:
@@ -368,6 +406,7 @@ class Core:
     def give_up(self, url: str) -> None:
         """Ask *url* no more in this run."""
         self._attempts[url] = self.config.max_retries + 1
+        self.remember(lambda: self.store.clear_attempts(url))
 
     # -- R8, R11 --------------------------------------------------------------------------
 
@@ -379,6 +418,12 @@ class Core:
             write()
         except StateError as error:
             logger.error("%s", error)
+
+    def hold(self, host: str, seconds: float) -> None:
+        """Leave *host* alone for *seconds*, in later runs too (D8)."""
+        now = self.monotonic()
+        self.throttle.hold(host, now + seconds)
+        self._remember_host(host, now)
 
     def _remember_host(self, host: str, now: float) -> None:
         """Book the end of an exchange for later runs, and for processes beside this one."""
@@ -396,6 +441,7 @@ class Core:
         source = self.scope.source_of(request.url)
         if source is None or self.fetcher.owns(request) or not recrawl.counts_as_asked(status):
             return
+        self._answered.add(source)
         run = SourceRun(source, self.wall(), str(status), self.config.revisit_reason)
         self.remember(lambda: self.store.put_source(run))
         self.remember(lambda: self.store.delete_deferral(source))

@@ -29,6 +29,11 @@ class Documents:
         """The rules of *origin*, or None when they must be fetched or refreshed first (R12)."""
         return self.robots_txt.current(origin)
 
+    def basis(self, url: str) -> tuple[int, int] | None:
+        """Which list and which rules decide about *url*; None where one must be fetched first."""
+        listed, rules = self.operator.current(), self.robots_txt.in_memory(url)
+        return None if listed is None or rules is None else (id(listed), id(rules))
+
     def last_run(self, url: str) -> float | None:
         """When *url* was last answered (R8)."""
         run = self._core.store.get_source(url)

@@ -200,6 +200,19 @@ def bounded(response: Response, limit: int) -> bytes | None:
     if packing not in ("gzip", "x-gzip", "deflate"):
         return None
     try:
-        return zlib.decompressobj(wbits=47).decompress(response.body, limit)
+        return _unpacked(response.body, limit)
     except zlib.error:
         return None
+
+
+def _unpacked(packed: bytes, limit: int) -> bytes | None:
+    """The members of *packed* one after the other, up to *limit* octets; None when cut off."""
+    body = b""
+    whole = len(packed) <= limit
+    while packed and len(body) < limit:
+        member = zlib.decompressobj(wbits=47)
+        body += member.decompress(packed, limit - len(body))
+        if whole and not member.eof and len(body) < limit:
+            return None
+        packed = member.unused_data
+    return body

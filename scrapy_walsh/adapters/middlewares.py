@@ -62,7 +62,7 @@ class GateMiddleware(_Seat):
     async def _pass(self, request: Request) -> Request | None:
         core = self.core
         fetched = False
-        while isinstance(answer := core.judge(request.url), NeedDocument):
+        while isinstance(answer := core.judge_request(request), NeedDocument):
             if answer.kind == chain.BLOCKLIST:
                 await core.documents.operator.bring()
                 continue
@@ -79,7 +79,7 @@ class GateMiddleware(_Seat):
             raise GaveUp(request.url, "every retry of this run is used up (R5)")
         if (bounced := self._paced(request, core.host_of(request.url), document=False)) is not None:
             return bounced
-        core.clear(request, answer)
+        core.clear(request)
         return None
 
     def _paced(self, request: Request, host: str, *, document: bool) -> Request | None:
@@ -88,11 +88,13 @@ class GateMiddleware(_Seat):
         What ``download_async`` asked for waits at the wire instead: nobody would take it back.
         """
         core = self.core
+        wait = core.throttle.wait(host, core.monotonic(), document=document)
+        if wait <= 0:
+            return None
         verdict = core.deferral(host, document=document)
         if verdict is not None:
             raise core.refusal(request, verdict)
-        wait = core.throttle.wait(host, core.monotonic(), document=document)
-        if wait <= 0 or request not in core.popped:
+        if request not in core.popped:
             return None
         return core.bounce(request, core.host_of(request.url), wait)
 

@@ -120,8 +120,12 @@ class HostQueue:
 
     def push(self, request: Request) -> None:
         """Take *request* in; ValueError where it cannot be kept on disk."""
+        if self._core.halted is not None:  # the store may be closed by now
+            self._free.append(request)
+            return
         host = self._core.host_of(request.url)
-        if self._refused(request.url):
+        answer = self._core.judge_request(request)
+        if not isinstance(answer, NeedDocument) and not answer.allowed:
             self._free.append(request)
             return
         self._lines.push(host, self._key(request), request)

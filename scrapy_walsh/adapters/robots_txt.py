@@ -68,17 +68,28 @@ class RobotsTxt:
         self._core = core
         self._documents = documents
         self._held: OrderedDict[str, _Entry] = OrderedDict()
+        #: What goes in place of a file that cannot be had: no store would bring it back.
+        self._standing: dict[str, _Entry] = {}
         self._progress: dict[str, _Progress] = {}
         self._hits = self._misses = self._asked = self._answered = 0
 
     def current(self, origin: str) -> Rules | None:
         """The rules to go by now, or None when a request must be made first."""
-        entry = self._held.get(origin)
-        if entry is None:
-            entry = self._stored(origin)
+        entry = self._standing.get(origin) or self._held.get(origin) or self._stored(origin)
         if entry is None or not is_fresh(entry.fetched_at, self._core.wall(), entry.ttl):
             return None
-        self._held.move_to_end(origin)
+        if origin in self._held:
+            self._held.move_to_end(origin)
+        return entry.rules
+
+    def in_memory(self, url: str) -> Rules | None:
+        """The fresh rules for *url*, where they need neither a request nor the store."""
+        try:
+            entry = self._held.get(hosts.origin(url))
+        except ValueError:
+            return None
+        if entry is None or not is_fresh(entry.fetched_at, self._core.wall(), entry.ttl):
+            return None
         return entry.rules
 
     def used(self, *, fetched: bool) -> None:
@@ -134,7 +145,7 @@ class RobotsTxt:
         if meaning == robots_fetch.AGAIN:
             self._back_off(origin, progress, fetched)
         elif meaning == robots_fetch.FOLLOW:
-            self._follow(origin, progress, urljoin(fetched.url, fetched.headers["location"]))
+            self._follow(origin, progress, _joined(fetched.url, fetched.headers["location"]))
         elif meaning == robots_fetch.DEFER:
             self._defer(origin, fetched)
         elif meaning == robots_fetch.UNREACHABLE:
@@ -157,8 +168,7 @@ class RobotsTxt:
 
     def _follow(self, origin: str, progress: _Progress, url: str) -> None:
         """Take the next hop, unless R3 forbids its host (D5); a new host is a new start."""
-        url = url.partition("#")[0]
-        against = _not_http(url) or judge_host(url, self._documents, self._core.gates)
+        against = _unusable(url) or judge_host(url, self._documents, self._core.gates)
         if isinstance(against, Verdict):
             self._unreachable(origin, f"it redirects to {url}, refused: {against.reason}")
         elif not isinstance(against, NeedDocument):
@@ -176,7 +186,7 @@ class RobotsTxt:
         """429 to the end: the host is left alone for R8's hour, and no rules are assumed (D7)."""
         del self._progress[origin]
         core = self._core
-        core.throttle.hold(core.host_of(origin), core.monotonic() + robots_fetch.REASK)
+        core.hold(core.host_of(origin), robots_fetch.REASK)
         self._fail(origin, f"robots.txt still answers 429; {fetched.why}")
 
     def _unreachable(self, origin: str, why: str) -> None:
@@ -190,7 +200,7 @@ class RobotsTxt:
         else:
             rules = Always(unreachable(self._core.config.robots_unreachable, document, why))
             self._fail(origin, rules.verdict.reason)
-        self._hold(origin, rules, self._core.wall(), robots_fetch.REASK)
+        self._stand_in(origin, rules)
 
     def _fail(self, origin: str, reason: str) -> None:
         self._core.recorder.record(
@@ -208,9 +218,10 @@ class RobotsTxt:
             status=fetched.status,
             outcome=meaning,
         )
-        if not fetched.readable:
+        if meaning == robots_fetch.PARSE and not fetched.readable:
             self._unreadable(origin, fetched.url)
             return
+        self._standing.pop(origin, None)
         self._core.remember(lambda: self._core.store.put_document(document))
         rules = self._parsed(origin, document)
         self._core.recorder.record(
@@ -230,7 +241,7 @@ class RobotsTxt:
             False, UNKNOWN_PARSE_ERROR, "R2", "robots.txt came in an encoding not asked for", url
         )
         self._fail(origin, verdict.reason)
-        self._hold(origin, Always(verdict), self._core.wall(), robots_fetch.REASK)
+        self._stand_in(origin, Always(verdict))
 
     def _stored(self, origin: str) -> _Entry | None:
         document = self._core.store.get_document(ROBOTS, origin)
@@ -254,12 +265,32 @@ class RobotsTxt:
         self._held.move_to_end(origin)
         while len(self._held) > self._core.config.robots_cache_size:
             self._held.popitem(last=False)
-        for queue in self._core.queues:
-            queue.judge_again(hosts.host_key(origin))
+        self._judge_again(origin)
         return entry
 
+    def _stand_in(self, origin: str, rules: Rules) -> None:
+        self._standing[origin] = _Entry(rules, self._core.wall(), robots_fetch.REASK)
+        self._judge_again(origin)
 
-def _not_http(url: str) -> Verdict | None:
+    def _judge_again(self, origin: str) -> None:
+        for queue in self._core.queues:
+            queue.judge_again(hosts.host_key(origin))
+
+
+def _joined(base: str, location: str) -> str:
+    """Where a redirect leads, without a fragment; *location* itself where it cannot be read."""
+    try:
+        return urljoin(base, location).partition("#")[0]
+    except ValueError:
+        return location
+
+
+def _unusable(url: str) -> Verdict | None:
+    """The verdict against a hop that is no http or https URL with a readable host."""
+    try:
+        hosts.host_key(url)
+    except ValueError as error:
+        return Verdict(False, UNKNOWN_PARSE_ERROR, "R2", str(error))
     if url.startswith(("http://", "https://")):
         return None
     return Verdict(False, UNKNOWN_PARSE_ERROR, "R2", "not http or https")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlsplit
 
 from scrapy_walsh.policy.verdict import OUT_OF_SCOPE, Verdict
 
@@ -46,12 +45,9 @@ class Scope:
 
     def refuses(self, url: str) -> Verdict | None:
         """The verdict against *url*, or None when it is within scope."""
-        try:
-            scheme = urlsplit(url).scheme.lower()
-        except ValueError:
-            scheme = ""
-        if scheme not in SCHEMES:
-            return _refused(f"scheme {scheme or 'of this URL'!r} is not http or https")
+        scheme, colon, _ = url.partition(":")
+        if not colon or scheme.lower() not in SCHEMES:
+            return _refused(f"{url[:100]!r} is not an http or https URL")
         if self.follow_links or self.source_of(url) is not None:
             return None
         return _refused("not a declared target; links, sub-resources and media are not followed")

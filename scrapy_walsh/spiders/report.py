@@ -26,8 +26,9 @@ class Row:
 
     ``requirement``: the spec's id (``R2``) or "". ``reason``: one line. ``requests``: those
     handed to the wire for it, redirects and retries among them; a request that two sources share
-    counts for the first. ``bytes``: of the bodies received. ``moved_to``: where a permanent
-    redirect led. ``suggested_feeds``: feeds that the source offers and nobody declared.
+    counts for the first. ``bytes``: of the bodies received. ``items``: emitted. ``new``,
+    ``known``: links found that no earlier run, or an earlier run, emitted. ``moved_to``: where a
+    permanent redirect led. ``suggested_feeds``: feeds that the source offers and nobody declared.
     """
 
     source: str
@@ -38,6 +39,8 @@ class Row:
     requests: int = 0
     bytes: int = 0
     items: int = 0
+    new: int = 0
+    known: int = 0
     moved_to: str | None = None
     suggested_feeds: list[str] = field(default_factory=list)
 
@@ -47,7 +50,7 @@ def as_document(rows: Iterable[Row], problems: Sequence[str]) -> dict[str, Any]:
     return {"sources": [asdict(row) for row in rows], "problems": list(problems)}
 
 
-_HEADINGS: Final = ("source", "outcome", "by", "requests", "bytes", "items", "why")
+_HEADINGS: Final = ("source", "outcome", "by", "requests", "bytes", "new", "known", "why")
 _WIDEST: Final = 40
 
 
@@ -61,7 +64,7 @@ def as_lines(rows: Iterable[Row]) -> list[str]:
 
 
 def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
-    counts = (str(row.requests), str(row.bytes), str(row.items))
+    counts = (str(row.requests), str(row.bytes), str(row.new), str(row.known))
     name = row.source if names[row.source] == 1 else row.url  # unnamed sources of one host
     name = name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…"
     return (name, row.outcome or FAILED, row.requirement or "-", *counts, _why(row))
@@ -78,7 +81,7 @@ def _why(row: Row) -> str:
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     columns = [
-        cell.rjust(width) if 3 <= column <= 5 else cell.ljust(width)
+        cell.rjust(width) if 3 <= column <= 6 else cell.ljust(width)
         for column, (cell, width) in enumerate(zip(cells, widths, strict=False))
     ]
     return "  ".join((*columns, cells[-1])).rstrip()

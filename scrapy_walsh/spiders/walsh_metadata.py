@@ -19,6 +19,7 @@ from scrapy_walsh.policy.text import utc_iso
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.spiders import report
 from scrapy_walsh.spiders.answers import MAX_BODY, Answer, from_failure, from_response
+from scrapy_walsh.spiders.handover import Handover
 from scrapy_walsh.spiders.items import MetadataItem
 from scrapy_walsh.spiders.report import Row
 from scrapy_walsh.spiders.sources import Source, parse_urls, read_sources
@@ -46,7 +47,8 @@ class WalshMetadataSpider(Spider):
     """Asks each declared source for the most structured format it offers, in R9's order.
 
     ``-a sources=FILE`` (.toml, .jsonl, .opml, .txt) or ``-a urls="URL URL"``; ``-a report=FILE``
-    writes the source report as JSON. Yields :class:`MetadataItem`.
+    writes the source report as JSON; ``-a all_items=1`` yields those of earlier runs again.
+    Yields :class:`MetadataItem`.
     """
 
     name = "walsh_metadata"
@@ -56,10 +58,13 @@ class WalshMetadataSpider(Spider):
         sources: str | None = None,
         urls: str | None = None,
         report: str | None = None,
+        all_items: str = "0",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.report_path = report
+        self.all_items = False
+        self.handover: Handover | None = None
         self.refusal: str | None = None
         self.problems: list[str] = []
         self.visits: list[_Visit] = []
@@ -68,6 +73,7 @@ class WalshMetadataSpider(Spider):
         self._answers: dict[str, Answer] = {}
         self._seen: set[str] = set()
         try:
+            self.all_items = _flag("all_items", all_items)
             self._declare(*_declared(sources, urls))
         except SourcesInvalid as error:
             self.refusal = str(error)
@@ -78,6 +84,7 @@ class WalshMetadataSpider(Spider):
         crawler.signals.connect(spider._count_request, signals.request_reached_downloader)
         crawler.signals.connect(spider._count_bytes, signals.response_downloaded)
         crawler.signals.connect(spider._idle, signals.spider_idle)
+        spider.handover = Handover(crawler)
         return spider
 
     def _declare(self, sources: list[Source], problems: list[str]) -> None:
@@ -127,8 +134,13 @@ class WalshMetadataSpider(Spider):
     def answered(self, response: Response, key: str) -> Iterator[Request | MetadataItem]:
         """Callback of every request of this spider."""
         visits = self._waiting.pop(key, [])
-        if visits:
-            yield from self._deliver(key, visits, from_response(visits[0].steps[0], response))
+        if not visits:
+            return
+        answer = from_response(visits[0].steps[0], response)
+        results = list(self._deliver(key, visits, answer))
+        if self.handover is not None:
+            self.handover.expect(response, [r for r in results if isinstance(r, MetadataItem)])
+        yield from results
 
     def not_answered(self, failure: Failure) -> Iterator[Request | MetadataItem]:
         """Errback of every request of this spider: refusals, 304, other statuses, failures."""
@@ -193,6 +205,12 @@ class WalshMetadataSpider(Spider):
             if key in self._seen:
                 continue
             self._seen.add(key)
+            if self._known(key):
+                row.known += 1
+                if not self.all_items:
+                    continue
+            else:
+                row.new += 1
             row.items += 1
             yield MetadataItem(
                 source=row.source,
@@ -203,6 +221,9 @@ class WalshMetadataSpider(Spider):
                 canonical_url=key,
                 fetched_at=fetched_at,
             )
+
+    def _known(self, key: str) -> bool:
+        return self.handover is not None and self.handover.known(key)
 
     # --- the report ---------------------------------------------------------------------------
 
@@ -246,6 +267,12 @@ def _declared(sources: str | None, urls: str | None) -> tuple[list[Source], list
     if bool(sources) == bool(urls):
         raise SourcesInvalid('give either -a sources=FILE or -a urls="URL URL"')
     return read_sources(sources) if sources else parse_urls(urls or "")
+
+
+def _flag(name: str, value: str) -> bool:
+    if value not in ("0", "1"):
+        raise SourcesInvalid(f"-a {name}={value}: write {name}=1, or leave it out")
+    return value == "1"
 
 
 def _key(visit: _Visit) -> str:

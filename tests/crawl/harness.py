@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +144,19 @@ def solo(
         for each in sites:
             box.put(each)
         return crawl(make_project(directory, spider, settings), box, *urls, **options)
+
+
+def side_by_side(
+    directory: Path, jobs: Mapping[str, Mapping[str, Any]], *urls: str
+) -> dict[str, Crawl]:
+    """A crawl of its own for each of *jobs* (arguments of :func:`solo`), two at a time."""
+
+    def run(numbered: tuple[int, Mapping[str, Any]]) -> Crawl:
+        number, arguments = numbered
+        return solo(directory / str(number), *urls, **arguments)
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(jobs, pool.map(run, enumerate(jobs.values())), strict=True))
 
 
 def state_dir(project: Path) -> Path:

@@ -17,6 +17,7 @@ from tests.crawl.harness import (
     crawl,
     forget_pacing,
     make_project,
+    side_by_side,
     site,
     solo,
 )
@@ -152,11 +153,17 @@ BAD_SETTINGS: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Crawl]:
+    jobs = {name: {"settings": {name: value}} for name, value in BAD_SETTINGS.items()}
+    return side_by_side(tmp_path_factory.mktemp("refused"), jobs, FREE)
+
+
 @pytest.mark.parametrize("name", BAD_SETTINGS)
 def test_own_an_unusable_setting_stops_the_start_by_name(
-    run: Callable[..., Crawl], name: str
+    refused: dict[str, Crawl], name: str
 ) -> None:
-    result = run(FREE, settings={name: BAD_SETTINGS[name]})
+    result = refused[name]
     assert result.returncode != 0
     assert result.log == []
     assert len(result.lines(name, "accepted")) == 1 or name == "WALSH_IDENTITY", result.output

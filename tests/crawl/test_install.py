@@ -10,7 +10,7 @@ from scrapy.settings import default_settings
 
 from scrapy_walsh.adapters.seats import PINS, SEATS
 from scrapy_walsh.sandbox import max_in_flight, requests, user_agents
-from tests.crawl.harness import USER_AGENT, Crawl, crawl, kept, make_project, solo
+from tests.crawl.harness import USER_AGENT, Crawl, crawl, kept, make_project, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +83,22 @@ def without(setting: str, path: str) -> dict[str, Any]:
     return settings
 
 
+SEATS_TAKEN = [(setting, path) for setting, paths in SEATS.items() for path in paths]
+
+
+@pytest.fixture(scope="module")
+def incomplete(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Crawl]:
+    """By hand, with one thing amiss: by the name of the pin, or the path of the component."""
+    settings = {
+        "USER_AGENT": {**BY_HAND, "USER_AGENT": "Other/1.0"},
+        "no handlers": {**BY_HAND, "DOWNLOAD_HANDLERS": None},
+        **{name: changed(name) for name in KNOWN_PINS},
+        **{path: without(setting, path) for setting, path in SEATS_TAKEN},
+    }
+    jobs = {name: {"settings": changes} for name, changes in settings.items()}
+    return side_by_side(tmp_path_factory.mktemp("incomplete"), jobs, *TARGETS)
+
+
 def assert_refused(result: Crawl, name: str) -> None:
     assert result.log == [], "a request was made"
     assert result.returncode != 0
@@ -91,26 +107,22 @@ def assert_refused(result: Crawl, name: str) -> None:
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("name", KNOWN_PINS)
-def test_own_a_changed_pin_refuses_the_start_by_name(run: Callable[..., Crawl], name: str) -> None:
-    assert_refused(run(*TARGETS, settings=changed(name)), name)
-
-
-def test_own_another_user_agent_refuses_the_start_by_name(run: Callable[..., Crawl]) -> None:
-    assert_refused(run(*TARGETS, settings={**BY_HAND, "USER_AGENT": "Other/1.0"}), "USER_AGENT")
-
-
-def test_own_no_wire_for_http_refuses_the_start_by_name(run: Callable[..., Crawl]) -> None:
-    assert_refused(run(*TARGETS, settings={**BY_HAND, "DOWNLOAD_HANDLERS": None}), "handler")
-
-
-@pytest.mark.parametrize(
-    ("setting", "path"), [(setting, path) for setting, paths in SEATS.items() for path in paths]
-)
-def test_own_a_missing_seat_refuses_the_start_by_name(
-    run: Callable[..., Crawl], setting: str, path: str
+@pytest.mark.parametrize("name", [*KNOWN_PINS, "USER_AGENT"])
+def test_own_a_changed_pin_refuses_the_start_by_name(
+    incomplete: dict[str, Crawl], name: str
 ) -> None:
-    assert_refused(run(*TARGETS, settings=without(setting, path)), path)
+    assert_refused(incomplete[name], name)
+
+
+def test_own_no_wire_for_http_refuses_the_start_by_name(incomplete: dict[str, Crawl]) -> None:
+    assert_refused(incomplete["no handlers"], "the http handler is not the wire")
+
+
+@pytest.mark.parametrize("path", [path for _, path in SEATS_TAKEN])
+def test_own_a_missing_seat_refuses_the_start_by_name(
+    incomplete: dict[str, Crawl], path: str
+) -> None:
+    assert_refused(incomplete[path], path)
 
 
 WRONG = {name: changed(name)[name] for name in KNOWN_PINS if name != "DOWNLOAD_HANDLERS"} | {
@@ -136,12 +148,12 @@ class Probe(scrapy.Spider):
 def overridden(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Crawl]:
     urls = ("http://path.test/public", "http://path.test/private/x")
     command = tuple(word for name, value in WRONG.items() for word in ("-s", f"{name}={value}"))
-    directory = tmp_path_factory.mktemp
-    return {
-        "project": solo(directory("project"), *urls, settings=WRONG),
-        "spider": solo(directory("spider"), *urls, spider=SPIDER.format(custom=repr(WRONG))),
-        "command line": solo(directory("command"), *urls, arguments=command),
+    jobs: dict[str, dict[str, Any]] = {
+        "project": {"settings": WRONG},
+        "spider": {"spider": SPIDER.format(custom=repr(WRONG))},
+        "command line": {"arguments": command},
     }
+    return side_by_side(tmp_path_factory.mktemp("overridden"), jobs, *urls)
 
 
 @pytest.mark.parametrize("where", ["project", "spider", "command line"])

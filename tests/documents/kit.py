@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,6 +61,12 @@ def too_fast(run: Crawl, exempt: bool = True) -> dict[str, float]:
         if spaced and min(spaced) < 1.0 - TOLERANCE:
             found[host] = min(spaced)
     return found
+
+
+def final_stats(run: Crawl) -> dict[str, float]:
+    """The ``walsh/`` counters that Scrapy prints when all has ended, what is set last included."""
+    found = re.findall(r"'walsh/([^']+)': ([0-9.]+)", run.output.rpartition("Dumping Scrapy stats")[2])
+    return {name: float(value) for name, value in found}
 
 
 @contextmanager

@@ -1,0 +1,111 @@
+"""CPU that the gates add to a request, warm, against Scrapy's RobotsTxtMiddleware alone.
+
+``python bench/gates.py [--json FILE] [--requests N]``. Both judge the same URLs by the same
+robots.txt (63 rules); ours asks R6, R3, R8 and R2. No network, no queue, no wire. ``first``: a
+request never judged before; ``again``: one that the queue judged when it took it, its documents
+unchanged. A crawl pays both: ``ratio`` is their sum over stock's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # bench/queue.py is not Python's queue
+
+from twisted.internet import asyncioreactor  # noqa: E402
+
+asyncioreactor.install()
+
+from scrapy import Request, Spider  # noqa: E402
+from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware  # noqa: E402
+from scrapy.robotstxt import ProtegoRobotParser  # noqa: E402
+from scrapy.utils.test import get_crawler  # noqa: E402
+
+from bench import report  # noqa: E402
+from scrapy_walsh.adapters.core import Core  # noqa: E402
+from scrapy_walsh.adapters.middlewares import GateMiddleware  # noqa: E402
+from scrapy_walsh.state import open_store  # noqa: E402
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, StoredDocument  # noqa: E402
+
+PRODUCT = "Walsh-Research"
+RULES = ["/private/", "/*.php$", *(f"/x{number}/" for number in range(61))]
+ROBOTS_TXT = "\n".join(["User-agent: *", *(f"Disallow: {rule}" for rule in RULES)]).encode()
+LIST = (
+    b'{"contract": "walsh-research-blocklist/v1", "schema": {"type": "object"},'
+    b' "refresh": "PT6H", "blocked": [{"domain": "blocked.test"}]}'
+)
+
+
+def urls(count: int) -> list[str]:
+    return [f"http://h.test/a/b/{number}?x=1" for number in range(count)]
+
+
+def stock(count: int) -> tuple[Any, list[Request]]:
+    crawler = get_crawler(Spider, {"ROBOTSTXT_OBEY": True, "USER_AGENT": PRODUCT})
+    middleware = RobotsTxtMiddleware(crawler)
+    middleware._parsers["h.test"] = ProtegoRobotParser(ROBOTS_TXT, Spider("bench"))
+    return middleware, [Request(url) for url in urls(count)]
+
+
+async def ours(count: int, folder: Path) -> tuple[Any, list[Request]]:
+    """The gate of a crawl whose documents an earlier run has stored."""
+    settings = {"WALSH_IDENTITY": "walsh-research", "WALSH_STATE_DIR": str(folder)}
+    core = Core.of(get_crawler(Spider, settings))
+    store, now = open_store(folder), time.time()
+    for kind, key, body in (
+        (ROBOTS, "http://h.test", ROBOTS_TXT),
+        (BLOCKLIST, core.config.blocklist_url, LIST),
+    ):
+        store.put_document(StoredDocument(kind, key, key, body, now, 200, "parse"))
+    store.close()
+    await core.documents.operator.bring()
+    requests = [Request(url) for url in urls(count)]
+    for request in requests:
+        core.declare(request)
+    return GateMiddleware(core), requests
+
+
+async def cost(middleware: Any, requests: list[Request]) -> float:
+    """Microseconds of CPU a request."""
+    begin = time.process_time()
+    for request in requests:
+        await middleware.process_request(request)
+    return (time.process_time() - begin) / len(requests) * 1e6
+
+
+async def measure(count: int, rounds: int) -> dict[str, float]:
+    figures: list[tuple[float, float, float]] = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            theirs = await cost(*stock(count))
+            gate, requests = await ours(count, Path(folder))
+            first = await cost(gate, requests)
+            figures.append((theirs, first, await cost(gate, requests)))
+    return {
+        "stock_us": statistics.median(theirs for theirs, _, _ in figures),
+        "first_us": statistics.median(first for _, first, _ in figures),
+        "again_us": statistics.median(again for _, _, again in figures),
+        "ratio": statistics.median((first + again) / theirs for theirs, first, again in figures),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    figures = asyncio.get_event_loop().run_until_complete(measure(options.requests, options.rounds))
+    columns = {"stock_us": ">8.1f", "first_us": ">8.1f", "again_us": ">8.1f", "ratio": ">6.2f"}
+    report.write(options.json, gates=report.show([figures], columns))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""The account of ``walsh state show``, as data and as tables."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh
+from scrapy_walsh.policy.recrawl import not_due
+from scrapy_walsh.state.records import BLOCKLIST, DOCUMENT_KINDS, ROBOTS, SCHEMA
+from scrapy_walsh.state.tables import ATTEMPTS, SEEN_ITEMS, VALIDATORS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from scrapy_walsh.config import WalshConfig
+    from scrapy_walsh.state.base import RecordStore
+    from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
+
+#: The last second that a date can name: a Crawl-delay may be longer than the calendar.
+_LAST_DATE: Final = 253402300799.0
+
+
+def summary(store: RecordStore, config: WalshConfig, directory: Path, now: float) -> dict[str, Any]:
+    """Everything that *store* holds, as JSON data; times are Unix seconds. StateError."""
+    return {
+        "directory": str(directory),
+        "now": now,
+        "hosts": [_host(record, config) for record in store.hosts()],
+        "deferrals": [
+            {"url": d.url, "host": d.host, "due": d.due, "reason": d.reason}
+            for d in store.deferrals()
+        ],
+        "documents": [
+            _document(document, config, now)
+            for kind in sorted(DOCUMENT_KINDS)
+            for document in store.documents(kind)
+        ],
+        "sources": [_source(run, config, now) for run in store.sources()],
+        **{
+            table.name: sum(1 for _ in store._rows(table))
+            for table in (VALIDATORS, ATTEMPTS, SEEN_ITEMS)
+        },
+    }
+
+
+def _host(record: HostRecord, config: WalshConfig) -> dict[str, Any]:
+    interval = max(record.interval, config.min_interval)
+    return {
+        "host": record.host,
+        "due": max(record.last_end + interval, record.not_before or 0.0),
+        "interval": interval,
+        "last_end": record.last_end,
+        "why": record.why,
+    }
+
+
+def _document(document: StoredDocument, config: WalshConfig, now: float) -> dict[str, Any]:
+    keep = {
+        ROBOTS: config.robots_ttl,
+        SCHEMA: SCHEMA_TTL,
+        BLOCKLIST: document.refresh or DEFAULT_REFRESH,
+    }[document.kind]
+    return {
+        "kind": document.kind,
+        "key": document.key,
+        "fetched_at": document.fetched_at,
+        "kept": keep,
+        "fresh": is_fresh(document.fetched_at, now, keep),
+        "status": document.status,
+        "outcome": document.outcome,
+        "octets": len(document.body),
+    }
+
+
+def _source(run: SourceRun, config: WalshConfig, now: float) -> dict[str, Any]:
+    bound = not_due(run.last_run_at, now, config.revisit, None) is not None
+    return {
+        "url": run.url,
+        "last_run_at": run.last_run_at,
+        "outcome": run.outcome,
+        "reason": run.reason,
+        "next_run": run.last_run_at + config.revisit if bound else now,
+    }
+
+
+# -- tables -------------------------------------------------------------------------------
+
+
+def as_lines(found: dict[str, Any], limit: int) -> Iterator[str]:
+    """The same for a person: at most *limit* lines of each table, what waits longest first."""
+    now = found["now"]
+    hosts, documents, sources = found["hosts"], found["documents"], found["sources"]
+    waiting = sum(host["due"] > now for host in hosts)
+    yield f"state in {found['directory']}"
+    yield from _table(
+        f"hosts: {len(hosts) - waiting} due, {waiting} not yet",
+        ("host", "due", "interval"),
+        ((h["host"], when(h["due"], now), f"{h['interval']:g} s") for h in _last(hosts, limit)),
+        len(hosts),
+    )
+    deferrals = found["deferrals"]
+    yield from _table(
+        f"deferred targets: {len(deferrals)}",
+        ("target", "due", "why"),
+        ((d["url"], when(d["due"], now), d["reason"]) for d in _last(deferrals, limit)),
+        len(deferrals),
+    )
+    kinds = Counter(document["kind"] for document in documents)
+    yield from _table(
+        f"documents: {', '.join(f'{n} {kind}' for kind, n in kinds.items()) or 'none'}",
+        ("document", "of", "age", "state", "outcome", "octets"),
+        (_document_cells(document, now) for document in documents[:limit]),
+        len(documents),
+    )
+    yield from _table(
+        f"sources: {len(sources)}",
+        ("source", "last run", "outcome", "next run", "reason given"),
+        (_source_cells(s, now) for s in _last(sources, limit, "next_run")),
+        len(sources),
+    )
+    yield (
+        f"validators of {found['validators']} URLs, attempts at {found['attempts']} targets, "
+        f"{found['seen_items']} items seen"
+    )
+
+
+def _last(rows: Sequence[dict[str, Any]], limit: int, by: str = "due") -> list[dict[str, Any]]:
+    return heapq.nlargest(limit, rows, key=lambda row: row[by])
+
+
+def _document_cells(document: dict[str, Any], now: float) -> tuple[str, ...]:
+    return (
+        document["kind"],
+        document["key"],
+        span(now - document["fetched_at"]) if document["fetched_at"] else "unknown",
+        "fresh" if document["fresh"] else "stale",
+        f"{document['outcome']} ({document['status']})",
+        str(document["octets"]),
+    )
+
+
+def _source_cells(source: dict[str, Any], now: float) -> tuple[str, ...]:
+    return (
+        source["url"],
+        iso(source["last_run_at"]),
+        source["outcome"],
+        when(source["next_run"], now),
+        source["reason"] or "",
+    )
+
+
+def _table(
+    title: str, headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], total: int
+) -> Iterator[str]:
+    """*title*, then *headings* and *rows* in columns; how many of *total* are not shown."""
+    shown = list(rows)
+    yield ""
+    yield title
+    if shown:
+        yield from columns([headings, *shown])
+    if total > len(shown):
+        yield f"  ... and {total - len(shown)} more (--limit, --json)"
+
+
+def columns(lines: Sequence[Sequence[str]]) -> Iterator[str]:
+    """*lines* of cells, indented and lined up."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    pad: Callable[[str, int], str] = str.ljust
+    for line in lines:
+        yield "  " + "  ".join(map(pad, line, widths)).rstrip()
+
+
+def when(due: float, now: float) -> str:
+    """A due time, and how far off it is."""
+    return "now" if due <= now else f"{iso(due)} (in {span(due - now)})"
+
+
+def iso(seconds: float) -> str:
+    """Unix seconds as a UTC date."""
+    return datetime.fromtimestamp(min(seconds, _LAST_DATE), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def span(seconds: float) -> str:
+    """A duration to one unit, rounded."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

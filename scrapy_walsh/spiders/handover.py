@@ -1,0 +1,150 @@
+"""R7 across runs: what an earlier run handed over is known, and nothing is lost on the way.
+
+An item counts as handed over when its run has ended and its feeds are stored. Until then its
+source's validators are out of the store: after a crash, a failing pipeline or a failing upload
+the source is fetched anew, and its items are emitted again. Twice is better than never.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy import signals
+from scrapy.extensions.feedexport import FeedExporter
+
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.policy.revalidate import representation_key
+from scrapy_walsh.state import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.policy.revalidate import Validators
+    from scrapy_walsh.spiders.items import MetadataItem
+
+logger = logging.getLogger(__name__)
+
+_FAILED_FEEDS: Final = "feedexport/failed_count/"
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The items of one response. ``left``: canonical URLs by item, less those that failed."""
+
+    validators: Validators | None
+    left: dict[int, str] = field(default_factory=dict)
+    scraped: int = 0
+    failed: bool = False
+
+
+class Handover:
+    """The items of one crawl, from the spider to wherever the project keeps them.
+
+    Without the package's core, or with WALSH_STATE_DIR ``memory``, nothing outlives the run.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._batches: dict[tuple[str, str], _Batch] = {}
+        connect = crawler.signals.connect
+        connect(self._scraped, signals.item_scraped)
+        connect(self._dropped, signals.item_dropped)
+        connect(self._failed, signals.item_error)
+        connect(self._closed, signals.spider_closed)
+        connect(self._settle, signals.feed_exporter_closed)
+
+    @property
+    def _core(self) -> Core | None:
+        return getattr(self._crawler, "walsh", None)
+
+    def known(self, canonical_url: str) -> bool:
+        """Whether an earlier run handed over this item."""
+        core = self._core
+        try:
+            return core is not None and core.store.seen_item(canonical_url)
+        except StateError as error:
+            logger.error("%s", error)
+            return False
+
+    def expect(self, response: Response, items: Sequence[MetadataItem]) -> None:
+        """Note that *items* of *response* are about to be yielded."""
+        core = self._core
+        if core is None or core.config.state_dir is None or not items:
+            return
+        key = _key(response)
+        if key not in self._batches:
+            try:
+                validators = core.store.get_validators(*key)
+            except StateError as error:
+                logger.error("%s", error)
+                return
+            self._batches[key] = _Batch(validators)
+            core.remember(lambda: core.store.delete_validators(*key))
+        self._batches[key].left |= {id(item): item.canonical_url for item in items}
+
+    def _scraped(self, response: Response | None) -> None:
+        if batch := self._batch(response):
+            batch.scraped += 1
+
+    def _dropped(self, item: Any, response: Response | None) -> None:
+        """A pipeline wants it not: no failure, and not handed over either."""
+        if batch := self._batch(response):
+            batch.left.pop(id(item), None)
+
+    def _failed(self, item: Any, response: Response | None) -> None:
+        if batch := self._batch(response):
+            batch.left.pop(id(item), None)
+            batch.failed = True
+
+    def _batch(self, response: Response | None) -> _Batch | None:
+        if response is None or response.request is None:
+            return None
+        return self._batches.get(_key(response))
+
+    def _closed(self) -> None:
+        if self._crawler.get_extension(FeedExporter) is None:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Every item is where it belongs: remember them, and what revalidates their sources."""
+        core = self._core
+        if core is None or core.config.state_dir is None or not self._batches:
+            return
+        stats = self._crawler.stats
+        if stats is not None and any(name.startswith(_FAILED_FEEDS) for name in stats.get_stats()):
+            logger.warning("a feed was not stored: the items of this run will be emitted again")
+            return
+        whole = [batch for batch in self._batches.values() if batch.scraped == len(batch.left)]
+        self._batches = {}
+        try:
+            # The core may have closed its store by now: feeds are stored beside that.
+            _remember(core, whole)
+        except StateError as error:
+            logger.error("%s", error)
+
+
+def _remember(core: Core, batches: Iterable[_Batch]) -> None:
+    store = open_store(core.config.state_dir)
+    try:
+        for batch in batches:
+            store.add_seen_items(batch.left.values(), core.wall())
+            held = None if batch.failed else batch.validators
+            if held and store.get_validators(held.url, held.representation) is None:
+                store.put_validators(held)
+    finally:
+        store.close()
+
+
+def _key(response: Response) -> tuple[str, str]:
+    """Where the validators of *response* are kept (T20)."""
+    request = response.request
+    if request is None:
+        return response.url, representation_key(None)
+    accept = request.headers.get("Accept")
+    return request.url, representation_key(None if accept is None else accept.decode("latin-1"))

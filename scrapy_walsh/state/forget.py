@@ -1,0 +1,74 @@
+"""R11: what may be forgotten about a host without breaking a word given to it.
+
+Last request and hold (R4, R5), deferrals (D8) and a source's last run inside WALSH_REVISIT (R8)
+are promises to somebody else, and stay. A robots.txt stays as the last known rules (T6), too
+old to be gone by: it is asked for again first, and without an answer it still binds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from scrapy_walsh.policy import hosts, recrawl
+from scrapy_walsh.state.records import ROBOTS
+from scrapy_walsh.state.tables import ATTEMPTS, SEEN_ITEMS, VALIDATORS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy_walsh.state.base import RecordStore
+    from scrapy_walsh.state.tables import Table
+
+
+@dataclass(slots=True)
+class Forgotten:
+    """How many records of each kind were dropped, and how many were kept as promises."""
+
+    dropped: Counter[str] = field(default_factory=Counter)
+    kept: Counter[str] = field(default_factory=Counter)
+
+
+def forget(store: RecordStore, host: str, now: float, revisit: float) -> Forgotten:
+    """Drop what *store* knows about *host* (of ``hosts.host_key``) and owes to nobody.
+
+    *now*: Unix seconds. *revisit*: WALSH_REVISIT in seconds. StateError.
+    """
+    done = Forgotten()
+    _drop(store, VALIDATORS, host, lambda record: record.url, done)
+    _drop(store, ATTEMPTS, host, lambda record: record.url, done)
+    _drop(store, SEEN_ITEMS, host, lambda record: record.canonical_url, done)
+    for run in list(store.sources()):
+        if _is_of(run.url, host):
+            bound = recrawl.not_due(run.last_run_at, now, revisit, None) is not None
+            (done.kept if bound else done.dropped)["sources"] += 1
+            if not bound:
+                store.delete_source(run.url)
+    for document in store.documents(ROBOTS):
+        if _is_of(document.key, host):
+            store.put_document(replace(document, fetched_at=0.0))
+            done.dropped["age of robots.txt"] += 1
+    done.kept["pacing"] = int(store.get_host(host) is not None)
+    done.kept["deferrals"] = sum(deferral.host == host for deferral in store.deferrals())
+    return done
+
+
+def _drop(
+    store: RecordStore,
+    table: Table[Any],
+    host: str,
+    url_of: Callable[[Any], str],
+    done: Forgotten,
+) -> None:
+    keys = [table.key_of(record) for record in store._rows(table) if _is_of(url_of(record), host)]
+    done.dropped[table.name] += len(keys)
+    if keys:
+        store._delete(table, keys)
+
+
+def _is_of(url: str, host: str) -> bool:
+    try:
+        return hosts.host_key(url) == host
+    except ValueError:
+        return False

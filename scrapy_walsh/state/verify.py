@@ -1,0 +1,124 @@
+"""R11: whether the files of a state directory are whole. Nothing is repaired here."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from scrapy_walsh.errors import WalshError
+from scrapy_walsh.state import files
+from scrapy_walsh.state.connect import BUSY_TIMEOUT, one_line
+from scrapy_walsh.state.database import DATABASE
+from scrapy_walsh.state.records import BLOCKLIST, DOCUMENT_KINDS, StoredDocument
+from scrapy_walsh.state.tables import DOCUMENTS, MIGRATIONS, TABLES, DamageError, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+def problems(directory: Path, adopt: Callable[[bytes, str], object]) -> Iterator[str]:
+    """What is wrong with the files of *directory*, a line each; nothing is written.
+
+    *adopt* raises WalshError where the blocklist in an octet string, from a URL, is unusable.
+    """
+    path = directory / DATABASE
+    lists: list[StoredDocument] = []
+    if path.exists():
+        try:
+            with closing(_read_only(path)) as connection:
+                yield from _of_database(connection, lists)
+        except sqlite3.Error as error:
+            yield f"{DATABASE}: {one_line(error)}"
+    else:
+        yield f"{DATABASE}: missing"
+    yield from _of_copy(directory, lists)
+    for document in lists:
+        try:
+            adopt(document.body, document.key)
+        except WalshError as error:
+            yield f"the blocklist held of {document.key} cannot be adopted: {error}"
+
+
+def set_aside(directory: Path) -> list[str]:
+    """The names of damaged files that earlier runs put out of the way."""
+    return sorted(path.name for path in directory.glob("*.damaged-*"))
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    try:
+        return _opened(path, "mode=ro")
+    except sqlite3.OperationalError:
+        # Without a -shm that can be read or made, only this opens a WAL file.
+        return _opened(path, "mode=ro&immutable=1")
+
+
+def _opened(path: Path, options: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?{options}"
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
+    try:
+        # An octet that is no UTF-8 must cost its row, not its page.
+        connection.text_factory = lambda octets: octets.decode(errors="replace")
+        connection.execute("PRAGMA schema_version").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _of_database(connection: sqlite3.Connection, lists: list[StoredDocument]) -> Iterator[str]:
+    """What is wrong with the database; *lists* takes its blocklists."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version != len(MIGRATIONS):
+        yield f"{DATABASE}: its schema version is {version}; this package reads {len(MIGRATIONS)}"
+        return
+    for (line,) in connection.execute("PRAGMA integrity_check(20)").fetchall():
+        if line != "ok":
+            yield f"{DATABASE}: {one_line(line)}"
+    for table in TABLES:
+        yield from _of_table(connection, table, lists)
+
+
+def _of_table(
+    connection: sqlite3.Connection, table: Table[Any], lists: list[StoredDocument]
+) -> Iterator[str]:
+    damaged = disordered = 0
+    last: tuple[str, ...] = ()
+    try:
+        for row in connection.execute(table.select_all):
+            if not table.is_whole(row):
+                damaged += 1
+                continue
+            disordered += not last < table.row_key(row)
+            last = table.row_key(row)
+            if table.name == DOCUMENTS.name and row[0] == BLOCKLIST:
+                lists.append(StoredDocument(*row[:-1]))
+            elif table.name == DOCUMENTS.name and row[0] not in DOCUMENT_KINDS:
+                yield f"{DATABASE}: a document of kind {row[0]!r}, which is never kept"
+    except sqlite3.Error as error:
+        yield f"{DATABASE}: {table.name}: {one_line(error)}"
+    if damaged:
+        yield f"{DATABASE}: {table.name}: {damaged} rows do not match their checksum"
+    if disordered:
+        yield f"{DATABASE}: {table.name}: {disordered} rows are out of order"
+
+
+def _of_copy(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
+    """What is wrong with the blocklist's second place; *lists* takes what is held there only."""
+    try:
+        copy = files.read_copy(directory)
+    except DamageError as error:
+        yield f"{files.COPY}: {error}"
+        copy = None
+    else:
+        if copy is None and any(document.body for document in lists):
+            yield f"{files.COPY}: missing, although a blocklist is held"
+    if copy is not None:
+        row = next((document for document in lists if document.key == copy.key), None)
+        if row is None:
+            yield f"{DATABASE}: the blocklist {copy.key} is held in {files.COPY} only"
+        elif row.fetched_at > copy.fetched_at:
+            yield f"{files.COPY}: older than the row in {DATABASE}"
+        if row is None or row.body != copy.body:
+            lists.append(copy)

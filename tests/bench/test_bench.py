@@ -1,0 +1,92 @@
+"""Each benchmark at its smallest size: it runs, and its JSON has what its README promises."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(name: str, folder: Path) -> dict[str, Any]:
+    output = folder / "rows.json"
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "bench" / f"{name}.py"), "--quick", "--json", str(output)],
+        cwd=folder,
+        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return {**json.loads(output.read_text()), "table": done.stdout.splitlines()}
+
+
+@pytest.mark.crawl
+def test_own_makespan_keeps_every_promise_and_says_how_long_it_took(tmp_path):
+    result = run("makespan", tmp_path)
+    rows = {row["bot"]: row for row in result["rows"]}
+    assert set(rows) == {"stock", "ours"}
+    for row in rows.values():
+        assert row["requests"] == 8  # five targets on three hosts
+        assert row["took s"] == pytest.approx(row["ratio"] * row["bound s"], rel=0.01)
+        assert row["bound s"] == pytest.approx(0.8)  # robots.txt, three targets, two intervals
+    assert rows["ours"]["violations"] == 0
+    assert rows["ours"]["in flight"] == 1
+    assert rows["ours"]["took s"] >= 0.8
+    assert 0.05 <= result["scrapy_latency"] < 5
+
+
+def test_own_queue_measures_both_queues_and_the_jobdir(tmp_path):
+    result = run("queue", tmp_path)
+    assert [(row["hosts"], row["queue"]) for row in result["memory"]] == [
+        (100, "stock"),
+        (100, "ours"),
+        (1000, "stock"),
+        (1000, "ours"),
+    ]
+    for row in result["memory"]:
+        assert row["pops"] == row["hosts"] * 1.4  # every tenth host has five requests
+        assert 0 < row["pop us"] <= row["p99 us"] <= row["most ms"] * 1e3
+    disk = {row["queue"]: row for row in result["disk"]}
+    assert disk["ours"]["pushed"] == disk["ours"]["popped"] == 600
+    assert disk["ours"]["files"] < 50
+    assert disk["stock"]["pushed"] <= 600
+
+
+def test_own_simulation_keeps_the_spacing_near_the_lower_bound(tmp_path):
+    result = run("simulate", tmp_path)
+    rows = {row["load"]: row for row in result["rows"]}
+    assert set(rows) == {"even", "zipf"}
+    for row in rows.values():
+        assert row["violations"] == 0
+        assert row["hosts"] == 1000
+        assert 10_000 < row["requests"] < 12_000
+        assert row["makespan s"] == pytest.approx(row["ratio"] * row["bound s"])
+        assert 1 <= row["ratio"] <= 1.05
+    assert rows["zipf"]["bound by"] == "hosts"
+
+
+def test_own_simulation_judge_counts_a_request_that_comes_too_soon(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
+    simulate = import_module("bench.simulate")
+    run = simulate.Run(simulate.counts(1, 3, 0.0))
+    run.delays[0] = 0.0
+    run.throttle.min_interval = 0.5
+    run.crawl()
+    assert run.violations == 2
+
+
+@pytest.mark.parametrize("name", ["makespan", "queue", "simulate", "blocklist", "robots", "state"])
+def test_own_readme_names_every_benchmark_and_its_command(name):
+    text = (ROOT / "bench" / "README.md").read_text()
+    assert f"python bench/{name}.py" in text or f"python -m bench.{name}" in text

@@ -1,0 +1,83 @@
+"""R4 and AutoThrottle: it may slow a host down, and only that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scrapy_walsh.sandbox import Route, max_in_flight
+from tests.crawl.harness import Crawl, kept, site
+from tests.pacing.pacing import crawl_of, rules, targets, too_soon
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LATENCY = 1.6
+SLOW = Route(body="slow", delay=LATENCY)
+QUICK = {
+    "AUTOTHROTTLE_ENABLED": True,
+    "AUTOTHROTTLE_START_DELAY": 0.1,
+    "AUTOTHROTTLE_MAX_DELAY": 0.2,
+    "AUTOTHROTTLE_TARGET_CONCURRENCY": 8.0,
+}
+
+CRAWLS: dict[str, Callable[[Path], Crawl]] = {
+    "floor": crawl_of(
+        *(f"http://fast.test/{page}" for page in range(4)),
+        *(f"http://delay.test/{page}" for page in range(3)),
+        "http://slow.test/0",
+        "http://slow.test/1",
+        sites=[
+            site("fast.test"),
+            site("delay.test", robots=rules("Crawl-delay: 2")),
+            site("slow.test", {"*": SLOW}),
+        ],
+        settings=QUICK,
+    ),
+    "learned": crawl_of(
+        *(f"http://slow.test/{page}" for page in range(3)),
+        *(f"http://fast.test/{page}" for page in range(4)),
+        sites=[site("slow.test", {"*": SLOW}), site("fast.test")],
+        settings={
+            **QUICK,
+            "AUTOTHROTTLE_MAX_DELAY": 30.0,
+            "AUTOTHROTTLE_TARGET_CONCURRENCY": 0.5,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CRAWLS)
+def test_r4_2_serial_and_never_too_soon(crawls: Callable[[str], Crawl], name: str) -> None:
+    result = crawls(name)
+    assert max_in_flight(result.log) == 1
+    assert too_soon(result.log) == []
+    assert result.stats["close_reason"] == "finished"
+
+
+def test_r4_3_a_low_maximum_is_no_way_below_the_crawl_delay(
+    crawls: Callable[[str], Crawl],
+) -> None:
+    result = crawls("floor")
+    assert len(targets(result.log, "delay.test")) == 3
+    assert kept(result.gaps("delay.test")[1:], 2.0)
+
+
+def test_own_what_is_learned_from_a_slow_host_is_its_interval(
+    crawls: Callable[[str], Crawl],
+) -> None:
+    result = crawls("learned")
+    assert len(targets(result.log, "slow.test")) == 3
+    # Half a request at a time: two latencies a request, after the start delay's average.
+    assert kept(result.gaps("slow.test")[1:], 2 * LATENCY)
+
+
+def test_own_the_queue_asks_others_while_the_slow_host_waits(
+    crawls: Callable[[str], Crawl],
+) -> None:
+    order = targets(crawls("learned").log)
+    slow = [place for place, each in enumerate(order) if each.host == "slow.test"]
+    between = [each.host for each in order[slow[0] : slow[-1]]]
+    assert between.count("fast.test") >= 3

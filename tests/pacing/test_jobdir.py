@@ -1,0 +1,190 @@
+"""JOBDIR: a crawl that is stopped and resumed loses nothing and repeats nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, max_in_flight
+from tests.crawl.harness import Crawl, crawl, make_project, site
+from tests.pacing.pacing import HEARTBEAT, Stopped, longest_pause, rules, stop, targets, too_soon
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+HOSTS = [f"kept{number}.test" for number in range(4)]
+PAGES = 6
+JOB = {"JOBDIR": "job"}
+
+#: Run again with ``resumed`` it declares nothing: what is left comes from the folder alone.
+SPIDER = f"""
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    resumed = ""
+
+    async def start(self):
+        if self.resumed:
+            return
+        yield scrapy.Request("http://from.test/", self.parse, priority=9)
+        yield scrapy.Request(
+            "http://early.test/", self.more, priority=9, meta={{"walsh_also": ["http://early.test/more"]}}
+        )
+        yield scrapy.Request("http://late.test/first", priority=9)
+        yield scrapy.Request(
+            "http://late.test/", self.more, meta={{"walsh_also": ["http://late.test/more"]}}
+        )
+        for page in range({PAGES}):
+            for host in {HOSTS!r}:
+                yield scrapy.Request(f"http://{{host}}/{{page}}", self.parse, errback=self.failed)
+
+    def parse(self, response):
+        pass
+
+    def more(self, response):
+        yield scrapy.Request(response.url + "more", errback=self.failed)
+
+    def failed(self, failure):
+        print("FAILED", failure.request.url, failure.value, flush=True)
+"""
+
+#: Two hundred hosts, in a process that may open 64 files.
+MANY = """
+import resource
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+
+    async def start(self):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+        yield scrapy.Request("http://many.test/", self.stop, priority=-1)
+        for number in range(200):
+            yield scrapy.Request(f"http://many{number}.test/")
+
+    def stop(self, response):
+        raise scrapy.exceptions.CloseSpider("enough")
+
+    def parse(self, response):
+        if response.url == "http://many0.test/":
+            raise scrapy.exceptions.CloseSpider("enough")
+"""
+
+
+@dataclass
+class Job:
+    """The runs of one job. ``files``: those of its request queue after the first stop."""
+
+    runs: list[Stopped | Crawl]
+    waiting: list[set[str]]
+    files: set[str]
+    log: list[LoggedRequest] = field(repr=False)
+
+
+def waiting(project: Path) -> set[str]:
+    """The URLs that the job's folder holds."""
+    (file,) = (project / "job" / "requests.queue").rglob("requests.sqlite3")
+    with sqlite3.connect(file) as db:
+        return {url for (url,) in db.execute("SELECT url FROM line")}
+
+
+def asked(log: list[LoggedRequest]) -> list[str]:
+    return [f"http://{each.host}{each.path}" for each in targets(log)]
+
+
+def job(directory: Path) -> Job:
+    """Stopped twice, early and later, and then left to end."""
+    delayed = rules("Crawl-delay: 6")
+    with Sandbox() as box:
+        for host in HOSTS:
+            box.put(site(host))
+        moved = Route(302, location="http://hop.test/end")
+        box.put(site("from.test", {"/": moved}))
+        box.put(site("hop.test", robots=Route(body=delayed.body, delay=0.0)))
+        box.put(site("early.test", robots=delayed))
+        box.put(site("late.test", robots=delayed))
+        project = make_project(directory, SPIDER, JOB)
+        runs: list[Stopped | Crawl] = []
+        held = []
+        for number in (7, 6):
+            given = ("-a", "resumed=1") if runs else ()
+            runs.append(
+                stop(project, box, "crawl", "probe", *given,
+                     when=lambda log, number=number: len(targets(log)) >= number, after=0.0)
+            )  # fmt: skip
+            held.append(waiting(project))
+        files = {file.name for file in (project / "job" / "requests.queue").rglob("*.*")}
+        runs.append(crawl(project, box, arguments=("-a", "resumed=1")))
+    return Job(runs, held, files, [each for run in runs for each in run.log])
+
+
+def many(directory: Path) -> tuple[Crawl, set[str], list[str]]:
+    with Sandbox() as box:
+        box.put(site("many.test"))
+        for number in range(200):
+            box.put(site(f"many{number}.test"))
+        project = make_project(directory, MANY, JOB)
+        result = crawl(project, box)
+    queue = project / "job" / "requests.queue"
+    return result, waiting(project), [each.name for each in queue.rglob("*") if each.is_file()]
+
+
+CRAWLS: dict[str, Callable[[Path], Any]] = {"job": job, "many": many}
+
+
+@pytest.fixture
+def done(crawls: Callable[[str], Job]) -> Job:
+    return crawls("job")
+
+
+def test_own_nothing_is_lost_and_nothing_repeated(done: Job) -> None:
+    pages = [f"http://{host}/{page}" for host in HOSTS for page in range(PAGES)]
+    others = ["from.test/", "hop.test/end", "early.test/", "early.test/more"]
+    others += ["late.test/first", "late.test/", "late.test/more"]
+    assert Counter(asked(done.log)) == Counter([*pages, *(f"http://{each}" for each in others)])
+    assert "FAILED" not in "".join(run.output for run in done.runs)
+
+
+def test_own_each_stop_left_something_to_do(done: Job) -> None:
+    assert [run.stats["close_reason"] for run in done.runs] == ["shutdown", "shutdown", "finished"]
+    assert all(len(targets(run.log)) >= 6 for run in done.runs)
+    assert done.waiting[0] > done.waiting[1]
+
+
+def test_own_what_was_declared_before_the_stop_is_in_scope_after_it(done: Job) -> None:
+    later = asked([each for run in done.runs[1:] for each in run.log])
+    assert "http://early.test/more" in done.waiting[0]  # from a callback
+    assert "http://late.test/" in done.waiting[0]  # whose callback has yet to run
+    assert {"http://early.test/more", "http://late.test/", "http://late.test/more"} <= set(later)
+
+
+def test_own_a_stop_waits_for_no_hold(done: Job) -> None:
+    assert all(run.seconds < 2.5 for run in done.runs if isinstance(run, Stopped))
+
+
+def test_r4_2_no_run_is_too_soon_after_another(done: Job) -> None:
+    assert max(max_in_flight(run.log) for run in done.runs) == 1
+    assert too_soon(done.log) == []
+    assert longest_pause(done.runs[0].log) < HEARTBEAT - 1
+
+
+def test_own_the_queue_is_one_file(done: Job) -> None:
+    assert done.files
+    assert {name.partition("-")[0] for name in done.files} == {"requests.sqlite3"}
+
+
+def test_own_many_hosts_take_no_more_files_than_one(crawls: Callable[[str], Any]) -> None:
+    result, left, files = crawls("many")
+    assert result.stats["close_reason"] == "enough", result.output
+    assert {name.partition("-")[0] for name in files} == {"requests.sqlite3", "active.json"} & set(
+        name.partition("-")[0] for name in files
+    )
+    assert len({*left, *asked(result.log)}) == 201
+    assert len(left) > 150

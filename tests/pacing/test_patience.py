@@ -1,0 +1,131 @@
+"""D8: what is longer than WALSH_PATIENCE is neither slept through nor shortened, but put off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scrapy_walsh.sandbox import Route, Sandbox, max_in_flight, requests
+from scrapy_walsh.state import open_store
+from tests.crawl.harness import Crawl, crawl, make_project, site, state_dir
+from tests.pacing.pacing import crawl_of, rules, targets, too_soon
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from scrapy_walsh.state.records import Deferral
+
+FAR = 4000
+PATIENCE = 4
+LATER = Route(503, headers={"Retry-After": str(FAR)})
+
+#: Hosts, what they answer, and which of their pages 0 to 2 are asked at all.
+HOSTS = {
+    "retry-after.test": (site("retry-after.test", {"*": LATER}), ["/0"]),
+    "delay.test": (site("delay.test", robots=rules(f"Crawl-delay: {FAR}")), ["/0"]),
+    "robots-503.test": (site("robots-503.test", robots=LATER), []),
+    "robots-429.test": (site("robots-429.test", robots=Route(429, headers=LATER.headers)), []),
+    "backoff.test": (site("backoff.test", {"*": Route(503)}), ["/0"]),
+    "gone.test": (site("gone.test", {"*": Route(behaviour="close")}), ["/0"]),
+}
+PAGES = [f"http://{host}/{page}" for page in range(3) for host in HOSTS]
+SETTINGS = {
+    "WALSH_PATIENCE": PATIENCE,
+    "WALSH_BACKOFF_BASE": 1e8,  # a computed delay below PATIENCE has odds of 4e-8
+    "WALSH_BACKOFF_CAP": 1e8,
+}
+
+
+class Deferred(Crawl):
+    """A crawl, and what its store says of what was put off."""
+
+    kept: dict[str, Deferral]
+
+
+def deferring(directory: Path) -> Deferred:
+    with Sandbox() as box:
+        for each, _ in HOSTS.values():
+            box.put(each)
+        box.put(site("well.test"))
+        project = make_project(directory, settings=SETTINGS)
+        result = crawl(project, box, *PAGES, *(f"http://well.test/{page}" for page in range(3)))
+    deferred = Deferred(**vars(result))
+    store = open_store(state_dir(project))
+    deferred.kept = {each.url: each for each in store.deferrals()}
+    store.close()
+    return deferred
+
+
+CRAWLS: dict[str, Callable[[Path], Crawl]] = {
+    "deferring": deferring,
+    "within": crawl_of(
+        "http://soon.test/0",
+        "http://soon.test/1",
+        sites=[site("soon.test", {"/0": Route(sequence=(
+            Route(429, headers={"Retry-After": str(PATIENCE - 1)}), Route(body="now")))})],
+        settings=SETTINGS,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def deferred(crawls: Callable[[str], Deferred]) -> Deferred:
+    return crawls("deferring")
+
+
+def test_r4_2_serial_and_never_too_soon(deferred: Deferred) -> None:
+    assert max_in_flight(deferred.log) == 1
+    assert too_soon(deferred.log) == []
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_r5_3_nobody_asks_before_the_time(deferred: Deferred, host: str) -> None:
+    assert [each.path for each in targets(deferred.log, host)] == HOSTS[host][1]
+    assert deferred.asked(host).count("/robots.txt") == 1
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_own_what_is_put_off_is_recorded_with_its_due_time(deferred: Deferred, host: str) -> None:
+    put_off = set(PAGES) - set(fetched(deferred))
+    expected = {url for url in put_off if url.startswith(f"http://{host}/")}
+    found = {url for url, each in deferred.kept.items() if each.host == host}
+    assert found == expected
+    last = max(each.wall for each in requests(deferred.log, host))
+    for url in found:
+        due = deferred.kept[url].due
+        if host in ("backoff.test", "gone.test"):
+            assert due > last + PATIENCE
+        else:
+            assert last + FAR - 1 <= due <= last + FAR + 10
+
+
+def fetched(deferred: Deferred) -> list[str]:
+    return [url for url in PAGES if deferred.fetched(url)]
+
+
+def test_own_only_what_the_first_answer_allowed_is_fetched(deferred: Deferred) -> None:
+    assert fetched(deferred) == ["http://delay.test/0"]
+    assert all(deferred.fetched(f"http://well.test/{page}") for page in range(3))
+
+
+def test_own_the_account_lists_what_is_put_off(deferred: Deferred) -> None:
+    account = deferred.output[deferred.output.index("account of the crawl") :]
+    listed = [line.split()[1] for line in account.splitlines() if line.startswith("  deferred ")]
+    assert sorted(listed) == sorted(set(PAGES) - set(fetched(deferred)))
+    assert deferred.stats["walsh/deferred"] == len(listed)
+    assert all("deferred" in deferred.why(url) for url in listed)
+
+
+def test_own_the_crawl_ends_without_sleeping_through_it(deferred: Deferred) -> None:
+    assert deferred.returncode == 0
+    assert deferred.stats["close_reason"] == "finished"
+    assert deferred.stats["elapsed_time_seconds"] < 30
+
+
+def test_own_what_is_within_patience_is_waited_for(crawls: Callable[[str], Crawl]) -> None:
+    result = crawls("within")
+    assert result.asked("soon.test") == ["/robots.txt", "/0", "/0", "/1"]
+    assert result.gaps("soon.test")[1] >= PATIENCE - 1 - 0.02
+    assert "walsh/deferred" not in result.stats
