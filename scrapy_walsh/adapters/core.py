@@ -161,7 +161,10 @@ class Core:
         """Take a start request, and what it declares beside its own URL, as targets (R6)."""
         self.scope.declare(request.url)
         for url in request.meta.get("walsh_also", ()):
-            self.scope.declare(Request(url).url)
+            try:
+                self.scope.declare(Request(url).url)
+            except (TypeError, ValueError) as error:
+                logger.error("walsh_also of %s: %r is no URL: %s", request.url, url, error)
 
     def judge(self, url: str) -> Verdict | NeedDocument:
         """The gates' answer with the documents held now."""

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _HERE: Final = "scrapy_walsh.adapters"
 
+#: The one seat that a project may leave empty: it then follows no redirects.
+_REDIRECTS: Final = f"{_HERE}.middlewares.RedirectMiddleware"
+
 #: Settings with one permitted value; ``USER_AGENT`` comes from the identity.
 PINS: Final[Mapping[str, Any]] = {
     "CONCURRENT_REQUESTS": 1,
@@ -53,7 +56,7 @@ SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
     "DOWNLOADER_MIDDLEWARES": {
         f"{_HERE}.middlewares.GateMiddleware": 40,
         "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
-        f"{_HERE}.middlewares.RedirectMiddleware": 600,
+        _REDIRECTS: 600,
         f"{_HERE}.middlewares.BackoffMiddleware": 835,
         f"{_HERE}.middlewares.RevalidateMiddleware": 840,
     },
@@ -117,6 +120,8 @@ def _middlewares_missing(crawler: Crawler) -> list[str]:
     for setting, components in found.items():
         classes = {type(component) for component in components}
         for path, place in SEATS[setting].items():
+            if path == _REDIRECTS and not crawler.settings.getbool("REDIRECT_ENABLED"):
+                continue
             if place is not None and load_object(path) not in classes:
                 lines.append(f"{path} is not in {setting}, add it at {place}")
             if place is None and load_object(path) in classes:
