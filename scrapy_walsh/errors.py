@@ -2,6 +2,7 @@
 
 ``ConfigError``: the operator's settings. ``SourcesInvalid``: the operator's sources.
 ``DocumentInvalid``: a document that somebody serves. ``StateError``: the disk's.
+``StoreAway``: the shared store's.
 Each message is one line: what is wrong, where, and what to do.
 """
 
@@ -26,3 +27,7 @@ class DocumentInvalid(WalshError, ValueError):
 
 class StateError(WalshError, OSError):
     """The state directory cannot be read or written."""
+
+
+class StoreAway(StateError):
+    """The shared store does not answer: no host can be booked, so nothing may be asked."""

@@ -122,7 +122,10 @@ class Core:
             # What a person types is declared, and a reason to ask again (spec section 1.1).
             self.scope.follow_links = True
             self.gates = replace(self.gates, revisit_reason="asked from a shell")
-        missing = seats.missing(self.crawler)
+        try:
+            missing = seats.missing(self.crawler)
+        except Exception as error:  # the signal would swallow it, and the crawl go on unchecked
+            missing = [f"the installation cannot be checked: {error!r}"]
         if missing:
             self.halt(f"scrapy_walsh is not completely installed: {'; '.join(missing)}")
 
@@ -386,7 +389,8 @@ class Core:
         """Retries made so far for *url*; a run cut off within the hour counts too (R5.6)."""
         if url in self._attempts:
             return self._attempts[url]
-        found = self.store.get_attempts(url)
+        # A transfer may outlive its crawl, and the booking of its end must not fail.
+        found = None if self._store_closed else self.store.get_attempts(url)
         if found is None or abs(self.wall() - found.last_at) >= recrawl.REVISIT_FLOOR:
             return 0
         return min(found.count, self.config.max_retries)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urljoin
 
 from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, StopDownload
@@ -67,6 +68,15 @@ class Fetched:
     def why(self) -> str:
         """The answer in a few words."""
         return self.error or f"HTTP {self.status}"
+
+    @property
+    def location(self) -> str:
+        """Where a redirect leads, without a fragment: as it stands if unreadable, empty if none."""
+        location = self.headers.get("location", "")
+        try:
+            return urljoin(self.url, location).partition("#")[0] if location else ""
+        except ValueError:
+            return location
 
 
 class SingleFlight:

@@ -11,7 +11,6 @@ import contextlib
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urljoin
 
 from scrapy.exceptions import IgnoreRequest
 
@@ -250,20 +249,18 @@ class OperatorList:
 
     async def _fetch(self, url: str, held: StoredDocument | None) -> Fetched:
         """The answer 200 (or 304 to *held*) from *url*, redirects within its origin followed."""
-        headers = {"Accept": "application/json"}
-        if held is not None:
-            headers |= revalidate.conditional_headers(held)
+        conditions = revalidate.conditional_headers(held)
+        headers = {"Accept": "application/json", **conditions}
         origin = hosts.origin(url)
         for hop in range(_MAX_HOPS + 1):
             mark = Mark("operator", _LIMIT, min(self._failures, self._core.config.max_retries), hop)
             timeout = _TIMEOUT_BESIDE if self._beside else _TIMEOUT
             fetched = await self._core.fetcher.fetch(url, mark, headers, timeout)
-            location = fetched.headers.get("location")
-            if fetched.status == 200 or (fetched.status == 304 and held is not None):
+            if fetched.status == 200 or (fetched.status == 304 and conditions):
                 return fetched
-            if fetched.status not in (301, 302, 303, 307, 308) or not location:
+            if fetched.status not in (301, 302, 303, 307, 308) or not fetched.location:
                 raise _NotFetched(f"{url} answered {fetched.why}", fetched.failure)
-            url = urljoin(url, location)
+            url = fetched.location
             if not url.startswith(f"{origin}/"):
                 raise _NotFetched(f"it redirects to another origin, {url}", None)
         raise _NotFetched(f"more than {_MAX_HOPS} redirects", None)

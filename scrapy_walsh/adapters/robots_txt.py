@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urljoin
 
 from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.policy import event as events
@@ -131,10 +130,9 @@ class RobotsTxt:
         fetched = await self._core.fetcher.fetch(
             progress.url, mark, {"Accept": "text/plain, */*;q=0.1"}
         )
-        location = fetched.headers.get("location")
         meaning = robots_fetch.meaning(
             fetched.status,
-            location=bool(location),
+            location=bool(fetched.location),
             hops=progress.hops,
             failure=fetched.failure,
         )
@@ -145,7 +143,7 @@ class RobotsTxt:
         if meaning == robots_fetch.AGAIN:
             self._back_off(origin, progress, fetched)
         elif meaning == robots_fetch.FOLLOW:
-            self._follow(origin, progress, _joined(fetched.url, fetched.headers["location"]))
+            self._follow(origin, progress, fetched.location)
         elif meaning == robots_fetch.DEFER:
             self._defer(origin, fetched)
         elif meaning == robots_fetch.UNREACHABLE:
@@ -275,14 +273,6 @@ class RobotsTxt:
     def _judge_again(self, origin: str) -> None:
         for queue in self._core.queues:
             queue.judge_again(hosts.host_key(origin))
-
-
-def _joined(base: str, location: str) -> str:
-    """Where a redirect leads, without a fragment; *location* itself where it cannot be read."""
-    try:
-        return urljoin(base, location).partition("#")[0]
-    except ValueError:
-        return location
 
 
 def _unusable(url: str) -> Verdict | None:

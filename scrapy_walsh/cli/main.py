@@ -17,8 +17,12 @@ class Subcommand(NamedTuple):
 SUBCOMMANDS: Final = {
     "check": Subcommand("scrapy_walsh.cli.check", "tell whether a URL may be fetched, and why"),
     "demo": Subcommand("scrapy_walsh.cli.demo", "crawl the sandbox with a project, and tell"),
+    "plan": Subcommand("scrapy_walsh.cli.plan", "tell what the next run would ask, asking nobody"),
     "sandbox": Subcommand(
         "scrapy_walsh.sandbox.__main__", "serve the embedded test sites on loopback"
+    ),
+    "state": Subcommand(
+        "scrapy_walsh.cli.state", "show, verify, forget, export, import what is known"
     ),
 }
 

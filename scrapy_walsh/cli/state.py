@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = _config()
         return action(args, config, _directory(args, config))
+    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (WalshError, OSError) as error:
         print(f"walsh state: {printable(str(error))}", file=sys.stderr)
     return 2

@@ -7,9 +7,11 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from scrapy_walsh.policy.throttle import shared_wait
 from scrapy_walsh.state.records import (
     ROBOTS,
     Attempts,
+    Booking,
     Deferral,
     HostRecord,
     SeenItem,
@@ -52,6 +54,8 @@ class RecordStore(ABC):
 
     def __init__(self) -> None:
         self.notices: list[str] = []
+        #: The last time on record of each host that nobody but this store's user has asked since.
+        self._own: dict[str, float] = {}
 
     @property
     def rows_lost(self) -> bool:
@@ -113,6 +117,41 @@ class RecordStore(ABC):
         changed = change(self.get_host(host))
         if changed is not None:
             self.put_host(changed)
+
+    def reserve_host(self, host: str, interval: float, now: float) -> Booking:
+        found = Booking(0.0, known=False)
+
+        def book(record: HostRecord | None) -> HostRecord | None:
+            nonlocal found
+            found = Booking(self._wait(record, interval, now), known=record is not None)
+            if found.wait > 0:
+                return None
+            return HostRecord(host, now, interval, record.not_before if record else None)
+
+        self.update_host(host, book)
+        if found.wait <= 0:
+            self._own[host] = now
+        return found
+
+    def _wait(self, record: HostRecord | None, interval: float, now: float) -> float:
+        if record is None:
+            return 0.0
+        own = record.last_end == self._own.get(record.host)
+        spacing = max(interval, record.interval)
+        return shared_wait(record.last_end, record.not_before, spacing, now, own=own)
+
+    def book_host(self, host: str, interval: float, now: float, hold: float) -> None:
+        own = True
+
+        def merge(record: HostRecord | None) -> HostRecord:
+            nonlocal own
+            own = record is None or record.last_end == self._own.get(host)
+            before = (record.not_before if record else None) or 0.0
+            return HostRecord(host, now, interval, max(now + hold, before))
+
+        self.update_host(host, merge)
+        if own:
+            self._own[host] = now
 
     def delete_host(self, host: str) -> None:
         self._delete(HOSTS, [(host,)])

@@ -7,7 +7,7 @@ still fresh, or lies in the future and is therefore stale (D9), the policy decid
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from scrapy_walsh.policy.revalidate import Validators
 
@@ -20,6 +20,7 @@ __all__ = [
     "ROBOTS",
     "SCHEMA",
     "Attempts",
+    "Booking",
     "Deferral",
     "HostRecord",
     "SeenItem",
@@ -116,6 +117,16 @@ class SeenItem:
     seen_at: float
 
 
+class Booking(NamedTuple):
+    """What came of booking a host: ``wait`` seconds, 0 when it is booked.
+
+    ``known``: somebody has asked the host before, whoever it was (T1).
+    """
+
+    wait: float
+    known: bool
+
+
 class Store(Protocol):
     """The memory of a crawl, used by one thread.
 
@@ -156,6 +167,18 @@ class Store(Protocol):
 
         *change* may be called again, and returns None to leave the record as it is.
         """
+        ...
+
+    def reserve_host(self, host: str, interval: float, now: float) -> Booking:
+        """Book a request to *host* at *now*, unless *interval* or a hold forbids it (R4.6).
+
+        One exchange, so that processes that share the store keep the spacing together.
+        StoreAway when a shared store does not answer: the host is not booked.
+        """
+        ...
+
+    def book_host(self, host: str, interval: float, now: float, hold: float) -> None:
+        """Book the end of a request to *host* at *now*, and a hold of *hold* seconds (R5)."""
         ...
 
     def hosts(self) -> Iterator[HostRecord]: ...

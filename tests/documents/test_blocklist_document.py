@@ -2,296 +2,251 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-from datetime import datetime
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scrapy_walsh.policy.freshness import SCHEMA_TTL
-from scrapy_walsh.sandbox import Request, Route, Sandbox, blocklist, hosts
+from scrapy_walsh.sandbox import Request, Route, Sandbox, blocklist, hosts, max_in_flight
+from scrapy_walsh.state import open_store
 from tests.crawl.harness import (
     LIST_SPIDER,
     OPERATOR,
     Crawl,
     age_document,
     crawl,
-    forget_pacing,
     kept,
     make_project,
     site,
     solo,
+    state_dir,
 )
-from tests.documents.kit import LIST, SCHEMA, listing, operator, served, targets
+from tests.documents.kit import LIST, SCHEMA, listing, operator, served, targets, too_fast
+from tests.documents.matrix import ONCE, Case, Outcome, document, play
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-HELD, OTHER = "http://blocked.test/x", "http://other.test/x"
-AGAIN: dict[str, Any] = {"WALSH_REVISIT_REASON": "one run after another"}
-#: A failed attempt is not repeated while a short crawl lasts: only what must be is seen.
-ONCE: dict[str, Any] = {**AGAIN, "WALSH_BACKOFF_BASE": 10_000.0, "WALSH_BACKOFF_CAP": 10_000.0}
-LIST_KEY, SCHEMA_KEY = f"{OPERATOR}/blocklist.json", f"{OPERATOR}/blocklist.schema.json"
+HELD = "http://blocked.test/x"
+LIST_KEY = f"{OPERATOR}/blocklist.json"
 INLINE = blocklist()["schema"]
 
 
-class Bot:
-    """One project, one sandbox, and a run after each change of the operator's answer."""
-
-    def __init__(self, project: Path, box: Sandbox, **settings: Any) -> None:
-        self.project, self.box = make_project(project, settings={**ONCE, **settings}), box
-        box.put(site("other.test"))
-        box.put(site("blocked.test"))
-
-    def run(self, answer: Any = None, *, age: float | None = None, **routes: Any) -> Crawl:
-        """A crawl of both hosts with *answer* as the list, the held one *age* seconds older."""
-        if answer is not None:
-            self.box.set_route("operator.test", LIST, answer)
-        for path, route in routes.items():
-            self.box.set_route("operator.test", path, route)
-        if age is not None:
-            age_document(self.project, "blocklist", LIST_KEY, age)
-        forget_pacing(self.project)
-        return crawl(self.project, self.box, HELD, OTHER)
-
-
-def blocks(run: Crawl) -> set[str]:
-    """Which of the two hosts R3 refused; whatever was not refused must have been fetched."""
-    refused = {host for host in ("blocked.test", "other.test") if host not in hosts(run.log)}
-    for host in {"blocked.test", "other.test"} - refused:
-        assert run.asked(host)[-1] == "/x"
-    for host in refused:
-        assert "R3 blocked_operator" in run.why(f"http://{host}/x")
-    return refused
-
-
-def changed(**members: Any) -> dict[str, Any]:
-    document = {**blocklist("http://operator.test", "other.test"), **members}
-    return {name: value for name, value in document.items() if value is not None}
-
-
-# -- bd-*: documents, one a run, over a held list of blocked.test -------------------------
+# -- bd-*, bs-*, R3.8, R10: one case each, over a held list -------------------------------
 
 V11 = {**INLINE, "properties": {**INLINE["properties"], "contract": {"type": "string"}}}
-WHOLE = json.dumps(blocklist("http://operator.test", "other.test"))
+WHOLE = json.dumps(document("DOMAIN"))
+
+
+def raw(body: str | bytes, **fields: Any) -> Route:
+    return Route(body=body, **fields)
+
+
+def hop(location: str) -> Route:
+    return Route(302, location=location)
+
 
 #: Never adopted: after each of them the held list is in force as it was.
 REJECTED = {
-    "bd-5 major 10": served(changed(contract="walsh-research-blocklist/v10", schema=V11)),
-    "bd-8 no contract": served(changed(contract=None, schema={})),
-    "bd-11 blocked is no array": served(changed(blocked={"domain": "other.test"})),
-    "bd-12 an entry is no object": served(changed(blocked=["other.test"], schema={})),
-    "bd-16 refresh against the schema": served(changed(refresh="6h")),
-    "bd-21 a schema that is none": served(changed(schema={"type": "no-such-type"})),
-    "bd-22 a schema elsewhere": served(changed(schema={"$ref": "http://evil.test/s.json"})),
-    "a schema on disk": served(changed(schema={"$ref": "file:///etc/hostname"})),
-    "a dialect elsewhere": served(changed(schema={"$schema": "http://evil.test/d", "$ref": "#x"})),
-    "bd-23 a login page": Route(body="<html>login</html>"),
-    "bd-24 an array": served([]),
-    "bd-25 cut off in the middle": Route(body=WHOLE[: len(WHOLE) // 2]),
-    "an empty body": Route(body=b""),
-    "bd-28 a 500": Route(500, body=WHOLE),
-    "a 204": Route(204),
-    "a 304 to a plain question": Route(304),
-    "bd-33 another origin": Route(302, location="http://other.test/blocklist.json"),
-    "another scheme": Route(302, location=f"https://operator.test{LIST}"),
-    "a place that is none": Route(302, location="http://[bad/"),
-    "a loop": Route(302, location=LIST),
-    "packed with what nobody knows": Route(body=WHOLE, headers={"Content-Encoding": "br"}),
-    "a member twice": Route(body=WHOLE.replace('"blocked":', '"blocked": [], "blocked":', 1)),
+    "bd2-major-2": Case(document("DOMAIN", contract="walsh-research-blocklist/v2", schema={})),
+    "bd5-major-10": Case(document("DOMAIN", contract="walsh-research-blocklist/v10", schema=V11)),
+    "bd6-test-fixtures": Case(document("DOMAIN", contract="walsh-research-test-fixtures/v1")),
+    "bd8-no-contract": Case(document("DOMAIN", contract=None, schema={})),
+    "bd11-no-array": Case(document("x", blocked={"domain": "DOMAIN"})),
+    "bd12-no-object": Case(document("x", blocked=["DOMAIN"], schema={})),
+    "bd16-refresh": Case(document("DOMAIN", refresh="6h")),
+    "bd20-true": Case({"contract": "walsh-research-blocklist/v1", "schema": True}),
+    "bd21-no-schema": Case(document("DOMAIN", schema={"type": "no-such-type"})),
+    "bd22-ref": Case(document("DOMAIN", schema={"$ref": "http://evil.test/s.json"})),
+    "ref-to-file": Case(document("DOMAIN", schema={"$ref": "file:///etc/hostname"})),
+    "dialect": Case(document("DOMAIN", schema={"$schema": "http://evil.test/d", "$ref": "#x"})),
+    "bd23-login-page": Case(raw("<html>login</html>")),
+    "bd24-array": Case([]),
+    "bd25-cut-off": Case(raw(WHOLE[: len(WHOLE) // 2])),
+    "truncated": Case(raw(WHOLE, behaviour="truncate")),
+    "empty-body": Case(raw(b"")),
+    "bd27-404": Case(raw(WHOLE, status=404)),
+    "bd28-500": Case(raw(WHOLE, status=500)),
+    "a-204": Case(Route(204)),
+    "bs3-no-answer": Case(Route(behaviour="close")),
+    "a-304-unasked": Case(Route(304)),
+    "bd33-other-origin": Case(hop("http://other.test/blocklist.json")),
+    "other-scheme": Case(hop("https://operator.other-scheme.test/moved.json")),
+    "bad-place": Case(hop("http://[bad/")),
+    "loop": Case(hop("/list.json")),
+    "brotli": Case(raw(WHOLE, headers={"Content-Encoding": "br"})),
+    "gzip-cut-off": Case(
+        raw(gzip.compress(WHOLE.encode())[:-30], headers={"Content-Encoding": "gzip"})
+    ),
+    "member-twice": Case(raw(WHOLE.replace('"blocked":', '"blocked": [], "blocked":', 1))),
+    "bs10-very-old": Case(Route(404), age=50 * 700_000),
+    "bd30-schema-is-none": Case(document("DOMAIN", schema=None), schema_then=served([1])),
+    "bd30-schema-404": Case(document("DOMAIN", schema=None)),
 }
-#: Adopted: other.test is refused after each of them, blocked.test is not.
+#: Adopted: the new list is in force after each of them, the held one no more.
 ADOPTED = {
-    "bd-1 as published": served(changed()),
-    "bd-4 a later minor": served(changed(contract="walsh-research-blocklist/v1.1", schema=V11)),
-    "bd-15 a member more": served(changed(extra="x")),
-    "bd-17 a refresh of no use": served(changed(refresh="Pfoo")),
-    "bd-18 a schema that accepts all": served(changed(schema={})),
-    "bd-32 a schema of its own": served(changed(schema={"required": ["contract", "blocked"]})),
-    "under text/plain": Route(body=WHOLE, content_type="text/plain"),
-    "moved on its own origin": Route(302, location="/moved.json"),
-    "with a byte order mark": Route(body="\ufeff" + WHOLE),
+    "bd1-as-published": Case(document("DOMAIN")),
+    "bd4-later-minor": Case(document("DOMAIN", contract="walsh-research-blocklist/v1.1", schema=V11)),
+    "bd15-member-more": Case(document("DOMAIN", extra="x")),
+    "bd17-refresh-of-no-use": Case(document("DOMAIN", refresh="Pfoo")),
+    "bd18-accepts-all": Case(document("DOMAIN", schema={})),
+    "bd32-schema-of-its-own": Case(
+        document("DOMAIN", schema={"type": "object", "required": ["contract", "blocked"]})
+    ),
+    "bd31-stale-schema": Case(
+        document("DOMAIN", schema=None),
+        first={"schema": None},
+        schema=served(INLINE),
+        schema_age=SCHEMA_TTL + 10,
+    ),
+    "cached-schema": Case(
+        document("DOMAIN", schema=None), first={"schema": None}, schema=served(INLINE)
+    ),
+    "external-schema": Case(document("DOMAIN", schema=None), schema_then=served(INLINE)),
+    "moved": Case(hop("/moved.json")),
+    "clock-put-back": Case(document("DOMAIN"), age=-90_000),
+    "over-the-floor": Case(document("DOMAIN"), first={"refresh": "PT2S"}, age=61),
+    "over-the-ceiling": Case(document("DOMAIN"), first={"refresh": "P3650D"}, age=604_801),
+    "over-six-hours": Case(document("DOMAIN"), first={"refresh": "PT"}, age=21_601),
 }
+#: Not even asked for: the held list is within its refresh, floor and ceiling counted (T12).
+UNASKED = {
+    "under-the-floor": Case(document("DOMAIN"), first={"refresh": "PT2S"}, age=40),
+    "under-the-ceiling": Case(document("DOMAIN"), first={"refresh": "P3650D"}, age=604_000),
+    "under-six-hours": Case(document("DOMAIN"), first={"refresh": "PT"}, age=21_000),
+}
+EMPTY = {"bd14-empty": Case(document("x", blocked=[]))}
 
 
 @pytest.fixture(scope="module")
-def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Crawl]:
-    runs: dict[str, Crawl] = {}
-    with Sandbox() as box:
-        bot = Bot(tmp_path_factory.mktemp("documents"), box)
-        box.set_route("operator.test", "/moved.json", served(changed()))
-        box.put(site("evil.test"))
-        runs["first"] = bot.run(listing("blocked.test"))
-        for name, answer in REJECTED.items():
-            runs[name] = bot.run(answer, age=700_000)
-        for name, answer in ADOPTED.items():
-            bot.run(listing("blocked.test"), age=700_000)
-            runs[name] = bot.run(answer, age=700_000)
-        runs["lifted"] = bot.run(served(changed(blocked=[])), age=700_000)
-    return runs
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    return play(tmp_path_factory.mktemp("lists"), REJECTED | ADOPTED | UNASKED | EMPTY)
 
 
 @pytest.mark.parametrize("name", REJECTED)
-def test_r3_5_what_must_not_be_adopted_is_not(documents: dict[str, Crawl], name: str) -> None:
-    run = documents[name]
-    assert run.asked("operator.test")[0] == LIST, "the list was not asked for again"
-    assert blocks(run) == {"blocked.test"}
-    assert len(run.lines("WARNING", f"rejected {LIST_KEY}", "stays in force (1 domains)")) == 1
-    assert run.returncode == 0
-    assert "Traceback" not in run.output
+def test_r3_5_and_r3_9_what_must_not_be_adopted_is_not(
+    outcomes: dict[str, Outcome], name: str
+) -> None:
+    found = outcomes[name]
+    assert found.operator[0] == "/list.json", "the list was not asked for again"
+    assert found.blocked == {"held"}
+    assert len(found.said("WARNING", "rejected", "stays in force (1 domains)")) == 1
 
 
 @pytest.mark.parametrize("name", ADOPTED)
-def test_r3_4_what_is_valid_is_adopted(documents: dict[str, Crawl], name: str) -> None:
-    assert blocks(documents[name]) == {"other.test"}
-    assert documents[name].lines(f"adopted {LIST_KEY}", "1 domains")
-
-
-def test_r3_5_no_reference_of_a_schema_is_ever_fetched(documents: dict[str, Crawl]) -> None:
-    assert "evil.test" not in {host for run in documents.values() for host in hosts(run.log)}
-
-
-def test_own_bd_33_the_list_is_never_taken_from_another_origin(
-    documents: dict[str, Crawl],
+def test_r3_4_and_r12_1_what_is_valid_is_adopted_before_any_target(
+    outcomes: dict[str, Outcome], name: str
 ) -> None:
-    assert "/blocklist.json" not in documents["bd-33 another origin"].asked("other.test")
-    assert [each.scheme for each in documents["another scheme"].requests("operator.test")] == [
-        "http"
-    ]
-
-
-def test_own_bd_14_an_empty_list_is_the_operators_word_and_said(
-    documents: dict[str, Crawl],
-) -> None:
-    assert blocks(documents["lifted"]) == set()
-    assert documents["lifted"].lines("WARNING", "lifted the opt-out of: other.test")
-
-
-def test_r3_6_and_r10_1_no_separate_schema_is_asked_for(documents: dict[str, Crawl]) -> None:
-    assert SCHEMA not in {path for run in documents.values() for path in run.asked("operator.test")}
-
-
-def test_r4_2_the_operator_too_is_asked_once_a_second(documents: dict[str, Crawl]) -> None:
-    for name in ("a loop", "moved on its own origin"):
-        assert kept(documents[name].gaps("operator.test"), 1.0)
-    assert len(documents["a loop"].requests("operator.test")) == 6
-
-
-# -- bs-*, R3.8, R10.2 to R10.4: what is held, and for how long ---------------------------
-
-
-@pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Crawl]:
-    """Runs over one state, each named for what it shows."""
-    runs: dict[str, Crawl] = {}
-    with Sandbox() as box:
-        bot = Bot(tmp_path_factory.mktemp("held"), box, DOWNLOAD_TIMEOUT=1)
-        runs["first"] = bot.run(listing("blocked.test", refresh="PT2S"))
-        runs["under the floor"] = bot.run(Route(404), age=50)
-        runs["over the floor"] = bot.run(age=15)
-        runs["stale"] = bot.run(age=5 * 700_000)
-        runs["no answer"] = bot.run(Route(behaviour="close"), age=10)
-        ten_years = Route(
-            body=json.dumps(blocklist() | {"refresh": "P3650D"}),
-            content_type="application/json",
-            etag='"1"',
-        )
-        runs["recovered"] = bot.run(ten_years)
-        runs["under the ceiling"] = bot.run(age=600_000)
-        runs["over the ceiling"] = bot.run(age=10_000)
-        runs["after the 304"] = bot.run(age=600_000)
-        runs["replaced"] = bot.run(listing("other.test", refresh="PT6H"), age=10_000)
-        runs["under six hours"] = bot.run(Route(500), age=21_000)
-        runs["put back"] = bot.run(listing("other.test"), age=-700_000)
-    return runs
-
-
-UNASKED = ("under the floor", "under the ceiling", "after the 304", "under six hours")
+    assert outcomes[name].blocked == {"other"}
+    assert outcomes[name].said("adopted", "1 domains")
 
 
 @pytest.mark.parametrize("name", UNASKED)
-def test_r3_8_within_refresh_nothing_is_asked(held: dict[str, Crawl], name: str) -> None:
-    # Floor 60 s, though the list says PT2S; ceiling 7 days, though it says P3650D (T12).
-    assert held[name].asked("operator.test") == []
-    assert blocks(held[name]) == ({"other.test"} if "hours" in name else {"blocked.test"})
+def test_r3_8_within_refresh_nothing_is_asked(outcomes: dict[str, Outcome], name: str) -> None:
+    assert outcomes[name].operator == []
+    assert outcomes[name].blocked == {"held"}
 
 
-@pytest.mark.parametrize(
-    "name", ["over the floor", "stale", "no answer", "over the ceiling", "replaced", "put back"]
-)
-def test_r3_8_and_r12_1_beyond_refresh_the_list_comes_before_any_target(
-    held: dict[str, Crawl], name: str
+def test_own_nothing_in_a_list_ends_in_a_traceback(outcomes: dict[str, Outcome]) -> None:
+    assert "Traceback" not in outcomes["loop"].run.output
+    assert outcomes["loop"].run.returncode == 0
+
+
+def test_r3_5_no_reference_of_a_schema_is_ever_fetched(outcomes: dict[str, Outcome]) -> None:
+    assert "evil.test" not in hosts(outcomes["bd22-ref"].run.log)
+
+
+def test_own_bd_33_the_list_comes_from_its_own_origin_only(outcomes: dict[str, Outcome]) -> None:
+    run = outcomes["bd33-other-origin"].run
+    assert "other.test" not in hosts(run.log)
+    assert {each.scheme for each in run.requests("operator.other-scheme.test")} == {"http"}
+
+
+def test_own_bd_14_an_empty_list_is_the_operators_word_and_said(
+    outcomes: dict[str, Outcome],
 ) -> None:
-    assert held[name].asked("operator.test") == [LIST]
-    assert hosts(held[name].log)[0] == "operator.test"
+    assert outcomes["bd14-empty"].blocked == set()
+    assert outcomes["bd14-empty"].run.lines(
+        "WARNING", "lifted the opt-out of: held.bd14-empty.test"
+    )
 
 
-@pytest.mark.parametrize("name", ["over the floor", "stale", "no answer"])
-def test_r3_9_no_failure_and_no_age_empties_the_list(held: dict[str, Crawl], name: str) -> None:
-    # bs-1, bs-3, bs-7, bs-10: each run is a process of its own.
-    assert blocks(held[name]) == {"blocked.test"}
-    assert held[name].lines("WARNING", f"rejected {LIST_KEY}", "stays in force")
+INLINE_CASES = ("bd1-as-published", "bd18-accepts-all", "bd32-schema-of-its-own")
 
 
-def test_own_bs_13_a_304_counts_as_fresh(held: dict[str, Crawl]) -> None:
-    (asked,) = held["over the ceiling"].requests("operator.test")
+@pytest.mark.parametrize("name", INLINE_CASES)
+def test_r3_6_and_r10_1_no_separate_schema_is_asked_for(
+    outcomes: dict[str, Outcome], name: str
+) -> None:
+    assert outcomes[name].operator == ["/list.json"]
+
+
+def test_r3_7_the_standalone_schema_is_asked_for(outcomes: dict[str, Outcome]) -> None:
+    assert outcomes["external-schema"].operator == ["/list.json", "/schema.json"]
+
+
+def test_r10_2_the_schema_is_cached_for_seven_days(outcomes: dict[str, Outcome]) -> None:
+    assert outcomes["cached-schema"].operator == ["/list.json"]
+
+
+def test_r10_3_and_r10_4_a_stale_schema_is_kept_and_said(outcomes: dict[str, Outcome]) -> None:
+    found = outcomes["bd31-stale-schema"]
+    assert found.operator == ["/list.json", "/schema.json"]
+    assert found.run.lines(
+        "WARNING", "schema not refreshed", "operator.bd31-stale-schema.test/schema.json"
+    )
+
+
+@pytest.mark.parametrize(("name", "asked"), [("loop", 6), ("moved", 2)])
+def test_r4_2_hops_of_the_list_are_spaced_and_five_at_most(
+    outcomes: dict[str, Outcome], name: str, asked: int
+) -> None:
+    run = outcomes[name].run
+    assert len(run.requests(f"operator.{name}.test")) == asked
+    assert kept(run.gaps(f"operator.{name}.test"), 1.0)
+
+
+def test_r4_1_crawls_side_by_side_take_turns(outcomes: dict[str, Outcome]) -> None:
+    run = outcomes["loop"].run
+    assert max_in_flight(run.log) == 1
+    assert too_fast(run) == {}
+
+
+# -- bs-5, bs-13: nothing held, and a 304 --------------------------------------------------
+
+
+def test_r10_5_and_r3_10_without_any_schema_nothing_is_adopted_and_the_list_is_empty(
+    tmp_path: Path,
+) -> None:
+    run = solo(
+        tmp_path / "none",
+        HELD,
+        sites=(operator(served(document("blocked.test", schema=None)), **{SCHEMA: Route(404)}),),
+        settings=ONCE,
+    )
+    assert run.asked("operator.test") == [LIST, SCHEMA]
+    assert run.asked("blocked.test") == ["/robots.txt", "/x"]
+    assert len(run.lines("WARNING", f"rejected {LIST_KEY}", "NO LIST WAS EVER HELD", "schema")) == 1
+
+
+def test_own_bs_13_a_304_counts_as_fresh(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "project", settings=ONCE)
+    tagged = served(document("blocked.test"), etag='"1"')
+    with Sandbox() as box:
+        box.put(operator(tagged))
+        crawl(project, box, HELD)
+        age_document(project, "blocklist", LIST_KEY)
+        second = crawl(project, box, HELD)
+        third = crawl(project, box, HELD)
+    (asked,) = second.requests("operator.test")
     assert asked.values("If-None-Match") == ['"1"']
     assert asked.status == 304
-    assert blocks(held["over the ceiling"]) == {"blocked.test"}
-
-
-def test_own_bs_9_a_live_list_replaces_the_held_one(held: dict[str, Crawl]) -> None:
-    assert blocks(held["replaced"]) == {"other.test"}
-    assert held["replaced"].lines("WARNING", "lifted the opt-out of: blocked.test")
-
-
-@pytest.fixture(scope="module")
-def schemas(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Crawl]:
-    """A list without an inline schema, and the standalone one in good and bad times."""
-    runs: dict[str, Crawl] = {}
-    other = served(blocklist("http://operator.test", "other.test", inline=False))
-    both = served(
-        blocklist("http://operator.test", "blocked.test", "other.test", inline=False)
-    )
-    with Sandbox() as box:
-        bot = Bot(tmp_path_factory.mktemp("schemas"), box)
-        box.set_route("operator.test", SCHEMA, Route(404))
-        runs["none to be had"] = bot.run(served(blocklist(inline=False)))
-        runs["external"] = bot.run(**{SCHEMA: served(INLINE)})
-        runs["cached"] = bot.run(other, age=700_000, **{SCHEMA: Route(404)})
-        age_document(bot.project, "schema", SCHEMA_KEY, SCHEMA_TTL + 10)
-        runs["refresh failed"] = bot.run(both, age=700_000)
-        runs["no schema"] = bot.run(other, age=700_000, **{SCHEMA: served([1])})
-    return runs
-
-
-def test_r10_5_without_any_schema_nothing_is_adopted(schemas: dict[str, Crawl]) -> None:
-    assert schemas["none to be had"].asked("operator.test") == [LIST, SCHEMA]
-    assert blocks(schemas["none to be had"]) == set()
-    assert schemas["none to be had"].lines("WARNING", "NO LIST WAS EVER HELD", "schema")
-
-
-def test_r3_7_the_standalone_schema_is_asked_for(schemas: dict[str, Crawl]) -> None:
-    assert schemas["external"].asked("operator.test") == [LIST, SCHEMA]
-    assert blocks(schemas["external"]) == {"blocked.test"}
-
-
-def test_r10_2_the_schema_is_cached_for_seven_days(schemas: dict[str, Crawl]) -> None:
-    assert schemas["cached"].asked("operator.test") == [LIST]
-    assert blocks(schemas["cached"]) == {"other.test"}
-
-
-def test_r10_3_and_r10_4_a_stale_schema_is_kept_and_said(schemas: dict[str, Crawl]) -> None:
-    run = schemas["refresh failed"]
-    assert run.asked("operator.test") == [LIST, SCHEMA]
-    assert blocks(run) == {"blocked.test", "other.test"}
-    assert len(run.lines("WARNING", "schema not refreshed", "the cached one is used")) == 1
-
-
-def test_own_a_standalone_schema_that_is_none_does_not_lift_an_opt_out(
-    schemas: dict[str, Crawl],
-) -> None:
-    assert "blocked.test" in blocks(schemas["no schema"])
+    for run in (second, third):
+        assert "R3 blocked_operator" in run.why(HELD)
+    assert third.asked("operator.test") == []
 
 
 # -- nobody waits for a list that fails ---------------------------------------------------
@@ -346,14 +301,14 @@ def test_r3_2_a_listed_hosts_queued_requests_are_refused(late: Crawl) -> None:
 def test_own_bs_6_a_list_that_hangs_beside_the_crawl_holds_it_for_five_seconds_at_most(
     tmp_path: Path,
 ) -> None:
-    hanging = Route(sequence=(Route(404), Route(behaviour="hang")))
+    hanging = Route(sequence=(Route(404), Route(behaviour="hang"), Route(404)))
     run = solo(
         tmp_path / "hanging",
-        *(f"http://steady.test/{number}" for number in range(4)),
+        *(f"http://steady.test/{number}" for number in range(3)),
         sites=(operator(hanging), site("steady.test")),
         settings={"WALSH_BACKOFF_BASE": 0.01, "DOWNLOAD_TIMEOUT": 30},
     )
-    assert len(targets(run, "steady.test")) == 4
+    assert len(targets(run, "steady.test")) == 3
     assert max(run.gaps("steady.test")) < 15
 
 
@@ -375,14 +330,11 @@ def refreshed(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
 
 
 def _list_age(project: Path) -> float:
-    from scrapy_walsh.state import open_store  # noqa: PLC0415
-    from tests.crawl.harness import state_dir  # noqa: PLC0415
-
     store = open_store(state_dir(project))
-    document = store.get_document("blocklist", LIST_KEY)
+    held = store.get_document("blocklist", LIST_KEY)
     store.close()
-    assert document is not None
-    return datetime.now().timestamp() - document.fetched_at
+    assert held is not None
+    return time.time() - held.fetched_at
 
 
 def test_r3_8_the_list_is_refreshed_in_the_middle_of_a_crawl(refreshed: Crawl) -> None:

@@ -23,6 +23,21 @@ QUICK = {
     "AUTOTHROTTLE_TARGET_CONCURRENCY": 8.0,
 }
 
+#: Scrapy forgets a slot that was idle for a minute, and what AutoThrottle learned with it.
+FORGETTING = """
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    start_urls = [f"http://slow.test/{page}" for page in range(3)]
+
+    def parse(self, response):
+        self.crawler.engine.downloader._slot_gc(age=0)
+        slots = self.crawler.engine.downloader.slots
+        yield {"url": response.url, "status": response.status, "slots": len(slots)}
+"""
+LEARNING = {**QUICK, "AUTOTHROTTLE_MAX_DELAY": 30.0, "AUTOTHROTTLE_TARGET_CONCURRENCY": 0.5}
+
 CRAWLS: dict[str, Callable[[Path], Crawl]] = {
     "floor": crawl_of(
         *(f"http://fast.test/{page}" for page in range(4)),
@@ -40,11 +55,10 @@ CRAWLS: dict[str, Callable[[Path], Crawl]] = {
         *(f"http://slow.test/{page}" for page in range(3)),
         *(f"http://fast.test/{page}" for page in range(4)),
         sites=[site("slow.test", {"*": SLOW}), site("fast.test")],
-        settings={
-            **QUICK,
-            "AUTOTHROTTLE_MAX_DELAY": 30.0,
-            "AUTOTHROTTLE_TARGET_CONCURRENCY": 0.5,
-        },
+        settings=LEARNING,
+    ),
+    "forgotten": crawl_of(
+        sites=[site("slow.test", {"*": SLOW})], spider=FORGETTING, settings=LEARNING
     ),
 }
 
@@ -65,13 +79,18 @@ def test_r4_3_a_low_maximum_is_no_way_below_the_crawl_delay(
     assert kept(result.gaps("delay.test")[1:], 2.0)
 
 
+@pytest.mark.parametrize("name", ["learned", "forgotten"])
 def test_own_what_is_learned_from_a_slow_host_is_its_interval(
-    crawls: Callable[[str], Crawl],
+    crawls: Callable[[str], Crawl], name: str
 ) -> None:
-    result = crawls("learned")
+    result = crawls(name)
     assert len(targets(result.log, "slow.test")) == 3
     # Half a request at a time: two latencies a request, after the start delay's average.
     assert kept(result.gaps("slow.test")[1:], 2 * LATENCY)
+
+
+def test_own_the_slots_were_indeed_collected(crawls: Callable[[str], Crawl]) -> None:
+    assert [item["slots"] for item in crawls("forgotten").items] == [0] * 3
 
 
 def test_own_the_queue_asks_others_while_the_slow_host_waits(

@@ -7,13 +7,22 @@ from scrapy_walsh.spiders.report import Row, as_document, as_lines
 
 def test_own_table_lines_up() -> None:
     rows = [
-        Row("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10),
+        Row("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10, 10, 3),
         Row("x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3", 0, 0, 0),
     ]
     lines = as_lines(rows)
     assert len(lines) == 3
-    assert lines[0].split() == ["source", "outcome", "by", "requests", "bytes", "items", "why"]
-    assert lines[1].split() == ["a", "fed", "R9", "1", "1234", "10"]
+    assert lines[0].split() == [
+        "source",
+        "outcome",
+        "by",
+        "requests",
+        "bytes",
+        "new",
+        "known",
+        "why",
+    ]
+    assert lines[1].split() == ["a", "fed", "R9", "1", "1234", "10", "3"]
     assert lines[2].startswith("x" * 39 + "…  refused  R2")
     assert lines[2].endswith("  robots.txt line 3")
     assert (
@@ -56,6 +65,8 @@ def test_own_document_has_every_field() -> None:
             "requests": 0,
             "bytes": 0,
             "items": 0,
+            "new": 0,
+            "known": 0,
             "moved_to": None,
             "suggested_feeds": [],
         }

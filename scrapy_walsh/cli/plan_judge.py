@@ -1,0 +1,307 @@
+"""The plan of a run: each target judged by what is held, each host by when it is due."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy import Request
+
+from scrapy_walsh.cli.check_answer import blocklist_of
+from scrapy_walsh.cli.plan_time import HostWork, lower_bound
+from scrapy_walsh.errors import WalshError
+from scrapy_walsh.policy import chain, hosts
+from scrapy_walsh.policy.agenda import Agenda
+from scrapy_walsh.policy.blocklist import Blocklist
+from scrapy_walsh.policy.chain import Gates, NeedDocument
+from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
+from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
+from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
+from scrapy_walsh.policy.robots_fetch import NO_RULES
+from scrapy_walsh.policy.schema import needs_standalone_schema
+from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.policy.throttle import Throttle
+from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy_walsh.config import WalshConfig
+    from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
+    from scrapy_walsh.state.records import Store, StoredDocument
+
+ASK: Final = "ask"
+SKIP: Final = "skip"
+DEFER: Final = "defer"
+
+FETCH: Final = "fetch"
+REFRESH: Final = "refresh"
+HELD: Final = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document that the run goes by. ``action``: ``fetch``, ``refresh`` or ``held``."""
+
+    kind: str
+    key: str
+    action: str
+    fetched_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A first request of a source. ``verdict`` None: robots.txt must be fetched first.
+
+    ``decision``: ``ask``, ``skip`` or ``defer``. ``robots``: what becomes of its robots.txt (an
+    action of :class:`Document`), None where an earlier gate has refused. ``due``: Unix seconds
+    before which no run asks.
+    """
+
+    source: str
+    url: str
+    host: str
+    decision: str
+    verdict: Verdict | None
+    robots: str | None = None
+    due: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host that would be asked for ``urls`` and ``robots`` files of that name.
+
+    ``due``: Unix seconds; ``interval``: in seconds, as held.
+    """
+
+    host: str
+    due: float
+    interval: float
+    urls: tuple[str, ...]
+    robots: int
+
+
+@dataclass(slots=True)
+class Plan:
+    """What the next run would do. ``seconds``: the least that it takes, at ``latency`` each.
+
+    ``requests``: those that are certain; ``more``: what first answers without use may add.
+    """
+
+    token: str
+    now: float
+    latency: float
+    documents: list[Document]
+    targets: list[Target]
+    hosts: list[Host]
+    requests: int
+    more: int
+    seconds: float
+    notices: list[str] = field(default_factory=list)
+
+
+class Remembered:
+    """``chain.Held`` over the store alone: old documents speak too, and nothing is fetched."""
+
+    def __init__(self, store: Store, config: WalshConfig, now: float) -> None:
+        self.notices: list[str] = []
+        self.documents: dict[tuple[str, str], Document] = {}
+        self._store, self._config, self._now = store, config, now
+        self._rules: dict[str, Robots | None] = {}
+        self._list = self._load()
+
+    def blocklist(self) -> Blocklist:
+        """The list held, however old; an empty one where none is."""
+        return self._list
+
+    def robots(self, origin: str) -> Robots | None:
+        """The rules held, however old; None where none are."""
+        if origin not in self._rules:
+            stored = self._store.get_document(ROBOTS, origin)
+            self._note(ROBOTS, origin, stored, self._config.robots_ttl)
+            self._rules[origin] = None if stored is None else self._parsed(stored)
+        return self._rules[origin]
+
+    def last_run(self, url: str) -> float | None:
+        """When *url* was last answered."""
+        run = self._store.get_source(url)
+        return None if run is None else run.last_run_at
+
+    def _parsed(self, stored: StoredDocument) -> Robots:
+        if stored.outcome == NO_RULES:
+            return no_rules(stored.url)
+        return parse_robots(stored.body, self._config.identity.token, stored.url)
+
+    def _load(self) -> Blocklist:
+        url = self._config.blocklist_url
+        stored = self._store.get_document(BLOCKLIST, url)
+        found = Blocklist.empty()
+        try:
+            if stored is not None:
+                found = blocklist_of(stored.body, url)
+        except WalshError as error:
+            self.notices.append(f"the blocklist held of {url} cannot be used: {error}")
+            stored = None
+        self._note(BLOCKLIST, url, stored, found.refresh)
+        refreshed = self.documents[BLOCKLIST, url].action != HELD
+        inline = stored is not None and not needs_standalone_schema(stored.body)
+        schema = self._config.schema_url
+        if refreshed and schema is not None and not inline:
+            held = self._store.get_document(SCHEMA, schema)
+            self._note(SCHEMA, schema, held, SCHEMA_TTL)
+        return found
+
+    def _note(self, kind: str, key: str, stored: StoredDocument | None, keep: float) -> None:
+        if stored is None:
+            document = Document(kind, key, FETCH, None)
+        else:
+            fresh = is_fresh(stored.fetched_at, self._now, keep)
+            document = Document(kind, key, HELD if fresh else REFRESH, stored.fetched_at)
+        self.documents[kind, key] = document
+
+
+def plan(
+    spider: WalshMetadataSpider, config: WalshConfig, store: Store, now: float, latency: float
+) -> Plan:
+    """What a run of *spider* begun at *now* (Unix seconds) would do. StateError."""
+    return _Planner(config, store, now, latency).plan(spider)
+
+
+class _Planner:
+    def __init__(self, config: WalshConfig, store: Store, now: float, latency: float) -> None:
+        self._config, self._store, self._now, self._latency = config, store, now, latency
+        self._held = Remembered(store, config, now)
+        self._scope = Scope(config.follow_links)
+        self._gates = Gates(config.excluded_tlds, config.revisit, config.revisit_reason)
+        self._throttle = Throttle(config.min_interval)
+        self._looked_up: set[str] = set()
+
+    def plan(self, spider: WalshMetadataSpider) -> Plan:
+        requests = asyncio.run(_requests(spider))
+        also = {request.url: self._declare(request) for request in requests}
+        names = [spider.visits[request.meta["walsh_source"]].row.source for request in requests]
+        targets = [self._judge(r.url, name) for r, name in zip(requests, names, strict=True)]
+        documents = self._documents(targets)
+        fetched = [document for document in documents if document.action != HELD]
+        asked = [target for target in targets if target.decision == ASK]
+        hosts_asked = list(self._in_order(targets, fetched))
+        return Plan(
+            token=self._config.identity.token,
+            now=self._now,
+            latency=self._latency,
+            documents=documents,
+            targets=targets,
+            hosts=hosts_asked,
+            requests=len(asked) + len(fetched),
+            more=sum(len(also[target.url]) for target in asked),
+            seconds=self._seconds(hosts_asked, fetched),
+            notices=self._held.notices,
+        )
+
+    def _documents(self, targets: list[Target]) -> list[Document]:
+        """What the run goes by; the robots.txt of a host that is left alone is not fetched."""
+        origins = {
+            hosts.origin(t.url) for t in targets if t.robots is not None and t.decision != DEFER
+        }
+        found = self._held.documents.values()
+        return [
+            document for document in found if document.kind != ROBOTS or document.key in origins
+        ]
+
+    def _declare(self, request: Request) -> set[str]:
+        """Declare what the core would; what *request* declares beside its own URL."""
+        also = {Request(url).url for url in request.meta.get("walsh_also", ())}
+        for url in {request.url, *also}:
+            self._scope.declare(url)
+        return also - {request.url}
+
+    def _judge(self, url: str, source: str) -> Target:
+        answer = chain.judge(url, self._scope, self._held, self._gates, self._now)
+        verdict = None if isinstance(answer, NeedDocument) else answer
+        host = self._host_of(url)
+        robots = None
+        if verdict is None or verdict.requirement == "R2":
+            robots = self._held.documents[ROBOTS, hosts.origin(url)].action
+        refused = verdict is not None and not verdict.allowed
+        if refused and robots in (None, HELD):
+            due = self._next_due(url) if verdict and verdict.name == NOT_DUE else None
+            return Target(source, url, host, SKIP, verdict, robots, due)
+        wait = self._throttle.wait(host, self._now)
+        deferral = chain.defer(host, wait, self._config.patience, self._now)
+        if deferral is not None:
+            return Target(source, url, host, DEFER, deferral, robots, self._now + wait)
+        return Target(source, url, host, SKIP if refused else ASK, verdict, robots)
+
+    def _next_due(self, url: str) -> float:
+        return (self._held.last_run(url) or 0.0) + max(self._config.revisit, REVISIT_FLOOR)
+
+    def _host_of(self, url: str) -> str:
+        """The throttle key of *url*, the throttle told of what is held about it."""
+        try:
+            host, origin = hosts.host_key(url), hosts.origin(url)
+        except ValueError:
+            return url
+        if host not in self._looked_up:
+            self._looked_up.add(host)
+            self._restore(host)
+        rules = self._held.robots(origin) if (ROBOTS, origin) in self._held.documents else None
+        if rules is not None:
+            self._throttle.set_interval(host, rules.crawl_delay or 0.0, source=origin)
+        return host
+
+    def _restore(self, host: str) -> None:
+        """As a run does: a record in the future counts as of now (T33, D9)."""
+        record = self._store.get_host(host)
+        if record is not None:
+            held = max(self._now, record.not_before or self._now)
+            self._throttle.restore(host, min(record.last_end, self._now), held)
+        elif self._store.rows_lost:
+            self._throttle.restore(host, self._now, self._now)
+
+    def _in_order(self, targets: list[Target], fetched: list[Document]) -> Iterator[Host]:
+        """The hosts that are asked for anything, in the order of their first requests."""
+        robots = Counter(hosts.host_key(d.key) for d in fetched if d.kind == ROBOTS)
+        urls: dict[str, list[str]] = {host: [] for host in robots}
+        for target in targets:
+            if target.decision == ASK:
+                urls.setdefault(target.host, []).append(target.url)
+        agenda = Agenda(self._throttle.due, self._throttle.interval)
+        for host, asked in urls.items():
+            agenda.add(host, max(1, len(asked)), now=self._now)
+        clock = self._now
+        while agenda:
+            next_host = agenda.next(clock)
+            if next_host is None:
+                clock = max(clock, agenda.next_due() or clock)
+                continue
+            asked = urls[next_host]
+            agenda.remove(next_host, max(1, len(asked)))
+            due = max(self._now, self._throttle.due(next_host))
+            interval = self._throttle.interval(next_host)
+            yield Host(next_host, due, interval, tuple(asked), robots[next_host])
+            clock += self._latency
+
+    def _seconds(self, asked: list[Host], fetched: list[Document]) -> float:
+        """The least that the run takes, the operator's documents being asked for first."""
+        count = sum(document.kind != ROBOTS for document in fetched)
+        before = count * self._latency + max(0, count - 1) * self._config.min_interval
+        work = [
+            HostWork(
+                requests=len(host.urls),
+                robots=host.robots,
+                seen=self._throttle.seen(host.host),
+                interval=host.interval,
+                wait=max(0.0, host.due - self._now - before),
+            )
+            for host in asked
+        ]
+        return before + lower_bound(work, self._latency)
+
+
+async def _requests(spider: WalshMetadataSpider) -> list[Request]:
+    """The first requests of *spider*, which its own start makes."""
+    found: list[Any] = [request async for request in spider.start()]
+    return found

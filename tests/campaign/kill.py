@@ -1,0 +1,116 @@
+"""kill -9 at random moments, restart, until the crawl is done."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scrapy_walsh.sandbox import Route, Sandbox
+from tests.campaign import judge
+from tests.campaign.world import BUSY, LIST, REFUSED, Deadline, Place, Report, urls
+from tests.crawl.harness import age_blocklist
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy_walsh.sandbox import LoggedRequest
+
+    Log = list[LoggedRequest]
+
+_TARGETS = urls("a", "b")
+#: Kills in one round at most, before the crawl is left to end.
+_KILLS = 4
+
+
+def _answered(log: Log) -> int:
+    return sum(each.status == 200 and each.path in ("/a", "/b") for each in log)
+
+
+#: When to kill: what the run has asked by then, and within how many seconds after it.
+PHASES: dict[str, tuple[Callable[[Log], bool], float]] = {
+    "start-up": (lambda log: True, 1.2),
+    "blocklist": (lambda log: any(each.path == LIST for each in log), 0.3),
+    "robots.txt": (lambda log: any(each.path == "/robots.txt" for each in log), 0.3),
+    "in flight": (lambda log: bool(log) and log[-1].completed is None, 0.05),
+    "between": (lambda log: _answered(log) > 0, 1.0),
+    "backoff": (lambda log: any(each.status == 503 for each in log), 1.0),
+    "at the end": (lambda log: log[-1:] != [] and log[-1].path == "/b", 0.6),
+}
+
+
+def campaign(runs: int, seconds: float, seed: int) -> Report:
+    """Kill *runs* times, but begin no round after *seconds*."""
+    rng = random.Random(seed)
+    report = Report(f"kill, seed {seed}")
+    deadline = Deadline(seconds)
+    rounds = 0
+    with Sandbox() as box:
+        while report.figures["kills"] < runs and not deadline.passed():
+            rounds += 1
+            left = runs - report.figures["kills"]
+            directory = Path(tempfile.mkdtemp())
+            try:
+                _round(directory, box, rng, report, rounds, min(left, _KILLS))
+            finally:
+                shutil.rmtree(directory)
+    report.figures["rounds"] = rounds
+    return report
+
+
+def _round(
+    directory: Path, box: Sandbox, rng: random.Random, report: Report, number: int, most: int
+) -> None:
+    """One crawl, killed up to *most* times and begun again; judged when it is done."""
+    place = Place(directory, box)
+    jobdir = ("-s", "JOBDIR=job") if number % 2 else ()
+    kept = "JOBDIR" if jobdir else "same sources"
+    where = f"round {number} ({kept})"
+    kills: list[float] = []
+    aged = False
+    while len(kills) < most:
+        phase = rng.choice(list(PHASES))
+        moment, within = PHASES[phase]
+        run = place.start([*_TARGETS, *REFUSED], *jobdir)
+        killed = run.kill_when(moment, rng.uniform(0, within))
+        if killed is None:
+            report.broken(where, judge.unclean(run.finish()))
+            break
+        kills.append(killed)
+        where += f" {phase}"
+        report.figures.update(["kills", f"  {phase}", f"  {kept}"])
+        if not aged and number % 3 == 0 and _answered(box.log):
+            # From here on only the list that the killed run held can block.
+            aged = True
+            age_blocklist(place.project)
+            box.set_route("operator.test", LIST, Route(404))
+    else:
+        ended = place.crawl([*_TARGETS, *REFUSED], *jobdir)
+        report.broken(where, judge.unclean(ended))
+    again, repeated = judge.asked_again(box.log, kills)
+    report.figures["asked again in flight"] += again
+    report.figures["requests"] += len(box.log)
+    repeated = [each for each in repeated if not (aged and each.startswith("operator.test"))]
+    for found in (
+        judge.refused(box.log),
+        judge.too_soon(box.log, kills),
+        judge.lost(_TARGETS, place.parsed()),
+        repeated,
+        _backoff_cut_short(box.log),
+    ):
+        report.broken(where, found)
+
+
+def _backoff_cut_short(log: Log) -> list[str]:
+    """Requests to the host that said "in a second", before that second was over."""
+    asked = [each for each in log if each.host == BUSY]
+    return [
+        f"{BUSY}{later.path} in spite of Retry-After"
+        for earlier, later in zip(asked, asked[1:], strict=False)
+        if earlier.status == 503 and later.arrived - earlier.arrived < 0.98
+    ]
+
+
+__all__ = ["PHASES", "campaign"]
