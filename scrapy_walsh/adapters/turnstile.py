@@ -82,7 +82,7 @@ class Turnstile:
             waiter.gone = True
             if waiter.granted:
                 self.throttle.finished(host, self.clock())
-                self._release()
+                self.leave(host)
             raise
         return waiter.unseen
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -70,7 +71,7 @@ def too_soon(
     found = []
     for host in hosts(log):
         asked = requests(log, host)
-        for number, (earlier, later) in enumerate(zip(asked, asked[1:], strict=False)):
+        for number, (earlier, later) in enumerate(itertools.pairwise(asked)):
             if exempt and number == 0 and _first_pair(earlier, later):
                 continue
             gap = later.arrived - (earlier.completed or float("inf"))
@@ -86,8 +87,7 @@ def _first_pair(earlier: LoggedRequest, later: LoggedRequest) -> bool:
 
 def longest_pause(log: Iterable[LoggedRequest]) -> float:
     """The longest time, in seconds, for which nothing was on the wire."""
-    asked = requests(log)
-    pairs = zip(asked, asked[1:], strict=False)
+    pairs = itertools.pairwise(requests(log))
     return max(later.arrived - (earlier.completed or 0.0) for earlier, later in pairs)
 
 

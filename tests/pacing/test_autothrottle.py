@@ -32,7 +32,7 @@ class Probe(scrapy.Spider):
     start_urls = [f"http://slow.test/{page}" for page in range(3)]
 
     def parse(self, response):
-        self.crawler.engine.downloader._slot_gc(age=0)
+        self.crawler.engine.downloader._slot_gc(age=-60)
         slots = self.crawler.engine.downloader.slots
         yield {"url": response.url, "status": response.status, "slots": len(slots)}
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -104,6 +105,10 @@ def queue_files(project: Path) -> set[str]:
     return names - {"active.json"}
 
 
+def reached(most: int, log: list[LoggedRequest]) -> bool:
+    return len(targets(log)) >= most
+
+
 def asked(log: list[LoggedRequest]) -> list[str]:
     return [f"http://{each.host}{each.path}" for each in targets(log)]
 
@@ -122,11 +127,11 @@ def job(directory: Path) -> Job:
         project = make_project(directory, SPIDER, JOB)
         runs: list[Stopped | Crawl] = []
         held = []
-        for number in (7, 6):
+        for most in (7, 6):
             given = ("-a", "resumed=1") if runs else ()
             runs.append(
                 stop(project, box, "crawl", "probe", *given,
-                     when=lambda log, number=number: len(targets(log)) >= number, after=0.0)
+                     when=partial(reached, most), after=0.0)
             )  # fmt: skip
             held.append(waiting(project))
         files = queue_files(project)

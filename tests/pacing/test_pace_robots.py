@@ -1,4 +1,4 @@
-"""T1: what the first robots.txt of a host costs the target after it, with and without the switch."""
+"""T1: what the first robots.txt of a host costs the target after it, switch off and on."""
 
 from __future__ import annotations
 

@@ -58,7 +58,8 @@ class Probe(scrapy.Spider):
 
     async def parse(self, response):
         for answer in await together(self, ONE + MANY):
-            yield {{"url": getattr(answer, "url", ""), "status": getattr(answer, "status", repr(answer))}}
+            status = getattr(answer, "status", repr(answer))
+            yield {{"url": getattr(answer, "url", ""), "status": status}}
 
     def queued(self, response):
         yield {{"url": response.url, "status": response.status}}
@@ -175,8 +176,12 @@ CRAWLS: dict[str, Callable[[Path], Crawl]] = {
         f"gather-{name}": crawl_of(
             sites=[
                 site(host)
-                for host in ("one.test", "queued0.test", "queued1.test")
-                + tuple(f"many{number}.test" for number in range(10))
+                for host in [
+                    "one.test",
+                    "queued0.test",
+                    "queued1.test",
+                    *(f"many{number}.test" for number in range(10)),
+                ]
             ],
             spider=GATHER,
             settings=settings,

@@ -113,6 +113,38 @@ def test_own_many_hosts_due_at_once_are_all_served():
     assert len(run.starts) == 1000
 
 
+def test_own_hosts_that_are_not_due_are_not_looked_at_in_one_go():
+    """A pop stays short however many hosts an earlier run has left waiting."""
+    throttle = Throttle()
+    looks = 0
+
+    def due(host: str) -> float:
+        nonlocal looks
+        looks += 1
+        return throttle.due(host)
+
+    agenda = Agenda(due, throttle.interval)
+    for number in range(500):
+        throttle.restore(f"old{number}.test", 0.0, 60.0)
+        agenda.add(f"old{number}.test", 2, now=1.0)
+        throttle.set_interval(f"new{number}.test", 300.0)
+        agenda.add(f"new{number}.test", 2, now=1.0)
+    now, most = 1.0, 0
+    while now < 59.0:
+        looks = 0
+        host = agenda.next(now)
+        most = max(most, looks)
+        if host is not None:
+            agenda.remove(host)
+            throttle.started(host)
+            now += 0.01
+            throttle.finished(host, now)
+            agenda.nudge(host)
+        else:
+            now += 1.0
+    assert most <= 70
+
+
 loads = st.lists(
     st.tuples(st.integers(1, 12), st.sampled_from([1.0, 1.0, 2.5])), min_size=1, max_size=15
 )

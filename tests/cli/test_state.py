@@ -1,0 +1,482 @@
+"""``walsh state``: shows, forgets, exports, imports and verifies, and breaks no promise by it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shlex
+import sqlite3
+import sys
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.cli.main import main
+from scrapy_walsh.sandbox import Sandbox, blocklist
+from scrapy_walsh.state.files import COPY
+from scrapy_walsh.state.records import (
+    Attempts,
+    Deferral,
+    HostRecord,
+    SourceRun,
+    StoredDocument,
+    Validators,
+)
+from scrapy_walsh.state.sqlite import SqliteStore
+from tests.crawl.harness import make_project, run_scrapy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from scrapy_walsh.state.records import Store
+
+ROOT = Path(__file__).parents[2]
+NOW = time.time()
+LIST = "https://o.test/blocklist.json"
+URL = "https://h.test/feed"
+ROBOTS = StoredDocument(
+    "robots", "https://h.test", "https://h.test/robots.txt", b"User-agent: *\n", NOW, 200, "parse"
+)
+
+
+def operator_list(*domains: str, at: float = NOW) -> StoredDocument:
+    body = json.dumps(blocklist(list(domains))).encode()
+    return StoredDocument("blocklist", LIST, LIST, body, at, 200, "held", '"1"', None, 21600.0)
+
+
+def fill(store: Store) -> None:
+    store.put_document(operator_list("blocked.test"))
+    for name in ("h.test", "other.test"):
+        url = f"https://{name}/feed"
+        store.put_document(replace(ROBOTS, key=f"https://{name}", url=f"https://{name}/robots.txt"))
+        store.put_host(HostRecord(name, NOW - 60, 30.0, NOW + 7200))
+        store.put_validators(Validators(url, "*/*", '"v"', None, NOW, "text/xml"))
+        store.put_source(SourceRun(url, NOW - 60, "200"))
+        store.put_deferral(Deferral(f"https://{name}/late", name, NOW + 7200, "Retry-After"))
+        store.put_attempts(Attempts(f"https://{name}/late", 3, NOW))
+        store.add_seen_items([f"https://{name}/1"], NOW)
+    store.put_host(HostRecord("free.test", NOW - 600, 1.0))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory outside any project, with a state directory ``state``."""
+    monkeypatch.chdir(tmp_path)
+    store = SqliteStore(tmp_path / "state")
+    fill(store)
+    store.close()
+    return tmp_path
+
+
+@pytest.fixture
+def store(folder: Path) -> Iterator[SqliteStore]:
+    """What a command left behind, read by another connection."""
+    opened = SqliteStore(folder / "state")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def told(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run ``state ACTION --dir state ARGUMENTS``; exit code, stdout, stderr."""
+
+    def _told(action: str, *arguments: str, directory: str = "state") -> tuple[int, str, str]:
+        code = main(["state", action, "--dir", directory, *arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return _told
+
+
+def lines_of(*records: dict[str, Any] | str) -> str:
+    return "".join(f"{r if isinstance(r, str) else json.dumps(r)}\n" for r in records)
+
+
+@pytest.fixture
+def imported(told: Any, folder: Path) -> Callable[..., tuple[int, str, str]]:
+    """Import lines, text or records."""
+
+    def _imported(*records: dict[str, Any] | str) -> tuple[int, str, str]:
+        (folder / "in.jsonl").write_text(lines_of(*records))
+        result: tuple[int, str, str] = told("import", "in.jsonl")
+        return result
+
+    return _imported
+
+
+def host(**members: Any) -> dict[str, Any]:
+    given = {"host": "h.test", "last_end": NOW - 60, "interval": 30.0}
+    return {"record": "hosts", **given, "not_before": None, "why": None, **members}
+
+
+def document(kept: StoredDocument, **members: Any) -> dict[str, Any]:
+    found = {name: getattr(kept, name) for name in StoredDocument.__slots__}
+    found["body"] = base64.b64encode(found["body"]).decode()
+    return {"record": "documents", **found, **members}
+
+
+# -- show ---------------------------------------------------------------------------------
+
+
+def test_r11_show_tells_what_is_due_and_deferred(told: Any) -> None:
+    code, out, err = told("show")
+    assert (code, err) == (0, "")
+    assert "hosts: 1 due, 2 not yet" in out
+    assert re.search(r"h\.test +\S+Z \(in 2 h\) +30 s", out)
+    assert re.search(r"free\.test +now +1 s", out)
+    assert re.search(r"https://h\.test/late +\S+Z \(in 2 h\) +Retry-After", out)
+    assert re.search(r"blocklist +https://o\.test/blocklist\.json +\d+ s +fresh", out)
+    assert re.search(r"https://h\.test/feed +\S+Z +200 +\S+Z \(in 24 h\)", out)
+    assert "validators of 2 URLs, attempts at 2 targets, 2 items seen" in out
+
+
+def test_own_show_has_a_limit_and_says_so(told: Any) -> None:
+    _, out, _ = told("show", "--limit", "1")
+    assert "  ... and 2 more (--limit, --json)" in out
+    assert "free.test" not in out
+
+
+def test_own_show_as_json_is_complete(told: Any) -> None:
+    code, out, _ = told("show", "--json")
+    found = json.loads(out)
+    assert code == 0
+    due = {each["host"]: each["due"] for each in found["hosts"]}
+    assert due == {"free.test": NOW - 599, "h.test": NOW + 7200, "other.test": NOW + 7200}
+    assert [each["kind"] for each in found["documents"]] == ["blocklist", "robots", "robots"]
+    assert {each["next_run"] for each in found["sources"]} == {NOW - 60 + 86400}
+    assert (found["validators"], found["attempts"], found["seen_items"]) == (2, 2, 2)
+
+
+@pytest.mark.parametrize("action", ["show", "verify", "export"])
+def test_own_no_state_is_misuse_and_makes_none(told: Any, folder: Path, action: str) -> None:
+    code, out, err = told(action, directory="none")
+    assert (code, out) == (2, "")
+    assert err == "walsh state: no state in none; run in the project, or give --dir\n"
+    assert not (folder / "none").exists()
+
+
+def test_own_a_newer_versions_file_is_one_line(told: Any, folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "state" / "state.sqlite3")) as connection:
+        connection.execute("PRAGMA user_version=99")
+    code, out, err = told("show")
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert "has schema version 99" in err
+
+
+def test_own_in_a_project_its_directory_is_taken(folder: Path) -> None:
+    project = make_project(folder / "project", settings={"WALSH_STATE_DIR": str(folder / "state")})
+    with Sandbox() as box:
+        done = run_scrapy(project, box, "walsh", "state", "show")
+        assert done.returncode == 0, done.stdout
+        assert "hosts: 1 due, 2 not yet" in done.stdout
+        assert box.log == []
+
+
+# -- forget -------------------------------------------------------------------------------
+
+
+def test_r4_forget_keeps_every_promise_to_the_host(told: Any, store: SqliteStore) -> None:
+    code, out, _ = told("forget", "https://H.test/anything")
+    assert code == 0
+    assert out.splitlines()[0] == (
+        "forgotten of h.test: validators 1, attempts 1, seen_items 1, age of robots.txt 1"
+    )
+    assert out.splitlines()[1].startswith("kept: sources 1, pacing 1, deferrals 1: last requests")
+    assert store.get_host("h.test") == HostRecord("h.test", NOW - 60, 30.0, NOW + 7200)
+    assert store.get_deferral("https://h.test/late") is not None
+    assert store.get_source(URL) is not None
+    assert store.get_validators(URL, "*/*") is None
+    assert store.get_attempts("https://h.test/late") is None
+    assert not store.seen_item("https://h.test/1")
+
+
+def test_r2_forget_keeps_the_last_known_rules_but_not_their_freshness(
+    told: Any, store: SqliteStore
+) -> None:
+    told("forget", "h.test")
+    assert store.get_document("robots", "https://h.test") == replace(ROBOTS, fetched_at=0.0)
+
+
+def test_r8_forget_drops_only_a_run_that_is_due_again(told: Any, store: SqliteStore) -> None:
+    store.put_source(SourceRun(URL, NOW - 90_000, "200"))
+    told("forget", "h.test")
+    assert store.get_source(URL) is None
+
+
+def test_own_forget_leaves_others_alone(told: Any, store: SqliteStore) -> None:
+    before = {each.url for each in store.sources()}
+    assert told("forget", "h.test:8080")[0] == told("forget", "nobody.test")[0] == 1
+    told("forget", "h.test")
+    assert {each.url for each in store.sources()} == before
+    assert store.seen_item("https://other.test/1")
+    assert store.get_validators("https://other.test/feed", "*/*") is not None
+    found = store.get_document("robots", "https://other.test")
+    assert found is not None
+    assert found.fetched_at == NOW
+
+
+# -- export, import -----------------------------------------------------------------------
+
+
+def test_r11_export_and_import_carry_everything(told: Any, folder: Path) -> None:
+    _, exported, _ = told("export")
+    assert {json.loads(line)["record"] for line in exported.splitlines()} == {
+        "documents", "validators", "sources", "hosts", "deferrals", "attempts", "seen_items",
+    }  # fmt: skip
+    assert told("export", "x.jsonl")[0] == 0
+    assert (folder / "x.jsonl").read_text() == exported
+    code, out, err = told("import", "x.jsonl", directory="copy")
+    assert (code, err) == (0, "")
+    assert out == "records read: 16; lines that could not be: 0\n"
+    assert told("export", directory="copy")[1] == exported
+    assert told("verify", directory="copy")[0] == 0
+    assert (folder / "copy" / COPY).read_bytes() == (folder / "state" / COPY).read_bytes()
+
+
+def test_own_import_reads_standard_input(
+    told: Any, monkeypatch: pytest.MonkeyPatch, store: SqliteStore
+) -> None:
+    text = lines_of(host(host="new.test"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert told("import")[0] == 0
+    assert store.get_host("new.test") is not None
+
+
+def test_d3_export_has_a_blocklist_that_only_the_copy_holds(told: Any, folder: Path) -> None:
+    for path in (folder / "state").glob("state.sqlite3*"):
+        path.unlink()
+    (line,) = told("export")[1].splitlines()
+    assert json.loads(line)["key"] == LIST
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"not_before": NOW + 10}, {"not_before": NOW + 7200}),
+        ({"not_before": None}, {"not_before": NOW + 7200}),
+        ({"not_before": NOW + 9000, "why": "429"}, {"not_before": NOW + 9000, "why": "429"}),
+        ({"last_end": NOW - 900, "interval": 1.0}, {}),
+        ({"last_end": NOW - 1}, {"last_end": NOW - 1}),
+        ({"interval": 60}, {"interval": 60.0}),
+    ],
+)
+def test_r5_import_never_lowers_a_hold(
+    imported: Any, store: SqliteStore, given: dict[str, Any], kept: dict[str, Any]
+) -> None:
+    held = store.get_host("h.test")
+    assert held is not None
+    assert imported(host(**given))[0] == 0
+    assert store.get_host("h.test") == replace(held, **kept)
+
+
+@pytest.mark.parametrize(
+    ("given", "replaces"),
+    [
+        (operator_list(at=NOW - 10), False),
+        (operator_list(at=NOW), False),
+        (operator_list(at=NOW + 9000), False),
+        (operator_list("other.test", at=NOW + 0.001), True),
+    ],
+    ids=["older", "same age", "from the future", "newer"],
+)
+def test_r3_import_never_brings_an_older_blocklist(
+    imported: Any, store: SqliteStore, given: StoredDocument, replaces: bool
+) -> None:
+    assert imported(document(given))[0] == 0
+    found = store.get_document("blocklist", LIST)
+    assert found == (given if replaces else operator_list("blocked.test"))
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b"not json", b"", b'{"contract": "walsh-research-blocklist/v2", "blocked": []}']
+)
+def test_r10_import_adopts_no_blocklist_that_a_crawl_would_not(
+    imported: Any, store: SqliteStore, body: bytes
+) -> None:
+    newer = replace(operator_list(at=NOW + 0.001), body=body)
+    code, _, err = imported(document(newer))
+    assert code == 1
+    assert err.startswith("walsh state: line 1: ")
+    assert store.get_document("blocklist", LIST) == operator_list("blocked.test")
+
+
+def test_d3_import_of_another_operators_list_leaves_the_second_copy(
+    imported: Any, folder: Path, store: SqliteStore
+) -> None:
+    before = (folder / "state" / COPY).read_bytes()
+    other = replace(operator_list("x.test"), key="https://p.test/list", url="https://p.test/list")
+    assert imported(document(other))[0] == 0
+    assert (folder / "state" / COPY).read_bytes() == before
+    assert store.get_document("blocklist", other.key) == other
+
+
+def test_r2_import_brings_no_older_rules(imported: Any, store: SqliteStore) -> None:
+    older = replace(ROBOTS, body=b"", fetched_at=NOW - 5, outcome="no rules")
+    assert imported(document(older))[0] == 0
+    assert store.get_document("robots", "https://h.test") == ROBOTS
+    newer = replace(ROBOTS, body=b"User-agent: *\nDisallow: /\n", fetched_at=NOW + 0.001)
+    imported(document(newer))
+    assert store.get_document("robots", "https://h.test") == newer
+
+
+def test_r8_import_keeps_the_later_run(imported: Any, store: SqliteStore) -> None:
+    run = {"record": "sources", "url": URL, "outcome": "304", "reason": None}
+    imported({**run, "last_run_at": NOW - 90_000}, {**run, "last_run_at": NOW - 80_000})
+    assert store.get_source(URL) == SourceRun(URL, NOW - 60, "200")
+    imported({**run, "last_run_at": NOW - 5})
+    assert store.get_source(URL) == SourceRun(URL, NOW - 5, "304")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("nonsense", "not a JSON object"),
+        ("[]", "not a JSON object"),
+        ("[" * 100_000, "not a JSON object"),
+        ({"record": "cookies"}, "no 'record' out of documents, validators"),
+        ({"record": "seen_items", "seen_at": 1}, "seen_items: 'canonical_url' is missing"),
+        (host(extra=1), "hosts: 'extra' is missing or unknown"),
+        (host(interval="1"), "'interval' is not a number of seconds"),
+        (host(interval=True), "'interval' is not a number of seconds"),
+        (host(interval=float("nan")), "'interval' is not a number of seconds"),
+        (host(not_before=float("inf")), "'not_before' is not a number of seconds"),
+        (host(last_end=-1), "'last_end' is not a number of seconds"),
+        (host(host=None), "'host' is not text"),
+        (host(host="\ud800"), "'host' is not text"),
+        (document(ROBOTS, body="%"), "'body' is not base64"),
+        (document(ROBOTS, kind="page"), "no body of kind 'page' is kept"),
+        (document(ROBOTS, outcome="held"), "'outcome' is not one of no rules, parse"),
+        (document(ROBOTS, kind="schema"), "the schema is not a JSON object"),
+        (document(ROBOTS, status=200.5), "'status' is not a whole number"),
+    ],
+)
+def test_own_import_names_a_bad_line_and_takes_the_others(
+    imported: Any, store: SqliteStore, line: Any, why: str
+) -> None:
+    code, out, err = imported(host(host="a.test"), "", line, host(host="b.test"))
+    assert code == 1
+    assert out == "records read: 2; lines that could not be: 1\n"
+    (problem,) = err.splitlines()
+    assert problem.startswith(f"walsh state: line 3: {why}")
+    assert store.get_host("a.test") is not None
+    assert store.get_host("b.test") is not None
+
+
+def test_own_import_of_no_file_is_misuse(told: Any) -> None:
+    code, _, err = told("import", "none.jsonl")
+    assert code == 2
+    assert "none.jsonl" in err
+
+
+def test_own_import_takes_many_records(imported: Any, store: SqliteStore) -> None:
+    assert imported(*(host(host=f"{n}.test") for n in range(1201)))[0] == 0
+    assert sum(1 for _ in store.hosts()) == 1204
+
+
+# -- verify -------------------------------------------------------------------------------
+
+
+def test_own_verify_in_order(told: Any, folder: Path) -> None:
+    before = {path.name for path in (folder / "state").iterdir()}
+    assert told("verify") == (0, "state: in order\n", "")
+    assert {path.name for path in (folder / "state").iterdir()} == before
+
+
+def spoil(folder: Path, statement: str, *values: Any) -> None:
+    with closing(sqlite3.connect(folder / "state" / "state.sqlite3")) as connection:
+        connection.execute(statement, values)
+        connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE hosts SET not_before=0", "hosts: 3 rows do not match their checksum"),
+        ("DELETE FROM documents WHERE kind='blocklist'", "is held in blocklist.json only"),
+        ("PRAGMA user_version=7", "its schema version is 7"),
+        ("DROP TABLE sources", "sources: no such table"),
+    ],
+)
+def test_own_verify_says_what_is_wrong_and_repairs_nothing(
+    told: Any, folder: Path, statement: str, said: str
+) -> None:
+    spoil(folder, statement)
+    before = (folder / "state" / "state.sqlite3").read_bytes()
+    code, out, _ = told("verify")
+    assert code == 1
+    assert said in out
+    assert re.search(r"^state: \d+ problems$", out, re.MULTILINE)
+    assert (folder / "state" / "state.sqlite3").read_bytes() == before
+
+
+def test_own_verify_of_octets_that_are_no_database(told: Any, folder: Path) -> None:
+    (folder / "state" / "state.sqlite3").write_bytes(b"x" * 5000)
+    code, out, _ = told("verify")
+    assert code == 1
+    assert "state.sqlite3: file is not a database" in out
+    assert (folder / "state" / "state.sqlite3").read_bytes() == b"x" * 5000
+
+
+def test_d3_verify_looks_at_the_second_copy(told: Any, folder: Path) -> None:
+    copy = folder / "state" / COPY
+    whole = copy.read_bytes()
+    copy.write_bytes(whole.replace(b"blocked.test", b"bl0cked.test"))
+    assert "blocklist.json: its checksum does not match" in told("verify")[1]
+    copy.unlink()
+    assert "blocklist.json: missing, although a blocklist is held" in told("verify")[1]
+    copy.write_bytes(whole)
+    assert told("verify")[0] == 0
+
+
+def test_d3_verify_finds_a_copy_left_behind_and_a_list_of_no_use(
+    told: Any, folder: Path, store: SqliteStore
+) -> None:
+    super(SqliteStore, store).put_document(replace(operator_list(at=NOW + 5), body=b"{}"))
+    _, out, _ = told("verify")
+    assert "blocklist.json: older than the row in state.sqlite3" in out
+    assert f"the blocklist held of {LIST} cannot be adopted" in out
+
+
+def test_own_verify_lists_what_was_set_aside(told: Any, folder: Path) -> None:
+    (folder / "state" / "state.sqlite3.damaged-1").write_bytes(b"")
+    code, out, _ = told("verify")
+    assert code == 0
+    assert "set aside by an earlier run: state.sqlite3.damaged-1" in out
+
+
+def test_own_an_unwritable_directory_can_be_verified(told: Any, folder: Path) -> None:
+    (folder / "state" / "state.sqlite3").chmod(0o400)
+    (folder / "state").chmod(0o500)
+    try:
+        assert told("verify")[0] == 0
+    finally:
+        (folder / "state").chmod(0o700)
+
+
+# -- docs ---------------------------------------------------------------------------------
+
+
+def test_own_docs_state_commands_run(folder: Path, tmp_path: Path) -> None:
+    text = (ROOT / "docs/state.md").read_text()
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    assert {command[3] for command in commands if command[2] == "state"} == {
+        "show", "forget", "export", "import", "verify",
+    }  # fmt: skip
+    settings = {"WALSH_STATE_DIR": str(folder / "state")}
+    project = make_project(tmp_path / "project", settings=settings)
+    (project / "sources.toml").write_text('[[source]]\nurl = "https://h.test/feed"\n')
+    with Sandbox() as box:
+        for command in commands:
+            assert command[:2] == ["scrapy", "walsh"]
+            words = [word.replace("site.example", "h.test") for word in command[1:]]
+            done = run_scrapy(project, box, *words)
+            assert done.returncode == (words[1] == "plan"), done.stdout  # h.test is not due
+        assert box.log == []
