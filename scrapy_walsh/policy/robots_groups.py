@@ -89,9 +89,9 @@ class Records:
         self._ruled = True
         self._allow_counts = True
         for number, line in enumerate(text.split("\n"), 1):
-            name, colon, value = line.partition(":")
-            if not colon:
+            if ":" not in line:
                 continue
+            name, _, value = line.partition(":")
             kind = _FIELDS.get(name) or _FIELDS.get(name.strip(_BLANK).lower())
             if kind is not None:
                 self._add(kind, value.partition("#")[0] if "#" in value else value, number)

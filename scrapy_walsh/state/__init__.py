@@ -15,9 +15,16 @@ if TYPE_CHECKING:
 __all__ = ["open_store"]
 
 
-def open_store(directory: Path | None) -> Store:
+def open_store(directory: Path | None, shared: str | None = None, token: str = "") -> Store:
     """The store in *directory* (made when missing), or, for None, one in memory.
 
-    StateError when the directory cannot be used, or holds a newer version's file.
+    ``shared``: the URL of a Redis, where workers that obey robots.txt as *token* share what
+    concerns them all. StateError when the directory cannot be used, or holds a newer version's
+    file.
     """
-    return MemoryStore() if directory is None else SqliteStore(directory)
+    local = MemoryStore() if directory is None else SqliteStore(directory)
+    if shared is None:
+        return local
+    from scrapy_walsh.state.redis import SharedStore  # noqa: PLC0415  an extra
+
+    return SharedStore(local, shared, token)

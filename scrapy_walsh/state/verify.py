@@ -47,11 +47,14 @@ def set_aside(directory: Path) -> list[str]:
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
+    immutable = "mode=ro&immutable=1"
+    if not path.with_name(f"{DATABASE}-wal").exists():
+        return _opened(path, immutable)  # nobody has it open: a reader would leave a -wal behind
     try:
         return _opened(path, "mode=ro")
     except sqlite3.OperationalError:
         # Without a -shm that can be read or made, only this opens a WAL file.
-        return _opened(path, "mode=ro&immutable=1")
+        return _opened(path, immutable)
 
 
 def _opened(path: Path, options: str) -> sqlite3.Connection:

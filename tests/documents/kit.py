@@ -1,16 +1,18 @@
-"""What the tests of the documents share: sites by their robots.txt, and promises over a whole log."""
+"""What the tests of the documents share: answers, sites, and questions to a whole log."""
 
 from __future__ import annotations
 
 import json
 import re
 import socket
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.sandbox import Route, Site, blocklist, gaps, hosts, requests
 from tests.crawl.harness import LIST_SPIDER, TOLERANCE, Crawl, site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LIST = "/.well-known/walsh-research/blocklist.json"
 SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
@@ -64,8 +66,9 @@ def too_fast(run: Crawl, exempt: bool = True) -> dict[str, float]:
 
 
 def final_stats(run: Crawl) -> dict[str, float]:
-    """The ``walsh/`` counters that Scrapy prints when all has ended, what is set last included."""
-    found = re.findall(r"'walsh/([^']+)': ([0-9.]+)", run.output.rpartition("Dumping Scrapy stats")[2])
+    """The ``walsh/`` counters that Scrapy prints at the end, those that are set last included."""
+    printed = run.output.rpartition("Dumping Scrapy stats")[2]
+    found = re.findall(r"'walsh/([^']+)': ([0-9.]+)", printed)
     return {name: float(value) for name, value in found}
 
 

@@ -43,6 +43,7 @@ ONCE: dict[str, Any] = {
     "WALSH_BACKOFF_BASE": 10_000.0,
     "WALSH_BACKOFF_CAP": 10_000.0,
 }
+_NO_SCHEMA = Route(404)
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ class Case:
     then: Any
     first: Mapping[str, Any] = field(default_factory=dict)
     age: float = 700_000
-    schema: Route = Route(404)
-    schema_then: Route = Route(404)
+    schema: Route = _NO_SCHEMA
+    schema_then: Route = _NO_SCHEMA
     schema_age: float = 0
 
 
@@ -74,7 +75,6 @@ class Outcome:
 
     name: str
     run: Crawl
-    first: Crawl
 
     @property
     def list_url(self) -> str:
@@ -100,7 +100,7 @@ class Outcome:
 
     def said(self, *words: str) -> list[str]:
         """The lines about this case's list with every one of *words*, the account left out."""
-        return [line for line in self.run.lines("[scrapy_walsh]", self.list_url, *words)]
+        return self.run.lines("[scrapy_walsh]", self.list_url, *words)
 
 
 def play(project: Path, cases: Mapping[str, Case]) -> dict[str, Outcome]:
@@ -109,15 +109,16 @@ def play(project: Path, cases: Mapping[str, Case]) -> dict[str, Outcome]:
     (project / "matrix.py").write_text(SCRIPT)
     with Sandbox() as box:
         for name, case in cases.items():
-            box.put(_operator(name, served(document(f"held.{name}.test", **case.first)), case.schema))
+            held = document(f"held.{name}.test", **case.first)
+            box.put(_operator(name, served(held), case.schema))
             box.put(site(f"held.{name}.test"))
             box.put(site(f"other.{name}.test"))
-        first = _run(project, box, {name: ["held"] for name in cases})
+        _run(project, box, cases, "held")
         for name, case in cases.items():
             _age(project / "state" / name, name, case)
             box.put(_operator(name, _answer(name, case.then), case.schema_then))
-        second = _run(project, box, {name: ["held", "other"] for name in cases})
-    return {name: Outcome(name, second, first) for name in cases}
+        second = _run(project, box, cases, "held", "other")
+    return {name: Outcome(name, second) for name in cases}
 
 
 def _operator(name: str, answer: Route, schema: Route) -> Site:
@@ -132,10 +133,8 @@ def _answer(name: str, then: Any) -> Route:
     return served(json.loads(json.dumps(then).replace("DOMAIN", f"other.{name}.test")))
 
 
-def _run(project: Path, box: Sandbox, wanted: dict[str, list[str]]) -> Crawl:
-    urls = {
-        name: [f"http://{which}.{name}.test/x" for which in hosts_] for name, hosts_ in wanted.items()
-    }
+def _run(project: Path, box: Sandbox, cases: Mapping[str, Case], *which: str) -> Crawl:
+    urls = {name: [f"http://{host}.{name}.test/x" for host in which] for name in cases}
     box.clear()
     done = run_scrapy(project, box, json.dumps(urls), module="matrix")
     return Crawl(done.returncode, done.stdout, [], {}, box.log)

@@ -89,7 +89,9 @@ REJECTED = {
 #: Adopted: the new list is in force after each of them, the held one no more.
 ADOPTED = {
     "bd1-as-published": Case(document("DOMAIN")),
-    "bd4-later-minor": Case(document("DOMAIN", contract="walsh-research-blocklist/v1.1", schema=V11)),
+    "bd4-later-minor": Case(
+        document("DOMAIN", contract="walsh-research-blocklist/v1.1", schema=V11)
+    ),
     "bd15-member-more": Case(document("DOMAIN", extra="x")),
     "bd17-refresh-of-no-use": Case(document("DOMAIN", refresh="Pfoo")),
     "bd18-accepts-all": Case(document("DOMAIN", schema={})),

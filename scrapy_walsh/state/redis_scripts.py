@@ -1,0 +1,205 @@
+"""R4: what a fleet decides in Redis, each in one atomic script and by Redis's own clock.
+
+Times on record are Unix seconds of that clock; a worker sends durations only. Each script that
+books a host is given the epoch, a word that vanishes with Redis's memory: a worker that knows
+another one may know of requests that Redis has forgotten, and gets no booking.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Seconds for which a host's record is kept beyond its hold.
+HOST_TTL: Final = 30 * 86400
+
+_COMMON: Final = f"""
+local function clock()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) + tonumber(time[2]) / 1000000
+end
+local function text(seconds) return string.format('%.6f', seconds) end
+local function number(value) return tonumber(value or '0') or 0 end
+local function keep(key, now)
+  local hold = math.min(number(redis.call('HGET', key, 'until')) - now, 3000000000)
+  redis.call('EXPIRE', key, {HOST_TTL} + math.ceil(math.max(hold, 0)))
+end
+-- Seconds for which all hosts must be left alone; nil where Redis has lost its memory.
+local function calm(epoch, calm, known, now)
+  if redis.call('GET', epoch) ~= known then return nil end
+  return math.max(0, number(redis.call('GET', calm)) - now)
+end
+-- Seconds until a host may be asked by a worker with this token and interval.
+local function wait_for(record, token, interval, now)
+  if not record[1] then return 0 end
+  local own = record[4] == token
+  local wait = math.max(0, number(record[3]) - now)
+  if not own then
+    interval = math.max(interval, number(record[2]))
+    wait = math.max(wait, math.min(number(record[1]), now) + interval - now)
+  elseif wait < 0.005 then
+    wait = 0
+  end
+  return wait
+end
+local function record_of(key) return redis.call('HMGET', key, 'last', 'interval', 'until', 'by') end
+"""
+
+#: KEYS epoch, calm; ARGV a new epoch, the one that the worker knows or '', seconds of calm to keep
+#: where the two differ. Gives the epoch, the time, and the seconds of calm that are left.
+GREET: Final = (
+    _COMMON
+    + """
+local now = clock()
+redis.call('SET', KEYS[1], ARGV[1], 'NX')
+local epoch = redis.call('GET', KEYS[1])
+local till = number(redis.call('GET', KEYS[2]))
+if ARGV[2] ~= '' and ARGV[2] ~= epoch then
+  till = math.max(till, now + number(ARGV[3]))
+  redis.call('SET', KEYS[2], text(till), 'EX', math.ceil(till - now) + 60)
+end
+return {epoch, text(now), text(math.max(0, till - now))}
+"""
+)
+
+#: KEYS host, epoch, calm; ARGV token, interval, epoch. Gives the wait, whether the host was known,
+#: and the time; a wait of -1 where nothing may be booked.
+RESERVE: Final = (
+    _COMMON
+    + """
+local now = clock()
+if calm(KEYS[2], KEYS[3], ARGV[3], now) ~= 0 then return {'-1', 0, text(now)} end
+local record = record_of(KEYS[1])
+local known = record[1] and 1 or 0
+local wait = wait_for(record, ARGV[1], number(ARGV[2]), now)
+if wait > 0 then return {text(wait), known, text(now)} end
+redis.call('HSET', KEYS[1], 'last', text(now), 'interval', ARGV[2], 'by', ARGV[1])
+keep(KEYS[1], now)
+return {'0', known, text(now)}
+"""
+)
+
+#: KEYS host; ARGV token, interval, seconds since the end, seconds of hold left. The host stays the
+#: worker's own only if nobody has booked it since, so that nobody's spacing is skipped.
+BOOK: Final = (
+    _COMMON
+    + """
+local now = clock()
+local record = record_of(KEYS[1])
+local last = math.max(number(record[1]), now - number(ARGV[3]))
+local till = math.max(number(record[3]), now + number(ARGV[4]))
+local by = ARGV[1]
+if record[1] and record[4] ~= ARGV[1] then by = record[4] or '' end
+redis.call('HSET', KEYS[1], 'last', text(last), 'interval', ARGV[2], 'until', text(till), 'by', by)
+keep(KEYS[1], now)
+return text(now)
+"""
+)
+
+#: KEYS document; ARGV time of its fetch, seconds to keep it, record, digest, body. An older one
+#: never replaces a later one.
+PUT_DOCUMENT: Final = """
+local held = redis.call('HGET', KEYS[1], 'fetched_at')
+if held and tonumber(held) > tonumber(ARGV[1]) then return 0 end
+redis.call('HSET', KEYS[1], 'fetched_at', ARGV[1], 'record', ARGV[3], 'sha256', ARGV[4],
+  'body', ARGV[5])
+redis.call('EXPIRE', KEYS[1], ARGV[2])
+return 1
+"""
+
+# -- the queue of a fleet (adapters/redis_queue.py) -------------------------------------------
+#
+# KEYS of each: the ready hosts by work left, the waiting ones by due time, the number of
+# requests, the serial number of arrivals. The line of a host, by rank, has the prefix of KEYS[1].
+
+_QUEUE: Final = (
+    _COMMON
+    + """
+local ready, waiting, size, serial = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local function line(host) return KEYS[1] .. ':line:' .. host end
+local function stand(host, interval)
+  redis.call('ZREM', waiting, host)
+  redis.call('ZADD', ready, redis.call('ZCARD', line(host)) * interval, host)
+end
+local function put_off(host, due)
+  redis.call('ZREM', ready, host)
+  redis.call('ZADD', waiting, text(due), host)
+end
+"""
+)
+
+#: ARGV host, rank, request, seconds until the worker may ask the host, interval.
+PUSH: Final = (
+    _QUEUE
+    + """
+local host, wait, now = ARGV[1], number(ARGV[4]), clock()
+local arrival = redis.call('INCR', serial)
+redis.call('ZADD', line(host), ARGV[2], string.format('%016d', arrival) .. ARGV[3])
+redis.call('INCR', size)
+local due = redis.call('ZSCORE', waiting, host)
+if wait > 0 then
+  put_off(host, math.max(number(due), now + wait))
+elseif not due then
+  stand(host, number(ARGV[5]))
+end
+return 1
+"""
+)
+
+#: ARGV token, interval, patience, prefix of hosts' records, epoch, key of the epoch, key of calm.
+#: Gives host and request of the ready host with most work left, which then waits an interval for
+#: its next; else '' and the seconds until a host may be due, -1 where none waits. A host whose
+#: hold is beyond patience is handed out: the gate defers its requests.
+POP: Final = (
+    _QUEUE
+    + """
+local token, interval, patience, now = ARGV[1], number(ARGV[2]), number(ARGV[3]), clock()
+if calm(ARGV[6], ARGV[7], ARGV[5], now) ~= 0 then return {'', '1'} end
+for _, host in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, 64)) do
+  stand(host, interval)
+end
+for _ = 1, 64 do
+  local host = redis.call('ZREVRANGE', ready, 0, 0)[1]
+  if not host then break end
+  local record = record_of(ARGV[4] .. host)
+  local own = math.max(interval, number(record[2]))
+  local wait = wait_for(record, '', own, now)
+  if wait > 0 and wait <= patience then
+    put_off(host, now + wait)
+  else
+    local request = redis.call('ZRANGE', line(host), 0, 0)[1]
+    redis.call('ZREM', line(host), request)
+    redis.call('DECR', size)
+    if redis.call('ZCARD', line(host)) == 0 then
+      redis.call('ZREM', ready, host)
+    elseif wait <= patience then
+      put_off(host, now + own)
+    end
+    return {host, string.sub(request, 17)}
+  end
+end
+local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
+if not first[1] then return {'', '-1'} end
+return {'', text(math.max(0, number(first[2]) - now))}
+"""
+)
+
+#: ARGV host, interval: its request was refused, so the host was not asked and may be at once.
+RELEASE: Final = (
+    _QUEUE
+    + """
+if redis.call('ZSCORE', waiting, ARGV[1]) then stand(ARGV[1], number(ARGV[2])) end
+return 1
+"""
+)
+
+CLEAR: Final = (
+    _QUEUE
+    + """
+for _, hosts in ipairs({ready, waiting}) do
+  for _, host in ipairs(redis.call('ZRANGE', hosts, 0, -1)) do
+    redis.call('DEL', line(host))
+  end
+end
+return redis.call('DEL', ready, waiting, size, serial)
+"""
+)

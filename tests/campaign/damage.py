@@ -1,0 +1,97 @@
+"""Bits flipped and files cut between two runs: what is left must still block, wait and go on."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from scrapy_walsh.sandbox import Route, Sandbox
+from tests.campaign import judge
+from tests.campaign.world import (
+    LIST,
+    REFUSED,
+    Deadline,
+    Place,
+    Report,
+    flip_bits,
+    truncate,
+    urls,
+)
+from tests.crawl.harness import state_dir
+
+Damage = Callable[[Path, random.Random], None]
+
+KINDS: dict[str, Damage] = {
+    "truncate": truncate,
+    "flip a bit": lambda path, rng: flip_bits(path, rng, 1),
+    "flip many bits": lambda path, rng: flip_bits(path, rng, 50),
+    "empty": lambda path, _: path.write_bytes(b"") and None,
+    "text": lambda path, _: path.write_bytes(b"not a database\n" * 40) and None,
+}
+
+
+def campaign(runs: int, seconds: float, seed: int) -> Report:
+    """Damage a file *runs* times, but begin nothing after *seconds*."""
+    rng = random.Random(seed)
+    report = Report(f"damage, seed {seed}")
+    deadline = Deadline(seconds)
+    cases = [(file, kind) for kind in KINDS for file in ("database", "copy", "wal")]
+    rng.shuffle(cases)
+    with Sandbox() as box:
+        for number in range(runs):
+            if deadline.passed():
+                break
+            with tempfile.TemporaryDirectory() as directory:
+                _round(Path(directory), box, rng, report, *cases[number % len(cases)])
+    return report
+
+
+def _round(
+    directory: Path, box: Sandbox, rng: random.Random, report: Report, file: str, kind: str
+) -> None:
+    """One run, some damage, and two more runs: the list's host answers only the first."""
+    where = f"{kind}, {file}"
+    place = Place(directory, box)
+    cuts: list[float] = []
+    if file == "wal":  # only a run that was killed leaves one
+        run = place.start([*urls("a"), *REFUSED])
+        killed = run.kill_when(lambda log: sum(each.status == 200 for each in log) > 11, 0.2)
+        if killed is None:
+            run.finish()
+            return
+        cuts.append(killed)
+    else:
+        report.broken(where, judge.unclean(place.crawl([*urls("a"), *REFUSED])))
+        cuts.append(time.monotonic())
+    KINDS[kind](place.files[file], rng)
+    report.figures["damaged"] += 1
+    box.set_route("operator.test", LIST, Route(404))
+    output = ""
+    for page in ("b", "c"):
+        ended = place.crawl([*urls(page), *REFUSED])
+        cuts.append(time.monotonic())
+        report.broken(where, judge.unclean(ended))
+        report.broken(where, judge.lost(urls(page), place.parsed()))
+        output += ended.output
+    said = [line for line in output.splitlines() if "was damaged" in line]
+    report.figures["said so"] += bool(said)
+    report.broken(where, _aside(state_dir(place.project), said))
+    report.broken(where, judge.refused(box.log))
+    report.broken(where, judge.too_soon(box.log, cuts))
+
+
+def _aside(state: Path, said: list[str]) -> list[str]:
+    """A file that was set aside without a word, or a word without the file."""
+    names = {path.name for path in state.glob("*.damaged-*") if path.suffix != ".damaged"}
+    first = {name for name in names if name.rpartition("-")[2].isdigit()}
+    told = {name for name in first if any(name in line for line in said)}
+    found = [f"{name} was set aside silently" for name in sorted(first - told)]
+    if len(said) > len(first):
+        found.append(f"{len(said)} lines on damage for {len(first)} files: {said}")
+    return found
+
+
+__all__ = ["KINDS", "campaign"]

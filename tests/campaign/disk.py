@@ -1,0 +1,196 @@
+"""A full disk and a directory that cannot be written: the crawl goes on, or says why not."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scrapy_walsh.sandbox import Route, Sandbox
+from tests.campaign import judge
+from tests.campaign.world import LIST, REFUSED, Deadline, Place, Report, urls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+#: Octets of the small disk, and of the largest file where there is no small disk to be had.
+_SMALL = 1 << 20
+_LIMIT = 8 << 10
+
+
+def campaign(runs: int, seconds: float, seed: int) -> Report:
+    """Each case once, over and over up to *runs*; nothing is begun after *seconds*."""
+    report = Report(f"disk, seed {seed}")
+    deadline = Deadline(seconds)
+    with Sandbox() as box:
+        for number in range(runs):
+            if deadline.passed():
+                break
+            name = list(CASES)[number % len(CASES)]
+            with tempfile.TemporaryDirectory() as directory:
+                done = CASES[name](Path(directory), box, report)
+            report.figures[name if done else f"{name}: no rights here"] += 1
+    return report
+
+
+def _judge(place: Place, report: Report, where: str, cuts: list[float]) -> None:
+    report.broken(where, judge.refused(place.box.log))
+    report.broken(where, judge.too_soon(place.box.log, cuts))
+
+
+def _runs(
+    place: Place,
+    report: Report,
+    where: str,
+    *trouble: Callable[[], object],
+    before: Callable[[], None] | None = None,
+    words: str,
+) -> None:
+    """A good run, then two with the disk in *trouble* and no list to be had; one line says it."""
+    cuts = []
+    report.broken(where, judge.unclean(place.crawl([*urls("a"), *REFUSED])))
+    cuts.append(time.monotonic())
+    for step in trouble:
+        step()
+    place.box.set_route("operator.test", LIST, Route(404))
+    for page in ("b", "c"):
+        ended = place.crawl([*urls(page), *REFUSED], before=before)
+        cuts.append(time.monotonic())
+        report.broken(where, judge.unclean(ended))
+        report.broken(where, judge.lost(urls(page), place.parsed()))
+        said = ended.lines(words)
+        if len(said) != 1:
+            report.broken(where, [f"{len(said)} lines say {words!r}: {ended.output[-1500:]}"])
+    _judge(place, report, where, cuts)
+
+
+def _full(directory: Path, box: Sandbox, report: Report) -> bool:
+    """The disk fills up between two runs, and is freed again before a last one."""
+    with _mounted("-t", "tmpfs", "-o", f"size={_SMALL}", "tmpfs", at=directory / "disk") as disk:
+        if disk is None:
+            return False
+        place = Place(directory / "project", box, {"WALSH_STATE_DIR": str(disk)})
+        _runs(place, report, "full disk", lambda: _fill(disk / "filler"), words="WALSH_STATE_DIR")
+        (disk / "filler").unlink()
+        after = place.crawl(urls("d"))
+        report.broken("disk freed again", judge.unclean(after))
+        report.broken("disk freed again", judge.lost(urls("d"), place.parsed()))
+        report.broken("disk freed again", judge.refused(box.log))
+    return True
+
+
+def _full_at_first(directory: Path, box: Sandbox, report: Report) -> bool:
+    """A disk that was full before the first run: it is refused, or goes on with what it fetched."""
+    with _mounted("-t", "tmpfs", "-o", f"size={_SMALL}", "tmpfs", at=directory / "disk") as disk:
+        if disk is None:
+            return False
+        place = Place(directory / "project", box, {"WALSH_STATE_DIR": str(disk)})
+        _fill(disk / "filler")
+        ended = place.crawl([*urls("a"), *REFUSED])
+        report.broken("full at first", [each for each in judge.unclean(ended) if "trace" in each])
+        if len(ended.lines("WALSH_STATE_DIR")) != 1:
+            report.broken("full at first", [f"not one line: {ended.output[-1500:]}"])
+        _judge(place, report, "full at first", [])
+    return True
+
+
+def _limited(directory: Path, box: Sandbox, report: Report) -> bool:
+    """No file may grow: what a full disk is to who may not mount one."""
+    place = Place(directory / "project", box)
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_LIMIT, _LIMIT))
+
+    _runs(place, report, "file size limit", before=limit, words="WALSH_STATE_DIR")
+    return True
+
+
+def _read_only(directory: Path, box: Sandbox, report: Report) -> bool:
+    """A directory that is mounted for reading only, or whose permissions say so."""
+    place = Place(directory / "project", box)
+    place.state.mkdir(parents=True)
+    path = str(place.state)
+    with _mounted("--bind", path, at=place.state) as mounted:
+        if mounted is not None:
+            _runs(
+                place,
+                report,
+                "read-only directory",
+                lambda: subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True),
+                words="cannot be written",
+            )
+            return True
+    if os.geteuid() == 0:
+        return False
+    try:
+        _runs(
+            place,
+            report,
+            "read-only directory",
+            lambda: [each.chmod(0o400) for each in place.state.iterdir()],
+            lambda: place.state.chmod(0o500),
+            words="cannot be written",
+        )
+    finally:
+        place.state.chmod(0o700)
+    return True
+
+
+def _no_directory(directory: Path, box: Sandbox, report: Report) -> bool:
+    """A state directory that cannot be made: the crawl is refused in one line, and asks nothing."""
+    (directory / "file").write_text("")
+    place = Place(directory / "project", box, {"WALSH_STATE_DIR": str(directory / "file" / "state")})
+    ended = place.crawl([*urls("a"), *REFUSED])
+    report.broken("no directory", refusal(ended, "WALSH_STATE_DIR"))
+    return True
+
+
+def refusal(ended: judge.Ended, *words: str) -> list[str]:
+    """What is wrong with a run that had to be refused in one line with *words*."""
+    found = [f"asked {each.host}{each.path}" for each in ended.log]
+    if ended.returncode in (0, None) or ended.returncode < 0:
+        found.append(f"return code {ended.returncode}")
+    if "Traceback" in ended.output:
+        found.append(f"a traceback: {ended.output[-1500:]}")
+    if len(ended.lines(*words)) != 1:
+        found.append(f"{len(ended.lines(*words))} lines say {words}: {ended.output[-1500:]}")
+    return found
+
+
+def _fill(filler: Path) -> None:
+    """Use up the disk of *filler*, to the last octet."""
+    with filler.open("wb", buffering=0) as file:
+        size = 1 << 16
+        while size:
+            try:
+                file.write(b"\0" * size)
+            except OSError:
+                size //= 2
+
+
+@contextmanager
+def _mounted(*options: str, at: Path) -> Iterator[Path | None]:
+    """*at*, with a file system of its own there; None where that is not permitted."""
+    at.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(["mount", *options, str(at)], capture_output=True, check=False)
+    try:
+        yield at if done.returncode == 0 else None
+    finally:
+        if done.returncode == 0:
+            subprocess.run(["umount", str(at)], check=True)
+
+
+CASES: dict[str, Callable[[Path, Sandbox, Report], bool]] = {
+    "full disk": _full,
+    "full at first": _full_at_first,
+    "file size limit": _limited,
+    "read-only directory": _read_only,
+    "no directory": _no_directory,
+}
+
+__all__ = ["CASES", "campaign", "refusal"]

@@ -1,0 +1,332 @@
+"""``walsh plan``: what the next run would do, compared with what it does; nobody is asked."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.cli.main import main
+from scrapy_walsh.cli.plan_time import HostWork, lower_bound
+from scrapy_walsh.sandbox import Sandbox, blocklist, requests
+from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
+from tests.crawl.harness import OPERATOR, SETTINGS, crawl, make_project, run_scrapy, site, state_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LIST = "https://o.test/blocklist.json"
+SCHEMA = "https://o.test/schema.json"
+NOW = time.time()
+OPEN = b"User-agent: *\nAllow: /\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory outside any project."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def put(folder: Path) -> Callable[..., None]:
+    """Put records into the state directory."""
+
+    def _put(*records: StoredDocument | HostRecord | SourceRun) -> None:
+        store = open_store(folder / "state")
+        for record in records:
+            if isinstance(record, StoredDocument):
+                store.put_document(record)
+            elif isinstance(record, HostRecord):
+                store.put_host(record)
+            else:
+                store.put_source(record)
+        store.close()
+
+    return _put
+
+
+@pytest.fixture
+def planned(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, dict[str, Any], str]]:
+    """Run ``plan -a urls=...``: exit code, the plan, stderr."""
+
+    def _planned(urls: str, *arguments: str) -> tuple[int, dict[str, Any], str]:
+        code = main(["plan", "-a", f"urls={urls}", *given(folder), "--json", *arguments])
+        out, err = capsys.readouterr()
+        return code, json.loads(out), err
+
+    return _planned
+
+
+def given(folder: Path) -> list[str]:
+    settings = {
+        "WALSH_IDENTITY": "walsh-research",
+        "WALSH_BLOCKLIST_URL": LIST,
+        "WALSH_BLOCKLIST_SCHEMA_URL": SCHEMA,
+        "WALSH_STATE_DIR": str(folder / "state"),
+    }
+    return [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
+
+
+def operator_list(*domains: str, age: float = 60.0) -> StoredDocument:
+    body = json.dumps(blocklist(list(domains))).encode()
+    return StoredDocument("blocklist", LIST, LIST, body, NOW - age, 200, "held")
+
+
+def robots(host: str, body: bytes = OPEN, age: float = 60.0) -> StoredDocument:
+    url = f"https://{host}"
+    return StoredDocument("robots", url, f"{url}/robots.txt", body, NOW - age, 200, "parse")
+
+
+def targets(plan: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
+    """Decision and verdict by URL."""
+    return {
+        target["url"]: (target["decision"], target["verdict"] and target["verdict"]["name"])
+        for target in plan["targets"]
+    }
+
+
+def documents(plan: dict[str, Any]) -> dict[str, str]:
+    return {f"{each['kind']} {each['key']}": each["action"] for each in plan["documents"]}
+
+
+# -- verdicts -----------------------------------------------------------------------------
+
+
+def test_own_nothing_held_nothing_known(planned: Any, folder: Path) -> None:
+    code, plan, err = planned("https://a.test/")
+    assert (code, err) == (0, "")
+    assert targets(plan) == {"https://a.test/": ("ask", None)}
+    assert documents(plan) == {
+        f"blocklist {LIST}": "fetch",
+        f"schema {SCHEMA}": "fetch",
+        "robots https://a.test": "fetch",
+    }
+    assert (plan["requests"], plan["more"]) == (4, 1)
+    assert not (folder / "state").exists()
+
+
+def test_r7g_every_gate_speaks_from_what_is_held(planned: Any, put: Any) -> None:
+    put(
+        operator_list("blocked.test"),
+        robots("shut.test", b"User-agent: *\nDisallow: /\n"),
+        robots("open.test"),
+        robots("late.test"),
+        SourceRun("https://done.test/", NOW - 60, "200"),
+        HostRecord("late.test", NOW - 60, 1.0, NOW + 7200),
+    )
+    names = ("www.blocked.test", "shut.test", "open.test", "late.test", "done.test", "new.test")
+    code, plan, _ = planned(" ".join(f"https://{name}/" for name in names))
+    assert code == 0
+    assert targets(plan) == {
+        "https://www.blocked.test/": ("skip", "blocked_operator"),
+        "https://shut.test/": ("skip", "disallowed_explicit"),
+        "https://open.test/": ("ask", "allowed_explicit"),
+        "https://late.test/": ("defer", "deferred"),
+        "https://done.test/": ("skip", "not_due"),
+        "https://new.test/": ("ask", None),
+    }
+    due = {target["host"]: target["due"] for target in plan["targets"]}
+    assert due["late.test"] == pytest.approx(NOW + 7200)
+    assert due["done.test"] == NOW - 60 + 86400
+    assert [due[name] for name in ("open.test", "shut.test", "new.test")] == [None] * 3
+    assert {host["host"] for host in plan["hosts"]} == {"open.test", "new.test"}
+
+
+def test_r8_a_written_reason_lifts_it(planned: Any, put: Any) -> None:
+    put(SourceRun("https://a.test/", NOW - 60, "200"))
+    assert planned("https://a.test/")[0] == 1
+    reason = ("-s", "WALSH_REVISIT_REASON=moved")
+    assert targets(planned("https://a.test/", *reason)[1]) == {"https://a.test/": ("ask", None)}
+
+
+def test_own_excluded_suffixes_hold(planned: Any) -> None:
+    _, plan, _ = planned("https://a.mil/", "-s", "WALSH_EXCLUDED_TLDS=mil")
+    assert targets(plan) == {"https://a.mil/": ("skip", "excluded_tld")}
+
+
+def test_r12_old_documents_speak_and_are_asked_for_again(planned: Any, put: Any) -> None:
+    put(
+        operator_list("blocked.test", age=90_000),
+        robots("shut.test", b"User-agent: *\nDisallow: /\n", age=90_000),
+        robots("open.test", age=90_000),
+    )
+    _, plan, _ = planned("https://blocked.test/ https://shut.test/ https://open.test/")
+    assert targets(plan) == {
+        "https://blocked.test/": ("skip", "blocked_operator"),
+        "https://shut.test/": ("skip", "disallowed_explicit"),
+        "https://open.test/": ("ask", "allowed_explicit"),
+    }
+    assert documents(plan)["robots https://shut.test"] == "refresh"
+    assert documents(plan)[f"blocklist {LIST}"] == "refresh"
+    by_host = {host["host"]: (len(host["urls"]), host["robots"]) for host in plan["hosts"]}
+    assert by_host == {"shut.test": (0, 1), "open.test": (1, 1)}
+
+
+def test_r12_the_lists_own_refresh_counts(planned: Any, put: Any) -> None:
+    kept = operator_list(age=3600)
+    document = json.loads(kept.body)
+    for refresh, action in (("PT30M", "refresh"), ("PT2H", "held")):
+        put(replace(kept, body=json.dumps({**document, "refresh": refresh}).encode()))
+        assert documents(planned("https://a.test/")[1])[f"blocklist {LIST}"] == action
+
+
+def test_r10_a_list_with_its_own_schema_needs_no_other(planned: Any, put: Any) -> None:
+    body = json.dumps({**blocklist([]), "schema": {"type": "object"}}).encode()
+    put(replace(operator_list(age=90_000), body=body))
+    assert f"schema {SCHEMA}" not in documents(planned("https://a.test/")[1])
+
+
+def test_d8_a_deferred_host_is_not_asked_for_its_robots_txt_either(planned: Any, put: Any) -> None:
+    put(operator_list(), HostRecord("a.test", NOW - 60, 1.0, NOW + 7200))
+    code, plan, _ = planned("https://a.test/")
+    assert code == 1
+    assert targets(plan) == {"https://a.test/": ("defer", "deferred")}
+    assert (plan["hosts"], plan["requests"], plan["seconds"]) == ([], 0, 0.0)
+    patient = ("-s", "WALSH_PATIENCE=8000")
+    assert planned("https://a.test/", *patient)[1]["seconds"] > 7000
+
+
+def test_own_a_blocklist_that_cannot_be_used_is_said(planned: Any, put: Any) -> None:
+    put(replace(operator_list(), body=b"{}"))
+    _, plan, err = planned("https://a.test/")
+    assert err.startswith(f"walsh plan: the blocklist held of {LIST} cannot be used: ")
+    assert documents(plan)[f"blocklist {LIST}"] == "fetch"
+
+
+# -- order and time -----------------------------------------------------------------------
+
+
+def test_r4_hosts_with_the_most_work_come_first(planned: Any, put: Any) -> None:
+    put(
+        operator_list(),
+        robots("slow.test", b"User-agent: *\nCrawl-delay: 30\nAllow: /\n"),
+        robots("late.test"),
+        robots("many.test"),
+        robots("one.test"),
+        HostRecord("late.test", NOW - 60, 1.0, NOW + 200),
+    )
+    many = " ".join(f"https://many.test/{n}" for n in range(5))
+    slow = " ".join(f"https://slow.test/{n}" for n in range(2))
+    urls = f"https://one.test/ https://late.test/ {many} {slow}"
+    _, plan, _ = planned(urls, "--latency", "0.05")
+    order = ["slow.test", "many.test", "one.test", "late.test"]
+    assert [host["host"] for host in plan["hosts"]] == order
+    assert [host["interval"] for host in plan["hosts"]] == [30.0, 1.0, 1.0, 1.0]
+    assert plan["requests"] == 9
+    assert 190 < plan["seconds"] < 200.1
+    without = planned(f"https://one.test/ {many} {slow}", "--latency", "0.05")[1]
+    assert without["seconds"] == pytest.approx(0.05 + 30.05)
+
+
+def work(requests: int, **members: Any) -> HostWork:
+    return HostWork(
+        **{
+            "requests": requests,
+            "robots": 1,
+            "seen": False,
+            "interval": 1.0,
+            "wait": 0.0,
+            **members,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("hosts", "seconds"),
+    [
+        ([], 0.0),
+        ([work(1)], 0.1),
+        ([work(5)] * 10, 5.2),
+        ([work(1)] * 10, 1.0),
+        ([work(20), *[work(1)] * 40], 0.1 + 19 * 1.05),
+        ([work(1, robots=0)], 0.05),
+        ([work(1, seen=True)], 0.05 + 1.05),
+        ([work(0)], 0.05),
+        ([work(2, interval=30.0, robots=0)], 0.05 + 30.05),
+        ([work(2, wait=100.0)], 100 + 0.1 + 1.05),
+    ],
+)
+def test_own_the_least_time(hosts: list[HostWork], seconds: float) -> None:
+    """Design section 7: 10 hosts x 5 at 50 ms and 1 s take 5.20 s."""
+    assert lower_bound(hosts, 0.05) == pytest.approx(seconds)
+
+
+# -- misuse -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-a", "urls=ftp://x"), "no usable source (1 unusable)"),
+        ((), "give either -a sources=FILE or -a urls="),
+        (("-a", "sources=none.toml"), "none.toml: cannot be read"),
+        (("-a", "urls"), "-a 'urls' is not NAME=VALUE"),
+        (("-s", "WALSH_PATIENCE=x"), "WALSH_PATIENCE is 'x'"),
+        (("--latency", "-1"), "--latency -1 is not a number of seconds"),
+    ],
+)
+def test_own_misuse_is_one_line(
+    capsys: pytest.CaptureFixture[str], folder: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    assert main(["plan", *given(folder), *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"walsh plan: {said}")
+    assert err.count("\n") == 1
+
+
+def test_own_an_identity_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "-a", "urls=https://a.test/"]) == 2
+    assert capsys.readouterr().err.startswith("walsh plan: whose run?")
+
+
+def test_own_unusable_sources_are_said_once(planned: Any) -> None:
+    code, plan, err = planned("https://a.test/ ftp://x")
+    assert (code, len(plan["targets"])) == (0, 1)
+    assert err.splitlines() == [
+        "walsh plan: urls: url 2: url 'ftp://x' cannot be used; write an absolute http or https URL"
+    ]
+
+
+# -- against a crawl ----------------------------------------------------------------------
+
+
+def test_r11_the_plan_asks_nobody_and_the_run_keeps_to_it(tmp_path: Path) -> None:
+    project = make_project(
+        tmp_path / "project", settings={**SETTINGS, "SPIDER_MODULES": ["scrapy_walsh.spiders"]}
+    )
+    urls = "http://a.test/1 http://a.test/2 http://shut.test/ http://blocked.test/ http://b.test/"
+    with Sandbox() as box:
+        for name in ("a.test", "b.test"):
+            box.put(site(name))
+        box.put(site("shut.test", robots="User-agent: *\nDisallow: /\n"))
+        first = run_scrapy(project, box, "walsh", "plan", "-a", f"urls={urls}")
+        assert first.returncode == 0, first.stdout
+        assert "made without a request" in first.stdout
+        assert "http://b.test/: unknown, robots.txt must be fetched first" in first.stdout
+        assert "no blocklist is held" in first.stdout
+        assert box.log == []
+        assert not state_dir(project).exists()
+        crawl(project, box, *urls.split(), spider_name="walsh_metadata")
+        again = ("-s", "WALSH_REVISIT_REASON=a test asks twice")
+        box.clear()
+        done = run_scrapy(project, box, "walsh", "plan", "-a", f"urls={urls}", "--json", *again)
+        assert box.log == []
+        plan = json.loads(done.stdout)
+        run = crawl(project, box, *urls.split(), spider_name="walsh_metadata", arguments=again)
+    asked = [url for host in plan["hosts"] for url in host["urls"]]
+    assert sorted(asked) == ["http://a.test/1", "http://a.test/2", "http://b.test/"]
+    assert documents(plan)[f"blocklist {OPERATOR}/blocklist.json"] == "held"
+    for host in ("a.test", "b.test"):
+        paths = {f"http://{host}{path}" for path in run.asked(host) if path != "/llms.txt"}
+        assert paths == {url for url in asked if url.startswith(f"http://{host}/")}
+    assert len(requests(run.log)) <= plan["requests"] + plan["more"]
+    assert run.asked("shut.test") == run.asked("blocked.test") == []
