@@ -37,7 +37,7 @@ $(VENV)/demo.stamp: $(VENV)/bin/python pyproject.toml
 	touch $@
 
 $(VENV)/test.stamp: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]' $(if $(SCRAPY),'$(SCRAPY)')
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,deploy-test]' $(if $(SCRAPY),'$(SCRAPY)')
 	touch $@
 
 $(VENV)/lint.stamp: $(VENV)/bin/python pyproject.toml

@@ -7,6 +7,7 @@ the value and what is accepted. Nothing else in the package reads a ``WALSH_*`` 
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import json
 import math
 import os
@@ -32,6 +33,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "WALSH_BLOCKLIST_URL": None,
     "WALSH_BLOCKLIST_SCHEMA_URL": None,
     "WALSH_STATE_DIR": None,
+    "WALSH_SHARED_STATE": None,
     "WALSH_MIN_INTERVAL": MIN_REQUEST_INTERVAL,
     "WALSH_MAX_RETRIES": MAX_RETRIES,
     "WALSH_BACKOFF_BASE": BACKOFF_BASE,
@@ -66,6 +68,7 @@ class WalshConfig:
     blocklist_url: str
     schema_url: str | None
     state_dir: Path | None
+    shared_state: str | None
     min_interval: float
     max_retries: int
     backoff_base: float
@@ -91,6 +94,7 @@ class WalshConfig:
             blocklist_url=_url(settings, "WALSH_BLOCKLIST_URL") or identity.blocklist_url,
             schema_url=_url(settings, "WALSH_BLOCKLIST_SCHEMA_URL") or identity.schema_url,
             state_dir=_state_dir(settings, default_state_dir),
+            shared_state=_redis_url(settings),
             min_interval=max(
                 _number(settings, "WALSH_MIN_INTERVAL", least=MIN_REQUEST_INTERVAL),
                 _download_delay(settings),
@@ -254,6 +258,25 @@ def _state_dir(settings: SettingsLike, default: Callable[[], str | Path]) -> Pat
     if not isinstance(value, (str, os.PathLike)) or not str(value).strip():
         raise _refuse("WALSH_STATE_DIR", value, 'a directory, or "memory" for a one-off run')
     return Path(value)
+
+
+def _redis_url(settings: SettingsLike) -> str | None:
+    name = "WALSH_SHARED_STATE"
+    value = _get(settings, name)
+    if value is None:
+        return None
+    try:
+        parts = urlsplit(str(value).strip())
+        usable = parts.scheme in ("redis", "rediss") and bool(parts.hostname)
+        usable = usable and parts.port != 0 and (parts.path.strip("/") or "0").isdigit()
+    except ValueError:
+        usable = False
+    if not usable:  # not repeated where it may hold a password
+        shown = "a URL that cannot be used" if "@" in str(value) else repr(value)
+        raise ConfigError(f"{name} is {shown}; accepted: redis://HOST:PORT/NUMBER, or rediss://")
+    if importlib.util.find_spec("redis") is None:
+        raise ConfigError(f"{name} needs a package: pip install 'scrapy-walsh[redis]'")
+    return str(value).strip()
 
 
 def _download_delay(settings: SettingsLike) -> float:

@@ -24,8 +24,13 @@ class AutoThrottle(ScrapyAutoThrottle):
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
-        self._core = Core.of(crawler)
+        self._crawler = crawler
         crawler.signals.connect(self._reached, signal=signals.request_reached_downloader)
+
+    @property
+    def _core(self) -> Core:
+        """Made when it is needed: the store opens after DotScrapy, an extension too, brought it."""
+        return Core.of(self._crawler)
 
     def _response_downloaded(self, response: Response, request: Request, spider: Any) -> None:
         super()._response_downloaded(response, request, spider)

@@ -19,7 +19,7 @@ from scrapy.utils.misc import load_object
 from twisted.internet.defer import Deferred
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Collection, Coroutine
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -149,6 +149,13 @@ def no_persistent_connections(handler: Any) -> None:
 def scheduler(crawler: Crawler) -> Any:
     """The scheduler in use, or None."""
     return getattr(getattr(crawler.engine, "_slot", None), "scheduler", None)
+
+
+def under_way(crawler: Crawler) -> Collection[Request]:
+    """The requests between their pop from the scheduler and the end of their scraping."""
+    slot = getattr(crawler.engine, "_slot", None)
+    found: Collection[Request] = () if slot is None else slot.inprogress
+    return found
 
 
 def wake_engine(crawler: Crawler) -> None:

@@ -9,32 +9,34 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
 from scrapy import Request, signals
-from scrapy.exceptions import IgnoreRequest
+from scrapy.exceptions import CloseSpider, IgnoreRequest, NotConfigured
 from scrapy.utils.project import data_path
 
 from scrapy_walsh.adapters import compat, seats
 from scrapy_walsh.adapters.documents import Documents
 from scrapy_walsh.adapters.events import Recorder, logger
 from scrapy_walsh.adapters.fetcher import Fetcher
+from scrapy_walsh.adapters.lease import Lease
 from scrapy_walsh.adapters.outcomes import Closing, Refused
+from scrapy_walsh.adapters.pulse import Pulse
 from scrapy_walsh.adapters.robots_txt import EARLIER_RUN
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.config import WalshConfig
-from scrapy_walsh.errors import StateError
+from scrapy_walsh.errors import StateError, StoreAway
 from scrapy_walsh.policy import backoff, chain, hosts, recrawl, robots_fetch
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.scope import Scope
-from scrapy_walsh.policy.throttle import shared_wait
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_UNREACHABLE, Verdict
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import Attempts, Deferral, HostRecord, SourceRun
+from scrapy_walsh.state.records import Attempts, Booking, Deferral, SourceRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,15 +45,28 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.queue import HostQueue
+    from scrapy_walsh.adapters.redis_queue import DueQueue
+    from scrapy_walsh.state.records import Store
 
 _ATTRIBUTE: Final = "walsh"
+#: Why the spider of a refused crawl was closed.
+_REFUSED: Final = "walsh_refused"
+#: Seconds between looks at whether the spider is closing.
+_CLOSING_CHECK: Final = 0.2
 #: Seconds for which a clearance needs no second look.
 _CLEARANCE: Final = 1.0
 
 
 def default_state_dir() -> str:
-    """``.scrapy/walsh`` of the project, which DotScrapy keeps between jobs."""
-    return data_path("walsh", createdir=False)
+    """``.scrapy/walsh`` of the project, which DotScrapy keeps between jobs.
+
+    Of the working directory where there is no scrapy.cfg, as for a project in an egg: Scrapy's
+    NotConfigured for that would switch the add-on off, and crawl without it.
+    """
+    try:
+        return data_path("walsh", createdir=False)
+    except NotConfigured:
+        return str(Path(".scrapy", "walsh"))
 
 
 @dataclass(slots=True)
@@ -72,7 +87,10 @@ class Core:
         """The core of *crawler*; ConfigError or StateError when it cannot be made."""
         core: Core | None = getattr(crawler, _ATTRIBUTE, None)
         if core is None:
-            core = cls(crawler)
+            try:
+                core = cls(crawler)
+            except StateError as error:
+                compat.refuse_start(error)
             setattr(crawler, _ATTRIBUTE, core)
         return core
 
@@ -83,12 +101,13 @@ class Core:
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random
         self.recorder = Recorder(crawler)
-        self.store = open_store(self.config.state_dir)
+        self.store = self.open_store()
+        self.lease = Lease.of_process(self.config, self.wall)
         self.throttle = TURNSTILE.throttle
         self.throttle.raise_minimum(self.config.min_interval)
         self.halted: str | None = None
         self._slots: dict[str, dict[str, Any]] = crawler.settings.getdict("DOWNLOAD_SLOTS")
-        self.queues: list[HostQueue] = []
+        self.queues: list[HostQueue | DueQueue] = []
         self.scope = Scope(self.config.follow_links)
         self.gates = chain.Gates(
             self.config.excluded_tlds, self.config.revisit, self.config.revisit_reason
@@ -102,21 +121,29 @@ class Core:
         self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()
         #: Sources that were answered in this run: R8 looks at them anew.
         self._answered: set[str] = set()
+        #: Answers that the spider may not have taken yet.
+        self._untaken: list[tuple[Request, SourceRun]] = []
         self._failures: WeakKeyDictionary[Request, Retry | GiveUp] = WeakKeyDictionary()
         self._attempts: dict[str, int] = {}
         self._looked_up: set[str] = set()
         self._store_closed = False
-        #: When this process last asked a host, Unix seconds: who else did shows in the store.
-        self._touched: dict[str, float] = {}
+        self.pulse = Pulse(self)
         self._connect()
+
+    def open_store(self) -> Store:
+        """One more connection to what this crawl remembers; StateError."""
+        config = self.config
+        return open_store(config.state_dir, config.shared_state, config.identity.token)
 
     def _connect(self) -> None:
         connect = self.crawler.signals.connect
         connect(self._opened, signals.spider_opened)
+        connect(self._idle, signals.spider_idle)
         connect(self._closed, signals.spider_closed)
         TURNSTILE.join(self)
 
     def _opened(self) -> None:
+        self.pulse.start()
         self._tell_notices()
         if compat.is_shell(self.crawler):
             # What a person types is declared, and a reason to ask again (spec section 1.1).
@@ -128,6 +155,8 @@ class Core:
             missing = [f"the installation cannot be checked: {error!r}"]
         if missing:
             self.halt(f"scrapy_walsh is not completely installed: {'; '.join(missing)}")
+        elif self.lease is not None and (overlap := self.lease.take()) is not None:
+            self.halt(overlap)
 
     def _tell_notices(self) -> None:
         """What the store found damaged or unwritable, and what it did."""
@@ -138,20 +167,30 @@ class Core:
         for queue in self.queues:
             queue.stop()
         self.documents.close()
+        self.pulse.stop()
         TURNSTILE.leave_for_good(self)
         self.documents.count()
         self.recorder.rates()
         logger.info("account of the crawl:\n%s", "\n".join(self.recorder.account()))
+        for _, run in self._untaken:
+            self._remember_run(run)
         self._tell_notices()
         self._store_closed = True
         self.store.close()
+        if self.lease is not None:
+            self.lease.give_back()
 
     def halt(self, why: str) -> None:
         """Refuse to go on: nothing is asked from now on, the spider closes, the command fails."""
         self.halted = why
         logger.critical("%s", why)
         compat.fail_command()
-        compat.close_spider(self.crawler, "walsh_refused")
+        compat.close_spider(self.crawler, _REFUSED)
+
+    def _idle(self) -> None:
+        # A refused crawl is soon idle: its outcome must not read "finished".
+        if self.halted is not None:
+            raise CloseSpider(_REFUSED)
 
     def stop_if_halted(self) -> None:
         """Raise IgnoreRequest when this crawl was refused."""
@@ -182,6 +221,7 @@ class Core:
             and basis is not None
             and (known.url, known.basis) == (url, basis)
             and url not in self._answered
+            and not (self.config.shared_state and self.scope.is_source(url))
         ):
             return known.verdict
         answer = self.judge(url)
@@ -276,9 +316,9 @@ class Core:
         """Bring back what an earlier run knew about *host* (T33), from wall to monotonic time."""
         record = self.store.get_host(host)
         now, wall = self.monotonic(), self.wall()
+        if self.store.rows_lost:  # a host without a record, or an old one, may have been asked
+            self.throttle.restore(host, now, now)
         if record is None:
-            if self.store.rows_lost:  # a host without a record is not one never asked
-                self.throttle.restore(host, now, now)
             return
         since = max(0.0, wall - record.last_end)
         held = max(0.0, (record.not_before or wall) - wall)
@@ -304,28 +344,27 @@ class Core:
         self.first.add(copy)
         return copy
 
-    def reserve(self, host: str) -> float:
-        """Book *host* for this process, now; else the seconds until any process may ask it.
+    def reserve(self, host: str) -> Booking | None:
+        """Book *host* for this process, now, or learn when any process may ask it (R4.6).
 
-        One transaction, so that processes on one state directory keep the spacing together.
+        None while the shared store is away: nothing may be asked then, and the wire is shut.
         """
-        wall, interval = self.wall(), self.throttle.interval(host)
-        wait = 0.0
+        try:
+            return self.store.reserve_host(host, self.throttle.interval(host), self.wall())
+        except StoreAway:
+            self.pulse.look()
+            return None
+        except StateError as error:
+            logger.error("%s", error)
+            return Booking(0.0, known=False)
 
-        def book(record: HostRecord | None) -> HostRecord | None:
-            nonlocal wait
-            wait = 0.0
-            if record is not None:
-                own = record.last_end == self._touched.get(host)
-                wait = shared_wait(record.last_end, record.not_before, interval, wall, own=own)
-            if wait > 0:
-                return None
-            return HostRecord(host, wall, interval, record.not_before if record else None)
-
-        self.remember(lambda: self.store.update_host(host, book))
-        if wait <= 0:
-            self._touched[host] = wall
-        return wait
+    async def pause(self, seconds: float) -> None:
+        """Let others run for *seconds*; raises Closing when the spider is being closed."""
+        end = self.monotonic() + seconds
+        while (left := end - self.monotonic()) > 0:
+            if compat.closing(self.crawler):
+                raise Closing
+            await compat.sleep(min(left, _CLOSING_CHECK))
 
     def keep(self, request: Request) -> Request:
         """What the queue popped goes back to it, for a JOBDIR to keep, while the spider closes.
@@ -434,15 +473,9 @@ class Core:
 
     def _remember_host(self, host: str, now: float) -> None:
         """Book the end of an exchange for later runs, and for processes beside this one."""
-        wall = self.wall()
-        until = wall + max(0.0, self.throttle.held_until(host) - now)
-
-        def merge(record: HostRecord | None) -> HostRecord:
-            before = (record.not_before if record else None) or 0.0
-            return HostRecord(host, wall, self.throttle.interval(host), max(until, before))
-
-        self._touched[host] = wall
-        self.remember(lambda: self.store.update_host(host, merge))
+        hold = max(0.0, self.throttle.held_until(host) - now)
+        interval, wall = self.throttle.interval(host), self.wall()
+        self.remember(lambda: self.store.book_host(host, interval, wall, hold))
 
     def _remember_source(self, request: Request, status: int | None) -> None:
         source = self.scope.source_of(request.url)
@@ -450,8 +483,23 @@ class Core:
             return
         self._answered.add(source)
         run = SourceRun(source, self.wall(), str(status), self.config.revisit_reason)
+        self._untaken.append((request, run))
+
+    def settle(self) -> None:
+        """Remember the sources whose answers the spider has taken, and their items.
+
+        What a crash cuts off before that is asked again by the next run.
+        """
+        under_way = compat.under_way(self.crawler)
+        for entry in list(self._untaken):
+            request, run = entry
+            if request not in under_way:
+                self._untaken.remove(entry)
+                self._remember_run(run)
+
+    def _remember_run(self, run: SourceRun) -> None:
         self.remember(lambda: self.store.put_source(run))
-        self.remember(lambda: self.store.delete_deferral(source))
+        self.remember(lambda: self.store.delete_deferral(run.url))
 
 
 def _hold(failure: Retry | GiveUp) -> float:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from scrapy.utils.request import request_from_dict
 
+from scrapy_walsh.adapters import compat
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -22,11 +24,14 @@ if TYPE_CHECKING:
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS line (
-    id INTEGER PRIMARY KEY, host TEXT NOT NULL, rank INTEGER NOT NULL, priority INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, host TEXT NOT NULL, rank INTEGER NOT NULL, priority INTEGER NOT NULL,
     start INTEGER NOT NULL, arrival INTEGER NOT NULL, url TEXT NOT NULL, source TEXT,
     request BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, start, arrival, id);
+CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;
+INSERT INTO line SELECT * FROM taken;
+DELETE FROM taken;
 """
 
 
@@ -39,7 +44,9 @@ class DiskLines:
         self._db = sqlite3.connect(Path(directory) / "requests.sqlite3", isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.executescript(_TABLE)
+        self._db.executescript(f"BEGIN; {_TABLE} COMMIT;")
+        #: Requests that were taken and the rows they came from, which a crash puts back in line.
+        self._taken: dict[Request, int] = {}
 
     def push(self, host: str, key: tuple[int, int, bool, int], request: Request) -> None:
         """Add *request* to *host*'s line; ValueError where it cannot be serialised."""
@@ -55,13 +62,25 @@ class DiskLines:
 
     def pop(self, host: str) -> Request:
         """Take the first of *host*'s line."""
-        row, data = self._db.execute(
-            "SELECT id, request FROM line WHERE host = ?"
+        (row,) = self._db.execute(
+            "SELECT id FROM line WHERE host = ?"
             " ORDER BY rank, priority, start, arrival, id LIMIT 1",
             (host,),
         ).fetchone()
-        self._db.execute("DELETE FROM line WHERE id = ?", (row,))
-        return self._request(data)
+        self._db.execute("BEGIN")
+        try:
+            self._forget_done()
+            self._db.execute("INSERT INTO taken SELECT * FROM line WHERE id = ?", (row,))
+            request = self._take(row)
+        finally:
+            self._db.execute("COMMIT")
+        self._taken[request] = row
+        return request
+
+    def _forget_done(self) -> None:
+        under_way = compat.under_way(self._crawler)
+        for request in [each for each in self._taken if each not in under_way]:
+            self._db.execute("DELETE FROM taken WHERE id = ?", (self._taken.pop(request),))
 
     def take(self, host: str, refused: Callable[[str], bool]) -> list[Request]:
         """Take every request of *host* whose URL *refused* says yes to."""
@@ -98,5 +117,6 @@ class DiskLines:
         return rows
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; whatever was taken is done, or back in line."""
+        self._db.execute("DELETE FROM taken")
         self._db.close()

@@ -36,6 +36,7 @@ _META: Final[Mapping[str, Any]] = {
     "dont_cache": True,
     "autothrottle_dont_adjust_delay": True,
     "download_maxsize": 0,
+    "download_fail_on_dataloss": True,
 }
 
 

@@ -71,7 +71,7 @@ class GateMiddleware(_Seat):
                 return bounced
             await core.documents.robots_txt.step(answer.origin)
             fetched = True
-        if answer.requirement == "R2":
+        if answer.requirement == "R2" and (fetched or request not in core.first):
             core.documents.robots_txt.used(fetched=fetched)
         if not answer.allowed:
             raise core.refusal(request, answer)
@@ -129,7 +129,7 @@ class BackoffMiddleware(_Seat):
         if isinstance(exception, Closing):
             return self.core.keep(request)
         if isinstance(exception, NotYet):
-            return self.core.again(request)
+            return None if self.core.fetcher.owns(request) else self.core.again(request)
         failure = self.core.failure(request)
         if failure is None or self.core.fetcher.owns(request):
             return None

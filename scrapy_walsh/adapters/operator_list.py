@@ -17,7 +17,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy_walsh.adapters import compat, validate
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import Mark
-from scrapy_walsh.adapters.outcomes import Closing, Refused
+from scrapy_walsh.adapters.outcomes import Closing, NotYet, Refused
 from scrapy_walsh.errors import DocumentInvalid, StateError
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, revalidate, schema
@@ -25,7 +25,6 @@ from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_dela
 from scrapy_walsh.policy.blocklist import Blocklist, lifted
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
-from scrapy_walsh.state import open_store
 from scrapy_walsh.state.files import COPY
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 
@@ -63,6 +62,7 @@ class OperatorList:
         self._failures = 0
         self._beside = False
         self._cancel_retry: Callable[[], None] | None = None
+        self._end_validation: Callable[[], None] | None = None
 
     def current(self) -> Blocklist | None:
         """The list to go by now; None when :meth:`bring` must be awaited first."""
@@ -76,8 +76,9 @@ class OperatorList:
 
     def close(self) -> None:
         """Stop the attempts beside the crawl."""
-        if self._cancel_retry is not None:
-            self._cancel_retry()
+        for end in (self._cancel_retry, self._end_validation):
+            if end is not None:
+                end()
 
     def _stale(self) -> bool:
         document, held = self._document, self._list
@@ -111,8 +112,7 @@ class OperatorList:
             self._retain(f"its host may not be asked for {held:.0f} s", Retry(held, ""))
             return
         try:
-            fetched = await self._fetch(self._core.config.blocklist_url, self._document)
-            await self._take(fetched)
+            await self._renew()
         except Closing:
             raise
         except DocumentInvalid as error:
@@ -125,6 +125,33 @@ class OperatorList:
             self._retain(str(error), None)
         else:
             self._failures, self._beside = 0, False
+
+    async def _renew(self) -> None:
+        """Ask for the list, unless another process has brought it meanwhile (R4.6)."""
+        if self._loaded and await self._taken_up():
+            return
+        while True:
+            try:
+                await self._take(await self._fetch(self._core.config.blocklist_url, self._document))
+            except NotYet as error:
+                await self._core.pause(error.wait)
+            else:
+                return
+            if await self._taken_up():
+                return
+
+    async def _taken_up(self) -> bool:
+        """Go by the list in the store where that is a later one; whether it is fresh."""
+        stored, held = await self._stored(), self._document
+        if stored is None or (held is not None and stored.fetched_at <= held.fetched_at):
+            return False
+        try:
+            adopted = await self._parse(stored.body, self._stored_schema())
+        except DocumentInvalid:
+            return False
+        await self._adopt(adopted)
+        self._document = stored
+        return not self._stale()
 
     def _held_for(self) -> float | None:
         """Seconds until the list's host may be asked, where that is more than its spacing (R5)."""
@@ -164,19 +191,21 @@ class OperatorList:
             await self._beside_the_loop(lambda store: store.put_document(document))
 
     async def _stored(self) -> StoredDocument | None:
-        url, directory = self._core.config.blocklist_url, self._core.config.state_dir
-        if directory is None or _size(directory / COPY) < _LARGE:
+        config = self._core.config
+        url, directory = config.blocklist_url, config.state_dir
+        small = directory is None or _size(directory / COPY) < _LARGE
+        if config.shared_state is None and small:
             return self._core.store.get_document(BLOCKLIST, url)
         return await self._beside_the_loop(lambda store: store.get_document(BLOCKLIST, url))
 
     async def _beside_the_loop(self, use: Callable[[Store], _T]) -> _T | None:
         """Use the store from a thread, over a connection of its own; what fails is said once."""
-        directory = self._core.config.state_dir
-        if directory is None:
+        config = self._core.config
+        if config.state_dir is None and config.shared_state is None:
             return use(self._core.store)
 
         def work() -> _T:
-            store = open_store(directory)
+            store = self._core.open_store()
             try:
                 return use(store)
             finally:
@@ -275,6 +304,9 @@ class OperatorList:
             return _schema_of(stored.body)
         try:
             fetched = await self._fetch(url, stored)
+        except NotYet as error:
+            await self._core.pause(error.wait)
+            return await self._standalone_schema()
         except (_NotFetched, IgnoreRequest) as error:
             if stored is None:
                 raise DocumentInvalid(f"no schema inline, and none to be had: {error}") from error
@@ -309,8 +341,12 @@ class OperatorList:
         url = self._core.config.blocklist_url
         if schema.is_tame(body, standalone):
             return schema.parse_blocklist(body, standalone, url)
+
+        def started(end: Callable[[], None]) -> None:
+            self._end_validation = end
+
         output = await compat.run_in_thread(
-            lambda: validate.validate_in_child(body, standalone, url, _VALIDATION_TIMEOUT)
+            lambda: validate.validate_in_child(body, standalone, url, _VALIDATION_TIMEOUT, started)
         )
         builder = validate.builder_of(output)
         for domains in validate.blocklist_chunks(output):

@@ -27,10 +27,15 @@ class Closing(IgnoreRequest):
 
 
 class NotYet(IgnoreRequest):
-    """Another process has asked the host meanwhile: the queue takes the request back (R4.6)."""
+    """Another process has asked the host meanwhile: the queue takes the request back (R4.6).
+
+    Who waits for a document looks whether that process has brought it. ``wait``: seconds, 0
+    where the shared store is away.
+    """
 
     def __init__(self, host: str, wait: float) -> None:
         super().__init__(f"{host} may be asked in {wait:.3f} s")
+        self.wait = wait
 
 
 class NotModified(IgnoreRequest):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.adapters.fetcher import Mark
+from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.chain import NeedDocument, judge_host
@@ -126,10 +127,13 @@ class RobotsTxt:
             return
         progress = self._step_of(origin)
         mark = Mark("robots", _LIMIT, progress.attempt, progress.hops)
+        try:
+            fetched = await self._core.fetcher.fetch(
+                progress.url, mark, {"Accept": "text/plain, */*;q=0.1"}
+            )
+        except NotYet:  # another process asks this host now, and may bring its robots.txt
+            return
         self._asked += 1
-        fetched = await self._core.fetcher.fetch(
-            progress.url, mark, {"Accept": "text/plain, */*;q=0.1"}
-        )
         meaning = robots_fetch.meaning(
             fetched.status,
             location=bool(fetched.location),

@@ -82,7 +82,7 @@ def missing(crawler: Crawler) -> list[str]:
         *_settings_missing(crawler, Core.of(crawler).config),
         *_middlewares_missing(crawler),
         *_handlers_missing(crawler),
-        *_queue_missing(crawler),
+        *_queue_missing(crawler, Core.of(crawler).config),
     ]
 
 
@@ -138,9 +138,13 @@ def _handlers_missing(crawler: Crawler) -> list[str]:
     ]
 
 
-def _queue_missing(crawler: Crawler) -> list[str]:
-    queue = getattr(compat.scheduler(crawler), "mqs", None)
+def _queue_missing(crawler: Crawler, config: WalshConfig) -> list[str]:
+    scheduler = compat.scheduler(crawler)
     expected = load_object(PINS["SCHEDULER_PRIORITY_QUEUE"])
-    if isinstance(queue, expected):
+    if isinstance(getattr(scheduler, "mqs", None), expected):
         return []
+    if config.shared_state is not None:  # scrapy-redis's scheduler has another place for a queue
+        fleet = load_object(f"{_HERE}.redis_queue.DueQueue")
+        if isinstance(getattr(scheduler, "queue", None), fleet):
+            return []
     return [f"the scheduler does not use {expected.__module__}.{expected.__qualname__}"]

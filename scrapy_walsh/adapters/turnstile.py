@@ -50,6 +50,7 @@ class Turnstile:
     _serial: itertools.count[int] = field(default_factory=itertools.count)
     _cancel_timer: Callable[[], None] | None = None
     _cores: list[Core] = field(default_factory=list)
+    _shut_by: list[Core] = field(default_factory=list)
 
     def join(self, core: Core) -> None:
         """Tell *core*, from now on, when a host has been asked."""
@@ -59,13 +60,32 @@ class Turnstile:
         """Forget *core*; its waiters, if any are left, are told that the spider is closing."""
         if core in self._cores:
             self._cores.remove(core)
+        if core in self._shut_by:
+            self._shut_by.remove(core)
         self._turn_out([core])
         self._advance()
 
+    def shut(self, core: Core) -> None:
+        """Let nobody in until *core* opens again."""
+        if core not in self._shut_by:
+            self._shut_by.append(core)
+
+    def open(self, core: Core) -> None:
+        """Take back what *core* said to :meth:`shut`."""
+        if core in self._shut_by:
+            self._shut_by.remove(core)
+        self._advance()
+        for each in self._cores:
+            compat.wake_engine(each.crawler)
+
     def taken(self) -> bool:
-        """Whether a request is on the wire, or one that waits here may go now."""
+        """Whether the wire is shut, a request is on it, or one that waits here may go now."""
         self._drop_gone()
-        return self._busy or bool(self._waiters and self._waiters[0][0] <= self.clock())
+        return (
+            bool(self._shut_by)
+            or self._busy
+            or bool(self._waiters and self._waiters[0][0] <= self.clock())
+        )
 
     async def enter(self, core: Core, host: str, *, document: bool) -> bool:
         """Wait for the wire, and for *host*'s time; whether *host* was never asked before.
@@ -120,6 +140,9 @@ class Turnstile:
         while not self._busy:
             self._drop_gone()
             if not self._waiters:
+                return
+            if self._shut_by:
+                self._cancel_timer = compat.call_later(_CLOSING_CHECK, self._tick)
                 return
             key, _, waiter = self._waiters[0]
             wait = max(key, self.throttle.due(waiter.host, document=waiter.document)) - self.clock()

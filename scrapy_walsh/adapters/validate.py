@@ -23,7 +23,7 @@ from scrapy_walsh.errors import DocumentInvalid
 from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _MODULE: Final = "scrapy_walsh.adapters.validate"
 _ROOT: Final = str(Path(__file__).parents[2])
@@ -32,16 +32,21 @@ _CPU: Final = 300  # seconds; the caller's timeout is what ends it, unless the c
 
 
 def validate_in_child(
-    body: bytes, fallback_schema: dict[str, Any] | None, document: str | None, timeout: float
+    body: bytes,
+    fallback_schema: dict[str, Any] | None,
+    document: str | None,
+    timeout: float,
+    started: Callable[[Callable[[], None]], None] | None = None,
 ) -> bytes:
     """Validate ``body`` in a child process and return its output for :func:`builder_of`.
 
-    Blocks for at most ``timeout`` seconds: call it from a thread. Raises DocumentInvalid
+    Blocks for at most ``timeout`` seconds: call it from a thread. ``started`` is given what ends
+    the child sooner, for a caller that must not wait any more. Raises DocumentInvalid
     (one line) when the document must not be adopted, or could not be validated in time.
     """
     head = {"fallback_schema": fallback_schema, "document": document, "length": len(body)}
     try:
-        code, output = _run_child(json.dumps(head).encode() + b"\n", body, timeout)
+        code, output = _run_child(json.dumps(head).encode() + b"\n", body, timeout, started)
     except OSError as error:
         raise DocumentInvalid(f"blocklist validator could not be started: {error}") from error
     if code != 0:  # also when part of an answer came: half a list would lift opt-outs
@@ -121,7 +126,12 @@ def _limit_resources() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU))
 
 
-def _run_child(head: bytes, body: bytes, timeout: float) -> tuple[int, bytes]:
+def _run_child(
+    head: bytes,
+    body: bytes,
+    timeout: float,
+    started: Callable[[Callable[[], None]], None] | None,
+) -> tuple[int, bytes]:
     """Return exit code and output. The child reads all before it writes, so pipes suffice.
 
     Not ``subprocess.run``: joining head and body would copy a large body in one go, with the
@@ -134,6 +144,8 @@ def _run_child(head: bytes, body: bytes, timeout: float) -> tuple[int, bytes]:
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": _python_path()},
     )
+    if started is not None:
+        started(child.kill)
     watchdog = threading.Timer(timeout, child.kill)
     watchdog.start()
     try:

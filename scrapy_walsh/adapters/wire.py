@@ -77,11 +77,12 @@ class _Wire:
         document = core.fetcher.owns(request)
         while True:
             unseen = await TURNSTILE.enter(core, host, document=document)
-            wait = core.reserve(host)
-            if wait <= 0:
-                return unseen
+            booking = core.reserve(host)
+            wait = 0.0 if booking is None else booking.wait
+            if booking is not None and wait <= 0:
+                return unseen and not booking.known
             TURNSTILE.give_back(host, wait)
-            if request in core.popped:
+            if request in core.popped or (document and wait > 0):
                 raise NotYet(host, wait)
 
     def _leave(self, host: str, *, broken: bool) -> None:

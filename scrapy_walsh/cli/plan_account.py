@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.cli.plan_judge import ASK, DEFER, FETCH, REFRESH, SKIP, Document, Plan, Target
+from scrapy_walsh.cli.plan_held import FETCH, REFRESH, Document
+from scrapy_walsh.cli.plan_judge import ASK, DEFER, SKIP, Plan, Target
 from scrapy_walsh.cli.state_show import columns, iso, span, when
 from scrapy_walsh.state.records import BLOCKLIST
 

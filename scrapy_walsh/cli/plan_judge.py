@@ -9,47 +9,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Request
 
-from scrapy_walsh.cli.check_answer import blocklist_of
+from scrapy_walsh.adapters.robots_txt import EARLIER_RUN
+from scrapy_walsh.cli.plan_held import HELD, Document, Remembered
 from scrapy_walsh.cli.plan_time import HostWork, lower_bound
-from scrapy_walsh.errors import WalshError
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy.agenda import Agenda
-from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.chain import Gates, NeedDocument
-from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
-from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
-from scrapy_walsh.policy.robots_fetch import NO_RULES
-from scrapy_walsh.policy.schema import needs_standalone_schema
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
-from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA
+from scrapy_walsh.state.records import ROBOTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
-    from scrapy_walsh.state.records import Store, StoredDocument
+    from scrapy_walsh.state.records import Store
 
 ASK: Final = "ask"
 SKIP: Final = "skip"
 DEFER: Final = "defer"
-
-FETCH: Final = "fetch"
-REFRESH: Final = "refresh"
-HELD: Final = "held"
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A document that the run goes by. ``action``: ``fetch``, ``refresh`` or ``held``."""
-
-    kind: str
-    key: str
-    action: str
-    fetched_at: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,66 +82,6 @@ class Plan:
     more: int
     seconds: float
     notices: list[str] = field(default_factory=list)
-
-
-class Remembered:
-    """``chain.Held`` over the store alone: old documents speak too, and nothing is fetched."""
-
-    def __init__(self, store: Store, config: WalshConfig, now: float) -> None:
-        self.notices: list[str] = []
-        self.documents: dict[tuple[str, str], Document] = {}
-        self._store, self._config, self._now = store, config, now
-        self._rules: dict[str, Robots | None] = {}
-        self._list = self._load()
-
-    def blocklist(self) -> Blocklist:
-        """The list held, however old; an empty one where none is."""
-        return self._list
-
-    def robots(self, origin: str) -> Robots | None:
-        """The rules held, however old; None where none are."""
-        if origin not in self._rules:
-            stored = self._store.get_document(ROBOTS, origin)
-            self._note(ROBOTS, origin, stored, self._config.robots_ttl)
-            self._rules[origin] = None if stored is None else self._parsed(stored)
-        return self._rules[origin]
-
-    def last_run(self, url: str) -> float | None:
-        """When *url* was last answered."""
-        run = self._store.get_source(url)
-        return None if run is None else run.last_run_at
-
-    def _parsed(self, stored: StoredDocument) -> Robots:
-        if stored.outcome == NO_RULES:
-            return no_rules(stored.url)
-        return parse_robots(stored.body, self._config.identity.token, stored.url)
-
-    def _load(self) -> Blocklist:
-        url = self._config.blocklist_url
-        stored = self._store.get_document(BLOCKLIST, url)
-        found = Blocklist.empty()
-        try:
-            if stored is not None:
-                found = blocklist_of(stored.body, url)
-        except WalshError as error:
-            self.notices.append(f"the blocklist held of {url} cannot be used: {error}")
-            stored = None
-        self._note(BLOCKLIST, url, stored, found.refresh)
-        refreshed = self.documents[BLOCKLIST, url].action != HELD
-        inline = stored is not None and not needs_standalone_schema(stored.body)
-        schema = self._config.schema_url
-        if refreshed and schema is not None and not inline:
-            held = self._store.get_document(SCHEMA, schema)
-            self._note(SCHEMA, schema, held, SCHEMA_TTL)
-        return found
-
-    def _note(self, kind: str, key: str, stored: StoredDocument | None, keep: float) -> None:
-        if stored is None:
-            document = Document(kind, key, FETCH, None)
-        else:
-            fresh = is_fresh(stored.fetched_at, self._now, keep)
-            document = Document(kind, key, HELD if fresh else REFRESH, stored.fetched_at)
-        self.documents[kind, key] = document
 
 
 def plan(
@@ -247,9 +168,12 @@ class _Planner:
         if host not in self._looked_up:
             self._looked_up.add(host)
             self._restore(host)
-        rules = self._held.robots(origin) if (ROBOTS, origin) in self._held.documents else None
+        held = self._held.documents.get((ROBOTS, origin))
+        rules = self._held.robots(origin) if held is not None else None
         if rules is not None:
             self._throttle.set_interval(host, rules.crawl_delay or 0.0, source=origin)
+        if held is not None and held.action == HELD:
+            self._throttle.set_interval(host, 0.0, source=EARLIER_RUN)
         return host
 
     def _restore(self, host: str) -> None:
@@ -258,6 +182,7 @@ class _Planner:
         if record is not None:
             held = max(self._now, record.not_before or self._now)
             self._throttle.restore(host, min(record.last_end, self._now), held)
+            self._throttle.set_interval(host, record.interval, source=EARLIER_RUN)
         elif self._store.rows_lost:
             self._throttle.restore(host, self._now, self._now)
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.state.base import RecordStore
     from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
+    from scrapy_walsh.state.tables import Table
+
+#: The tables of which only the number of rows is told.
+_COUNTED: Final[tuple[Table[Any], ...]] = (VALIDATORS, ATTEMPTS, SEEN_ITEMS)
 
 #: The last second that a date can name: a Crawl-delay may be longer than the calendar.
 _LAST_DATE: Final = 253402300799.0
@@ -40,10 +44,7 @@ def summary(store: RecordStore, config: WalshConfig, directory: Path, now: float
             for document in store.documents(kind)
         ],
         "sources": [_source(run, config, now) for run in store.sources()],
-        **{
-            table.name: sum(1 for _ in store._rows(table))
-            for table in (VALIDATORS, ATTEMPTS, SEEN_ITEMS)
-        },
+        **{table.name: sum(1 for _ in store._rows(table)) for table in _COUNTED},
     }
 
 

@@ -19,7 +19,7 @@ from scrapy_walsh.policy.revalidate import representation_key
 from scrapy_walsh.state import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from scrapy.crawler import Crawler
     from scrapy.http import Response
@@ -129,11 +129,12 @@ class Handover:
             logger.error("%s", error)
 
 
-def _remember(core: Core, batches: Iterable[_Batch]) -> None:
+def _remember(core: Core, batches: Sequence[_Batch]) -> None:
     store = open_store(core.config.state_dir)
     try:
+        handed_over = [url for batch in batches for url in batch.left.values()]
+        store.add_seen_items(handed_over, core.wall())
         for batch in batches:
-            store.add_seen_items(batch.left.values(), core.wall())
             held = None if batch.failed else batch.validators
             if held and store.get_validators(held.url, held.representation) is None:
                 store.put_validators(held)

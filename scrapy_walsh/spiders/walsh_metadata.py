@@ -81,11 +81,17 @@ class WalshMetadataSpider(Spider):
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> WalshMetadataSpider:
         spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider._opened, signals.spider_opened)
         crawler.signals.connect(spider._count_request, signals.request_reached_downloader)
         crawler.signals.connect(spider._count_bytes, signals.response_downloaded)
         crawler.signals.connect(spider._idle, signals.spider_idle)
         spider.handover = Handover(crawler)
         return spider
+
+    def _opened(self) -> None:
+        # Job settings of a platform may take the add-on out: then nothing would gate or pace.
+        if getattr(self.crawler, "walsh", None) is None:
+            self.refusal = "scrapy_walsh is not installed here: set ADDONS, see docs/install.md"
 
     def _declare(self, sources: list[Source], problems: list[str]) -> None:
         self.problems = problems

@@ -147,7 +147,9 @@ class RecordStore(ABC):
             nonlocal own
             own = record is None or record.last_end == self._own.get(host)
             before = (record.not_before if record else None) or 0.0
-            return HostRecord(host, now, interval, max(now + hold, before))
+            end = max(now + hold, before)
+            # A hold that is over must not become one again when the clock is put back (D9).
+            return HostRecord(host, now, interval, end if end > now else None)
 
         self.update_host(host, merge)
         if own:

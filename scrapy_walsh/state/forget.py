@@ -48,7 +48,7 @@ def forget(store: RecordStore, host: str, now: float, revisit: float) -> Forgott
     for document in store.documents(ROBOTS):
         if _is_of(document.key, host):
             store.put_document(replace(document, fetched_at=0.0))
-            done.dropped["age of robots.txt"] += 1
+            done.dropped["freshness of robots.txt"] += 1
     done.kept["pacing"] = int(store.get_host(host) is not None)
     done.kept["deferrals"] = sum(deferral.host == host for deferral in store.deferrals())
     return done

@@ -116,7 +116,7 @@ class SharedStore(RecordStore):
 
     # -- hosts ----------------------------------------------------------------------------
 
-    def reserve_host(self, host: str, interval: float, now: float) -> Booking:
+    def reserve_host(self, host: str, interval: float, now: float) -> Booking:  # noqa: ARG002
         link = self.link
         wait, known, at = self.ask(
             lambda: link.run(
@@ -227,14 +227,14 @@ class SharedStore(RecordStore):
     # -- other records --------------------------------------------------------------------
 
     def _get(self, table: Table[R], key: Key) -> R | None:
-        found = self._found(table, key)
+        found: R | None = self._found(table, key)
         if table is DEFERRALS and self.link.away is None:  # another worker may have dropped it
             return found
         local = self._local._get(table, key)
         if found is None or local is None:
             return found or local
         name = _SHARED[table.name][0]
-        return max(found, local, key=lambda record: getattr(record, name))
+        return max(found, local, key=lambda record: float(getattr(record, name)))
 
     def _put(self, table: Table[R], records: Sequence[R]) -> None:
         for record in records:

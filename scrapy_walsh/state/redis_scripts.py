@@ -79,7 +79,7 @@ return {'0', known, text(now)}
 )
 
 #: KEYS host; ARGV token, interval, seconds since the end, seconds of hold left. The host stays the
-#: worker's own only if nobody has booked it since, so that nobody's spacing is skipped.
+#: worker's own only if nobody has booked it since; else it is nobody's, and all keep the spacing.
 BOOK: Final = (
     _COMMON
     + """
@@ -88,7 +88,7 @@ local record = record_of(KEYS[1])
 local last = math.max(number(record[1]), now - number(ARGV[3]))
 local till = math.max(number(record[3]), now + number(ARGV[4]))
 local by = ARGV[1]
-if record[1] and record[4] ~= ARGV[1] then by = record[4] or '' end
+if record[1] and record[4] ~= ARGV[1] then by = '' end
 redis.call('HSET', KEYS[1], 'last', text(last), 'interval', ARGV[2], 'until', text(till), 'by', by)
 keep(KEYS[1], now)
 return text(now)
@@ -145,22 +145,22 @@ return 1
 """
 )
 
-#: ARGV token, interval, patience, prefix of hosts' records, epoch, key of the epoch, key of calm.
+#: ARGV interval, patience, prefix of hosts' records, epoch, key of the epoch, key of the calm.
 #: Gives host and request of the ready host with most work left, which then waits an interval for
 #: its next; else '' and the seconds until a host may be due, -1 where none waits. A host whose
 #: hold is beyond patience is handed out: the gate defers its requests.
 POP: Final = (
     _QUEUE
     + """
-local token, interval, patience, now = ARGV[1], number(ARGV[2]), number(ARGV[3]), clock()
-if calm(ARGV[6], ARGV[7], ARGV[5], now) ~= 0 then return {'', '1'} end
+local interval, patience, now = number(ARGV[1]), number(ARGV[2]), clock()
+if calm(ARGV[5], ARGV[6], ARGV[4], now) ~= 0 then return {'', '1'} end
 for _, host in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, 64)) do
   stand(host, interval)
 end
 for _ = 1, 64 do
   local host = redis.call('ZREVRANGE', ready, 0, 0)[1]
   if not host then break end
-  local record = record_of(ARGV[4] .. host)
+  local record = record_of(ARGV[3] .. host)
   local own = math.max(interval, number(record[2]))
   local wait = wait_for(record, '', own, now)
   if wait > 0 and wait <= patience then

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Log = list[LoggedRequest]
 
 _TARGETS = urls("a", "b")
+#: With these Scrapy's own list of requests that it has seen reaches the disk.
+_MANY = [f"{REFUSED[0]}/{number}" for number in range(250)]
 #: Kills in one round at most, before the crawl is left to end.
 _KILLS = 4
 
@@ -68,12 +70,13 @@ def _round(
     jobdir = ("-s", "JOBDIR=job") if number % 2 else ()
     kept = "JOBDIR" if jobdir else "same sources"
     where = f"round {number} ({kept})"
+    declared = [*_TARGETS, *REFUSED, *(_MANY if jobdir else ())]
     kills: list[float] = []
     aged = False
     while len(kills) < most:
         phase = rng.choice(list(PHASES))
         moment, within = PHASES[phase]
-        run = place.start([*_TARGETS, *REFUSED], *jobdir)
+        run = place.start(declared, *jobdir)
         killed = run.kill_when(moment, rng.uniform(0, within))
         if killed is None:
             report.broken(where, judge.unclean(run.finish()))
@@ -87,7 +90,7 @@ def _round(
             age_blocklist(place.project)
             box.set_route("operator.test", LIST, Route(404))
     else:
-        ended = place.crawl([*_TARGETS, *REFUSED], *jobdir)
+        ended = place.crawl(declared, *jobdir)
         report.broken(where, judge.unclean(ended))
     again, repeated = judge.asked_again(box.log, kills)
     report.figures["asked again in flight"] += again

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -78,8 +80,6 @@ def sites() -> list[Site]:
 
 def listed() -> Route:
     """The operator's list, which blocks :data:`BLOCKED`."""
-    import json
-
     return Route(
         body=json.dumps(blocklist("http://operator.test", BLOCKED)),
         content_type="application/json",
@@ -209,6 +209,14 @@ class Run:
         self._process = process
         self._box = box
         self._begun = time.monotonic()
+        self._output = ""
+        # Read all the time: a crawl that writes to a full pipe stands still.
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        self._output = self._process.stdout.read()
 
     @property
     def log(self) -> list[LoggedRequest]:
@@ -217,12 +225,11 @@ class Run:
 
     def finish(self, timeout: float = 90) -> Ended:
         """Wait for its end; a crawl that does not end is killed, and its return code says so."""
-        try:
-            output, _ = self._process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
+        if not self._over(timeout):
             self._process.kill()
-            output, _ = self._process.communicate()
-        return Ended(self._process.returncode, output, self.log)
+            self._process.wait()
+        self._reader.join()
+        return Ended(self._process.returncode, self._output, self.log)
 
     def kill_when(
         self, moment: Callable[[list[LoggedRequest]], bool], after: float

@@ -131,7 +131,7 @@ def test_r11_show_tells_what_is_due_and_deferred(told: Any) -> None:
     assert re.search(r"h\.test +\S+Z \(in (?:2 h|1\d\d min)\) +30 s", out)
     assert re.search(r"free\.test +now +1 s", out)
     assert re.search(r"https://h\.test/late +\S+Z \(in (?:2 h|1\d\d min)\) +Retry-After", out)
-    assert re.search(r"blocklist +https://o\.test/blocklist\.json +\d+ s +fresh", out)
+    assert re.search(r"blocklist +https://o\.test/blocklist\.json +\d+ (?:s|min) +fresh", out)
     assert re.search(r"https://h\.test/feed +\S+Z +200 +\S+Z \(in 2[34] h\)", out)
     assert "validators of 2 URLs, attempts at 2 targets, 2 items seen" in out
 
@@ -186,7 +186,7 @@ def test_r4_forget_keeps_every_promise_to_the_host(told: Any, store: SqliteStore
     code, out, _ = told("forget", "https://H.test/anything")
     assert code == 0
     assert out.splitlines()[0] == (
-        "forgotten of h.test: validators 1, attempts 1, seen_items 1, age of robots.txt 1"
+        "forgotten of h.test: validators 1, attempts 1, seen_items 1, freshness of robots.txt 1"
     )
     assert out.splitlines()[1].startswith("kept: sources 1, pacing 1, deferrals 1: last requests")
     assert store.get_host("h.test") == HostRecord("h.test", NOW - 60, 30.0, NOW + 7200)

@@ -266,6 +266,36 @@ def test_own_nothing_that_a_server_sends_ends_in_a_traceback(habits: Crawl) -> N
     assert len(habits.items) == 2 * (len(HABITS) + 2) + 2, "a request ended without a word"
 
 
+# -- settings that are the project's business with its pages, not with robots.txt ----------
+
+
+@pytest.fixture(scope="module")
+def careless(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
+    cut_off = Route(sequence=(answer(OPEN, behaviour="truncate"), answer()))
+    late_rules = answer(PADDING[:5000] + RULES)
+    return solo(
+        tmp_path_factory.mktemp("careless"),
+        *(f"http://{host}.test/private/x" for host in ("cut-off", "long", "gzip")),
+        sites=(
+            site("cut-off.test", {}, cut_off),
+            site("long.test", {}, late_rules),
+            site("gzip.test", {}, packed(PACKED, "gzip")),
+        ),
+        settings={
+            **RETRY_ONCE,
+            "DOWNLOAD_FAIL_ON_DATALOSS": False,
+            "DOWNLOAD_MAXSIZE": 1000,
+            "COMPRESSION_ENABLED": False,
+        },
+    )
+
+
+@pytest.mark.parametrize("host", ["cut-off.test", "long.test", "gzip.test"])
+def test_r2_5_no_setting_for_pages_shortens_a_robots_txt(careless: Crawl, host: str) -> None:
+    assert targets(careless, host) == []
+    assert "disallowed_explicit" in careless.why(f"http://{host}/private/x")
+
+
 # -- WALSH_ROBOTS_UNREACHABLE, and what comes after ---------------------------------------
 
 DOWN = {"500.test": answer(OPEN, 500), "hang.test": Route(behaviour="hang")}
@@ -338,7 +368,6 @@ STALE = {
     "now-500.test": answer(OPEN, 500),
     "now-hang.test": Route(behaviour="hang"),
     "now-blocked.test": hop("http://blocked.test/robots.txt"),
-    "now-loop.test": hop("/robots.txt"),
     "now-404.test": answer(status=404),
     "now-429.test": answer(OPEN, 429),
     "clock.test": answer("User-agent: *\nDisallow: /open2\n"),
@@ -387,9 +416,7 @@ def test_own_t1_a_refresh_is_spaced_like_any_request(ages: Ages) -> None:
     assert too_fast(ages.second, exempt=False) == {}
 
 
-@pytest.mark.parametrize(
-    "host", ["now-500.test", "now-hang.test", "now-blocked.test", "now-loop.test"]
-)
+@pytest.mark.parametrize("host", ["now-500.test", "now-hang.test", "now-blocked.test"])
 def test_own_t6_the_last_known_rules_outlive_a_failed_refresh(ages: Ages, host: str) -> None:
     assert robots_asked(ages.second, host) > 0
     assert "disallowed_explicit" in ages.second.why(f"http://{host}/private/x")

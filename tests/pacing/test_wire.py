@@ -299,7 +299,7 @@ def test_r4_1_two_crawlers_of_one_process_both_end_in_time(
     assert sorted(closed) == ["0", "1"]
     for number, when in closed.items():
         own = [each for each in targets(result.log) if each.path.startswith(f"/{number}/")]
-        assert len(own) == 3
+        assert len(own) == 3, result.output
         assert float(when) - own[-1].wall < HEARTBEAT - 1
 
 

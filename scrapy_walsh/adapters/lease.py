@@ -1,0 +1,212 @@
+"""R4 on Scrapy Cloud, whose jobs share no disk: a job that overlaps another refuses to start.
+
+A lease is a job's key and the time of its last sign of life. It is posted in the state directory
+and, where the job's environment names the platform's storage, in a collection of the project:
+DotScrapy moves the directory only when a job starts and when it ends, so that the directory alone
+shows no job that runs on another machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.events import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from scrapy_walsh.config import WalshConfig
+
+#: Seconds between two signs of life of a job, and without one until its lease is void.
+BEAT: Final = 60.0
+EXPIRY: Final = 300.0
+#: The collection, of the project on Scrapy Cloud.
+COLLECTION: Final = "walsh_leases"
+#: Seconds that the platform's storage has to answer, twice, before the job goes on without it.
+_STORAGE_TIMEOUT: Final = 10.0
+
+
+class Board(Protocol):
+    """Where leases are posted. Methods raise OSError, ValueError or LookupError when they fail."""
+
+    def post(self, job: str, seen: float) -> None:
+        """Put up the lease of *job*, last alive at *seen* (Unix seconds), in place of its last."""
+
+    def read(self) -> dict[str, float]:
+        """When each job was last alive."""
+
+    def withdraw(self, jobs: Iterable[str]) -> None:
+        """Take the leases of *jobs* down."""
+
+
+class DirectoryBoard:
+    """A file for each job, in the state directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def __str__(self) -> str:
+        return f"{self._directory}"
+
+    def post(self, job: str, seen: float) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        draft = self._file(job).with_suffix(".new")
+        draft.write_text(json.dumps({"job": job, "seen": seen}))
+        draft.replace(self._file(job))
+
+    def read(self) -> dict[str, float]:
+        found = {}
+        for path in self._directory.glob("job-*.json"):
+            with suppress(FileNotFoundError):  # taken down meanwhile
+                lease = json.loads(path.read_text())
+                found[str(lease["job"])] = float(lease["seen"])
+        return found
+
+    def withdraw(self, jobs: Iterable[str]) -> None:
+        for job in jobs:
+            self._file(job).unlink(missing_ok=True)
+
+    def _file(self, job: str) -> Path:
+        return self._directory / f"job-{_flat(job)}.json"
+
+
+class CollectionBoard:
+    """A record for each job, in a collection of the project on Scrapy Cloud."""
+
+    def __init__(self, job: str, endpoint: str, auth: str) -> None:
+        from scrapinghub import HubstorageClient  # noqa: PLC0415  the platform brings it
+
+        client = HubstorageClient(
+            auth=bytes.fromhex(auth).decode(),
+            endpoint=endpoint,
+            connection_timeout=_STORAGE_TIMEOUT,
+            max_retries=1,
+            use_msgpack=False,
+        )
+        project = client.get_project(job.partition("/")[0])
+        self._store: Any = project.collections.new_store(COLLECTION)
+
+    def __str__(self) -> str:
+        return f"the project's collection {COLLECTION}"
+
+    def post(self, job: str, seen: float) -> None:
+        self._store.set({"_key": _flat(job), "job": job, "seen": seen})
+
+    def read(self) -> dict[str, float]:
+        return {str(lease["job"]): float(lease["seen"]) for lease in self._store.get()}
+
+    def withdraw(self, jobs: Iterable[str]) -> None:
+        self._store.delete([_flat(job) for job in jobs])
+
+
+def _flat(job: str) -> str:
+    return job.replace("/", "-")
+
+
+def boards_of(job: str, state_dir: Path | None, environ: Mapping[str, str]) -> list[Board]:
+    """Every board that *job* can reach."""
+    boards: list[Board] = [] if state_dir is None else [DirectoryBoard(state_dir)]
+    endpoint, auth = environ.get("SHUB_STORAGE"), environ.get("SHUB_JOBAUTH")
+    if endpoint and auth:
+        try:
+            boards.append(CollectionBoard(job, endpoint, auth))
+        except (ImportError, ValueError) as error:
+            logger.warning("%s", _unusable("the platform's storage", error))
+    return boards
+
+
+class Lease:
+    """The lease of one job. ``wall`` gives Unix seconds."""
+
+    @classmethod
+    def of_process(cls, config: WalshConfig, wall: Callable[[], float]) -> Lease | None:
+        """The lease that this process needs.
+
+        None outside Scrapy Cloud, and where a shared store keeps the spacing of many machines.
+        """
+        job = os.environ.get("SHUB_JOBKEY")
+        if not job or config.shared_state:
+            return None
+        return cls(job, boards_of(job, config.state_dir, os.environ), wall)
+
+    def __init__(self, job: str, boards: list[Board], wall: Callable[[], float]) -> None:
+        self._job = job
+        self._boards = boards
+        self._wall = wall
+        self._lock = Lock()
+        self._given_back = False
+        self._cancel_beat: Callable[[], None] | None = None
+
+    def take(self) -> str | None:
+        """Post the lease and keep it alive; why not, in one line, when another job holds one.
+
+        Posted before it is looked around: of two jobs that start together at least one sees the
+        other, and perhaps both do.
+        """
+        self._post()
+        for board in self._boards:
+            for job, age in self._others(board).items():
+                return (
+                    f"job {job} of this project showed life {age:.0f} s ago: jobs of Scrapy Cloud "
+                    "share no disk and would not keep the spacing together: run one at a time, "
+                    "or set WALSH_SHARED_STATE"
+                )
+        self._beat_later()
+        return None
+
+    def give_back(self) -> None:
+        """Take the lease down."""
+        if self._cancel_beat is not None:
+            self._cancel_beat()
+        with self._lock:
+            self._given_back = True
+            for board in self._boards:
+                _attempt(board, partial(board.withdraw, [self._job]))
+
+    def _post(self) -> None:
+        with self._lock:
+            if self._given_back:
+                return
+            for board in self._boards:
+                _attempt(board, partial(board.post, self._job, self._wall()))
+
+    def _others(self, board: Board) -> dict[str, float]:
+        """Seconds since each other living job's last sign of life; void leases are taken down."""
+        now = self._wall()
+        ages: dict[str, float] = {}
+
+        def look() -> None:
+            ages.update({job: now - seen for job, seen in board.read().items()})
+            void = [job for job, age in ages.items() if abs(age) >= EXPIRY]
+            if void:
+                board.withdraw(void)
+
+        _attempt(board, look)
+        return {job: age for job, age in ages.items() if job != self._job and abs(age) < EXPIRY}
+
+    def _beat_later(self) -> None:
+        self._cancel_beat = compat.call_later(BEAT, lambda: compat.run(self._beat()))
+
+    async def _beat(self) -> None:
+        await compat.run_in_thread(self._post)
+        if not self._given_back:
+            self._beat_later()
+
+
+def _attempt(board: Board, action: Callable[[], None]) -> None:
+    """A board that fails is said, and stops nothing: the other one is left."""
+    try:
+        action()
+    except (OSError, ValueError, LookupError) as error:
+        logger.warning("%s", _unusable(str(board), error))
+
+
+def _unusable(where: str, error: Exception) -> str:
+    return f"the lease of this job cannot be kept in {where} ({error}): run one job at a time"

@@ -1,0 +1,62 @@
+"""R4.6: while the shared store is away the wire is shut, and one line says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.turnstile import TURNSTILE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.state.redis import SharedStore
+
+
+class Pulse:
+    """Looks after one crawl's shared store; does nothing for a store that is not shared."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._store: SharedStore | None = None
+        self._shut_at: float | None = None
+        self._cancel: Callable[[], None] | None = None
+        if core.config.shared_state is not None:
+            from scrapy_walsh.state.redis import SharedStore  # noqa: PLC0415  an extra
+
+            if isinstance(core.store, SharedStore):
+                self._store = core.store
+
+    def start(self) -> None:
+        """Look now, and from then on as often as the store asks for it."""
+        if self._store is not None:
+            self._beat()
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._cancel is not None:
+            self._cancel()
+
+    def _beat(self) -> None:
+        if self._store is not None:
+            delay = self._store.tend()
+            self.look()
+            self._cancel = compat.call_later(delay, self._beat)
+
+    def look(self) -> None:
+        """Shut the wire, or open it, as the store is away or back."""
+        if self._store is None:
+            return
+        away = self._store.link.away is not None
+        if away and self._shut_at is None:
+            self._shut_at = self._core.monotonic()
+            logger.error("%s; nothing is asked until it is back", self._store.link.outage())
+            TURNSTILE.shut(self._core)
+        elif not away and self._shut_at is not None:
+            seconds = self._core.monotonic() - self._shut_at
+            self._shut_at = None
+            name = self._store.link.name
+            logger.warning("the shared store %s is back after %.0f s", name, seconds)
+            TURNSTILE.open(self._core)

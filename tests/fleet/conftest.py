@@ -1,0 +1,37 @@
+"""A Redis and a sandbox for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scrapy_walsh.sandbox import Sandbox
+from tests.fleet.fleet import BINARY, Server
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without the program there is nothing to test against; CI installs it."""
+    if BINARY is not None:
+        return
+    skip = pytest.mark.skip(reason="no redis-server here: apt-get install redis-server")
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A Redis that keeps nothing on disk."""
+    running = Server(tmp_path)
+    running.start()
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+def box() -> Iterator[Sandbox]:
+    """The default sites."""
+    with Sandbox() as running:
+        yield running

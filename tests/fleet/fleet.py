@@ -1,0 +1,127 @@
+"""What the fleet's tests share: a Redis of their own, workers side by side, a judge of the log."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import redis
+
+from scrapy_walsh.sandbox import LoggedRequest, Sandbox, gaps, hosts, requests
+from tests.crawl.harness import LIST_SPIDER, TOLERANCE, make_project
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+BINARY = shutil.which("redis-server")
+
+
+class Server:
+    """A ``redis-server`` on a free loopback port; *keep*: it remembers across :meth:`kill`."""
+
+    def __init__(self, folder: Path, *, keep: bool = False) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.client = redis.Redis.from_url(self.url)
+        self._folder, self._keep = folder, keep
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = f"--bind 127.0.0.1 --port {self.port} --appendonly {'yes' if self._keep else 'no'}"
+        command = [str(BINARY), *options.split(), "--dir", str(self._folder), "--save", ""]
+        command += ["--appendfsync", "always"]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        end = time.monotonic() + 10
+        while True:
+            try:
+                self.client.ping()
+            except redis.RedisError:
+                assert time.monotonic() < end, "redis-server does not answer"
+                time.sleep(0.02)
+            else:
+                return
+
+    def kill(self) -> None:
+        """As ``kill -9``."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+@dataclass
+class Worker:
+    """A crawl under way in a project of its own: nothing on disk is shared."""
+
+    project: Path
+    process: subprocess.Popen[str]
+
+    def finish(self, timeout: float = 60) -> str:
+        """Its output; AssertionError unless it exits with 0."""
+        output, _ = self.process.communicate(timeout=timeout)
+        assert self.process.returncode == 0, output
+        return output
+
+
+def worker(
+    project: Path,
+    box: Sandbox,
+    server: Server,
+    urls: Sequence[str] = (),
+    *,
+    spider: str = LIST_SPIDER,
+    **settings: Any,
+) -> Worker:
+    """Start one crawl of *urls* that shares its state through *server*."""
+    make_project(project, spider, {"WALSH_SHARED_STATE": server.url, **settings})
+    (project / "urls.txt").write_text("\n".join(urls))
+    proxy = {"http_proxy": box.proxy_url, "https_proxy": box.proxy_url, "no_proxy": ""}
+    path = os.pathsep.join(filter(None, [str(project), os.environ.get("PYTHONPATH")]))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "scrapy", "crawl", "probe", "-a", f"urls={' '.join(urls)}"],
+        cwd=project,
+        env={**os.environ, **proxy, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return Worker(project, process)
+
+
+def targets(log: Sequence[LoggedRequest], host: str | None = None) -> list[LoggedRequest]:
+    """The requests for pages, in order of arrival."""
+    return [each for each in requests(log, host) if each.path.startswith("/page")]
+
+
+def too_close(log: Sequence[LoggedRequest], interval: float = 1.0) -> list[str]:
+    """Every pair of requests to one host that is closer, start to start, than *interval*.
+
+    A host's first robots.txt and the first target may follow each other at once (T1).
+    """
+    found = []
+    for host in hosts(log):
+        asked = requests(log, host)
+        exempt = len(asked) > 1 and asked[0].path == "/robots.txt" != asked[1].path
+        for number, gap in enumerate(gaps(log, host, start_to_start=True)):
+            if gap < interval - TOLERANCE and not (number == 0 and exempt):
+                pair = f"{asked[number].path} {asked[number + 1].path}"
+                found.append(f"{host}: {pair} {gap:.3f} s")
+    return found
+
+
+def wait_until(condition: Any, timeout: float = 20) -> None:
+    """Return when *condition* holds; AssertionError when it does not within *timeout*."""
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.02)

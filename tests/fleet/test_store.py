@@ -1,0 +1,300 @@
+"""The shared store against a real Redis: workers with clocks of their own, an outage, a loss."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scrapy_walsh.errors import StateError, StoreAway
+from scrapy_walsh.state import open_store
+from scrapy_walsh.state.memory import MemoryStore
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, Deferral, SourceRun, StoredDocument
+from scrapy_walsh.state.redis import SharedStore
+from scrapy_walsh.state.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fleet.fleet import Server
+
+HOUR = 3600.0
+HOST = "h.test"
+
+
+def worker(server: Server, skew: float = 0.0, token: str = "ExampleBot") -> SharedStore:
+    """A worker whose wall clock is *skew* seconds ahead."""
+    return SharedStore(MemoryStore(), server.url, token, wall=lambda: time.time() + skew)
+
+
+def reserve(store: SharedStore, interval: float = 1.0, host: str = HOST) -> float:
+    return store.reserve_host(host, interval, store._wall()).wait
+
+
+def document(kind: str = ROBOTS, key: str = "http://h.test", body: bytes = b"x") -> StoredDocument:
+    return StoredDocument(kind, key, f"{key}/file", body, time.time() - 10, 200, "held")
+
+
+# -- pacing ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("skew", [0.0, -HOUR, HOUR])
+def test_r4_6_two_workers_keep_the_spacing_whatever_their_clocks(
+    server: Server, skew: float
+) -> None:
+    one, other = worker(server), worker(server, skew)
+    assert reserve(one) == 0
+    assert 0.9 < reserve(other) <= 1.0
+    one.book_host(HOST, 1.0, time.time(), 0.0)
+    assert 0.9 < reserve(other) <= 1.0
+
+
+def test_r4_6_a_booking_is_granted_once_the_interval_is_over(server: Server) -> None:
+    one, other = worker(server), worker(server)
+    assert reserve(one, 0.2) == 0
+    time.sleep(0.21)
+    assert reserve(other, 0.2) == 0
+    assert reserve(one, 0.2) > 0
+
+
+def test_r4_6_the_longer_of_two_workers_intervals_counts(server: Server) -> None:
+    one, other = worker(server), worker(server)
+    assert reserve(one, 10.0) == 0
+    assert 9.0 < reserve(other, 1.0) <= 10.0
+
+
+def test_r4_6_a_worker_keeps_its_own_spacing_itself(server: Server) -> None:
+    one = worker(server)
+    assert [reserve(one), reserve(one)] == [0, 0]
+
+
+def test_own_the_end_of_a_long_answer_does_not_hide_who_asked_meanwhile(server: Server) -> None:
+    one, other = worker(server), worker(server)
+    assert reserve(one, 0.05) == 0
+    time.sleep(0.06)
+    assert reserve(other, 0.05) == 0
+    one.book_host(HOST, 1.0, time.time(), 0.0)
+    assert reserve(one) > 0.9
+    assert reserve(other) > 0.9
+
+
+def test_own_the_end_of_a_long_answer_does_not_hide_it_in_a_local_store_either(
+    tmp_path: Path,
+) -> None:
+    one, other = SqliteStore(tmp_path), SqliteStore(tmp_path)
+    assert one.reserve_host(HOST, 1.0, 100.0) == (0, False)
+    assert other.reserve_host(HOST, 1.0, 101.5) == (0, True)
+    one.book_host(HOST, 1.0, 102.0, 0.0)
+    assert one.reserve_host(HOST, 1.0, 102.1).wait == pytest.approx(0.9)
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("skew", [0.0, -HOUR, HOUR])
+def test_r5_a_hold_met_by_one_holds_for_the_others(server: Server, skew: float) -> None:
+    one, other = worker(server), worker(server, skew)
+    assert reserve(one) == 0
+    one.book_host(HOST, 1.0, time.time(), 7200.0)
+    assert 7190 < reserve(other) <= 7200
+    record = other.get_host(HOST)
+    assert record is not None
+    assert record.not_before == pytest.approx(time.time() + skew + 7200, abs=1)
+    other.book_host(HOST, 1.0, time.time(), 0.0)
+    assert reserve(one) > 7190
+
+
+def test_own_a_host_is_known_once_anybody_asked_it(server: Server) -> None:
+    one, other = worker(server), worker(server)
+    assert one.reserve_host(HOST, 1.0, 0.0).known is False
+    assert other.reserve_host(HOST, 1.0, 0.0).known is True
+
+
+def test_own_operators_share_a_redis_without_sharing_their_pace(server: Server) -> None:
+    assert reserve(worker(server)) == 0
+    assert reserve(worker(server, token="OtherBot")) == 0
+
+
+def test_own_what_is_kept_in_redis_is_readable_and_goes_away(server: Server) -> None:
+    one = worker(server)
+    reserve(one)
+    one.put_source(SourceRun("http://h.test/", time.time(), "200"))
+    one.put_deferral(Deferral("http://h.test/", HOST, time.time() + 60, "why"))
+    one.put_document(document())
+    keys = {key.decode() for key in server.client.scan_iter()}
+    kinds = {key.removeprefix("walsh:{examplebot}:").partition(":")[0] for key in keys}
+    assert kinds == {"epoch", "host", "source", "deferral", "document"}
+    kept = [key for key in keys if not key.endswith("epoch")]
+    assert all(0 < server.client.ttl(key) < 100 * 86400 for key in kept)
+
+
+# -- documents and records --------------------------------------------------------------------
+
+
+def stores(server: Server) -> tuple[SharedStore, SharedStore]:
+    return worker(server, -HOUR), worker(server, HOUR)
+
+
+def test_r11_a_robots_txt_fetched_by_one_is_held_by_all_at_its_age(server: Server) -> None:
+    one, other = stores(server)
+    held = document(body=b"User-agent: *\n\xff")
+    one.put_document(StoredDocument(**{**_fields(held), "fetched_at": one._wall() - 10}))
+    found = other.get_document(ROBOTS, "http://h.test")
+    assert found is not None
+    assert (found.body, found.status, found.outcome) == (held.body, 200, "held")
+    assert other._wall() - found.fetched_at == pytest.approx(10, abs=1)
+
+
+def test_r11_an_answer_just_brought_is_not_of_the_future(server: Server) -> None:
+    one, other = worker(server), worker(server)
+    for number in range(50):
+        key = f"http://h{number}.test"
+        one.put_document(StoredDocument(ROBOTS, key, key, b"", time.time(), 200, "held"))
+        found = other.get_document(ROBOTS, key)
+        assert found is not None
+        assert found.fetched_at <= time.time()
+
+
+def test_r3_an_older_blocklist_never_replaces_a_later_one(server: Server) -> None:
+    one, other = worker(server), worker(server)
+    key = "http://o.test/list"
+    later = StoredDocument(BLOCKLIST, key, key, b"later", time.time() - 5, 200, "held")
+    older = StoredDocument(BLOCKLIST, key, key, b"older", time.time() - 50, 200, "held")
+    one.put_document(later)
+    other.put_document(older)
+    for each in (one, worker(server), other):
+        found = each.get_document(BLOCKLIST, key)
+        assert found is not None
+        assert found.body == b"later"
+
+
+def test_r3_a_damaged_blocklist_is_not_taken_up(server: Server) -> None:
+    one, other = worker(server), worker(server)
+    key = "http://o.test/list"
+    one.put_document(document(BLOCKLIST, key, b"[all of it]"))
+    server.client.hset(f"walsh:{{examplebot}}:document:{BLOCKLIST} {key}", "body", b"[]")
+    assert other.get_document(BLOCKLIST, key) is None
+    found = one.get_document(BLOCKLIST, key)
+    assert found is not None
+    assert found.body == b"[all of it]"
+
+
+def test_r3_a_shared_blocklist_is_kept_twice_on_each_machine(
+    server: Server, tmp_path: Path
+) -> None:
+    key = "http://o.test/list"
+    worker(server).put_document(document(BLOCKLIST, key, b"list"))
+    here = open_store(tmp_path, server.url, "ExampleBot")
+    assert here.get_document(BLOCKLIST, key) is not None
+    here.close()
+    assert (tmp_path / "blocklist.json").exists()
+    alone = open_store(tmp_path)
+    found = alone.get_document(BLOCKLIST, key)
+    alone.close()
+    assert found is not None
+    assert found.body == b"list"
+
+
+def test_r8_a_source_asked_by_one_was_asked_for_all(server: Server) -> None:
+    one, other = stores(server)
+    one.put_source(SourceRun("http://h.test/", one._wall() - 60, "200", "why"))
+    found = other.get_source("http://h.test/")
+    assert found is not None
+    assert (found.outcome, found.reason) == ("200", "why")
+    assert other._wall() - found.last_run_at == pytest.approx(60, abs=1)
+
+
+def test_d8_a_deferral_is_shared_and_dropped_together(server: Server) -> None:
+    one, other = stores(server)
+    one.put_deferral(Deferral("http://h.test/", HOST, one._wall() + 7200, "Retry-After"))
+    found = other.get_deferral("http://h.test/")
+    assert found is not None
+    assert found.due == pytest.approx(other._wall() + 7200, abs=1)
+    assert [each.url for each in other.deferrals()] == ["http://h.test/"]
+    other.delete_deferral("http://h.test/")
+    assert one.get_deferral("http://h.test/") is None
+
+
+def test_own_a_host_can_be_forgotten_and_exchanged(server: Server) -> None:
+    one, other = worker(server), worker(server)
+    reserve(one)
+    other.forget_host(HOST)
+    assert one.reserve_host(HOST, 1.0, 0.0).known is False
+    seen = []
+    other.update_host(HOST, seen.append)
+    assert seen[0] is not None
+    assert [record.host for record in other.hosts()] == [HOST]
+
+
+# -- an outage --------------------------------------------------------------------------------
+
+
+def test_own_nothing_is_booked_while_redis_is_away(server: Server) -> None:
+    one = worker(server)
+    assert reserve(one) == 0
+    server.kill()
+    for _ in range(3):
+        with pytest.raises(StoreAway, match=r"127\.0\.0\.1:\d+/0 cannot be relied on"):
+            reserve(one, host="other.test")
+    assert issubclass(StoreAway, StateError)
+
+
+def test_own_without_redis_at_the_start_nothing_is_booked(server: Server) -> None:
+    server.kill()
+    with pytest.raises(StoreAway):
+        reserve(worker(server))
+
+
+def test_own_the_pause_between_two_looks_grows_to_thirty_seconds(server: Server) -> None:
+    one = worker(server)
+    assert one.tend() == 1
+    server.kill()
+    assert [one.tend() for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    server.start()
+    assert one.tend() > 1  # it has forgotten
+
+
+def test_own_reads_are_answered_from_here_and_writes_are_told_later(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = worker(server)
+    one.put_document(document())
+    client = one.link.client
+    monkeypatch.setattr(one.link, "away", "it does not answer")
+    assert one.get_document(ROBOTS, "http://h.test") is not None
+    one.put_source(SourceRun("http://h.test/", time.time(), "200"))
+    one.book_host(HOST, 1.0, time.time(), 7200.0)
+    assert not list(client.scan_iter("*source*"))
+    assert one.tend() == 1
+    assert worker(server).get_source("http://h.test/") is not None
+    assert reserve(worker(server)) > 7190
+
+
+def test_own_a_redis_that_forgot_books_nothing_until_the_workers_have_told_it(server: Server) -> None:
+    one, other = worker(server), worker(server)
+    assert reserve(one) == 0
+    one.book_host(HOST, 1.0, time.time(), 7200.0)
+    assert reserve(other, host="other.test") == 0
+    server.client.flushall()
+    with pytest.raises(StoreAway):
+        reserve(other)
+    assert 3 < other.tend() < 6
+    with pytest.raises(StoreAway):
+        reserve(worker(server), host="new.test")
+    assert one.tend() > 3
+    server.client.delete("walsh:{examplebot}:calm")  # as if the time were over
+    assert (one.tend(), other.tend()) == (1, 1)
+    assert reserve(other) > 7190
+    assert reserve(other, host="new.test") == 0
+
+
+def test_own_a_password_is_never_shown(server: Server) -> None:
+    url = server.url.replace("redis://", "redis://user:secret@")
+    store = SharedStore(MemoryStore(), url, "ExampleBot")
+    with pytest.raises(StoreAway) as caught:
+        reserve(store)
+    assert "secret" not in str(caught.value)
+
+
+def _fields(held: StoredDocument) -> dict[str, object]:
+    return {name: getattr(held, name) for name in StoredDocument.__slots__}
