@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SCRAPY ?=
 TESTS ?= tests
+# Most tests wait for a host's time: more of them run at once than there are processors.
+WORKERS ?= 4
 
 .PHONY: demo test test-lowest lint format clean
 
@@ -11,7 +13,7 @@ demo: $(VENV)/demo.stamp
 	$(BIN)/python -m scrapy_walsh demo --project example_project
 
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
 
 # The oldest Scrapy that is supported.
 test-lowest:

@@ -28,7 +28,7 @@ from scrapy_walsh.adapters.robots_txt import EARLIER_RUN
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.errors import StateError, StoreAway
-from scrapy_walsh.policy import backoff, chain, hosts, recrawl, robots_fetch
+from scrapy_walsh.policy import backoff, chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.chain import NeedDocument
@@ -257,7 +257,7 @@ class Core:
         if verdict.name == DEFERRED:
             return self.wall() + self.throttle.wait(host, self.monotonic())
         if verdict.name == UNKNOWN_UNREACHABLE and self.config.robots_unreachable == "defer":
-            return self.wall() + robots_fetch.REASK
+            return self.wall()  # by the next run
         return None
 
     def clear(self, request: Request) -> None:

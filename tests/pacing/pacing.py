@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site, hosts, requests
@@ -112,9 +113,14 @@ def rules(text: str) -> Route:
 
 @dataclass
 class Stopped:
-    """A crawl that was sent SIGINT. ``seconds``: from the signal to its end."""
+    """A crawl that was sent SIGINT.
 
-    seconds: float
+    ``closed``: seconds from the signal until the spider was closed. ``ended``: until the
+    process was gone, which also takes what the machine needs for it.
+    """
+
+    closed: float
+    ended: float
     output: str
     log: list[LoggedRequest] = field(repr=False)
     stats: dict[str, Any] = field(default_factory=dict)
@@ -151,18 +157,20 @@ def stop(
         try:
             _until(lambda: process.poll() is not None or when(box.log), timeout)
             time.sleep(after)
-            sent = time.monotonic()
+            sent = time.time()
             process.send_signal(signal.SIGINT)
             process.wait(timeout)
         finally:
             process.kill()
             process.wait()
-    stats = project / "stats.json"
+    ended = time.time()
+    stats = json.loads((project / "stats.json").read_text())
     return Stopped(
-        seconds=time.monotonic() - sent,
+        closed=datetime.fromisoformat(stats["finish_time"]).timestamp() - sent,
+        ended=ended - sent,
         output=output.read_text(),
         log=box.log,
-        stats=json.loads(stats.read_text()) if stats.exists() else {},
+        stats=stats,
     )
 
 

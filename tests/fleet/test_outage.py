@@ -1,0 +1,106 @@
+"""Redis goes away in the middle of a crawl, or is not there yet: nothing leaves, nothing is lost."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scrapy_walsh.sandbox import Sandbox, requests
+from tests.crawl.harness import site
+from tests.fleet.fleet import Server, Worker, targets, too_close, wait_until, worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOSTS = ["a.test", "b.test"]
+PAGES = 4
+
+
+def urls(of: int) -> list[str]:
+    return [f"http://{host}/page/{of}/{page}" for page in range(PAGES) for host in HOSTS]
+
+
+@pytest.fixture
+def lasting(tmp_path: Path) -> Iterator[Server]:
+    """A Redis that keeps its records on disk."""
+    running = Server(tmp_path, keep=True)
+    running.start()
+    yield running
+    running.kill()
+
+
+def begin(box: Sandbox, server: Server, tmp_path: Path, count: int = 2) -> list[Worker]:
+    for host in HOSTS:
+        box.put(site(host))
+    return [worker(tmp_path / str(n), box, server, urls(n)) for n in range(count)]
+
+
+def check_all_fetched(box: Sandbox, workers: int) -> None:
+    wanted = sorted(url for of in range(workers) for url in urls(of))
+    assert sorted(f"http://{each.host}{each.path}" for each in targets(box.log)) == wanted
+    assert too_close(box.log) == []
+
+
+def test_own_while_redis_is_away_nothing_leaves_and_then_the_crawl_goes_on(
+    box: Sandbox, lasting: Server, tmp_path: Path
+) -> None:
+    workers = begin(box, lasting, tmp_path)
+    wait_until(lambda: len(targets(box.log)) >= 4)
+    lasting.kill()
+    time.sleep(0.2)  # what was booked before may still leave
+    seen = len(requests(box.log))
+    time.sleep(2.5)
+    assert len(requests(box.log)) == seen
+    lasting.start()
+    for each in workers:
+        output = each.finish()
+        assert len(re.findall("nothing is asked until it is back", output)) == 1, output
+        assert len(re.findall(r"is back after \d+ s", output)) == 1
+        assert "Traceback" not in output
+    check_all_fetched(box, 2)
+
+
+def test_own_a_redis_that_comes_back_empty_is_told_before_anything_leaves(
+    box: Sandbox, server: Server, tmp_path: Path
+) -> None:
+    workers = begin(box, server, tmp_path)
+    wait_until(lambda: len(targets(box.log)) >= 4)
+    server.kill()
+    time.sleep(0.5)
+    seen = len(requests(box.log))
+    server.start()
+    time.sleep(2.5)
+    assert len(requests(box.log)) == seen
+    for each in workers:
+        assert "it has lost its records" in each.finish()
+    check_all_fetched(box, 2)
+
+
+def test_own_a_crawl_that_starts_without_redis_waits_for_it(box: Sandbox, tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    (one,) = begin(box, server, tmp_path, count=1)
+    time.sleep(3)
+    assert not requests(box.log)
+    server.start()
+    output = one.finish()
+    server.kill()
+    assert "nothing is asked until it is back" in output
+    check_all_fetched(box, 1)
+
+
+def test_own_ctrl_c_ends_a_crawl_that_waits_for_redis(box: Sandbox, tmp_path: Path) -> None:
+    (one,) = begin(box, Server(tmp_path), tmp_path, count=1)
+    time.sleep(3)
+    began = time.monotonic()
+    one.process.send_signal(signal.SIGINT)
+    output = one.finish()
+    assert time.monotonic() - began < 5
+    assert not requests(box.log)
+    assert "Traceback" not in output
+
+
