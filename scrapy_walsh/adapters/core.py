@@ -6,11 +6,12 @@ spider. It brings the policy what it asks for and books what it answers.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from scrapy import Request, signals
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.redis_queue import DueQueue
     from scrapy_walsh.state.records import Store
 
+_T = TypeVar("_T")
 _ATTRIBUTE: Final = "walsh"
 #: Why the spider of a refused crawl was closed.
 _REFUSED: Final = "walsh_refused"
@@ -326,13 +328,22 @@ class Core:
         self.throttle.set_interval(host, record.interval, source=EARLIER_RUN)
 
     def deferral(self, host: str, *, document: bool = False) -> Verdict | None:
-        """The verdict against a host that may not be asked within WALSH_PATIENCE (D8)."""
+        """The verdict against a host that may not be asked within WALSH_PATIENCE (D8).
+
+        None while a request to it is under way: its end says how long the wait is.
+        """
         wait = self.throttle.wait(host, self.monotonic(), document=document)
+        if wait == math.inf:
+            return None
         return chain.defer(host, wait, self.config.patience, self.wall())
 
     def bounce(self, request: Request, host: str, wait: float) -> Request:
-        """Give *request* back to the queue, first in line, until *host* is due."""
-        self.throttle.hold(host, self.monotonic() + wait)
+        """Give *request* back to the queue, first in line, until *host* is due.
+
+        ``wait``: seconds; ``inf`` while a request is under way, whose end the queue is told.
+        """
+        if wait < math.inf:
+            self.throttle.hold(host, self.monotonic() + wait)
         self.recorder.record(
             Event(events.HELD, request.url, "R4", reason=f"{wait:.3f} s", host=host, wait=wait)
         )
@@ -428,8 +439,7 @@ class Core:
         """Retries made so far for *url*; a run cut off within the hour counts too (R5.6)."""
         if url in self._attempts:
             return self._attempts[url]
-        # A transfer may outlive its crawl, and the booking of its end must not fail.
-        found = None if self._store_closed else self.store.get_attempts(url)
+        found = self._recall(lambda: self.store.get_attempts(url))
         if found is None or abs(self.wall() - found.last_at) >= recrawl.REVISIT_FLOOR:
             return 0
         return min(found.count, self.config.max_retries)
@@ -455,6 +465,19 @@ class Core:
         self.remember(lambda: self.store.clear_attempts(url))
 
     # -- R8, R11 --------------------------------------------------------------------------
+
+    def _recall(self, read: Callable[[], _T | None]) -> _T | None:
+        """What *read* finds in the store; None where a transfer outlived its crawl, or the disk.
+
+        For the booking of an exchange, which must not fail.
+        """
+        if self._store_closed:
+            return None
+        try:
+            return read()
+        except StateError as error:
+            logger.error("%s", error)
+            return None
 
     def remember(self, write: Callable[[], None]) -> None:
         """Write to the store; a disk that fails is said once and does not stop the crawl."""

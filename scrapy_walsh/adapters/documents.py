@@ -31,8 +31,10 @@ class Documents:
 
     def basis(self, url: str) -> tuple[int, int] | None:
         """Which list and which rules decide about *url*; None where one must be fetched first."""
-        listed, rules = self.operator.current(), self.robots_txt.in_memory(url)
-        return None if listed is None or rules is None else (id(listed), id(rules))
+        rules = self.robots_txt.serial(url)
+        if rules is None or self.operator.current() is None:
+            return None
+        return self.operator.serial, rules
 
     def last_run(self, url: str) -> float | None:
         """When *url* was last answered (R8)."""

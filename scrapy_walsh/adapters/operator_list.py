@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -44,8 +45,9 @@ _LARGE: Final = 256 * 1024
 _TIMEOUT: Final = 30.0
 #: Seconds that an attempt beside the crawl may keep the wire from the targets.
 _TIMEOUT_BESIDE: Final = 5.0
-#: Seconds that the validator may take (D3).
-_VALIDATION_TIMEOUT: Final = 60.0
+#: Seconds that the validator may take (D3), and more for each MiB: a million entries need some.
+_VALIDATION_TIMEOUT: Final = 5.0
+_VALIDATION_PER_MIB: Final = 1.0
 _MAX_HOPS: Final = 5
 _MAX_LIFTED_LOGGED: Final = 20
 _T = TypeVar("_T")
@@ -57,6 +59,8 @@ class OperatorList:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._list: Blocklist | None = None
+        #: Grows with each list that is adopted.
+        self.serial = 0
         self._document: StoredDocument | None = None
         self._loaded = False
         self._failures = 0
@@ -100,6 +104,7 @@ class OperatorList:
             return
         try:
             self._list = await self._parse(stored.body, self._stored_schema())
+            self.serial += 1
             self._document = stored
         except DocumentInvalid as error:
             logger.error("the stored blocklist of %s is damaged: %s", stored.url, error)
@@ -158,7 +163,7 @@ class OperatorList:
         core = self._core
         host = core.host_of(core.config.blocklist_url)
         wait = core.throttle.wait(host, core.monotonic())
-        return wait if wait > core.throttle.interval(host) else None
+        return wait if core.throttle.interval(host) < wait < math.inf else None
 
     async def _take(self, fetched: Fetched) -> None:
         if fetched.status == 304 and self._document is not None:
@@ -220,6 +225,7 @@ class OperatorList:
     async def _adopt(self, adopted: Blocklist) -> None:
         """Go by *adopted* from now on, and say which opt-outs the operator lifted (bd-14)."""
         before, self._list = self._list, adopted
+        self.serial += 1
         self._core.recorder.record(
             Event(
                 events.ADOPTED,
@@ -304,16 +310,16 @@ class OperatorList:
             return _schema_of(stored.body)
         try:
             fetched = await self._fetch(url, stored)
+            body = fetched.body if fetched.status == 200 or stored is None else stored.body
+            found = _schema_of(body)
         except NotYet as error:
             await self._core.pause(error.wait)
             return await self._standalone_schema()
-        except (_NotFetched, IgnoreRequest) as error:
+        except (_NotFetched, IgnoreRequest, DocumentInvalid) as error:
             if stored is None:
                 raise DocumentInvalid(f"no schema inline, and none to be had: {error}") from error
             logger.warning("schema not refreshed: %s; the cached one is used (R10)", error)
             return _schema_of(stored.body)
-        body = fetched.body if fetched.status == 200 or stored is None else stored.body
-        found = _schema_of(body)
         kept = StoredDocument(
             kind=SCHEMA,
             key=url,
@@ -342,11 +348,13 @@ class OperatorList:
         if schema.is_tame(body, standalone):
             return schema.parse_blocklist(body, standalone, url)
 
+        timeout = _VALIDATION_TIMEOUT + _VALIDATION_PER_MIB * (len(body) // 2**20)
+
         def started(end: Callable[[], None]) -> None:
             self._end_validation = end
 
         output = await compat.run_in_thread(
-            lambda: validate.validate_in_child(body, standalone, url, _VALIDATION_TIMEOUT, started)
+            lambda: validate.validate_in_child(body, standalone, url, timeout, started)
         )
         builder = validate.builder_of(output)
         for domains in validate.blocklist_chunks(output):

@@ -140,16 +140,11 @@ class DueQueue:
             self._unsent.popleft()
 
     def _claim(self) -> tuple[bytes, bytes]:
-        config, store = self._core.config, self._store
-        host, data = self._run(
-            scripts.POP,
-            [
-                config.min_interval,
-                config.patience,
-                store.host_key(""),
-                store.link.epoch,
-                *store.link.epoch_keys,
-            ],
+        config, link = self._core.config, self._store.link
+        given = [config.min_interval, config.patience, self._store.host_key("")]
+        host, data = self._store.ask(
+            # A first question makes the epoch known.
+            lambda: link.run(scripts.POP, self._keys, [*given, link.epoch, *link.epoch_keys])
         )
         return host, data
 

@@ -6,8 +6,10 @@ request back between steps, so that a robots.txt that backs off holds its host a
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.adapters.fetcher import Mark
@@ -45,11 +47,15 @@ class Always:
         return self.verdict
 
 
+_SERIALS: Final = itertools.count(1)
+
+
 @dataclass(slots=True)
 class _Entry:
     rules: Rules
     fetched_at: float
     ttl: float
+    serial: int = field(default_factory=_SERIALS.__next__)
 
 
 @dataclass(slots=True)
@@ -82,15 +88,16 @@ class RobotsTxt:
             self._held.move_to_end(origin)
         return entry.rules
 
-    def in_memory(self, url: str) -> Rules | None:
-        """The fresh rules for *url*, where they need neither a request nor the store."""
+    def serial(self, url: str) -> int | None:
+        """The number of the fresh rules for *url*; None where they are not in memory."""
         try:
-            entry = self._held.get(hosts.origin(url))
+            origin = hosts.origin(url)
         except ValueError:
             return None
+        entry = self._standing.get(origin) or self._held.get(origin)
         if entry is None or not is_fresh(entry.fetched_at, self._core.wall(), entry.ttl):
             return None
-        return entry.rules
+        return entry.serial
 
     def used(self, *, fetched: bool) -> None:
         """Count a decision by robots.txt: from the cache, or after a fetch."""
@@ -181,8 +188,9 @@ class RobotsTxt:
         """Targets of *origin* wait for the host that its robots.txt comes from, if another."""
         throttle = self._core.throttle
         host = self._core.host_of(origin)
-        if host != asked:
-            throttle.hold(host, throttle.due(asked, document=True))
+        due = throttle.due(asked, document=True)
+        if host != asked and due < math.inf:  # else a request to it is under way
+            throttle.hold(host, due)
 
     def _defer(self, origin: str, fetched: Fetched) -> None:
         """429 to the end: the host is left alone for R8's hour, and no rules are assumed (D7)."""

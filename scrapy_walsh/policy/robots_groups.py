@@ -11,6 +11,8 @@ import string
 from dataclasses import dataclass, field
 from typing import Final
 
+from scrapy_walsh.policy.backoff import LONGEST
+
 MAX_OCTETS: Final = 500 * 1024
 """A body is read to here and no further (9.1.1)."""
 
@@ -168,9 +170,9 @@ def _select(
 def crawl_delay(selections: list[Selection]) -> float | None:
     """The largest Crawl-delay of the selected groups in seconds, or None (9.1.5)."""
     delays = [
-        float(value)
+        min(float(value), LONGEST)
         for selection in selections
         for kind, value, _ in selection.lines
         if kind == CRAWL_DELAY and _SECONDS.fullmatch(value)
     ]
-    return max((delay for delay in delays if delay != float("inf")), default=None)
+    return max(delays, default=None)

@@ -90,7 +90,7 @@ class WalshMetadataSpider(Spider):
 
     def _opened(self) -> None:
         # Job settings of a platform may take the add-on out: then nothing would gate or pace.
-        if getattr(self.crawler, "walsh", None) is None:
+        if self.refusal is None and getattr(self.crawler, "walsh", None) is None:
             self.refusal = "scrapy_walsh is not installed here: set ADDONS, see docs/install.md"
 
     def _declare(self, sources: list[Source], problems: list[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from scrapy_walsh.sandbox import Route, Sandbox
@@ -33,19 +33,26 @@ KINDS: dict[str, Damage] = {
 }
 
 
-def campaign(runs: int, seconds: float, seed: int) -> Report:
+#: A file and the damage to it, for a short campaign.
+SHORT = [("database", "flip many bits"), ("copy", "truncate"), ("wal", "truncate")]
+#: All of them.
+CASES = [(file, kind) for kind in KINDS for file in ("database", "copy", "wal")]
+
+
+def campaign(
+    runs: int, seconds: float, seed: int, cases: Sequence[tuple[str, str]] = CASES
+) -> Report:
     """Damage a file *runs* times, but begin nothing after *seconds*."""
     rng = random.Random(seed)
     report = Report(f"damage, seed {seed}")
     deadline = Deadline(seconds)
-    cases = [(file, kind) for kind in KINDS for file in ("database", "copy", "wal")]
-    rng.shuffle(cases)
+    order = rng.sample(cases, len(cases))
     with Sandbox() as box:
         for number in range(runs):
             if deadline.passed():
                 break
             with tempfile.TemporaryDirectory() as directory:
-                _round(Path(directory), box, rng, report, *cases[number % len(cases)])
+                _round(Path(directory), box, rng, report, *order[number % len(order)])
     return report
 
 
@@ -94,4 +101,4 @@ def _aside(state: Path, said: list[str]) -> list[str]:
     return found
 
 
-__all__ = ["KINDS", "campaign"]
+__all__ = ["CASES", "SHORT", "campaign"]

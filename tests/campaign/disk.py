@@ -16,22 +16,25 @@ from tests.campaign import judge
 from tests.campaign.world import LIST, REFUSED, Deadline, Place, Report, urls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tests.campaign.world import Ended
 
 #: Octets of the small disk, and of the largest file where there is no small disk to be had.
 _SMALL = 1 << 20
 _LIMIT = 8 << 10
 
 
-def campaign(runs: int, seconds: float, seed: int) -> Report:
-    """Each case once, over and over up to *runs*; nothing is begun after *seconds*."""
+def campaign(runs: int, seconds: float, seed: int, cases: Sequence[str] | None = None) -> Report:
+    """Each case in turn, *runs* of them; nothing is begun after *seconds*."""
     report = Report(f"disk, seed {seed}")
     deadline = Deadline(seconds)
+    names = list(CASES) if cases is None else cases
     with Sandbox() as box:
         for number in range(runs):
             if deadline.passed():
                 break
-            name = list(CASES)[number % len(CASES)]
+            name = names[number % len(names)]
             with tempfile.TemporaryDirectory() as directory:
                 done = CASES[name](Path(directory), box, report)
             report.figures[name if done else f"{name}: no rights here"] += 1
@@ -144,13 +147,15 @@ def _read_only(directory: Path, box: Sandbox, report: Report) -> bool:
 def _no_directory(directory: Path, box: Sandbox, report: Report) -> bool:
     """A state directory that cannot be made: the crawl is refused in one line, and asks nothing."""
     (directory / "file").write_text("")
-    place = Place(directory / "project", box, {"WALSH_STATE_DIR": str(directory / "file" / "state")})
+    place = Place(
+        directory / "project", box, {"WALSH_STATE_DIR": str(directory / "file" / "state")}
+    )
     ended = place.crawl([*urls("a"), *REFUSED])
     report.broken("no directory", refusal(ended, "WALSH_STATE_DIR"))
     return True
 
 
-def refusal(ended: judge.Ended, *words: str) -> list[str]:
+def refusal(ended: Ended, *words: str) -> list[str]:
     """What is wrong with a run that had to be refused in one line with *words*."""
     found = [f"asked {each.host}{each.path}" for each in ended.log]
     if ended.returncode in (0, None) or ended.returncode < 0:

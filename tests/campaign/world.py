@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.sandbox import Route, Sandbox, Site, requests
 from scrapy_walsh.sandbox.scenario import blocklist
-from scrapy_walsh.state.files import COPY
 from scrapy_walsh.state.database import DATABASE
+from scrapy_walsh.state.files import COPY
 from tests.crawl.harness import make_project, site, state_dir
 
 if TYPE_CHECKING:

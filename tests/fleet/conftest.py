@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from scrapy_walsh.sandbox import Sandbox
 from tests.fleet.fleet import BINARY, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

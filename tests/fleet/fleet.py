@@ -37,7 +37,9 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        options = f"--bind 127.0.0.1 --port {self.port} --appendonly {'yes' if self._keep else 'no'}"
+        options = (
+            f"--bind 127.0.0.1 --port {self.port} --appendonly {'yes' if self._keep else 'no'}"
+        )
         command = [str(BINARY), *options.split(), "--dir", str(self._folder), "--save", ""]
         command += ["--appendfsync", "always"]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

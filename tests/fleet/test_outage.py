@@ -1,4 +1,4 @@
-"""Redis goes away in the middle of a crawl, or is not there yet: nothing leaves, nothing is lost."""
+"""Redis goes away during a crawl, or is not there yet: nothing leaves, nothing is lost."""
 
 from __future__ import annotations
 
@@ -102,5 +102,3 @@ def test_own_ctrl_c_ends_a_crawl_that_waits_for_redis(box: Sandbox, tmp_path: Pa
     assert time.monotonic() - began < 5
     assert not requests(box.log)
     assert "Traceback" not in output
-
-

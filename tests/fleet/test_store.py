@@ -23,9 +23,9 @@ HOUR = 3600.0
 HOST = "h.test"
 
 
-def worker(server: Server, skew: float = 0.0, token: str = "ExampleBot") -> SharedStore:
+def worker(server: Server, skew: float = 0.0, bot: str = "ExampleBot") -> SharedStore:
     """A worker whose wall clock is *skew* seconds ahead."""
-    return SharedStore(MemoryStore(), server.url, token, wall=lambda: time.time() + skew)
+    return SharedStore(MemoryStore(), server.url, bot, wall=lambda: time.time() + skew)
 
 
 def reserve(store: SharedStore, interval: float = 1.0, host: str = HOST) -> float:
@@ -112,7 +112,7 @@ def test_own_a_host_is_known_once_anybody_asked_it(server: Server) -> None:
 
 def test_own_operators_share_a_redis_without_sharing_their_pace(server: Server) -> None:
     assert reserve(worker(server)) == 0
-    assert reserve(worker(server, token="OtherBot")) == 0
+    assert reserve(worker(server, bot="OtherBot")) == 0
 
 
 def test_own_what_is_kept_in_redis_is_readable_and_goes_away(server: Server) -> None:
@@ -270,7 +270,9 @@ def test_own_reads_are_answered_from_here_and_writes_are_told_later(
     assert reserve(worker(server)) > 7190
 
 
-def test_own_a_redis_that_forgot_books_nothing_until_the_workers_have_told_it(server: Server) -> None:
+def test_own_a_redis_that_forgot_books_nothing_until_the_workers_have_told_it(
+    server: Server,
+) -> None:
     one, other = worker(server), worker(server)
     assert reserve(one) == 0
     one.book_host(HOST, 1.0, time.time(), 7200.0)

@@ -1,0 +1,42 @@
+"""A short run of each campaign; ``python -m tests.campaign`` runs them for longer."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.campaign import clock, damage, disk, kill, versions
+from tests.campaign.world import Report
+
+
+def unbroken(report: Report) -> bool:
+    """Whether no promise was broken; what was, is shown."""
+    print("\n".join(report.lines()))
+    return not report.violations
+
+
+def test_own_kill_at_random_moments() -> None:
+    report = kill.campaign(runs=6, seconds=20, seed=1)
+    assert unbroken(report)
+    assert report.figures["kills"] >= 3
+
+
+@pytest.mark.parametrize("case", damage.SHORT, ids=" ".join)
+def test_own_damaged_files(case: tuple[str, str]) -> None:
+    assert unbroken(damage.campaign(1, 60, 1, [case]))
+
+
+@pytest.mark.parametrize("case", disk.CASES)
+def test_own_disk(case: str) -> None:
+    report = disk.campaign(1, 60, 1, [case])
+    assert unbroken(report)
+    if case not in report.figures:
+        pytest.skip("no rights to mount here")
+
+
+@pytest.mark.parametrize("case", clock.CASES)
+def test_own_clock(case: str) -> None:
+    assert unbroken(clock.campaign(1, 60, 1, [case]))
+
+
+def test_own_versions() -> None:
+    assert unbroken(versions.campaign(1, 60, 1))

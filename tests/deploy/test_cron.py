@@ -1,0 +1,74 @@
+"""The line of docs/deploy.md for a crontab, run twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scrapy_walsh.sandbox import Sandbox, hosts
+from tests.crawl.harness import OPERATOR
+from tests.deploy.conftest import DOCS, copy_project, snippet
+
+pytestmark = pytest.mark.crawl
+
+SOURCES = """
+[[source]]
+name = "feed"
+url = "http://rss.test/"
+feed = "http://rss.test/feed.xml"
+
+[[source]]
+name = "markdown"
+url = "http://markdown.test/notes"
+
+[[source]]
+name = "closed"
+url = "http://path.test/private/x"
+"""
+
+
+def test_own_cron_runs_twice_a_day_and_asks_once(tmp_path: Path) -> None:
+    project = copy_project(tmp_path / "project")
+    (project / "sources.toml").write_text(SOURCES)
+    settings = project / "example_project/settings.py"
+    mirror = f'WALSH_BLOCKLIST_URL = "{OPERATOR}/blocklist.json"\n'
+    settings.write_text(settings.read_text() + mirror)
+    minute, hour, *days, command = snippet(DOCS, "cron").split(maxsplit=5)
+    assert (minute.isdigit(), hour.isdigit(), days) == (True, True, ["*"] * 3)
+    assert "%" not in command  # a newline, to cron
+    scrapy = str(Path(sys.executable).parent / "scrapy")
+    command = command.replace("/srv/example_project", shlex.quote(str(project)))
+    command = command.replace(".venv/bin/scrapy", shlex.quote(scrapy))
+    with Sandbox() as box:
+        environment = {
+            **os.environ,
+            "http_proxy": box.proxy_url,
+            "https_proxy": box.proxy_url,
+        }
+
+        def run() -> None:
+            done = subprocess.run(
+                ["/bin/sh", "-c", command],
+                cwd="/",
+                env=environment,
+                capture_output=True,
+                timeout=60,
+                check=False,
+            )
+            assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+        run()
+        items = (project / "items.jsonl").read_text()
+        assert {json.loads(line)["source"] for line in items.splitlines()} == {"feed", "markdown"}
+        assert {"rss.test", "markdown.test", "path.test"} <= set(hosts(box.log))
+        box.clear()
+        run()
+        assert box.log == []
+    assert (project / "items.jsonl").read_text() == items
+    assert "(R8 not_due)" in (project / "crawl.log").read_text()

@@ -1,0 +1,246 @@
+"""scrapy-redis with DueQueue: workers share one queue, and claim what is due."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scrapy import FormRequest, Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.settings import Settings
+
+from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.redis_queue import DueQueue
+from scrapy_walsh.errors import ConfigError
+from scrapy_walsh.policy.throttle import Throttle
+from scrapy_walsh.sandbox import Sandbox, hosts, paths
+from tests.crawl.harness import OWN_IDENTITY, site
+from tests.fleet.fleet import Worker, targets, too_close, wait_until, worker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.fleet.fleet import Server
+
+FLEET_SPIDER = """
+import scrapy
+from scrapy_redis.spiders import RedisSpider
+from scrapy_walsh.adapters.redis_queue import DueSpiderMixin
+
+class Probe(DueSpiderMixin, RedisSpider):
+    name = "probe"
+    max_idle_time = 2
+
+    def parse(self, response):
+        yield scrapy.Request("http://links.test/page/undeclared", callback=self.parse)
+        yield {"url": response.url}
+"""
+
+
+def settings(server: Server) -> dict[str, Any]:
+    return {
+        "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+        "SCHEDULER_QUEUE_CLASS": "scrapy_walsh.adapters.redis_queue.DueQueue",
+        "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
+        "SCHEDULER_PERSIST": True,
+        "REDIS_URL": server.url,
+    }
+
+
+def fleet(box: Sandbox, server: Server, folder: Path, count: int = 2) -> list[Worker]:
+    options = settings(server)
+    return [
+        worker(folder / str(n), box, server, spider=FLEET_SPIDER, **options) for n in range(count)
+    ]
+
+
+def test_r4_6_two_workers_of_scrapy_redis_share_the_work_and_keep_the_spacing(
+    box: Sandbox, server: Server, tmp_path: Path
+) -> None:
+    names = [f"h{number}.test" for number in range(4)]
+    urls = [f"http://{name}/page/{page}" for name in names for page in range(4)]
+    for name in (*names, "links.test"):
+        box.put(site(name))
+    box.put(site("closed.test", robots="User-agent: *\nDisallow: /\nCrawl-delay: 20\n"))
+    urls += [f"http://closed.test/page/{page}" for page in range(4)]
+    for url in urls:
+        server.client.rpush("probe:start_urls", json.dumps({"url": url}))
+    outputs = [each.finish() for each in fleet(box, server, tmp_path)]
+    fetched = sorted(f"http://{each.host}{each.path}" for each in targets(box.log))
+    assert fetched == sorted(url for url in urls if "closed" not in url)
+    assert too_close(box.log) == []
+    assert "links.test" not in hosts(box.log)  # R6: a link is no target, whoever claims it
+    assert any("out_of_scope" in output for output in outputs)
+    assert paths(box.log, "closed.test") == ["/robots.txt"]
+    assert all("Traceback" not in output for output in outputs)
+    shares = [len(re.findall(r"DEBUG: Crawled \(200\).*/page/", output)) for output in outputs]
+    assert sum(shares) >= 16
+    assert all(shares), "one worker did all the work"
+
+
+def test_own_workers_of_scrapy_redis_outlast_an_outage(
+    box: Sandbox, server: Server, tmp_path: Path
+) -> None:
+    for name in ("a.test", "b.test"):
+        box.put(site(name))
+    urls = [f"http://{name}/page/{page}" for name in ("a.test", "b.test") for page in range(3)]
+    server.kill()
+    server.__init__(tmp_path, keep=True)  # type: ignore[misc]
+    server.start()
+    for url in urls:
+        server.client.rpush("probe:start_urls", json.dumps({"url": url}))
+    workers = fleet(box, server, tmp_path)
+    # scrapy-redis's scheduler refuses to start without Redis: two connections of each worker.
+    wait_until(lambda: len(server.client.client_list()) > 4 and len(targets(box.log)) >= 2)
+    server.kill()
+    time.sleep(2)
+    server.start()
+    for each in workers:
+        each.finish()
+    fetched = sorted(f"http://{each.host}{each.path}" for each in targets(box.log))
+    assert fetched == sorted(urls)
+    assert too_close(box.log) == []
+
+
+# -- the queue alone --------------------------------------------------------------------------
+
+
+class Probe(Spider):
+    name = "probe"
+
+    def page(self, response: object) -> None:
+        """A callback by name."""
+
+
+def queue(server: Server | None, **more: Any) -> DueQueue:
+    """The queue of one worker, with every URL in scope and no list to fetch."""
+    shared = {} if server is None else {"WALSH_SHARED_STATE": server.url}
+    given = {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory", **shared, **more}
+    crawler = Crawler(Probe, Settings(given))
+    crawler.spider = Probe()
+    crawler.spider.crawler = crawler
+    made = DueQueue(None, crawler.spider, "%(spider)s:requests")
+    core = Core.of(crawler)
+    core.scope.follow_links = True
+    core.throttle = Throttle()  # the process's own remembers other tests
+    return made
+
+
+def urls_of(line: DueQueue, count: int) -> list[str | None]:
+    popped = [line.pop() for _ in range(count)]
+    return [None if request is None else request.url for request in popped]
+
+
+@pytest.fixture(autouse=True)
+def _no_timers(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if "tmp_path" not in request.fixturenames or "box" not in request.fixturenames:
+        monkeypatch.setattr(DueQueue, "_wake_later", lambda *_: None)
+
+
+def test_own_a_host_is_claimed_once_an_interval_by_whoever_comes(server: Server) -> None:
+    one, other = queue(server), queue(server)
+    for page in range(3):
+        one.push(Request(f"http://a.test/{page}"))
+    one.push(Request("http://b.test/0"))
+    assert len(other) == 4
+    assert urls_of(one, 1) == ["http://a.test/0"]  # most work left first
+    assert urls_of(other, 2) == ["http://b.test/0", None]
+    assert len(one) == 2
+    time.sleep(1.01)
+    assert urls_of(other, 2) == ["http://a.test/1", None]
+
+
+def test_own_a_host_that_another_asked_or_that_holds_is_not_claimed(server: Server) -> None:
+    one, other = queue(server), queue(server)
+    store = other._core.store
+    store.reserve_host("a.test", 1.0, time.time())
+    store.book_host("b.test", 1.0, time.time(), 60.0)
+    for name in ("a.test", "b.test", "c.test"):
+        one.push(Request(f"http://{name}/"))
+    assert urls_of(one, 2) == ["http://c.test/", None]
+
+
+def test_d8_a_hold_beyond_patience_is_handed_out_for_the_gate_to_defer(server: Server) -> None:
+    one = queue(server, WALSH_PATIENCE=10)
+    one._core.store.book_host("a.test", 1.0, time.time(), 60.0)
+    one.push(Request("http://a.test/1"))
+    one.push(Request("http://a.test/2"))
+    assert urls_of(one, 3) == ["http://a.test/1", "http://a.test/2", None]
+
+
+def test_own_retries_go_first_then_priority_then_arrival(server: Server) -> None:
+    one = queue(server, WALSH_PATIENCE=0)
+    one._core.store.book_host("a.test", 1.0, time.time(), 60.0)  # beyond patience: all at once
+    for name, priority in (("x", 0), ("y", 0), ("z", 5)):
+        one.push(Request(f"http://a.test/{name}", priority=priority))
+    retried = Request("http://a.test/retried", priority=-5)
+    one.push(one._core.again(retried))
+    assert [url and url[-1] for url in urls_of(one, 4)] == ["d", "z", "x", "y"]
+
+
+def test_own_a_request_comes_out_as_it_went_in(server: Server) -> None:
+    one = queue(server)
+    went = FormRequest(
+        "http://a.test/é",
+        method="POST",
+        body=b"\x00\xff",
+        headers={"X-Odd": b"\xff", "Accept": ["a", "b"]},
+        meta={"depth": 2},
+        cb_kwargs={"key": "k"},
+        callback=one._spider.page,  # type: ignore[attr-defined]
+        flags=["f"],
+    )
+    one.push(went)
+    (data,) = server.client.zrange("walsh:{examplebot}:queue:probe:requests:line:a.test", 0, -1)
+    assert b"http://a.test/" in data  # readable
+    came = one.pop()
+    assert came is not None
+    spider = one._spider
+    assert came.to_dict(spider=spider) == went.to_dict(spider=spider)
+
+
+def test_r6_a_claim_carries_the_declared_target_and_no_other(server: Server) -> None:
+    one, other = queue(server), queue(server)
+    for each in (one, other):
+        each._core.scope.follow_links = False
+    one._core.scope.declare("http://a.test/")
+    one._core.scope.declare_hop("http://b.test/moved", "http://a.test/")
+    one.push(Request("http://b.test/moved"))
+    one.push(Request("http://c.test/link"))
+    assert server.client.get("walsh:{examplebot}:queue:probe:requests:size") == b"1"
+    assert urls_of(other, 1) == ["http://b.test/moved"]
+    assert other._core.scope.refuses("http://b.test/moved") is None
+    assert other._core.scope.refuses("http://c.test/link") is not None
+
+
+def test_own_what_cannot_be_written_as_json_is_said(server: Server) -> None:
+    with pytest.raises(ValueError, match=r"http://a\.test/ cannot be queued as JSON.*SERIALIZER"):
+        queue(server).push(Request("http://a.test/", meta={"x": object()}))
+
+
+def test_own_the_queue_can_be_cleared(server: Server) -> None:
+    one = queue(server)
+    one.push(Request("http://a.test/"))
+    one.clear()
+    assert (len(one), one.pop()) == (0, None)
+
+
+def test_own_what_comes_during_an_outage_is_sent_later(server: Server) -> None:
+    one = queue(server)
+    server.kill()
+    one.push(Request("http://a.test/"))
+    assert len(one) > 0
+    assert one.pop() is None
+    server.start()
+    one._core.store.tend()  # type: ignore[attr-defined]
+    server.client.delete("walsh:{examplebot}:calm")
+    one._core.store.tend()  # type: ignore[attr-defined]
+    assert urls_of(one, 1) == ["http://a.test/"]
+
+
+def test_own_without_a_shared_store_there_is_no_queue() -> None:
+    with pytest.raises(ConfigError, match="WALSH_SHARED_STATE"):
+        queue(None)

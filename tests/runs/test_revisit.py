@@ -1,0 +1,125 @@
+"""R8: when a later run may ask a source again."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scrapy_walsh.sandbox import Route
+from tests.crawl.harness import Crawl, site
+from tests.runs.kit import DAY, HOUR, Runs, asked_targets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+REASON = "the operator asked for a second look"
+ROUTES = {
+    "answered.test": Route(body="page", etag='"1"'),
+    "gone.test": Route(404),
+    "cut.test": Route(sequence=(Route(behaviour="reset"), Route(body="page"))),
+    "busy.test": Route(sequence=(Route(503), Route(body="page"))),
+    "later.test": Route(sequence=(Route(429, headers={"Retry-After": "7200"}), Route(body="page"))),
+}
+URLS = {host: f"http://{host}/p" for host in ROUTES}
+
+
+def reason_of(runs: Runs, url: str) -> str | None:
+    """The reason on record for the last run of a source."""
+    with runs.store() as store:
+        recorded = store.get_source(url)
+    assert recorded is not None
+    return recorded.reason
+
+
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Crawl]]:
+    """The same sources, run after run."""
+    sites = [site(host, {"/p": route}) for host, route in ROUTES.items()]
+    settings = {"WALSH_MAX_RETRIES": 0, "WALSH_BACKOFF_BASE": 0.01}
+    with Runs(tmp_path_factory.mktemp("visits"), *sites, settings=settings) as runs:
+        found = {"first": runs(*URLS.values()), "second": runs(*URLS.values())}
+        reason = ("-s", f"WALSH_REVISIT_REASON={REASON}")
+        found["with a reason"] = runs(URLS["answered.test"], arguments=reason)
+        found["with a reason"].stats["recorded"] = reason_of(runs, URLS["answered.test"])
+        found["after it"] = runs(URLS["answered.test"])
+        hourly = ("-s", f"WALSH_REVISIT={HOUR:.0f}")
+        for name, ago in (("within the hour", HOUR - 120), ("after the hour", HOUR + 1)):
+            runs.source_ran(URLS["answered.test"], ago)
+            found[name] = runs(URLS["answered.test"], arguments=hourly)
+        for name, ago in (("within the day", DAY - 120), ("after the day", DAY + 1)):
+            runs.source_ran(URLS["answered.test"], ago)
+            found[name] = runs(URLS["answered.test"])
+        found["after the day"].stats["recorded"] = reason_of(runs, URLS["answered.test"])
+        yield found
+
+
+@pytest.mark.parametrize("host", ["answered.test", "gone.test"])
+def test_r8_2_a_source_that_was_answered_is_skipped(visits: dict[str, Crawl], host: str) -> None:
+    assert asked_targets(visits["first"], host) == ["/p"]
+    assert visits["second"].asked(host) == []
+
+
+def test_r8_2_the_reason_and_the_due_time_are_said(visits: dict[str, Crawl]) -> None:
+    why = visits["second"].why(URLS["answered.test"])
+    assert "R8" in why
+    due = re.search(r"next due (\S+Z)", why)
+    assert due is not None, why
+    seconds = datetime.fromisoformat(due[1]).astimezone(UTC).timestamp() - time.time()
+    assert DAY - 60 < seconds <= DAY + 1
+    assert visits["second"].lines("refused", URLS["answered.test"], "R8", "next due")
+
+
+@pytest.mark.parametrize("host", ["cut.test", "busy.test"])
+def test_r8_1_what_was_cut_off_or_given_up_comes_back(visits: dict[str, Crawl], host: str) -> None:
+    assert asked_targets(visits["first"], host) == ["/p"]
+    assert asked_targets(visits["second"], host) == ["/p"]
+    assert visits["second"].fetched(URLS[host])
+
+
+def test_r8_1_what_backs_off_comes_back_when_it_is_due(visits: dict[str, Crawl]) -> None:
+    assert asked_targets(visits["first"], "later.test") == ["/p"]
+    assert visits["second"].asked("later.test") == []
+    assert "deferred" in visits["second"].why(URLS["later.test"])
+
+
+def test_r8_2_a_written_reason_lifts_it_for_one_run_and_is_recorded(
+    visits: dict[str, Crawl],
+) -> None:
+    lifted = visits["with a reason"]
+    assert asked_targets(lifted, "answered.test") == ["/p"]
+    assert lifted.stats["recorded"] == REASON
+    assert visits["after it"].asked("answered.test") == []
+    assert visits["after the day"].stats["recorded"] is None
+
+
+def test_r8_2_never_under_an_hour(visits: dict[str, Crawl]) -> None:
+    assert visits["within the hour"].asked("answered.test") == []
+    assert asked_targets(visits["after the hour"], "answered.test") == ["/p"]
+
+
+def test_r8_1_daily_by_default(visits: dict[str, Crawl]) -> None:
+    assert visits["within the day"].asked("answered.test") == []
+    assert asked_targets(visits["after the day"], "answered.test") == ["/p"]
+
+
+def test_r8_2_an_interval_under_the_hour_is_refused_at_the_start(tmp_path: Path) -> None:
+    with Runs(tmp_path, settings={"WALSH_REVISIT": 3599}) as runs:
+        refused = runs("http://path.test/a")
+    assert refused.returncode != 0
+    assert refused.log == []
+    assert len(refused.lines("WALSH_REVISIT", "3600")) == 1
+
+
+def test_r7_3_a_304_counts_as_asked(tmp_path: Path) -> None:
+    page = Route(body="page", etag='"1"')
+    with Runs(tmp_path, site("same.test", {"/p": page})) as runs:
+        runs("http://same.test/p")
+        runs.source_ran("http://same.test/p", DAY + 1)
+        second, third = runs("http://same.test/p"), runs("http://same.test/p")
+    assert [each.status for each in second.requests("same.test")] == [304]
+    assert third.asked("same.test") == []
