@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _TABLE = """
 CREATE TABLE IF NOT EXISTS line (
     id INTEGER PRIMARY KEY AUTOINCREMENT, host TEXT NOT NULL, rank INTEGER NOT NULL,
-    priority INTEGER NOT NULL, start INTEGER NOT NULL, arrival INTEGER NOT NULL, url TEXT NOT NULL, source TEXT,
-    request BLOB NOT NULL
+    priority INTEGER NOT NULL, start INTEGER NOT NULL, arrival INTEGER NOT NULL,
+    url TEXT NOT NULL, source TEXT, request BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, start, arrival, id);
 CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;

@@ -48,6 +48,8 @@ _TIMEOUT_BESIDE: Final = 5.0
 #: Seconds that the validator may take (D3), and more for each MiB: a million entries need some.
 _VALIDATION_TIMEOUT: Final = 5.0
 _VALIDATION_PER_MIB: Final = 1.0
+#: Seconds by which two workers may differ over the time of one fetch.
+_SAME: Final = 1.0
 _MAX_HOPS: Final = 5
 _MAX_LIFTED_LOGGED: Final = 20
 _T = TypeVar("_T")
@@ -148,7 +150,7 @@ class OperatorList:
     async def _taken_up(self) -> bool:
         """Go by the list in the store where that is a later one; whether it is fresh."""
         stored, held = await self._stored(), self._document
-        if stored is None or (held is not None and stored.fetched_at <= held.fetched_at):
+        if stored is None or (held is not None and stored.fetched_at < held.fetched_at + _SAME):
             return False
         try:
             adopted = await self._parse(stored.body, self._stored_schema())

@@ -71,7 +71,7 @@ def run(box: Sandbox, server: Server, folder: Path, count: int, pages: int) -> l
 
 
 def rate(log: Sequence[LoggedRequest], count: int) -> float:
-    """Requests a second, from the first one to the last but the slower workers' ends."""
+    """Requests a second, until a first worker has asked for its last page."""
     ends = sorted(
         max(each.arrived for each in targets(log) if each.path == f"/page/{number}")
         for number in range(count)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOSTS = ["a.test", "b.test"]
-PAGES = 4
+PAGES = 3
 
 
 def urls(of: int) -> list[str]:
@@ -50,11 +50,11 @@ def test_own_while_redis_is_away_nothing_leaves_and_then_the_crawl_goes_on(
     box: Sandbox, lasting: Server, tmp_path: Path
 ) -> None:
     workers = begin(box, lasting, tmp_path)
-    wait_until(lambda: len(targets(box.log)) >= 4)
+    wait_until(lambda: len(targets(box.log)) >= 3)
     lasting.kill()
     time.sleep(0.2)  # what was booked before may still leave
     seen = len(requests(box.log))
-    time.sleep(2.5)
+    time.sleep(2)
     assert len(requests(box.log)) == seen
     lasting.start()
     for each in workers:
@@ -69,12 +69,12 @@ def test_own_a_redis_that_comes_back_empty_is_told_before_anything_leaves(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
     workers = begin(box, server, tmp_path)
-    wait_until(lambda: len(targets(box.log)) >= 4)
+    wait_until(lambda: len(targets(box.log)) >= 3)
     server.kill()
     time.sleep(0.5)
     seen = len(requests(box.log))
     server.start()
-    time.sleep(2.5)
+    time.sleep(2)
     assert len(requests(box.log)) == seen
     for each in workers:
         assert "it has lost its records" in each.finish()
