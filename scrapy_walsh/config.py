@@ -125,6 +125,11 @@ class WalshConfig:
         )
 
 
+def has_identity(settings: SettingsLike) -> bool:
+    """Whether an identity was chosen at all; ``WalshConfig`` says whether it can be used."""
+    return bool(settings.get("WALSH_IDENTITY"))
+
+
 def unknown_settings(settings: SettingsLike) -> list[str]:
     """One line for each ``WALSH_*`` setting that nothing reads, with the name it may have meant."""
     lines = []

@@ -252,7 +252,7 @@ class Core:
             self.remember(
                 lambda: self.store.put_deferral(Deferral(request.url, host, due, verdict.reason))
             )
-        return Refused(request.url, verdict)
+        return Refused(request.url, verdict, due)
 
     def _due_again(self, host: str, verdict: Verdict) -> float | None:
         """When a later run may ask for what is deferred; None where the refusal stands."""
@@ -508,17 +508,38 @@ class Core:
         run = SourceRun(source, self.wall(), str(status), self.config.revisit_reason)
         self._untaken.append((request, run))
 
+    def next_due(self, url: str) -> float | None:
+        """Unix seconds before which no run asks the target *url* again; None: the next one may.
+
+        By R8, and by the holds of R5 on its host.
+        """
+        url = Request(url).url
+        held = self.throttle.held_until(self.host_of(url)) - self.monotonic()
+        run = next((run for _, run in self._untaken if run.url == url), None)
+        run = run or self.store.get_source(url)
+        revisit = max(self.config.revisit, recrawl.REVISIT_FLOOR)
+        due = max(
+            0.0 if run is None else run.last_run_at + revisit,
+            self.wall() + held if held > 0 else 0.0,
+        )
+        return due if due > self.wall() else None
+
     def settle(self) -> None:
         """Remember the sources whose answers the spider has taken, and their items.
 
         What a crash cuts off before that is asked again by the next run.
         """
         under_way = compat.under_way(self.crawler)
-        for entry in list(self._untaken):
-            request, run = entry
-            if request not in under_way:
-                self._untaken.remove(entry)
-                self._remember_run(run)
+        self._settle(lambda request: request not in under_way)
+
+    def taken(self, request: Request) -> None:
+        """Note that the spider has taken the answer to *request*."""
+        self._settle(lambda each: each is request)
+
+    def _settle(self, done: Callable[[Request], bool]) -> None:
+        for entry in [each for each in self._untaken if done(each[0])]:
+            self._untaken.remove(entry)
+            self._remember_run(entry[1])
 
     def _remember_run(self, run: SourceRun) -> None:
         self.remember(lambda: self.store.put_source(run))

@@ -23,7 +23,7 @@ from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.urls import canonical_url
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
     from scrapy import Spider
     from scrapy.crawler import Crawler
@@ -179,6 +179,7 @@ class RevalidateMiddleware(_Seat):
             return response
         if response.status == 304:
             self._record(events.NOT_MODIFIED, request, response, "304, no new data")
+            self.core.taken(request)
             raise NotModified(request.url, self._content_type(request, response))
         if self._applies(request) and revalidate.replaces_validators(
             request.method, response.status
@@ -256,6 +257,29 @@ class ScopeMiddleware(_Seat):
             if isinstance(entry, Request):
                 self.core.declare(entry)
             yield entry
+
+    def process_spider_output(
+        self,
+        response: Response,
+        result: Iterable[Any],
+        spider: Spider | None = None,  # noqa: ARG002
+    ) -> Iterator[Any]:
+        """*result*, and the note that the spider is through with *response* (R8)."""
+        yield from result
+        if response.request is not None:
+            self.core.taken(response.request)
+
+    async def process_spider_output_async(
+        self,
+        response: Response,
+        result: AsyncIterator[Any],
+        spider: Spider | None = None,  # noqa: ARG002
+    ) -> AsyncIterator[Any]:
+        """As :meth:`process_spider_output`."""
+        async for each in result:
+            yield each
+        if response.request is not None:
+            self.core.taken(response.request)
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002
         """Raise ``GaveUp`` for an answer that must never count as one."""

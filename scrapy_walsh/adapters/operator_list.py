@@ -135,17 +135,19 @@ class OperatorList:
 
     async def _renew(self) -> None:
         """Ask for the list, unless another process has brought it meanwhile (R4.6)."""
-        if self._loaded and await self._taken_up():
-            return
-        while True:
-            try:
-                await self._take(await self._fetch(self._core.config.blocklist_url, self._document))
-            except NotYet as error:
-                await self._core.pause(error.wait)
-            else:
-                return
-            if await self._taken_up():
-                return
+        core, url = self._core, self._core.config.blocklist_url
+        look = self._loaded
+        while not (look and await self._taken_up()):
+            look = True
+            wait = core.throttle.wait(core.host_of(url), core.monotonic())
+            if wait <= 0:
+                try:
+                    await self._take(await self._fetch(url, self._document))
+                except NotYet as error:
+                    wait = error.wait
+                else:
+                    return
+            await core.pause(wait)
 
     async def _taken_up(self) -> bool:
         """Go by the list in the store where that is a later one; whether it is fresh."""

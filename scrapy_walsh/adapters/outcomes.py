@@ -11,12 +11,16 @@ if TYPE_CHECKING:
 
 
 class Refused(IgnoreRequest):
-    """A gate said no, or not now. ``verdict`` says which, and why."""
+    """A gate said no, or not now. ``verdict`` says which, and why.
 
-    def __init__(self, url: str, verdict: Verdict) -> None:
+    ``due``: Unix seconds from which a later run may ask for what is deferred.
+    """
+
+    def __init__(self, url: str, verdict: Verdict, due: float | None = None) -> None:
         super().__init__(f"{url}: {verdict.requirement} {verdict.name}: {verdict.reason}")
         self.url = url
         self.verdict = verdict
+        self.due = due
 
 
 class Closing(IgnoreRequest):

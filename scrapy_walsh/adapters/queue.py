@@ -132,6 +132,12 @@ class HostQueue:
         self._count += 1
         self._agenda.add(host, now=self._core.monotonic())
 
+    def outlook(self) -> tuple[int, int, float]:
+        """Hosts that are due, hosts that are held, and the seconds that this takes at least."""
+        due = self._agenda.ready()
+        seconds = self._agenda.seconds_left(self._core.monotonic())
+        return due, len(self._agenda) - due, seconds
+
     def pop(self) -> Request | None:
         """The request to make now, or None where no host is due; the engine is then woken."""
         self._core.settle()

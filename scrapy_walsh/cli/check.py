@@ -27,7 +27,7 @@ from scrapy_walsh.cli.check_answer import (
     printable,
     token_of,
 )
-from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.config import WalshConfig, has_identity
 from scrapy_walsh.errors import WalshError
 from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.robots import Robots, parse_robots
@@ -101,7 +101,7 @@ def _online(url: str, args: argparse.Namespace) -> Answer:
     if args.token is not None:
         raise Misuse("--token goes with --robots; online the token is that of the identity")
     settings = _settings(args)
-    if not settings.get("WALSH_IDENTITY"):
+    if not has_identity(settings):
         raise Misuse("who asks? Give --identity, or files to judge by: --robots, --blocklist")
     from scrapy_walsh.cli.check_online import ask  # noqa: PLC0415  files need no crawl
 
@@ -129,7 +129,7 @@ def _defaults(args: argparse.Namespace) -> Defaults:
     if args.robots == args.blocklist == "-":
         raise Misuse("only one of --robots and --blocklist can be standard input")
     settings = _settings(args)
-    if not settings.get("WALSH_IDENTITY"):  # nobody is asked, so nobody is impersonated
+    if not has_identity(settings):  # nobody is asked, so nobody is impersonated
         settings.set("WALSH_IDENTITY", "walsh-research", priority="cmdline")
     config = WalshConfig.from_settings(settings, Path)
     token = token_of(config.identity.token if args.token is None else args.token)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from scrapy_walsh.cli.check_answer import Misuse, printable
 from scrapy_walsh.cli.plan_account import as_document, as_lines
 from scrapy_walsh.cli.plan_judge import plan
-from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.config import WalshConfig, has_identity
 from scrapy_walsh.errors import WalshError
 from scrapy_walsh.state import files, open_store
 from scrapy_walsh.state.database import DATABASE
@@ -95,7 +95,7 @@ def _config(assigned: dict[str, str]) -> WalshConfig:
     settings = get_project_settings()
     for name, value in assigned.items():
         settings.set(name, value, priority="cmdline")
-    if not settings.get("WALSH_IDENTITY"):
+    if not has_identity(settings):
         raise Misuse("whose run? Plan in the project, or give -s WALSH_IDENTITY=...")
     return WalshConfig.from_settings(settings, default_state_dir)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from scrapy_walsh.cli.check_answer import Misuse, absolute, blocklist_of, printable
 from scrapy_walsh.cli.state_show import as_lines, summary
-from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.config import WalshConfig, has_identity
 from scrapy_walsh.errors import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.state import files, transfer, verify
@@ -80,7 +80,7 @@ def _config() -> WalshConfig:
     from scrapy_walsh.adapters.core import default_state_dir  # noqa: PLC0415  slow
 
     settings = get_project_settings()
-    if not settings.get("WALSH_IDENTITY"):
+    if not has_identity(settings):
         settings.set("WALSH_IDENTITY", "walsh-research", priority="cmdline")
     return WalshConfig.from_settings(settings, default_state_dir)
 

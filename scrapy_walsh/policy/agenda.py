@@ -58,6 +58,21 @@ class Agenda:
     def __len__(self) -> int:
         return len(self._hosts)
 
+    def ready(self) -> int:
+        """How many hosts are due; the others wait."""
+        return sum(map(len, self._ready.values()))
+
+    def seconds_left(self, now: float) -> float:
+        """The least seconds from *now* until the last host is through, a visit of every host."""
+        return max(
+            (
+                (0.0 if entry.due in (None, math.inf) else entry.due - now)
+                + (entry.count - 1) * self.interval(host)
+                for host, entry in self._hosts.items()
+            ),
+            default=0.0,
+        )
+
     def add(self, host: str, count: int = 1, now: float = -math.inf) -> None:
         """Note, at *now*, that *host* has *count* more requests to make."""
         entry = self._hosts.get(host)

@@ -31,7 +31,7 @@ def not_due(
     interval = max(revisit, REVISIT_FLOOR)
     if abs(now - last_run_at) >= interval:
         return None
-    line = f"last asked {_iso(last_run_at)}, next due {_iso(math.ceil(last_run_at + interval))}"
+    line = f"last asked {iso(last_run_at)}, next due {iso(math.ceil(last_run_at + interval))}"
     return Verdict(False, NOT_DUE, "R8", line)
 
 
@@ -45,5 +45,6 @@ def counts_as_asked(status: int | None) -> bool:
     return 200 <= status < 300 or status == 304 or 400 <= status < 500
 
 
-def _iso(seconds: float) -> str:
+def iso(seconds: float) -> str:
+    """Unix seconds as a UTC time, ``2026-05-23T00:00:00Z``."""
     return datetime.fromtimestamp(min(seconds, _LAST_SECOND), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

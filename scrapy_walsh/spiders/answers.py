@@ -29,7 +29,8 @@ class Answer:
     """What one request brought. ``outcome`` None: nothing usable, the next step is to be tried.
 
     ``failed``: there was no usable response at all (as against one in an unusable format).
-    ``entries`` have ``published`` None unless ``via`` is ``feed``.
+    ``entries`` have ``published`` None unless ``via`` is ``feed``. ``due``: Unix seconds, of what
+    is deferred.
     """
 
     outcome: str | None
@@ -40,6 +41,7 @@ class Answer:
     failed: bool = False
     moved_to: str | None = None
     suggested_feeds: tuple[str, ...] = ()
+    due: float | None = None
 
 
 def from_response(step: Step, response: Response) -> Answer:
@@ -57,7 +59,7 @@ def from_response(step: Step, response: Response) -> Answer:
         None,
         reason=f"{_called(step)}: {_UNUSABLE.get(kind, f'no format of R9 ({found})')}",
         moved_to=_moved_to(response),
-        suggested_feeds=_suggested(response, kind) if step.kind == "page" else (),
+        suggested_feeds=() if step.kind == "llms" else _suggested(response, kind),
     )
 
 
@@ -68,7 +70,10 @@ def from_failure(step: Step, error: BaseException) -> Answer:
     if isinstance(error, Refused):
         verdict = error.verdict
         outcome = _BY_VERDICT.get(verdict.name, report.REFUSED)
-        return Answer(outcome, verdict.requirement, f"{_called(step)}: {verdict.reason}")
+        if error.due is not None:
+            outcome = report.DEFERRED
+        reason = f"{_called(step)}: {verdict.reason}"
+        return Answer(outcome, verdict.requirement, reason, due=error.due)
     if isinstance(error, NotModified):
         return _from_not_modified(step, error)
     if isinstance(error, GaveUp):
@@ -88,8 +93,8 @@ _UNUSABLE: Final = {
 
 
 def _from_not_modified(step: Step, error: NotModified) -> Answer:
-    # What has not changed may be a page that was of no use: then llms.txt is asked as before.
-    if step.kind == "page" and formats.representation(error.content_type, b"") == formats.HTML:
+    # What has not changed may be a page that was of no use: then the next step is taken as before.
+    if formats.representation(error.content_type, b"") == formats.HTML:
         return Answer(None, reason=f"{_called(step)}: HTML as before (304)")
     return Answer(report.NOT_MODIFIED, "R7", f"{_called(step)}: 304, no new data")
 
@@ -100,7 +105,16 @@ def _from_feed(step: Step, response: Response, content_type: str | None) -> Answ
     except DocumentInvalid as error:
         return Answer(None, reason=f"{_called(step)}: {error}")
     reason = "" if entries else "a feed without linked entries"
-    return Answer(report.FED, "R9", reason, "feed", tuple(entries), moved_to=_moved_to(response))
+    moved_to = _moved_to(response)
+    return Answer(
+        report.FED,
+        "R9",
+        reason,
+        "feed",
+        tuple(entries),
+        moved_to=moved_to,
+        suggested_feeds=(moved_to,) if moved_to else (),
+    )
 
 
 def _from_markdown(step: Step, response: Response, content_type: str | None) -> Answer:

@@ -28,7 +28,9 @@ class Row:
     handed to the wire for it, redirects and retries among them; a request that two sources share
     counts for the first. ``bytes``: of the bodies received. ``items``: emitted. ``new``,
     ``known``: links found that no earlier run, or an earlier run, emitted. ``moved_to``: where a
-    permanent redirect led. ``suggested_feeds``: feeds that the source offers and nobody declared.
+    permanent redirect led. ``suggested_feeds``: feeds that the source offers and nobody declared,
+    and where a declared one has moved for good. ``next_due``: UTC ISO 8601, before which no run
+    asks the source; None: the next run does.
     """
 
     source: str
@@ -43,14 +45,22 @@ class Row:
     known: int = 0
     moved_to: str | None = None
     suggested_feeds: list[str] = field(default_factory=list)
+    next_due: str | None = None
 
 
-def as_document(rows: Iterable[Row], problems: Sequence[str]) -> dict[str, Any]:
-    """The report as JSON data: ``{"sources": [...], "problems": [...]}``."""
-    return {"sources": [asdict(row) for row in rows], "problems": list(problems)}
+def as_document(rows: Sequence[Row], problems: Sequence[str], documents: int) -> dict[str, Any]:
+    """The report as JSON data: ``sources``, ``problems`` and ``requests``.
+
+    ``documents``: requests for robots.txt files, the operator's blocklist and its schema.
+    """
+    return {
+        "sources": [asdict(row) for row in rows],
+        "problems": list(problems),
+        "requests": {"sources": sum(row.requests for row in rows), "documents": documents},
+    }
 
 
-_HEADINGS: Final = ("source", "outcome", "by", "requests", "bytes", "new", "known", "why")
+_HEADINGS: Final = ("source", "outcome", "by", "requests", "bytes", "new", "known", "next due", "why")
 _WIDEST: Final = 40
 
 
@@ -67,15 +77,16 @@ def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
     counts = (str(row.requests), str(row.bytes), str(row.new), str(row.known))
     name = row.source if names[row.source] == 1 else row.url  # unnamed sources of one host
     name = name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…"
-    return (name, row.outcome or FAILED, row.requirement or "-", *counts, _why(row))
+    due = row.next_due or "next run"
+    return (name, row.outcome or FAILED, row.requirement or "-", *counts, due, _why(row))
 
 
 def _why(row: Row) -> str:
     hints = [row.reason]
     if row.moved_to:
         hints.append(f"moved for good to {row.moved_to}")
-    if row.suggested_feeds:
-        hints.append(f"offers a feed: {', '.join(row.suggested_feeds)}")
+    if offered := [feed for feed in row.suggested_feeds if feed != row.moved_to]:
+        hints.append(f"offers a feed: {', '.join(offered)}")
     return "; ".join(hint for hint in hints if hint)
 
 

@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from scrapy import Request, Spider, signals
 from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters.compat import fail_command
 from scrapy_walsh.adapters.outcomes import GaveUp
+from scrapy_walsh.adapters.progress import Counts, Progress
 from scrapy_walsh.errors import SourcesInvalid
 from scrapy_walsh.policy.formats import Step, plan
+from scrapy_walsh.policy.recrawl import iso
 from scrapy_walsh.policy.text import utc_iso
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.spiders import report
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from twisted.python.failure import Failure
 
+    from scrapy_walsh.adapters.core import Core
+
 
 @dataclass(slots=True)
 class _Visit:
@@ -41,6 +46,7 @@ class _Visit:
     steps: list[Step]
     row: Row
     failed: bool | None = None
+    due: float | None = None
 
 
 class WalshMetadataSpider(Spider):
@@ -68,6 +74,8 @@ class WalshMetadataSpider(Spider):
         self.refusal: str | None = None
         self.problems: list[str] = []
         self.visits: list[_Visit] = []
+        self.documents = 0
+        self.progress: Progress | None = None
         # By canonical URL: who waits for the answer, and what the answer was.
         self._waiting: dict[str, list[_Visit]] = {}
         self._answers: dict[str, Answer] = {}
@@ -83,7 +91,7 @@ class WalshMetadataSpider(Spider):
         spider = super().from_crawler(crawler, *args, **kwargs)
         crawler.signals.connect(spider._opened, signals.spider_opened)
         crawler.signals.connect(spider._count_request, signals.request_reached_downloader)
-        crawler.signals.connect(spider._count_bytes, signals.response_downloaded)
+        crawler.signals.connect(spider._count_bytes, signals.bytes_received)
         crawler.signals.connect(spider._idle, signals.spider_idle)
         spider.handover = Handover(crawler)
         return spider
@@ -92,6 +100,9 @@ class WalshMetadataSpider(Spider):
         # Job settings of a platform may take the add-on out: then nothing would gate or pace.
         if self.refusal is None and getattr(self.crawler, "walsh", None) is None:
             self.refusal = "scrapy_walsh is not installed here: set ADDONS, see docs/install.md"
+        if self.refusal is None:
+            self.progress = Progress(self.crawler.walsh, self._counts)
+            self.progress.start()
 
     def _declare(self, sources: list[Source], problems: list[str]) -> None:
         self.problems = problems
@@ -195,6 +206,7 @@ class WalshMetadataSpider(Spider):
         row.reason = "; ".join(part for part in (row.reason, answer.reason) if part)
         row.moved_to = row.moved_to or answer.moved_to
         row.suggested_feeds += [u for u in answer.suggested_feeds if u != visit.source.feed]
+        visit.due = answer.due
         if step.kind != "llms" or visit.failed is None:
             visit.failed = answer.failed
         if answer.outcome is None and visit.steps:
@@ -242,24 +254,52 @@ class WalshMetadataSpider(Spider):
     def _count_request(self, request: Request) -> None:
         if row := self._row_of(request):
             row.requests += 1
+        else:
+            self.documents += 1
 
-    def _count_bytes(self, response: Response, request: Request) -> None:
+    def _count_bytes(self, data: bytes, request: Request) -> None:
         if row := self._row_of(request):
-            row.bytes += len(response.body)
+            row.bytes += len(data)
+
+    def _counts(self) -> Counts:
+        ended = [visit for visit in self.visits if visit.row.outcome is not None]
+        deferred = {_host(visit) for visit in ended if visit.row.outcome == report.DEFERRED}
+        return Counts(
+            sources=len(self.visits),
+            ended=len(ended),
+            deferred=len(deferred),
+            requests=self.documents + sum(visit.row.requests for visit in self.visits),
+            items=sum(visit.row.items for visit in self.visits),
+        )
 
     def closed(self, reason: str) -> None:
         """Writes the source report to the log, and to ``-a report=FILE``."""
+        if self.progress is not None:
+            self.progress.stop()
         rows = [visit.row for visit in self.visits]
-        for row in rows:
+        for visit in self.visits:
+            row = visit.row
             if row.outcome is None:
                 row.outcome = report.FAILED
                 row.reason = f"no answer before the crawl ended ({reason})"
+            row.next_due = self._next_due(visit)
         if rows:
             for line in report.as_lines(rows):
                 self.logger.info("%s", line)
         if self.report_path:
             refusal = [self.refusal] if self.refusal else []
-            self._write(report.as_document(rows, [*self.problems, *refusal]), self.report_path)
+            problems = [*self.problems, *refusal]
+            self._write(report.as_document(rows, problems, self.documents), self.report_path)
+
+    def _next_due(self, visit: _Visit) -> str | None:
+        core: Core | None = getattr(getattr(self, "crawler", None), "walsh", None)
+        if core is None:
+            return None
+        source, now = visit.source, core.wall()
+        asked = [source.feed or source.url, *([_http(source.url)] if source.bare_host else [])]
+        found = [visit.due, *(core.next_due(url) for url in asked)]
+        due = max((moment for moment in found if moment and moment > now), default=None)
+        return None if due is None else iso(due)
 
     def _write(self, document: dict[str, Any], path: str) -> None:
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -283,6 +323,10 @@ def _flag(name: str, value: str) -> bool:
 
 def _key(visit: _Visit) -> str:
     return canonical_url(visit.steps[0].url)
+
+
+def _host(visit: _Visit) -> str:
+    return urlsplit(visit.source.feed or visit.source.url).netloc
 
 
 def _http(url: str) -> str:

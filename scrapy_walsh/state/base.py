@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -125,7 +126,9 @@ class RecordStore(ABC):
             nonlocal found
             found = Booking(self._wait(record, interval, now), known=record is not None)
             if found.wait > 0:
-                return None
+                # The clock was put back: what counts as "now" is now, and not at each look (D9).
+                ahead = record is not None and record.last_end > now
+                return replace(record, last_end=now) if record and ahead else None
             return HostRecord(host, now, interval, record.not_before if record else None)
 
         self.update_host(host, book)

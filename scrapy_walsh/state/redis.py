@@ -72,6 +72,7 @@ class SharedStore(RecordStore):
         self._local = local
         self._wall, self._monotonic = wall, monotonic
         self._booked: dict[str, _Booked] = {}
+        self._booked_most = _BOOKINGS_KEPT
         self._unsent: dict[tuple[str, Key], tuple[Table[Any], Any]] = {}
 
     @property
@@ -146,12 +147,13 @@ class SharedStore(RecordStore):
         now, before = self._monotonic(), self._booked.get(host)
         until = now + hold
         self._booked[host] = _Booked(interval, now, max(until, before.until if before else until))
-        if len(self._booked) > _BOOKINGS_KEPT:
+        if len(self._booked) > self._booked_most:
             self._booked = {
                 name: booked
                 for name, booked in self._booked.items()
                 if max(booked.end + booked.interval, booked.until) > now
             }
+            self._booked_most = max(_BOOKINGS_KEPT, 2 * len(self._booked))
 
     def update_host(
         self, host: str, change: Callable[[HostRecord | None], HostRecord | None]

@@ -77,7 +77,7 @@ def test_own_a_redis_that_comes_back_empty_is_told_before_anything_leaves(
     time.sleep(2)
     assert len(requests(box.log)) == seen
     for each in workers:
-        assert "it has lost its records" in each.finish()
+        assert "nothing is asked until it is back" in each.finish()
     check_all_fetched(box, 2)
 
 

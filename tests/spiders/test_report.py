@@ -7,7 +7,7 @@ from scrapy_walsh.spiders.report import Row, as_document, as_lines
 
 def test_own_table_lines_up() -> None:
     rows = [
-        Row("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10, 10, 3),
+        Row("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10, 10, 3, next_due="2026-05-24T00:00:00Z"),
         Row("x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3", 0, 0, 0),
     ]
     lines = as_lines(rows)
@@ -20,11 +20,22 @@ def test_own_table_lines_up() -> None:
         "bytes",
         "new",
         "known",
+        "next",
+        "due",
         "why",
     ]
-    assert lines[1].split() == ["a", "fed", "R9", "1", "1234", "10", "3"]
+    assert lines[1].split() == [
+        "a",
+        "fed",
+        "R9",
+        "1",
+        "1234",
+        "10",
+        "3",
+        "2026-05-24T00:00:00Z",
+    ]
     assert lines[2].startswith("x" * 39 + "…  refused  R2")
-    assert lines[2].endswith("  robots.txt line 3")
+    assert lines[2].endswith("  next run              robots.txt line 3")
     assert (
         len(
             {
@@ -53,8 +64,9 @@ def test_own_sources_of_one_name_are_told_apart() -> None:
 
 
 def test_own_document_has_every_field() -> None:
-    document = as_document([Row("a", "https://a.test/", "fed")], ["one problem"])
+    document = as_document([Row("a", "https://a.test/", "fed")], ["one problem"], 2)
     assert document["problems"] == ["one problem"]
+    assert document["requests"] == {"sources": 0, "documents": 2}
     assert document["sources"] == [
         {
             "source": "a",
@@ -69,5 +81,6 @@ def test_own_document_has_every_field() -> None:
             "known": 0,
             "moved_to": None,
             "suggested_feeds": [],
+            "next_due": None,
         }
     ]

@@ -70,7 +70,7 @@ class Net:
         self.spider._count_request(request)
         status, content_type, body = answer
         response = respond(request, status, content_type, body)
-        self.spider._count_bytes(response, request)
+        self.spider._count_bytes(body, request)
         if 200 <= status < 300:
             return request.callback(response, **request.cb_kwargs)
         return self._failed(request, HttpError(response, "ignored"))

@@ -1,0 +1,114 @@
+"""How far a crawl is: one line on a terminal, rewritten in place; nothing anywhere else."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.queue import HostQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy_walsh.adapters.core import Core
+
+#: Seconds from one line to the next; longer where a line took more than a hundredth of that.
+_EVERY: Final = 1.0
+_SHARE: Final = 0.01
+#: Back to the first column, and erase what is there (ECMA-48).
+_ERASE: Final = "\r\x1b[K"
+
+
+class Counts(NamedTuple):
+    """What a spider knows of its crawl. ``deferred``: hosts. ``ended``: of the sources."""
+
+    sources: int
+    ended: int
+    deferred: int
+    requests: int
+    items: int
+
+
+class Progress:
+    """The line of one crawl, from :meth:`start` to :meth:`stop`.
+
+    Log lines that go to the same terminal push it down: it is taken away before each.
+    """
+
+    def __init__(self, core: Core, counts: Callable[[], Counts]) -> None:
+        self._core = core
+        self._counts = counts
+        self._terminal = sys.stderr
+        self._begun = core.monotonic()
+        self._cancel: Callable[[], None] | None = None
+        self._shown = False
+        self._handlers: list[logging.Handler] = []
+
+    def start(self) -> None:
+        """Show the line from now on, if stderr is a terminal."""
+        if not self._terminal.isatty():
+            return
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream is self._terminal:
+                handler.addFilter(self._make_room)
+                self._handlers.append(handler)
+        self._show()
+
+    def stop(self) -> None:
+        """Take the line away."""
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+        for handler in self._handlers:
+            handler.removeFilter(self._make_room)
+        self._handlers.clear()
+        self._erase()
+
+    def _make_room(self, record: logging.LogRecord) -> bool:  # noqa: ARG002
+        self._erase()
+        return True
+
+    def _erase(self) -> None:
+        if self._shown:
+            self._terminal.write(_ERASE)
+            self._terminal.flush()
+            self._shown = False
+
+    def _show(self) -> None:
+        began = time.perf_counter()
+        width = max(20, shutil.get_terminal_size().columns - 1)
+        self._terminal.write(_ERASE + self._line()[:width])
+        self._terminal.flush()
+        self._shown = True
+        cost = time.perf_counter() - began
+        self._cancel = compat.call_later(max(_EVERY, cost / _SHARE), self._show)
+
+    def _line(self) -> str:
+        counts = self._counts()
+        queues = [queue for queue in self._core.queues if isinstance(queue, HostQueue)]
+        due = held = 0
+        seconds = self._by_rate(counts)
+        for queue in queues:
+            queue_due, queue_held, least = queue.outlook()
+            due, held, seconds = due + queue_due, held + queue_held, max(seconds, least)
+        hosts = f"hosts: {due} due, {held} held, {counts.deferred} deferred; "
+        return (
+            f"walsh: {counts.ended}/{counts.sources} sources; {hosts if queues else ''}"
+            f"{counts.requests} requests; {counts.items} items; {_end(seconds, counts)}"
+        )
+
+    def _by_rate(self, counts: Counts) -> float:
+        """Seconds that the sources left take, at the pace of those that have ended."""
+        elapsed = self._core.monotonic() - self._begun
+        return (counts.sources - counts.ended) * elapsed / counts.ended if counts.ended else 0.0
+
+
+def _end(seconds: float, counts: Counts) -> str:
+    if not counts.ended and seconds < _EVERY:
+        return "end not known yet"
+    hours, rest = divmod(round(seconds), 3600)
+    return f"end in about {hours}:{rest // 60:02}:{rest % 60:02}"
