@@ -100,7 +100,7 @@ def _single(args: argparse.Namespace) -> int:
 def _online(url: str, args: argparse.Namespace) -> Answer:
     if args.token is not None:
         raise Misuse("--token goes with --robots; online the token is that of the identity")
-    settings = _settings(args)
+    settings = settings_of(args)
     if not has_identity(settings):
         raise Misuse("who asks? Give --identity, or files to judge by: --robots, --blocklist")
     from scrapy_walsh.cli.check_online import ask  # noqa: PLC0415  files need no crawl
@@ -108,7 +108,7 @@ def _online(url: str, args: argparse.Namespace) -> Answer:
     return ask(url, settings)
 
 
-def _settings(args: argparse.Namespace) -> Settings:
+def settings_of(args: argparse.Namespace) -> Settings:
     """The project's settings, or Scrapy's outside one, and those of the command line."""
     from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
 
@@ -128,7 +128,7 @@ def _defaults(args: argparse.Namespace) -> Defaults:
         raise Misuse("--batch reads its URLs, and nothing else, from standard input")
     if args.robots == args.blocklist == "-":
         raise Misuse("only one of --robots and --blocklist can be standard input")
-    settings = _settings(args)
+    settings = settings_of(args)
     if not has_identity(settings):  # nobody is asked, so nobody is impersonated
         settings.set("WALSH_IDENTITY", "walsh-research", priority="cmdline")
     config = WalshConfig.from_settings(settings, Path)

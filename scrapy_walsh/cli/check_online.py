@@ -73,9 +73,22 @@ class CheckSpider(Spider):
 
 def ask(url: str, settings: Settings) -> Answer:
     """The gates' answer about *url*. ConfigError, StateError or Misuse when there is none."""
-    open_store(WalshConfig.from_settings(settings, default_state_dir).state_dir).close()
     answers: list[Answer] = []
     problems: list[str] = []
+    ours = settings.copy()
+    # A check is no visit, so R8 does not stand against it.
+    ours.set("WALSH_REVISIT_REASON", "walsh check asks for documents only", priority="cmdline")
+    crawl_apart(ours, CheckSpider, problems, url=url, answers=answers)
+    if not answers:
+        raise Misuse("; ".join(problems) or "the crawl ended before the gates could answer")
+    return answers[0]
+
+
+def crawl_apart(
+    settings: Settings, spider: type[Spider], problems: list[str], **arguments: Any
+) -> None:
+    """Run *spider* with the gates of *settings*; what keeps it from running: into *problems*."""
+    open_store(WalshConfig.from_settings(settings, default_state_dir).state_dir).close()
     process = CrawlerProcess(_apart(settings))
 
     def failed(failure: Failure) -> None:
@@ -83,12 +96,8 @@ def ask(url: str, settings: Settings) -> Answer:
             failure.raiseException()
         problems.append(str(failure.value))
 
-    crawling = process.crawl(CheckSpider, url=url, answers=answers, problems=problems)
-    crawling.addErrback(failed)
+    process.crawl(spider, problems=problems, **arguments).addErrback(failed)
     process.start()
-    if not answers:
-        raise Misuse("; ".join(problems) or "the crawl ended before the gates could answer")
-    return answers[0]
 
 
 def _apart(settings: Settings) -> Settings:
@@ -96,8 +105,6 @@ def _apart(settings: Settings) -> Settings:
     ours: Settings = settings.copy()
     for name, value in _APART.items():
         ours.set(name, value, priority="project")
-    # A check is no visit, so R8 does not stand against it.
-    ours.set("WALSH_REVISIT_REASON", "walsh check asks for documents only", priority="cmdline")
     addons = dict(ours.getdict("ADDONS"))
     if not any(load_object(addon) is Addon for addon in addons):
         ours.set("ADDONS", {**addons, Addon: 500}, priority="cmdline")

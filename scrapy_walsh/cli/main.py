@@ -17,6 +17,9 @@ class Subcommand(NamedTuple):
 SUBCOMMANDS: Final = {
     "check": Subcommand("scrapy_walsh.cli.check", "tell whether a URL may be fetched, and why"),
     "demo": Subcommand("scrapy_walsh.cli.demo", "crawl the sandbox with a project, and tell"),
+    "discover": Subcommand(
+        "scrapy_walsh.cli.discover", "tell what a host offers in place of HTML: its link map"
+    ),
     "plan": Subcommand("scrapy_walsh.cli.plan", "tell what the next run would ask, asking nobody"),
     "sandbox": Subcommand(
         "scrapy_walsh.sandbox.__main__", "serve the embedded test sites on loopback"

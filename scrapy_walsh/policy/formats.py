@@ -143,6 +143,41 @@ def _links(text: str) -> Iterator[tuple[str, str]]:
                 yield title, url
 
 
+class Section(NamedTuple):
+    """A part of a markdown text: ``level`` 1 or 2 of its heading, 0 before the first heading."""
+
+    level: int
+    title: str
+    links: list[tuple[str, str]]
+
+
+def markdown_sections(text: str) -> list[Section]:
+    """The links of :func:`markdown_links` under the H1 and H2 headings that they stand below.
+
+    llms.txt has this shape: its name as H1, its lists of links as H2. Never raises.
+    """
+    titles = {url: title for title, url in markdown_links(text)}
+    sections = [Section(0, "", [])]
+    heading = 0
+    for token in _tokens(text[:MAX_MARKDOWN]):
+        if token.type == "heading_open":
+            heading = int(token.tag[1:])
+        elif token.type == "inline":
+            if heading in (1, 2):
+                sections.append(Section(heading, _title(token), []))
+            heading = 0
+            for _, href in _inline_links(token.children or ()):
+                url = absolute_http_url(href) or ""
+                if url in titles:
+                    sections[-1].links.append((titles.pop(url), url))
+    return [section for section in sections if section.level or section.links]
+
+
+def _title(heading: Token) -> str:
+    words = (child.content for child in heading.children or () if child.type in _WORDS)
+    return plain_text("".join(words), markup=False)
+
+
 def _tokens(text: str) -> list[Token]:
     try:
         return MarkdownIt("commonmark").disable("reference").parse(text)

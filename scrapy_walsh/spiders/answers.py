@@ -30,7 +30,7 @@ class Answer:
 
     ``failed``: there was no usable response at all (as against one in an unusable format).
     ``entries`` have ``published`` None unless ``via`` is ``feed``. ``due``: Unix seconds, of what
-    is deferred.
+    is deferred. ``forget``: nothing could be read, so its validators are not worth keeping.
     """
 
     outcome: str | None
@@ -42,6 +42,7 @@ class Answer:
     moved_to: str | None = None
     suggested_feeds: tuple[str, ...] = ()
     due: float | None = None
+    forget: bool = False
 
 
 def from_response(step: Step, response: Response) -> Answer:
@@ -60,6 +61,7 @@ def from_response(step: Step, response: Response) -> Answer:
         reason=f"{_called(step)}: {_UNUSABLE.get(kind, f'no format of R9 ({found})')}",
         moved_to=_moved_to(response),
         suggested_feeds=() if step.kind == "llms" else _suggested(response, kind),
+        forget=not _is_known_page(step, content_type),
     )
 
 
@@ -80,7 +82,7 @@ def from_failure(step: Step, error: BaseException) -> Answer:
         return Answer(report.FAILED, "R5", f"{_called(step)}: {error.reason}", failed=True)
     cancelled = type(error).__name__ in _CANCELLED
     why = f"cancelled: a body over {MAX_BODY} bytes" if cancelled else _one_line(error)
-    return Answer(report.FAILED, reason=f"{_called(step)}: {why}", failed=True)
+    return Answer(report.FAILED, reason=f"{_called(step)}: {why}", failed=True, forget=True)
 
 
 # Scrapy's, before and since 2.14.
@@ -93,17 +95,21 @@ _UNUSABLE: Final = {
 
 
 def _from_not_modified(step: Step, error: NotModified) -> Answer:
-    # What has not changed may be a page that was of no use: then the next step is taken as before.
-    if formats.representation(error.content_type, b"") == formats.HTML:
+    # What has not changed may be a page that was of no use: then llms.txt is asked as before.
+    if _is_known_page(step, error.content_type):
         return Answer(None, reason=f"{_called(step)}: HTML as before (304)")
     return Answer(report.NOT_MODIFIED, "R7", f"{_called(step)}: 304, no new data")
+
+
+def _is_known_page(step: Step, content_type: str | None) -> bool:
+    return step.kind == "page" and formats.representation(content_type, b"") == formats.HTML
 
 
 def _from_feed(step: Step, response: Response, content_type: str | None) -> Answer:
     try:
         entries = read_feed(response.body, content_type, response.url)
     except DocumentInvalid as error:
-        return Answer(None, reason=f"{_called(step)}: {error}")
+        return Answer(None, reason=f"{_called(step)}: {error}", forget=True)
     reason = "" if entries else "a feed without linked entries"
     moved_to = _moved_to(response)
     return Answer(

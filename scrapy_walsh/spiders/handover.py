@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy import signals
+from scrapy import Request, signals
 from scrapy.extensions.feedexport import FeedExporter
 
 from scrapy_walsh.errors import StateError
@@ -72,12 +72,18 @@ class Handover:
             logger.error("%s", error)
             return False
 
+    def forget(self, request: Request) -> None:
+        """Leave no validators of what was of no use: a 304 would say "no new data" for ever."""
+        core = self._core
+        if core is not None:
+            core.remember(lambda: core.store.delete_validators(*_key(request)))
+
     def expect(self, response: Response, items: Sequence[MetadataItem]) -> None:
         """Note that *items* of *response* are about to be yielded."""
         core = self._core
         if core is None or core.config.state_dir is None or not items:
             return
-        key = _key(response)
+        key = _key(response.request or Request(response.url))
         if key not in self._batches:
             try:
                 validators = core.store.get_validators(*key)
@@ -105,7 +111,7 @@ class Handover:
     def _batch(self, response: Response | None) -> _Batch | None:
         if response is None or response.request is None:
             return None
-        return self._batches.get(_key(response))
+        return self._batches.get(_key(response.request))
 
     def _closed(self) -> None:
         if self._crawler.get_extension(FeedExporter) is None:
@@ -142,10 +148,7 @@ def _remember(core: Core, batches: Sequence[_Batch]) -> None:
         store.close()
 
 
-def _key(response: Response) -> tuple[str, str]:
-    """Where the validators of *response* are kept (T20)."""
-    request = response.request
-    if request is None:
-        return response.url, representation_key(None)
+def _key(request: Request) -> tuple[str, str]:
+    """Where the validators of the answer to *request* are kept (T20)."""
     accept = request.headers.get("Accept")
     return request.url, representation_key(None if accept is None else accept.decode("latin-1"))

@@ -60,7 +60,8 @@ def as_document(rows: Sequence[Row], problems: Sequence[str], documents: int) ->
     }
 
 
-_HEADINGS: Final = ("source", "outcome", "by", "requests", "bytes", "new", "known", "next due", "why")
+_COUNTS: Final = ("requests", "bytes", "new", "known")
+_HEADINGS: Final = ("source", "outcome", "by", *_COUNTS, "next due", "why")
 _WIDEST: Final = 40
 
 

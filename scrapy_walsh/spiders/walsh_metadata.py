@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,11 +99,16 @@ class WalshMetadataSpider(Spider):
 
     def _opened(self) -> None:
         # Job settings of a platform may take the add-on out: then nothing would gate or pace.
-        if self.refusal is None and getattr(self.crawler, "walsh", None) is None:
+        core = self._core
+        if self.refusal is None and core is None:
             self.refusal = "scrapy_walsh is not installed here: set ADDONS, see docs/install.md"
-        if self.refusal is None:
-            self.progress = Progress(self.crawler.walsh, self._counts)
+        if self.refusal is None and core is not None:
+            self.progress = Progress(core, self._counts)
             self.progress.start()
+
+    @property
+    def _core(self) -> Core | None:
+        return getattr(getattr(self, "crawler", None), "walsh", None)
 
     def _declare(self, sources: list[Source], problems: list[str]) -> None:
         self.problems = problems
@@ -157,6 +163,8 @@ class WalshMetadataSpider(Spider):
         results = list(self._deliver(key, visits, answer))
         if self.handover is not None:
             self.handover.expect(response, [r for r in results if isinstance(r, MetadataItem)])
+            if answer.forget and response.request is not None:
+                self.handover.forget(response.request)
         yield from results
 
     def not_answered(self, failure: Failure) -> Iterator[Request | MetadataItem]:
@@ -173,6 +181,8 @@ class WalshMetadataSpider(Spider):
             yield from self._without_tls(bare)
         if visits:
             answer = from_failure(visits[0].steps[0], error)
+            if answer.forget and self.handover is not None:
+                self.handover.forget(request)
             yield from self._deliver(key, visits, answer)
 
     def _without_tls(self, visits: Iterable[_Visit]) -> Iterator[Request | MetadataItem]:
@@ -292,14 +302,14 @@ class WalshMetadataSpider(Spider):
             self._write(report.as_document(rows, problems, self.documents), self.report_path)
 
     def _next_due(self, visit: _Visit) -> str | None:
-        core: Core | None = getattr(getattr(self, "crawler", None), "walsh", None)
+        core = self._core
         if core is None:
             return None
         source, now = visit.source, core.wall()
         asked = [source.feed or source.url, *([_http(source.url)] if source.bare_host else [])]
         found = [visit.due, *(core.next_due(url) for url in asked)]
         due = max((moment for moment in found if moment and moment > now), default=None)
-        return None if due is None else iso(due)
+        return None if due is None else iso(math.ceil(due))
 
     def _write(self, document: dict[str, Any], path: str) -> None:
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -100,7 +100,10 @@ class SqliteStore(RecordStore):
                 if changed is not None:
                     connection.execute(HOSTS.replace, HOSTS.encode(changed))
 
-        self._database.run(exchange)
+        try:
+            self._database.run(exchange)
+        except StateError:
+            super().update_host(host, change)  # kept in memory, and said once
 
     def _put_blocklist(self, document: StoredDocument) -> None:
         """Keep *document* twice; either place is tried, whatever becomes of the other."""

@@ -52,14 +52,15 @@ def campaign(
             if deadline.passed():
                 break
             with tempfile.TemporaryDirectory() as directory:
-                _round(Path(directory), box, rng, report, *order[number % len(order)])
+                _round(Path(directory), box, rng, report, order[number % len(order)])
     return report
 
 
 def _round(
-    directory: Path, box: Sandbox, rng: random.Random, report: Report, file: str, kind: str
+    directory: Path, box: Sandbox, rng: random.Random, report: Report, case: tuple[str, str]
 ) -> None:
     """One run, some damage, and two more runs: the list's host answers only the first."""
+    file, kind = case
     where = f"{kind}, {file}"
     place = Place(directory, box)
     cuts: list[float] = []

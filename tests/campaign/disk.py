@@ -124,7 +124,7 @@ def _read_only(directory: Path, box: Sandbox, report: Report) -> bool:
                 place,
                 report,
                 "read-only directory",
-                lambda: subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True),
+                lambda: _run("mount", "-o", "remount,bind,ro", path),
                 words="cannot be written",
             )
             return True
@@ -178,16 +178,25 @@ def _fill(filler: Path) -> None:
                 size //= 2
 
 
+def _run(*command: str) -> bool:
+    """Whether *command* is to be had, and succeeds."""
+    try:
+        done = subprocess.run(["/usr/bin/env", *command], capture_output=True, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
 @contextmanager
 def _mounted(*options: str, at: Path) -> Iterator[Path | None]:
     """*at*, with a file system of its own there; None where that is not permitted."""
     at.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(["mount", *options, str(at)], capture_output=True, check=False)
+    mounted = _run("mount", *options, str(at))
     try:
-        yield at if done.returncode == 0 else None
+        yield at if mounted else None
     finally:
-        if done.returncode == 0:
-            subprocess.run(["umount", str(at)], check=True)
+        if mounted:
+            _run("umount", str(at))
 
 
 CASES: dict[str, Callable[[Path, Sandbox, Report], bool]] = {

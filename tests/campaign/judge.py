@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.sandbox import hosts, requests
@@ -37,7 +38,7 @@ def too_soon(log: Sequence[LoggedRequest], cuts: Sequence[float] = ()) -> list[s
     found = []
     for host in hosts(log):
         asked = requests(log, host)
-        for number, (earlier, later) in enumerate(zip(asked, asked[1:], strict=False)):
+        for number, (earlier, later) in enumerate(pairwise(asked)):
             cut = any(earlier.arrived <= at < later.arrived for at in cuts)
             exempt = number == 0 and earlier.path == "/robots.txt" != later.path
             if exempt and not cut:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ def campaign(runs: int, seconds: float, seed: int) -> Report:
             left = runs - report.figures["kills"]
             directory = Path(tempfile.mkdtemp())
             try:
-                _round(directory, box, rng, report, rounds, min(left, _KILLS))
+                _round(directory, box, rng, report, number=rounds, most=min(left, _KILLS))
             finally:
                 shutil.rmtree(directory)
     report.figures["rounds"] = rounds
@@ -63,7 +64,7 @@ def campaign(runs: int, seconds: float, seed: int) -> Report:
 
 
 def _round(
-    directory: Path, box: Sandbox, rng: random.Random, report: Report, number: int, most: int
+    directory: Path, box: Sandbox, rng: random.Random, report: Report, *, number: int, most: int
 ) -> None:
     """One crawl, killed up to *most* times and begun again; judged when it is done."""
     place = Place(directory, box)
@@ -111,7 +112,7 @@ def _backoff_cut_short(log: Log) -> list[str]:
     asked = [each for each in log if each.host == BUSY]
     return [
         f"{BUSY}{later.path} in spite of Retry-After"
-        for earlier, later in zip(asked, asked[1:], strict=False)
+        for earlier, later in pairwise(asked)
         if earlier.status == 503 and later.arrived - earlier.arrived < 0.98
     ]
 

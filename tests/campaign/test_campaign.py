@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.campaign import clock, damage, disk, kill, versions
-from tests.campaign.world import Report
+
+if TYPE_CHECKING:
+    from tests.campaign.world import Report
 
 
 def unbroken(report: Report) -> bool:
@@ -33,7 +37,7 @@ def test_own_disk(case: str) -> None:
         pytest.skip("no rights to mount here")
 
 
-@pytest.mark.parametrize("case", clock.CASES)
+@pytest.mark.parametrize("case", ["forward an hour", "back an hour"])
 def test_own_clock(case: str) -> None:
     assert unbroken(clock.campaign(1, 60, 1, [case]))
 

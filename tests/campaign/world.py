@@ -173,7 +173,7 @@ class Place:
         environment: Mapping[str, str] | None = None,
     ) -> Run:
         """Begin a crawl of *targets*; *before* is run in the child."""
-        path = [(environment or {}).get("PYTHONPATH"), str(self.project), os.getcwd()]
+        path = [(environment or {}).get("PYTHONPATH"), str(self.project), str(Path.cwd())]
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "scrapy", "crawl", "probe"),
@@ -193,7 +193,7 @@ class Place:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            preexec_fn=before,
+            preexec_fn=before,  # noqa: PLW1509  it only sets a limit
         )
         return Run(process, self.box)
 

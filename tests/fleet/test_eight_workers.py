@@ -22,7 +22,7 @@ WORKERS = 8
 HOSTS = [f"h{number:02}.test" for number in range(30)]
 #: Pages of each worker, and seconds of an answer: the wire is the limit, not the processor, and
 #: eight workers leave each host alone for half of its time.
-PAGES = 9
+PAGES = 8
 LATENCY = 0.8
 
 #: All begin to ask at once: what starting a process costs is not what is measured.
@@ -86,7 +86,7 @@ def test_r4_6_eight_workers_on_thirty_hosts(
     for host in HOSTS:
         robots = Route(body="User-agent: *\nAllow: /\n", content_type="text/plain", delay=LATENCY)
         box.put(site(host, {"*": Route(body="p", delay=LATENCY)}, robots))
-    one = rate(run(box, server, tmp_path, 1, 5), 1)
+    one = rate(run(box, server, tmp_path, 1, 4), 1)
     log = run(box, server, tmp_path, WORKERS, PAGES)
     ratio = rate(log, WORKERS) / (WORKERS * one)
     with capsys.disabled():

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.fleet.fleet import Server
 
 FLEET_SPIDER = """
+from pathlib import Path
 import scrapy
 from scrapy_redis.spiders import RedisSpider
 from scrapy_walsh.adapters.redis_queue import DueSpiderMixin
@@ -33,6 +34,11 @@ from scrapy_walsh.adapters.redis_queue import DueSpiderMixin
 class Probe(DueSpiderMixin, RedisSpider):
     name = "probe"
     max_idle_time = 2
+
+    async def start(self):
+        Path("ready").touch()
+        async for request in super().start():
+            yield request
 
     def parse(self, response):
         yield scrapy.Request("http://links.test/page/undeclared", callback=self.parse)
@@ -93,8 +99,9 @@ def test_own_workers_of_scrapy_redis_outlast_an_outage(
     for url in urls:
         server.client.rpush("probe:start_urls", json.dumps({"url": url}))
     workers = fleet(box, server, tmp_path)
-    # scrapy-redis's scheduler refuses to start without Redis: two connections of each worker.
-    wait_until(lambda: len(server.client.client_list()) > 4 and len(targets(box.log)) >= 2)
+    # scrapy-redis's scheduler refuses to start without Redis.
+    wait_until(lambda: all((each.project / "ready").exists() for each in workers))
+    wait_until(lambda: len(targets(box.log)) >= 2)
     server.kill()
     time.sleep(2)
     server.start()

@@ -190,3 +190,21 @@ def test_r4_no_gap_too_short_and_no_due_host_waits_while_the_place_is_free(load,
                 "idle while one was due"
             )
     assert made == {host: order.count(host) for host in set(order)}
+
+
+def test_own_outlook_counts_due_hosts_and_the_time_that_the_rest_takes():
+    throttle = Throttle()
+    agenda = Agenda(throttle.due, throttle.interval)
+    assert (agenda.ready(), agenda.seconds_left(0.0)) == (0, 0.0)
+    throttle.set_interval("slow", 10.0)
+    agenda.add("slow", 4, 0.0)
+    throttle.hold("held", 50.0)
+    agenda.add("held", 1, 0.0)
+    throttle.started("busy")
+    agenda.add("busy", 2, 0.0)
+    assert (agenda.ready(), len(agenda)) == (1, 3)
+    assert agenda.seconds_left(5.0) == 45.0
+    agenda.remove("held")
+    assert agenda.seconds_left(5.0) == 30.0
+    agenda.remove("slow", 4)
+    assert (agenda.ready(), agenda.seconds_left(5.0)) == (0, 1.0)

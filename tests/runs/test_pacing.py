@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,7 +41,7 @@ def test_r4_3_a_restart_keeps_the_spacing(
     restarted: list[Crawl], host: str, seconds: float
 ) -> None:
     assert [asked_targets(run, host) for run in restarted] == [["/a"], ["/b"], ["/c"]]
-    pairs = zip(restarted, restarted[1:], strict=False)
+    pairs = pairwise(restarted)
     assert kept([between(first, second, host) for first, second in pairs], seconds)
 
 

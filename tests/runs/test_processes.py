@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
 from scrapy_walsh.sandbox import LoggedRequest, Request, Route, Sandbox, gaps, requests
 from tests.crawl.harness import kept, make_project, run_scrapy, site
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PROCESSES = 3
 PLAIN = [f"plain{number}.test" for number in range(6)]
@@ -39,7 +35,7 @@ class Fleet:
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     directory = tmp_path_factory.mktemp("fleet")
     shared = ("-s", f"WALSH_STATE_DIR={directory / 'state'}")
     projects = [make_project(directory / str(number)) for number in range(PROCESSES)]
@@ -62,7 +58,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         with ThreadPoolExecutor(PROCESSES) as pool:
             ended = list(pool.map(work, range(PROCESSES)))
         log = requests(box.log)
-    yield Fleet(log, [output for output, _ in ended], [code for _, code in ended])
+    return Fleet(log, [output for output, _ in ended], [code for _, code in ended])
 
 
 def spacing(log: list[LoggedRequest], host: str) -> list[float]:

@@ -6,8 +6,9 @@ from scrapy_walsh.spiders.report import Row, as_document, as_lines
 
 
 def test_own_table_lines_up() -> None:
+    due = "2026-05-24T00:00:00Z"
     rows = [
-        Row("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10, 10, 3, next_due="2026-05-24T00:00:00Z"),
+        Row("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10, 10, 3, next_due=due),
         Row("x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3", 0, 0, 0),
     ]
     lines = as_lines(rows)
@@ -24,16 +25,7 @@ def test_own_table_lines_up() -> None:
         "due",
         "why",
     ]
-    assert lines[1].split() == [
-        "a",
-        "fed",
-        "R9",
-        "1",
-        "1234",
-        "10",
-        "3",
-        "2026-05-24T00:00:00Z",
-    ]
+    assert lines[1].split() == ["a", "fed", "R9", "1", "1234", "10", "3", due]
     assert lines[2].startswith("x" * 39 + "…  refused  R2")
     assert lines[2].endswith("  next run              robots.txt line 3")
     assert (
