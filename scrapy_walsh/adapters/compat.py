@@ -94,13 +94,22 @@ async def run_in_thread(function: Callable[[], _T]) -> _T:
     return await future(cast("Deferred[_T]", deferToThread(function)))
 
 
+def _engine(crawler: Crawler) -> Any:
+    """The engine, or None before it is made: since 2.19 reading it too early is an error."""
+    return crawler._engine if hasattr(crawler, "_engine") else crawler.engine
+
+
+def _slot(crawler: Crawler) -> Any:
+    return getattr(_engine(crawler), "_slot", None)
+
+
 async def download(crawler: Crawler, request: Request) -> Response:
     """The engine's download of *request*, through the downloader middlewares only."""
-    engine = crawler.engine
+    engine = _engine(crawler)
     if engine is None:
         raise RuntimeError("no engine")
     if hasattr(engine, "download_async"):
-        return await engine.download_async(request)
+        return cast("Response", await engine.download_async(request))
     return cast("Response", await future(engine.download(request)))
 
 
@@ -113,7 +122,7 @@ async def call_handler(handler: Any, request: Request, spider: Spider | None) ->
 
 def download_handler(crawler: Crawler, scheme: str) -> Any:
     """The handler that will carry *scheme*, or None."""
-    downloader = getattr(crawler.engine, "downloader", None)
+    downloader = getattr(_engine(crawler), "downloader", None)
     handlers = getattr(downloader, "handlers", None)
     return handlers._get_handler(scheme) if handlers is not None else None
 
@@ -148,33 +157,32 @@ def no_persistent_connections(handler: Any) -> None:
 
 def scheduler(crawler: Crawler) -> Any:
     """The scheduler in use, or None."""
-    return getattr(getattr(crawler.engine, "_slot", None), "scheduler", None)
+    return getattr(_slot(crawler), "scheduler", None)
 
 
 def under_way(crawler: Crawler) -> Collection[Request]:
     """The requests between their pop from the scheduler and the end of their scraping."""
-    slot = getattr(crawler.engine, "_slot", None)
+    slot = _slot(crawler)
     found: Collection[Request] = () if slot is None else slot.inprogress
     return found
 
 
 def wake_engine(crawler: Crawler) -> None:
     """Make the engine ask the scheduler again, without the heartbeat's five seconds."""
-    slot = getattr(crawler.engine, "_slot", None)
+    slot = _slot(crawler)
     if slot is not None and slot.closing is None:
         slot.nextcall.schedule()
 
 
 def closing(crawler: Crawler) -> bool:
     """Whether the spider is being closed: nothing may wait any more."""
-    engine = getattr(crawler, "_engine", None) or getattr(crawler, "engine", None)
-    slot = getattr(engine, "_slot", None)
+    slot = _slot(crawler)
     return slot is None or slot.closing is not None
 
 
 def close_spider(crawler: Crawler, reason: str) -> None:
     """Ask the engine to close the spider, once it runs: closing it earlier ends in a traceback."""
-    engine = crawler.engine
+    engine = _engine(crawler)
     if engine is None or engine.spider is None:
         return
     if not engine.running:
@@ -191,8 +199,8 @@ def is_shell(crawler: Crawler) -> bool:
 
     The shell alone starts the engine before it opens the spider, and keeps it when idle.
     """
-    engine: Any = crawler.engine
-    slot = getattr(engine, "_slot", None)
+    engine = _engine(crawler)
+    slot = _slot(crawler)
     return slot is not None and not slot.close_if_idle and bool(engine.running)
 
 

@@ -211,7 +211,7 @@ def test_r4_hosts_with_the_most_work_come_first(planned: Any, put: Any) -> None:
         robots("late.test"),
         robots("many.test"),
         robots("one.test"),
-        HostRecord("late.test", NOW - 60, 1.0, NOW + 200),
+        HostRecord("late.test", NOW - 60, 1.0, time.time() + 200),
     )
     many = " ".join(f"https://many.test/{n}" for n in range(5))
     slow = " ".join(f"https://slow.test/{n}" for n in range(2))
