@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +107,18 @@ def test_own_spider_commands_of_the_docs_run(tmp_path: Path):
         "source", "title", "url", "published", "via", "canonical_url", "fetched_at",
     }  # fmt: skip
     assert by_urls.asked("canary.test")
+
+
+def test_own_t2_example_of_the_docs_is_refused(tmp_path: Path):
+    commands = snippets((ROOT / "docs/robots.md").read_text(), "bash")[0]
+    python = f'python() {{ "{sys.executable}" "$@"; }}\n'
+    done = subprocess.run(
+        ["bash", "-c", python + commands],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "Disallow: /*.ph" in done.stdout

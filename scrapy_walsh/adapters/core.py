@@ -37,6 +37,7 @@ from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_UNREACHABLE, Verdict
 from scrapy_walsh.state import open_store
+from scrapy_walsh.state.clock import steady_clock
 from scrapy_walsh.state.records import Attempts, Booking, Deferral, SourceRun
 
 if TYPE_CHECKING:
@@ -82,7 +83,11 @@ class _Standing:
 
 
 class Core:
-    """One crawl's shared state. ``monotonic`` is for waiting, ``wall`` for records (D9)."""
+    """One crawl's shared state.
+
+    ``monotonic`` is for waiting, ``wall`` for records of documents and sources, ``steady`` for
+    those of hosts, which no setting of the clock may move (D9).
+    """
 
     @classmethod
     def of(cls, crawler: Crawler) -> Core:
@@ -104,6 +109,7 @@ class Core:
         self.rand: Callable[[], float] = random.random
         self.recorder = Recorder(crawler)
         self.store = self.open_store()
+        self.steady = steady_clock(self.config.state_dir)
         self.lease = Lease.of_process(self.config, self.wall)
         self.throttle = TURNSTILE.throttle
         self.throttle.raise_minimum(self.config.min_interval)
@@ -317,13 +323,13 @@ class Core:
     def _restore(self, host: str) -> None:
         """Bring back what an earlier run knew about *host* (T33), from wall to monotonic time."""
         record = self.store.get_host(host)
-        now, wall = self.monotonic(), self.wall()
+        now, steady = self.monotonic(), self.steady()
         if self.store.rows_lost:  # a host without a record, or an old one, may have been asked
             self.throttle.restore(host, now, now)
         if record is None:
             return
-        since = max(0.0, wall - record.last_end)
-        held = max(0.0, (record.not_before or wall) - wall)
+        since = max(0.0, steady - record.last_end)
+        held = max(0.0, (record.not_before or steady) - steady)
         self.throttle.restore(host, now - since, now + held)
         self.throttle.set_interval(host, record.interval, source=EARLIER_RUN)
 
@@ -361,7 +367,7 @@ class Core:
         None while the shared store is away: nothing may be asked then, and the wire is shut.
         """
         try:
-            return self.store.reserve_host(host, self.throttle.interval(host), self.wall())
+            return self.store.reserve_host(host, self.throttle.interval(host), self.steady())
         except StoreAway:
             self.pulse.look()
             return None
@@ -497,8 +503,8 @@ class Core:
     def _remember_host(self, host: str, now: float) -> None:
         """Book the end of an exchange for later runs, and for processes beside this one."""
         hold = max(0.0, self.throttle.held_until(host) - now)
-        interval, wall = self.throttle.interval(host), self.wall()
-        self.remember(lambda: self.store.book_host(host, interval, wall, hold))
+        interval, steady = self.throttle.interval(host), self.steady()
+        self.remember(lambda: self.store.book_host(host, interval, steady, hold))
 
     def _remember_source(self, request: Request, status: int | None) -> None:
         source = self.scope.source_of(request.url)

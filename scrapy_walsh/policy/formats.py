@@ -55,7 +55,9 @@ _BY_TYPE: Final = {
 }
 _BY_ROOT: Final = {"rss": FEED, "feed": FEED, "rdf": FEED, "html": HTML}
 
-_MISC: Final = re.compile(rb"\s+|<\?[^>]*>|<!--.*?-->", re.DOTALL)
+# An instruction may hold ">" in quotes, and unbalanced quotes.
+_INSTRUCTION: Final = rb"""<\?(?:"[^"<]*"|'[^'<]*'|[^>"'])*>|<\?[^>]*>"""
+_MISC: Final = re.compile(rb"\s+|" + _INSTRUCTION + rb"|<!--.*?-->", re.DOTALL)
 _ROOT: Final = re.compile(rb"<(?:!doctype\s+)?(?:[a-z_][\w.-]*:)?([a-z_][\w.-]*)", re.IGNORECASE)
 _JSON_FEED: Final = re.compile(rb'"version"\s*:\s*"https?:\\?/\\?/jsonfeed\.org\\?/version\\?/1')
 _SNIFFED: Final = 4096

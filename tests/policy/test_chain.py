@@ -38,7 +38,7 @@ class Held:
         self.looked.append(f"R2 {origin}")
         return self.rules
 
-    def last_run(self, url: str) -> float | None:  # noqa: ARG002
+    def last_run(self, url: str) -> float | None:
         self.looked.append("R8")
         return self.run
 

@@ -152,6 +152,8 @@ JSON_FEED = b'{"title": "t", "version": "https://jsonfeed.org/version/1.1"}'
         ("application/octet-stream", RSS.decode().encode("utf-16"), "feed"),
         ("application/xml", b"<rdf:RDF>", "feed"),
         ("application/xml", b"<a:feed xmlns:a='http://www.w3.org/2005/Atom'>", "feed"),
+        ("application/xml", b"<?a href='b>c'?><!-- <html> --><feed>", "feed"),
+        ("application/xml", b"<?it's?><?xml version='1.0'><rss a='b'>", "feed"),
         ("application/xml", b"<urlset>", "other"),
         ("application/feed+json", b"{}", "json_feed"),
         ("application/json", JSON_FEED, "json_feed"),

@@ -1,0 +1,49 @@
+"""D9: pacing between runs does not go by a clock that somebody may set."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scrapy_walsh.state import clock
+from scrapy_walsh.state.clock import FILE, steady_clock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(not clock._BOOT_ID.exists(), reason="no boot id on this system")
+
+
+def test_own_first_run_reads_the_wall_clock(tmp_path: Path) -> None:
+    assert steady_clock(tmp_path)() == pytest.approx(time.time(), abs=1.0)
+
+
+@pytest.mark.parametrize("hour", [3600.0, -3600.0])
+def test_own_clock_set_between_runs_does_not_move_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hour: float
+) -> None:
+    before = steady_clock(tmp_path)()
+    wall = time.time
+    monkeypatch.setattr(time, "time", lambda: wall() + hour)
+    assert 0 <= steady_clock(tmp_path)() - before < 5.0
+
+
+def test_own_another_start_of_the_machine_reads_the_wall_clock_again(tmp_path: Path) -> None:
+    steady_clock(tmp_path)
+    path = tmp_path / FILE
+    path.write_text(json.dumps({"boot": "an earlier one", "offset": 5.0}))
+    assert steady_clock(tmp_path)() == pytest.approx(time.time(), abs=1.0)
+    assert json.loads(path.read_text())["boot"] != "an earlier one"
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"boot": 1}', '{"offset": "x"}', "\x00"])
+def test_own_damaged_file_is_written_anew(tmp_path: Path, damage: str) -> None:
+    (tmp_path / FILE).write_text(damage)
+    assert steady_clock(tmp_path)() == pytest.approx(time.time(), abs=1.0)
+
+
+def test_own_directory_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    assert steady_clock(tmp_path / "missing")() == pytest.approx(time.time(), abs=1.0)
