@@ -113,7 +113,7 @@ def test_own_t2_example_of_the_docs_is_refused(tmp_path: Path):
     commands = snippets((ROOT / "docs/robots.md").read_text(), "bash")[0]
     python = f'python() {{ "{sys.executable}" "$@"; }}\n'
     done = subprocess.run(
-        ["bash", "-c", python + commands],
+        ["/bin/bash", "-c", python + commands],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

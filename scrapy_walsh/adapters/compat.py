@@ -12,11 +12,12 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
+import scrapy.exceptions
 from scrapy import version_info
 from scrapy.settings import default_settings
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.misc import load_object
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine
@@ -40,6 +41,11 @@ ASYNC_HANDLERS: Final = version_info >= (2, 14)
 #: The errors of the network: what Scrapy itself would retry, whatever a project configured.
 TRANSPORT_ERRORS: Final[tuple[type[BaseException], ...]] = tuple(
     map(load_object, cast("list[str]", default_settings.RETRY_EXCEPTIONS))
+)
+
+#: What a body over DOWNLOAD_MAXSIZE ends in: no error of the network, so nothing is retried.
+OVER_LIMIT: Final[type[BaseException]] = getattr(
+    scrapy.exceptions, "DownloadCancelledError", CancelledError
 )
 
 #: Whether a setting exists in this version; pinning one that does not is noise.
@@ -151,6 +157,13 @@ def no_persistent_connections(handler: Any) -> None:
     if connector is not None and hasattr(connector, "_force_close"):
         connector._force_close = True
         session._retry_connection = False
+        return
+    limits: Any = getattr(handler, "_limits", None)
+    if hasattr(limits, "max_keepalive_connections") and hasattr(handler, "_make_client"):
+        handler._limits = type(limits)(
+            max_connections=limits.max_connections, max_keepalive_connections=0
+        )
+        handler._default_client = handler._make_client()
         return
     raise RuntimeError(f"{type(handler).__qualname__} keeps connections that cannot be closed")
 

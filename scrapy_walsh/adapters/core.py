@@ -530,6 +530,10 @@ class Core:
         )
         return due if due > self.wall() else None
 
+    def cut_off(self, request: Request) -> None:
+        """Book an answer that was too long to be taken: it would be as long an hour later (R8)."""
+        self._remember_source(request, 200)
+
     def settle(self) -> None:
         """Remember the sources whose answers the spider has taken, and their items.
 

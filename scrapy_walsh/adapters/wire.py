@@ -63,6 +63,8 @@ class _Wire:
             response = await compat.call_handler(handler, request, self.crawler.spider)
         except BaseException as error:
             answered = isinstance(error, compat.TRANSPORT_ERRORS)
+            if isinstance(error, compat.OVER_LIMIT):
+                core.cut_off(request)
             raise
         finally:
             try:

@@ -30,7 +30,8 @@ class Answer:
 
     ``failed``: there was no usable response at all (as against one in an unusable format).
     ``entries`` have ``published`` None unless ``via`` is ``feed``. ``due``: Unix seconds, of what
-    is deferred. ``forget``: nothing could be read, so its validators are not worth keeping.
+    is deferred. ``forget``: its validators are not to be kept, since a 304 would not say what
+    this answer was.
     """
 
     outcome: str | None
@@ -120,6 +121,7 @@ def _from_feed(step: Step, response: Response, content_type: str | None) -> Answ
         tuple(entries),
         moved_to=moved_to,
         suggested_feeds=(moved_to,) if moved_to else (),
+        forget=_is_known_page(step, content_type),
     )
 
 

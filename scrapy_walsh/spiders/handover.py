@@ -73,7 +73,7 @@ class Handover:
             return False
 
     def forget(self, request: Request) -> None:
-        """Leave no validators of what was of no use: a 304 would say "no new data" for ever."""
+        """Leave no validators: a 304 would say "no new data" of what was never read."""
         core = self._core
         if core is not None:
             core.remember(lambda: core.store.delete_validators(*_key(request)))

@@ -162,9 +162,9 @@ class WalshMetadataSpider(Spider):
         answer = from_response(visits[0].steps[0], response)
         results = list(self._deliver(key, visits, answer))
         if self.handover is not None:
-            self.handover.expect(response, [r for r in results if isinstance(r, MetadataItem)])
             if answer.forget and response.request is not None:
                 self.handover.forget(response.request)
+            self.handover.expect(response, [r for r in results if isinstance(r, MetadataItem)])
         yield from results
 
     def not_answered(self, failure: Failure) -> Iterator[Request | MetadataItem]:

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.crawl
 LLMS = Route(body="[l](http://news.test/l)", content_type="text/plain")
 ROUTES: dict[str, dict[str, Route]] = {
     "good": {"/": Route(body=rss(entry("g")), content_type=RSS, etag='"g"')},
+    "mislabelled": {"/": Route(body=rss(entry("m")), content_type="text/html", etag='"m"')},
     "laughs": {"/": Route(body=rss(head=LAUGHS), content_type=RSS, etag='"l"')},
     "bomb": {"/": Route(content_type=RSS, behaviour="bomb", etag='"b"')},
     "page": {"/": Route(body=HTML_PAGE, etag='"p"'), "/llms.txt": LLMS},
@@ -47,6 +48,7 @@ def again(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawl, dict[str, An
     ("source", "status", "outcome"),
     [
         ("good", 304, "not_modified"),
+        ("mislabelled", 200, "fed"),
         ("laughs", 200, "left_out"),
         ("bomb", 200, "failed"),
         ("page", 304, "llms.txt"),

@@ -82,7 +82,7 @@ def test_own_bytes_are_those_of_the_bodies(world: World) -> None:
     assert world.row("disallowed")["bytes"] == 0
 
 
-@pytest.mark.parametrize("source", ["declared", "negotiated", "order", "htmlonly", "gone", "slow"])
+@pytest.mark.parametrize("source", ["declared", "order", "htmlonly", "gone", "slow", "huge"])
 def test_own_next_due_is_a_day_after_the_answer(world: World, source: str) -> None:
     answered = world.targets(source)[0].wall
     assert DAY - 1 <= seconds(world.row(source)["next_due"]) - answered <= DAY + 3
@@ -93,9 +93,17 @@ def test_own_next_due_of_a_deferred_source_is_the_end_of_its_hold(world: World) 
     assert 90_000 - 1 <= seconds(world.row("later")["next_due"]) - asked.wall <= 90_000 + 3
 
 
-@pytest.mark.parametrize("source", ["disallowed", "huge"])
-def test_own_what_got_no_answer_is_due_at_the_next_run(world: World, source: str) -> None:
-    assert world.row(source)["next_due"] is None
+def test_own_what_was_not_asked_is_due_at_the_next_run(world: World) -> None:
+    assert world.row("disallowed")["next_due"] is None
+
+
+@pytest.mark.parametrize("source", ["bomb", "huge", "endless"])
+def test_r8_2_a_body_over_the_limit_is_not_asked_for_by_the_next_run(
+    runs: tuple[World, World], source: str
+) -> None:
+    assert runs[0].paths(source) == ["/feed"]
+    assert runs[1].paths(source) == []
+    assert runs[1].row(source)["outcome"] == "not_due"
 
 
 def test_own_the_next_run_asks_nobody_before_the_due_time(runs: tuple[World, World]) -> None:
