@@ -40,7 +40,11 @@ def _pin(settings: BaseSettings, name: str, value: Any) -> None:
     found = settings.get(name)
     chosen = (settings.getpriority(name) or 0) >= SETTINGS_PRIORITIES["project"]
     if chosen and not _equal(found, value):
-        logger.warning("%s is %s: scrapy_walsh overrides it with %s", name, _one_line(found), value)
+        instead = f" ({seats.INSTEAD[name]})" if name in seats.INSTEAD else ""
+        overridden = (
+            f"{name} is {_one_line(found)}: scrapy_walsh overrides it with {value}{instead}"
+        )
+        logger.warning("%s", overridden)
     settings.set(name, value, priority=_PRIORITY)
 
 

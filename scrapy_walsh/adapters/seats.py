@@ -51,6 +51,13 @@ PINS: Final[Mapping[str, Any]] = {
     },
 }
 
+#: What takes the place of a setting that is switched off, where a reader may wonder.
+INSTEAD: Final[Mapping[str, str]] = {
+    "ROBOTSTXT_OBEY": "its own gate obeys robots.txt",
+    "RETRY_ENABLED": "its own backoff asks again",
+    "HTTPCACHE_ENABLED": "no body is kept, validators are",
+}
+
 #: Components by setting; None takes Scrapy's own out of its seat.
 SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
     "DOWNLOADER_MIDDLEWARES": {
