@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy_walsh.errors import StateError
+from scrapy_walsh.state import wal
 from scrapy_walsh.state.tables import MIGRATIONS, TABLES, DamageError, Key, Row, Table
 
 if TYPE_CHECKING:
@@ -70,25 +71,34 @@ def one_line(error: Exception | None) -> str:
     return "".join(c if c.isprintable() else " " for c in str(error))[:200]
 
 
-def connect(path: Path) -> tuple[sqlite3.Connection, bool]:
-    """The file at *path*, made when missing, and whether it can be written.
+class Opened(NamedTuple):
+    """A connection, whether it can write, and whether the file's log was found cut short."""
 
+    connection: sqlite3.Connection
+    writable: bool = False
+    cut: bool = False
+
+
+def connect(path: Path, *, alone: bool = False) -> Opened:
+    """The file at *path*, made when missing.
+
+    ``alone``: this process has no other connection to it, so its log can be looked at.
     sqlite3.DatabaseError, DamageError; StateError when it is of another schema version.
     """
     try:
-        return _opened(path, "mode=rwc"), True
+        return _opened(path, "mode=rwc", wal.committed(path) if alone else None)
     except sqlite3.OperationalError as error:
         if _code(error) not in _READ_ONLY or not path.exists():
             raise
         if error.sqlite_errorcode == sqlite3.SQLITE_READONLY and _may_write(path):
             raise DamageError("its header forbids writing") from error
     try:
-        return _opened(path, "mode=ro"), False
+        return _opened(path, "mode=ro")
     except sqlite3.OperationalError as error:
         if _code(error) not in _READ_ONLY:
             raise
     # Without a -shm that can be read or made, only this opens a WAL file.
-    return _opened(path, "mode=ro&immutable=1"), False
+    return _opened(path, "mode=ro&immutable=1")
 
 
 def salvage(path: Path, target: sqlite3.Connection) -> int:
@@ -137,8 +147,8 @@ def _raw(path: Path, options: str) -> sqlite3.Connection:
     )
 
 
-def _opened(path: Path, options: str) -> sqlite3.Connection:
-    writable = options == "mode=rwc"
+def _opened(path: Path, options: str, log: wal.Log | None = None) -> Opened:
+    writable, cut = options == "mode=rwc", False
     connection = _raw(path, options)
     try:
         connection.execute("PRAGMA cell_size_check=ON")
@@ -146,11 +156,12 @@ def _opened(path: Path, options: str) -> sqlite3.Connection:
         # Before the first write, which would change what is to be set aside.
         _check(connection, path.stat().st_size, TABLES if version == len(MIGRATIONS) else ())
         if writable:
+            cut = log is not None and wal.was_cut(connection, path, log)
             _prepare_writing(connection, version)
     except BaseException:
         connection.close()
         raise
-    return connection
+    return Opened(connection, writable, cut)
 
 
 def _version(connection: sqlite3.Connection, path: Path, *, writable: bool) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakSet
 
 from scrapy_walsh.errors import StateError
 from scrapy_walsh.state import files
@@ -30,6 +31,10 @@ _SMALLEST_FILE: Final = 512
 _MISUSE: Final = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.DataError)
 
 
+#: Those of this process that are open.
+_OPEN: Final[WeakSet[Database]] = WeakSet()
+
+
 class Database:
     """The file of *directory*, which adds to *notices*; StateError when it cannot be used."""
 
@@ -43,6 +48,7 @@ class Database:
 
     def close(self) -> None:
         self._connection.close()
+        _OPEN.discard(self)
 
     def run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         """The value of *operation*, after repair if it meets damage; StateError when it fails."""
@@ -72,7 +78,7 @@ class Database:
         return self._connection
 
     def _reopen(self, damage: Exception | None = None) -> None:
-        self._connection.close()
+        self.close()
         self._inode = None
         self._open(damage)
 
@@ -82,6 +88,7 @@ class Database:
             with files.exclusive(self._directory):
                 self._connection = self._connect(damage or self._leftover())
                 self._inode = self._path.stat().st_ino
+                _OPEN.add(self)
         except StateError:
             raise
         except (OSError, sqlite3.Error, DamageError) as error:
@@ -99,13 +106,27 @@ class Database:
         return self._opened()
 
     def _opened(self) -> sqlite3.Connection:
-        connection, writable = connect(self._path)
+        connection, writable, cut = connect(self._path, alone=self._alone())
+        if cut:
+            self.rows_lost = True
+            self.notices.append(
+                f"{self._path}: its log was cut off: the last bookings are lost, "
+                "hosts without a record are spaced"
+            )
         if not writable:
             self.rows_lost = True  # an earlier run may have been unable to write, too
             self.notices.append(
                 f"{self._path} cannot be written: it is read, and what this run learns is forgotten"
             )
         return connection
+
+    def _alone(self) -> bool:
+        """Whether no other connection of this process is to the same file."""
+        try:
+            inode = self._path.stat().st_ino
+        except OSError:
+            return True
+        return all(each._inode != inode for each in _OPEN)
 
     def _leftover(self) -> Exception | None:
         """What is wrong with the files, before SQLite makes an empty database of them."""
@@ -121,7 +142,7 @@ class Database:
         """Put the readable rows in a new file, then set the damaged one aside."""
         for suffix in ("", *COMPANIONS):
             self._draft.with_name(self._draft.name + suffix).unlink(missing_ok=True)
-        with closing(connect(self._draft)[0]) as target:
+        with closing(connect(self._draft).connection) as target:
             kept = salvage(self._path, target)
         aside = files.set_aside(self._path, COMPANIONS)
         self._draft.rename(self._path)
