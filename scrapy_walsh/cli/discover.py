@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from scrapy_walsh.cli.check_answer import Misuse, absolute, printable
+from scrapy_walsh.config import has_identity
 from scrapy_walsh.errors import WalshError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _settings(args: argparse.Namespace) -> Settings:
     from scrapy_walsh.cli.check import settings_of  # noqa: PLC0415
 
     settings = settings_of(args)
-    if not settings.get("WALSH_IDENTITY"):
+    if not has_identity(settings):
         raise Misuse("who asks? Discover in a project, or give --identity")
     return settings
 

@@ -135,13 +135,18 @@ def _read_only(directory: Path, box: Sandbox, report: Report) -> bool:
             place,
             report,
             "read-only directory",
-            lambda: [each.chmod(0o400) for each in place.state.iterdir()],
-            lambda: place.state.chmod(0o500),
+            lambda: _forbid_writing(place.state),
             words="cannot be written",
         )
     finally:
         place.state.chmod(0o700)
     return True
+
+
+def _forbid_writing(directory: Path) -> None:
+    for each in directory.iterdir():
+        each.chmod(0o400)
+    directory.chmod(0o500)
 
 
 def _no_directory(directory: Path, box: Sandbox, report: Report) -> bool:
