@@ -56,6 +56,8 @@ _ATTRIBUTE: Final = "walsh"
 _REFUSED: Final = "walsh_refused"
 #: Seconds between looks at whether the spider is closing.
 _CLOSING_CHECK: Final = 0.2
+#: Seconds that a booked request may take to reach its server.
+_REACH: Final = 0.25
 #: Seconds for which a clearance needs no second look.
 _CLEARANCE: Final = 1.0
 
@@ -328,7 +330,8 @@ class Core:
             self.throttle.restore(host, now, now)
         if record is None:
             return
-        since = max(0.0, steady - record.last_end)
+        # A run that was killed booked a start; the server saw it a moment later.
+        since = max(0.0, steady - record.last_end - _REACH)
         held = max(0.0, (record.not_before or steady) - steady)
         self.throttle.restore(host, now - since, now + held)
         self.throttle.set_interval(host, record.interval, source=EARLIER_RUN)
