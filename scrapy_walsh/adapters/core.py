@@ -418,6 +418,8 @@ class Core:
             self.throttle.hold(host, now + _hold(failure))
         elif counts and self.attempt(request) and not self.fetcher.owns(request):
             self.remember(lambda: self.store.clear_attempts(request.url))
+        if response is not None and self.fetcher.is_operators(request):
+            self.documents.operator.arrived = True
         self._remember_host(host, now)
         self._remember_source(request, status)
 

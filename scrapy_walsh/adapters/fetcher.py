@@ -130,6 +130,11 @@ class Fetcher:
             and robots_fetch.counts_as_first(status, hops=mark.hops, attempt=mark.attempt)
         )
 
+    def is_operators(self, request: Request) -> bool:
+        """Whether *request* was for the operator's list or schema."""
+        mark = self._mark(request)
+        return mark is not None and mark.kind == "operator"
+
     def failed(self, request: Request, failure: Retry | GiveUp) -> None:
         """Note what R5 decided about *request*."""
         mark = self._mark(request)

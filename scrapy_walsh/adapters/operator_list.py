@@ -61,6 +61,8 @@ class OperatorList:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._list: Blocklist | None = None
+        #: Whether an answer has come that is not yet adopted or rejected: no target may pass it.
+        self.arrived = False
         #: Grows with each list that is adopted.
         self.serial = 0
         self._document: StoredDocument | None = None
@@ -72,7 +74,7 @@ class OperatorList:
 
     def current(self) -> Blocklist | None:
         """The list to go by now; None when :meth:`bring` must be awaited first."""
-        if not self._loaded or (self._stale() and not self._beside):
+        if not self._loaded or self.arrived or (self._stale() and not self._beside):
             return None
         return _NOTHING if self._list is None else self._list
 
@@ -132,6 +134,8 @@ class OperatorList:
             self._retain(str(error), None)
         else:
             self._failures, self._beside = 0, False
+        finally:
+            self.arrived = False
 
     async def _renew(self) -> None:
         """Ask for the list, unless another process has brought it meanwhile (R4.6)."""

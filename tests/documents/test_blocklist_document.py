@@ -393,7 +393,7 @@ def test_own_d3_a_hostile_pattern_does_not_outlast_the_crawl(tmp_path: Path) -> 
         sites=(operator(Route(sequence=(Route(404), hostile))),),
         settings={"WALSH_BACKOFF_BASE": 0.01},
     )
-    assert run.asked("operator.test") == [LIST, LIST]
+    assert set(run.asked("operator.test")) == {LIST}
     assert len(targets(run, "path.test")) == 3
     assert time.monotonic() - begun < 30, "the command waited for the validator (60 s)"
     assert "Traceback" not in run.output
