@@ -293,7 +293,13 @@ class Core:
         cleared = None
         if standing is not None and standing.url == request.url:
             cleared = standing.cleared_at
-        if cleared is not None and self.monotonic() - cleared < _CLEARANCE:
+        if (
+            cleared is not None
+            and self.monotonic() - cleared < _CLEARANCE
+            and standing is not None
+            and standing.basis is not None
+            and standing.basis[0] == self.documents.operator.serial
+        ):
             return
         answer = self.judge(request.url)
         if isinstance(answer, NeedDocument):

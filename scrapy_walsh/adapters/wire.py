@@ -74,18 +74,25 @@ class _Wire:
         return core.fetcher.received(request, response)
 
     async def _enter(self, request: Request, host: str) -> bool:
-        """Wait for the wire, and for the host's time over all processes (R4.6)."""
+        """Wait for the wire, and for the host's time over all processes (R4.6).
+
+        A list that came while a target waited here is judged before anything but the
+        operator's documents may go (R3).
+        """
         core = self.core
         document = core.fetcher.owns(request)
         while True:
             unseen = await TURNSTILE.enter(core, host, document=document)
-            booking = core.reserve(host)
+            unsettled = core.documents.operator.arrived and not core.fetcher.is_operators(request)
+            booking = None if unsettled else core.reserve(host)
             wait = 0.0 if booking is None else booking.wait
             if booking is not None and wait <= 0:
                 return unseen and not booking.known
             TURNSTILE.give_back(host, wait)
-            if request in core.popped or (document and wait > 0):
+            if request in core.popped or (document and (unsettled or wait > 0)):
                 raise NotYet(host, wait)
+            if unsettled:
+                await core.documents.operator.bring()
 
     def _leave(self, host: str, *, broken: bool) -> None:
         """Open the wire; a little later when the other end has yet to see the connection close."""
