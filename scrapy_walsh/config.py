@@ -11,6 +11,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 UNREACHABLE_POSITIONS: Final = ("allow", "defer", "deny")
+#: Of ``WALSH_LEDGER``: kept, kept without the query strings of URLs, not kept.
+LEDGER_ON, LEDGER_REDACTED, LEDGER_OFF = "on", "redact", "off"
 
 #: Settings that other parts of the package read through ``WalshConfig``, with their defaults.
 DEFAULTS: Final[Mapping[str, Any]] = {
@@ -47,6 +50,9 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "WALSH_REVISIT": 86400.0,
     "WALSH_REVISIT_REASON": None,
     "WALSH_FOLLOW_LINKS": False,
+    "WALSH_LEDGER": True,
+    "WALSH_IMPL": None,
+    "WALSH_TAG_REQUESTS": False,
 }
 
 
@@ -82,6 +88,9 @@ class WalshConfig:
     revisit: float
     revisit_reason: str | None
     follow_links: bool
+    ledger: str
+    impl: str | None
+    tag_requests: bool
 
     @classmethod
     def from_settings(
@@ -111,6 +120,9 @@ class WalshConfig:
             revisit=_number(settings, "WALSH_REVISIT", least=REVISIT_FLOOR),
             revisit_reason=_text(settings, "WALSH_REVISIT_REASON"),
             follow_links=_flag(settings, "WALSH_FOLLOW_LINKS"),
+            ledger=_ledger(settings),
+            impl=_impl(settings),
+            tag_requests=_flag(settings, "WALSH_TAG_REQUESTS"),
         )
         _check_scope(config)
         return config
@@ -176,6 +188,8 @@ def _whole(settings: SettingsLike, name: str, *, least: int, most: int | None) -
     return int(number)
 
 
+_IMPL: Final = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?", re.ASCII)
+
 _FLAGS: Final[Mapping[str, bool]] = {
     "1": True, "true": True, "yes": True, "on": True,
     "0": False, "false": False, "no": False, "off": False,
@@ -195,6 +209,28 @@ def _choice(settings: SettingsLike, name: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise _refuse(name, value, ", ".join(choices))
     return str(value)
+
+
+def _ledger(settings: SettingsLike) -> str:
+    """``on``, ``off`` or ``redact``."""
+    name = "WALSH_LEDGER"
+    value = _get(settings, name)
+    if str(value).strip().lower() == LEDGER_REDACTED:
+        return LEDGER_REDACTED
+    try:
+        return LEDGER_ON if _flag(settings, name) else LEDGER_OFF
+    except ConfigError:
+        raise _refuse(name, value, 'True, False, or "redact" to keep it without queries') from None
+
+
+def _impl(settings: SettingsLike) -> str | None:
+    """``organisation/repository``, with ``@commit`` where it is known (R13)."""
+    value = _get(settings, "WALSH_IMPL")
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _IMPL.fullmatch(value.strip()):
+        raise _refuse("WALSH_IMPL", value, "ORGANISATION/REPOSITORY, or that and @COMMIT")
+    return value.strip()
 
 
 def _text(settings: SettingsLike, name: str) -> str | None:

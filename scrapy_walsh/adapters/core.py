@@ -18,22 +18,25 @@ from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider, IgnoreRequest, NotConfigured
 from scrapy.utils.project import data_path
 
+from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh.adapters import compat, seats
 from scrapy_walsh.adapters.documents import Documents
-from scrapy_walsh.adapters.events import Recorder, logger
+from scrapy_walsh.adapters.events import PROCESS, Recorder, logger
 from scrapy_walsh.adapters.fetcher import Fetcher
 from scrapy_walsh.adapters.lease import Lease
 from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.adapters.pulse import Pulse
 from scrapy_walsh.adapters.robots_txt import EARLIER_RUN
+from scrapy_walsh.adapters.tags import Tags
 from scrapy_walsh.adapters.turnstile import TURNSTILE
-from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, WalshConfig
 from scrapy_walsh.errors import StateError, StoreAway
+from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.policy import backoff, chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.chain import NeedDocument
-from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.event import Event, Exchange
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_UNREACHABLE, Verdict
 from scrapy_walsh.state import open_store
@@ -60,6 +63,7 @@ _CLOSING_CHECK: Final = 0.2
 _REACH: Final = 0.25
 #: Seconds for which a clearance needs no second look.
 _CLEARANCE: Final = 1.0
+_SHELL_REASON: Final = "asked from a shell"
 
 
 def default_state_dir() -> str:
@@ -109,8 +113,8 @@ class Core:
         self.monotonic: Callable[[], float] = time.monotonic
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random
-        self.recorder = Recorder(crawler)
         self.store = self.open_store()
+        self.recorder = Recorder(crawler, self._open_ledger())
         self.steady = steady_clock(self.config.state_dir)
         self.lease = Lease.of_process(self.config, self.wall)
         self.throttle = TURNSTILE.throttle
@@ -124,6 +128,7 @@ class Core:
         )
         self.fetcher = Fetcher(self)
         self.documents = Documents(self)
+        self.tags = Tags(self)
         #: Requests that the queue popped and the downloader has not finished: only these bounce.
         self.popped: WeakSet[Request] = WeakSet()
         #: Requests that go first on their host: retries and bounced ones.
@@ -145,6 +150,17 @@ class Core:
         config = self.config
         return open_store(config.state_dir, config.shared_state, config.identity.token)
 
+    def _open_ledger(self) -> Ledger | None:
+        """Where each decision is written down; a crawl goes on without, and says so."""
+        config = self.config
+        if config.state_dir is None or config.ledger == LEDGER_OFF:
+            return None
+        try:
+            return Ledger(config.state_dir, self.wall, redact=config.ledger == LEDGER_REDACTED)
+        except StateError as error:
+            logger.error("%s", error)
+            return None
+
     def _connect(self) -> None:
         connect = self.crawler.signals.connect
         connect(self._opened, signals.spider_opened)
@@ -155,10 +171,11 @@ class Core:
     def _opened(self) -> None:
         self.pulse.start()
         self._tell_notices()
+        self.recorder.note("started", **self._terms())
         if compat.is_shell(self.crawler):
             # What a person types is declared, and a reason to ask again (spec section 1.1).
             self.scope.follow_links = True
-            self.gates = replace(self.gates, revisit_reason="asked from a shell")
+            self.gates = replace(self.gates, revisit_reason=_SHELL_REASON)
         try:
             missing = seats.missing(self.crawler)
         except Exception as error:  # the signal would swallow it, and the crawl go on unchecked
@@ -168,12 +185,42 @@ class Core:
         elif self.lease is not None and (overlap := self.lease.take()) is not None:
             self.halt(overlap)
 
+    def _terms(self) -> dict[str, Any]:
+        """What this run's decisions go by: for whoever derives them again."""
+        config = self.config
+        shell = compat.is_shell(self.crawler)
+        return {
+            "process": PROCESS,
+            "version": __version__,
+            "spec": SPEC_VERSION,
+            "user_agent": config.identity.user_agent,
+            "token": config.identity.token,
+            "blocklist_url": config.blocklist_url,
+            "schema_url": config.schema_url,
+            "settings": {
+                "min_interval": config.min_interval,
+                "max_retries": config.max_retries,
+                "backoff_base": config.backoff_base,
+                "backoff_cap": config.backoff_cap,
+                "patience": config.patience,
+                "robots_ttl": config.robots_ttl,
+                "robots_unreachable": config.robots_unreachable,
+                "pace_robots": config.pace_robots,
+                "excluded_tlds": list(config.excluded_tlds),
+                "revisit": config.revisit,
+                "revisit_reason": _SHELL_REASON if shell else config.revisit_reason,
+                "follow_links": shell or config.follow_links,
+                "shared": config.shared_state is not None,
+                "tag_requests": config.tag_requests,
+            },
+        }
+
     def _tell_notices(self) -> None:
         """What the store found damaged or unwritable, and what it did."""
         while self.store.notices:
             logger.warning("%s", self.store.notices.pop(0))
 
-    def _closed(self) -> None:
+    def _closed(self, reason: str) -> None:
         for queue in self.queues:
             queue.stop()
         self.documents.close()
@@ -185,6 +232,8 @@ class Core:
         for _, run in self._untaken:
             self._remember_run(run)
         self._tell_notices()
+        self.recorder.note("ended", reason=reason)
+        self.recorder.close()
         self._store_closed = True
         self.store.close()
         if self.lease is not None:
@@ -211,12 +260,23 @@ class Core:
 
     def declare(self, request: Request) -> None:
         """Take a start request, and what it declares beside its own URL, as targets (R6)."""
-        self.scope.declare(request.url)
+        self._declare(request.url)
         for url in request.meta.get("walsh_also", ()):
             try:
-                self.scope.declare(Request(url).url)
+                self._declare(Request(url).url)
             except (TypeError, ValueError) as error:
                 logger.error("walsh_also of %s: %r is no URL: %s", request.url, url, error)
+
+    def _declare(self, url: str) -> None:
+        if not self.scope.is_source(url):
+            self.scope.declare(url)
+            self.recorder.note("declared", url=url)
+
+    def declare_hop(self, url: str, request: Request) -> None:
+        """Take *url*, to which *request* was redirected, as within scope (D5)."""
+        self.scope.declare_hop(url, request.url)
+        if not self.scope.is_source(url) and self.scope.source_of(url) is not None:
+            self.recorder.note("declared", url=url, via=request.url)
 
     def judge(self, url: str) -> Verdict | NeedDocument:
         """The gates' answer with the documents held now."""
@@ -244,14 +304,10 @@ class Core:
         host = self.host_of(request.url)
         due = self._due_again(host, verdict)
         self.recorder.record(
-            Event(
+            Event.of(
                 events.REFUSED if due is None else events.DEFERRED,
                 request.url,
-                verdict.requirement,
-                verdict.name,
-                verdict.reason,
-                verdict.document,
-                verdict.line,
+                verdict,
                 host,
                 due=due,
             )
@@ -402,20 +458,31 @@ class Core:
         return self.again(request)
 
     def ended(
-        self, request: Request, host: str, response: Response | None, *, unseen: bool, counts: bool
+        self,
+        request: Request,
+        host: str,
+        response: Response | None,
+        *,
+        started: float,
+        unseen: bool,
+        counts: bool,
     ) -> None:
         """Book one exchange on the wire: space the host, hold it where R5 says so, remember.
 
-        ``unseen``: the host was never asked before. ``counts``: False for an exchange that
-        this side broke off, which says nothing about the server.
+        ``started``: by the steady clock. ``unseen``: the host was never asked before. ``counts``:
+        False for an exchange that this side broke off, which says nothing about the server.
         """
         now = self.monotonic()
         status = None if response is None else response.status
         failure = self._assess(request, response) if counts else None
+        exempt = unseen and failure is None and self.fetcher.is_first(request, status)
+        self._write_down(
+            request, host, response, failure, started=started, exempt=exempt, counts=counts
+        )
         self.throttle.finished(
             host,
             now,
-            exempt=unseen and failure is None and self.fetcher.is_first(request, status),
+            exempt=exempt,
             spacing=self.config.min_interval if self.config.pace_robots else None,
         )
         if failure is not None:
@@ -428,6 +495,41 @@ class Core:
             self.documents.operator.arrived = True
         self._remember_host(host, now)
         self._remember_source(request, status)
+
+    def _write_down(
+        self,
+        request: Request,
+        host: str,
+        response: Response | None,
+        failure: Retry | GiveUp | None,
+        *,
+        started: float,
+        exempt: bool,
+        counts: bool,
+    ) -> None:
+        purpose = self.fetcher.purpose(request)
+        passed = self.passed(request) if purpose == events.TARGET else None
+        self.recorder.exchange(
+            Exchange(
+                request.url,
+                host,
+                request.method,
+                purpose,
+                started=round(started, 6),
+                ended=round(self.steady(), 6),
+                status=None if response is None else response.status,
+                answered=counts,
+                interval=self.throttle.interval(host),
+                exempt=exempt,
+                verdict="" if passed is None else passed.name,
+                digest=None if passed is None else passed.digest,
+                attempt=self.attempt(request),
+                retry_after=() if response is None else tuple(_retry_after(response)),
+                wait=None if failure is None else _hold(failure),
+                gives_up=isinstance(failure, GiveUp),
+                sent=self.tags.sent.get(request),
+            )
+        )
 
     def _assess(self, request: Request, response: Response | None) -> Retry | GiveUp | None:
         return backoff.after_failure(

@@ -1,12 +1,16 @@
-"""Events to the log, the stats and the account that ends a crawl. Decides nothing."""
+"""Events to the log, the stats, the ledger and the account of a crawl. Decides nothing."""
 
 from __future__ import annotations
 
 import logging
+import secrets
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.ledger.lines import entry_of
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
@@ -16,9 +20,12 @@ from scrapy_walsh.policy.verdict import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scrapy.crawler import Crawler
 
-    from scrapy_walsh.policy.event import Event
+    from scrapy_walsh.ledger import Ledger
+    from scrapy_walsh.policy.event import Event, Exchange
     from scrapy_walsh.policy.verdict import Verdict
 
 logger = logging.getLogger("scrapy_walsh")
@@ -33,11 +40,14 @@ _LEVELS: Final = {
     events.NOT_MODIFIED: logging.INFO,
     events.ADOPTED: logging.INFO,
     events.REJECTED: logging.WARNING,
+    events.TAKEN_UP: logging.DEBUG,
 }
 #: Hosts counted one by one in the stats; beyond them, together.
 _HOSTS_COUNTED: Final = 1000
 #: Lines of one kind that the account lists.
 _LINES_LISTED: Final = 50
+#: Names this process in the ledger: its requests never overlap (R4.1).
+PROCESS: Final = secrets.token_hex(4)
 
 
 @dataclass(slots=True)
@@ -45,6 +55,9 @@ class Recorder:
     """Takes every event of one crawl."""
 
     crawler: Crawler
+    ledger: Ledger | None = None
+    run: str = field(default_factory=lambda: secrets.token_hex(4))
+    _ledger_failed: bool = False
     _kinds: Counter[str] = field(default_factory=Counter)
     _verdicts: Counter[str] = field(default_factory=Counter)
     _rules: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -54,6 +67,8 @@ class Recorder:
     def record(self, event: Event) -> None:
         """Log it, count it, and keep it for the account."""
         logger.log(_LEVELS[event.kind], "%s", event, extra={"crawler": self.crawler})
+        if self.ledger is not None:
+            self._write(entry_of(event))
         self._kinds[event.kind] += 1
         self.count(event.kind)
         if event.kind in (events.REFUSED, events.DEFERRED):
@@ -65,6 +80,45 @@ class Recorder:
             lines = self._lines.setdefault(event.kind, [])
             if len(lines) < _LINES_LISTED:
                 lines.append(str(event))
+
+    def exchange(self, exchange: Exchange) -> None:
+        """Put what was on the wire into the ledger."""
+        if self.ledger is not None:
+            self._write(entry_of(exchange))
+
+    def note(self, kind: str, **members: object) -> None:
+        """Put what is no decision into the ledger: a run's start and end, a declared target."""
+        if self.ledger is not None:
+            self._write({"kind": kind, **members})
+
+    def keep(self, kind: str, body: bytes, digest: str) -> None:
+        """Keep a document that decisions rest on beside the ledger."""
+        if self.ledger is not None:
+            with self._told_once():
+                self.ledger.keep(kind, body, digest)
+
+    def close(self) -> None:
+        """Say where the ledger ends, and let go of it."""
+        if self.ledger is not None:
+            self.set("ledger/line", self.ledger.number)
+            self.set("ledger/head", self.ledger.head)
+            self.ledger.close()
+            self.ledger = None
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        with self._told_once():
+            if self.ledger is not None:
+                self.ledger.write(self.run, entry)
+
+    @contextmanager
+    def _told_once(self) -> Iterator[None]:
+        """A ledger that cannot be written is said once, and does not stop the crawl."""
+        try:
+            yield
+        except StateError as error:
+            if not self._ledger_failed:
+                logger.error("%s", error)
+            self._ledger_failed = True
 
     def verdict(self, verdict: Verdict) -> None:
         """Count a verdict that let a request pass."""

@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.policy import robots_fetch
+from scrapy_walsh.policy.event import TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -107,8 +108,8 @@ class Fetcher:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        #: The marks of the fetches under way, and the URL that each is good for.
-        self._marks: dict[Mark, str] = {}
+        #: The marks of the fetches under way, and the URLs that each is good for.
+        self._marks: dict[Mark, tuple[str, ...]] = {}
         self.flights = SingleFlight()
         core.crawler.signals.connect(self._count_bytes, signals.bytes_received)
 
@@ -129,6 +130,17 @@ class Fetcher:
             and mark.kind == "robots"
             and robots_fetch.counts_as_first(status, hops=mark.hops, attempt=mark.attempt)
         )
+
+    def purpose(self, request: Request) -> str:
+        """What *request* is for: ``target``, ``robots`` or ``operator``."""
+        mark = self._mark(request)
+        return TARGET if mark is None else mark.kind
+
+    def sent_as(self, request: Request, url: str) -> None:
+        """Note that *request* goes on the wire under *url* (R13)."""
+        mark = self._mark(request)
+        if mark is not None:
+            self._marks[mark] = (request.url, url)
 
     def is_operators(self, request: Request) -> bool:
         """Whether *request* was for the operator's list or schema."""
@@ -153,7 +165,7 @@ class Fetcher:
 
     def _mark(self, request: Request) -> Mark | None:
         mark = request.meta.get(_MARK)
-        known = isinstance(mark, Mark) and self._marks.get(mark) == request.url
+        known = isinstance(mark, Mark) and request.url in self._marks.get(mark, ())
         return mark if known else None
 
     async def fetch(
@@ -171,7 +183,7 @@ class Fetcher:
             callback=NO_CALLBACK,
             dont_filter=True,
         )
-        self._marks[mark] = request.url
+        self._marks[mark] = (request.url,)
         try:
             response = await compat.download(self._core.crawler, request)
         except IgnoreRequest:

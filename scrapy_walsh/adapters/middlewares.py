@@ -149,9 +149,9 @@ class BackoffMiddleware(_Seat):
     def _record(
         self, kind: str, request: Request, why: str, status: int | None, wait: float
     ) -> None:
-        host = self.core.host_of(request.url)
+        host, due = self.core.host_of(request.url), self.core.wall() + wait
         self.core.recorder.record(
-            Event(kind, request.url, "R5", reason=why, host=host, status=status, wait=wait)
+            Event(kind, request.url, "R5", reason=why, host=host, status=status, wait=wait, due=due)
         )
 
 
@@ -214,10 +214,11 @@ class RevalidateMiddleware(_Seat):
     def _record(self, kind: str, request: Request, response: Response, why: str) -> None:
         host = self.core.host_of(request.url)
         passed = self.core.passed(request)
-        verdict = "" if passed is None else passed.name
-        self.core.recorder.record(
-            Event(kind, request.url, "R2", verdict, why, host=host, status=response.status)
-        )
+        if passed is None:
+            event = Event(kind, request.url, reason=why, host=host, status=response.status)
+        else:
+            event = Event.of(kind, request.url, passed, host, reason=why, status=response.status)
+        self.core.recorder.record(event)
 
 
 class RedirectMiddleware(ScrapyRedirectMiddleware):
@@ -239,7 +240,7 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         arguments = () if spider is None else (spider,)
         result: Request | Response = super().process_response(request, response, *arguments)
         if isinstance(result, Request):
-            self.core.scope.declare_hop(result.url, request.url)
+            self.core.declare_hop(result.url, request)
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
             if canonical_url(result.url) in visited:
                 # "/a" to "/a/" is one entry for R7's de-duplication, and not a duplicate here.

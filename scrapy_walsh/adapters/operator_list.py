@@ -8,6 +8,7 @@ next attempts are made beside the crawl, on R5's schedule: no target waits for t
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 from dataclasses import replace
@@ -110,6 +111,7 @@ class OperatorList:
             self._list = await self._parse(stored.body, self._stored_schema())
             self.serial += 1
             self._document = stored
+            await self._record(events.TAKEN_UP, self._list, stored.body, "held from an earlier run")
         except DocumentInvalid as error:
             logger.error("the stored blocklist of %s is damaged: %s", stored.url, error)
 
@@ -162,7 +164,7 @@ class OperatorList:
             adopted = await self._parse(stored.body, self._stored_schema())
         except DocumentInvalid:
             return False
-        await self._adopt(adopted)
+        await self._adopt(adopted, stored.body)
         self._document = stored
         return not self._stale()
 
@@ -176,12 +178,14 @@ class OperatorList:
     async def _take(self, fetched: Fetched) -> None:
         if fetched.status == 304 and self._document is not None:
             await self._keep(replace(self._document, fetched_at=self._core.wall()))
+            if self._list is not None:
+                await self._record(events.TAKEN_UP, self._list, b"", "304, not modified")
             return
         if len(fetched.body) >= _LIMIT:
             raise DocumentInvalid(f"blocklist is longer than {_LIMIT} octets")
         standalone = None if _has_schema(fetched.body) else await self._standalone_schema()
         adopted = await self._parse(fetched.body, standalone)
-        await self._adopt(adopted)
+        await self._adopt(adopted, fetched.body)
         document = StoredDocument(
             kind=BLOCKLIST,
             key=self._core.config.blocklist_url,
@@ -230,18 +234,12 @@ class OperatorList:
             logger.error("%s", error)
             return None
 
-    async def _adopt(self, adopted: Blocklist) -> None:
+    async def _adopt(self, adopted: Blocklist, body: bytes) -> None:
         """Go by *adopted* from now on, and say which opt-outs the operator lifted (bd-14)."""
         before, self._list = self._list, adopted
         self.serial += 1
-        self._core.recorder.record(
-            Event(
-                events.ADOPTED,
-                self._core.config.blocklist_url,
-                "R3",
-                reason=f"blocklist of {len(adopted)} domains, refresh {adopted.refresh:g} s",
-            )
-        )
+        told = f"blocklist of {len(adopted)} domains, refresh {adopted.refresh:g} s"
+        await self._record(events.ADOPTED, adopted, body, told)
         for warning in adopted.warnings:
             logger.warning("blocklist: %s", warning)
         if before is None:
@@ -252,6 +250,40 @@ class OperatorList:
             await compat.sleep(0)
         if gone:
             logger.warning("the operator lifted the opt-out of: %s", ", ".join(gone))
+
+    async def _record(self, kind: str, adopted: Blocklist, body: bytes, reason: str) -> None:
+        """Record which list is in force now, and keep what it and its schema were read from."""
+        recorder, standalone = self._core.recorder, None
+        if body:
+            standalone = self._schema_beside(body)
+            for name, octets in ((BLOCKLIST, body), (SCHEMA, standalone)):
+                if octets is not None:
+                    await self._keep_for_ledger(name, octets)
+        recorder.record(
+            Event(
+                kind,
+                self._core.config.blocklist_url,
+                "R3",
+                reason=reason,
+                digest=adopted.digest,
+                schema=None if standalone is None else hashlib.sha256(standalone).hexdigest(),
+            )
+        )
+
+    def _schema_beside(self, body: bytes) -> bytes | None:
+        """The standalone schema that *body* was validated with, if it has none inline."""
+        url = self._core.config.schema_url
+        if url is None or _has_schema(body):
+            return None
+        stored = self._core.store.get_document(SCHEMA, url)
+        return None if stored is None else stored.body
+
+    async def _keep_for_ledger(self, kind: str, body: bytes) -> None:
+        keep = self._core.recorder.keep
+        if len(body) < _LARGE:
+            keep(kind, body, hashlib.sha256(body).hexdigest())
+        else:
+            await compat.run_in_thread(lambda: keep(kind, body, hashlib.sha256(body).hexdigest()))
 
     def _retain(self, why: str, failure: Retry | GiveUp | None) -> None:
         """R3b: what is held stays; R5's schedule for the next attempt, which nobody waits for."""

@@ -16,6 +16,7 @@ from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, robots_fetch
+from scrapy_walsh.policy.backoff import Retry
 from scrapy_walsh.policy.chain import NeedDocument, judge_host
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.freshness import is_fresh
@@ -165,13 +166,17 @@ class RobotsTxt:
     def _back_off(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
         progress.attempt += 1
         self._hold_origin(origin, self._core.host_of(progress.url))
+        wait = fetched.failure.delay if isinstance(fetched.failure, Retry) else 0.0
         self._core.recorder.record(
             Event(
                 events.RETRIED,
                 progress.url,
                 "R5",
                 reason=fetched.failure.why if fetched.failure else fetched.why,
+                host=self._core.host_of(progress.url),
                 status=fetched.status,
+                wait=wait,
+                due=self._core.wall() + wait,
             )
         )
 
@@ -205,16 +210,50 @@ class RobotsTxt:
         document = f"{origin}/robots.txt"
         stored = self._core.store.get_document(ROBOTS, origin)
         if stored is not None:
-            rules: Rules = self._parsed(origin, stored)
-            self._fail(origin, f"{why}; the rules of an earlier answer stay in force")
+            rules = self._parsed(origin, stored)
+            reason = f"{why}; the rules of an earlier answer stay in force"
+            self._record(events.REJECTED, origin, stored, rules, reason)
+            self._stand_in(origin, rules)
         else:
-            rules = Always(unreachable(self._core.config.robots_unreachable, document, why))
-            self._fail(origin, rules.verdict.reason)
-        self._stand_in(origin, rules)
+            position = self._core.config.robots_unreachable
+            self._do_without(origin, unreachable(position, document, why))
 
-    def _fail(self, origin: str, reason: str) -> None:
+    def _do_without(self, origin: str, verdict: Verdict) -> None:
+        """Go by *verdict* in place of rules that cannot be had."""
+        self._fail(origin, verdict.reason, verdict.name)
+        self._stand_in(origin, Always(verdict))
+
+    def _fail(self, origin: str, reason: str, verdict: str = "") -> None:
         self._core.recorder.record(
-            Event(events.REJECTED, f"{origin}/robots.txt", "R2", reason=reason)
+            Event(
+                events.REJECTED,
+                f"{origin}/robots.txt",
+                "R2",
+                verdict,
+                reason,
+                host=hosts.host_key(origin),
+            )
+        )
+
+    def _record(
+        self, kind: str, origin: str, document: StoredDocument, rules: Robots, reason: str
+    ) -> None:
+        """Record which rules are in force for *origin* now, and keep what they were read from."""
+        recorder, url = self._core.recorder, f"{origin}/robots.txt"
+        if rules.digest is not None:
+            recorder.keep(ROBOTS, document.body, rules.digest)
+        recorder.record(
+            Event(
+                kind,
+                url,
+                "R2",
+                reason=f"{reason}, group {' '.join(rules.group) or 'none'}",
+                document=None if document.url == url else document.url,
+                host=hosts.host_key(origin),
+                status=document.status,
+                group=rules.group,
+                digest=rules.digest,
+            )
         )
 
     def _adopt(self, origin: str, meaning: str, fetched: Fetched) -> None:
@@ -234,15 +273,7 @@ class RobotsTxt:
         self._standing.pop(origin, None)
         self._core.remember(lambda: self._core.store.put_document(document))
         rules = self._parsed(origin, document)
-        self._core.recorder.record(
-            Event(
-                events.ADOPTED,
-                fetched.url,
-                "R2",
-                reason=f"{fetched.why}, {meaning}, group {' '.join(rules.group) or 'none'}",
-                status=fetched.status,
-            )
-        )
+        self._record(events.ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
         self._hold(origin, rules, document.fetched_at, self._core.config.robots_ttl)
 
     def _unreadable(self, origin: str, url: str) -> None:
@@ -250,15 +281,16 @@ class RobotsTxt:
         verdict = Verdict(
             False, UNKNOWN_PARSE_ERROR, "R2", "robots.txt came in an encoding not asked for", url
         )
-        self._fail(origin, verdict.reason)
-        self._stand_in(origin, Always(verdict))
+        self._do_without(origin, verdict)
 
     def _stored(self, origin: str) -> _Entry | None:
         document = self._core.store.get_document(ROBOTS, origin)
         ttl = self._core.config.robots_ttl
         if document is None or not is_fresh(document.fetched_at, self._core.wall(), ttl):
             return None
-        return self._hold(origin, self._parsed(origin, document), document.fetched_at, ttl)
+        rules = self._parsed(origin, document)
+        self._record(events.TAKEN_UP, origin, document, rules, "held from an earlier fetch")
+        return self._hold(origin, rules, document.fetched_at, ttl)
 
     def _parsed(self, origin: str, document: StoredDocument) -> Robots:
         if document.outcome == robots_fetch.NO_RULES:

@@ -4,7 +4,8 @@ A million entries take seconds and a hostile ``pattern`` takes for ever, both wi
 interpreter lock held. ``python -m scrapy_walsh.adapters.validate`` reads a JSON line
 ``{"fallback_schema", "document", "length"}`` and that many octets of body from stdin, and
 writes to stdout either ``{"ok": false, "error"}``, or a line ``{"ok": true, "contract",
-"updated", "refresh", "warnings", "document", "count"}`` and the normalised domains, one a line.
+"updated", "refresh", "warnings", "document", "digest", "count"}`` and the normalised domains, one
+a line.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ def builder_of(output: bytes) -> BlocklistBuilder:
         contract=head["contract"],
         warnings=tuple(head["warnings"]),
         document=head["document"],
+        digest=head["digest"],
     )
     return BlocklistBuilder(facts)
 
@@ -109,6 +111,7 @@ def _answer(stdin: BinaryIO) -> bytes:
         "refresh": parsed.refresh,
         "warnings": parsed.warnings,
         "document": head["document"],
+        "digest": parsed.digest,
         "count": len(parsed.domains),
     }
     return _line(first) + "".join(f"{domain}\n" for domain in parsed.domains).encode("ascii")

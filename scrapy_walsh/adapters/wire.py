@@ -57,10 +57,11 @@ class _Wire:
         unseen = await self._enter(request, host)
         response: Response | None = None
         answered = True
+        started = core.steady()
         try:
             core.guard(request)
             self._dress(request)
-            response = await compat.call_handler(handler, request, self.crawler.spider)
+            response = await self._send(handler, request)
         except BaseException as error:
             answered = isinstance(error, compat.TRANSPORT_ERRORS)
             if isinstance(error, compat.OVER_LIMIT):
@@ -68,10 +69,23 @@ class _Wire:
             raise
         finally:
             try:
-                core.ended(request, host, response, unseen=unseen, counts=answered)
+                core.ended(request, host, response, started=started, unseen=unseen, counts=answered)
             finally:
                 self._leave(host, broken=response is None)
         return core.fetcher.received(request, response)
+
+    async def _send(self, handler: Any, request: Request) -> Response:
+        """The answer to *request*, which goes under the URL that R13 says."""
+        core = self.core
+        url = core.tags.sent_as(request.url, shell=compat.is_shell(self.crawler))
+        if url == request.url:
+            return await compat.call_handler(handler, request, self.crawler.spider)
+        core.tags.sent[request] = url
+        core.fetcher.sent_as(request, url)
+        sent = request.replace(url=url)
+        response = await compat.call_handler(handler, sent, self.crawler.spider)
+        request.meta.update(sent.meta)  # the latency, which AutoThrottle reads
+        return response.replace(url=request.url)
 
     async def _enter(self, request: Request, host: str) -> bool:
         """Wait for the wire, and for the host's time over all processes (R4.6).

@@ -46,6 +46,7 @@ class Blocklist:
 
     ``refresh``: seconds to hold it, already clamped. ``updated``, ``contract``: as the
     document says. ``warnings``: one line each. ``document``: URL it came from, or None.
+    ``digest``: SHA-256 of its octets, hexadecimal, or None.
     """
 
     refresh: float = DEFAULT_REFRESH
@@ -53,6 +54,7 @@ class Blocklist:
     contract: str | None = None
     warnings: tuple[str, ...] = ()
     document: str | None = None
+    digest: str | None = None
     _shards: tuple[dict[str, None], ...] = field(default_factory=_no_domains, repr=False)
 
     @classmethod
@@ -85,7 +87,15 @@ class Blocklist:
     def _verdict(self, host: str, domain: str) -> Verdict:
         where = domain if host == domain else f"{host}, below {domain},"
         reason = f"host {where} is on the operator blocklist"
-        return Verdict(False, BLOCKED_OPERATOR, "R3", reason, self.document)
+        return Verdict(
+            False,
+            BLOCKED_OPERATOR,
+            "R3",
+            reason,
+            self.document,
+            rule=domain,
+            digest=self.digest,
+        )
 
 
 class BlocklistBuilder:

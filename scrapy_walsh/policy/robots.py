@@ -8,6 +8,7 @@ a leash in ``robots_protego``.
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.robots_groups import Records, crawl_delay, decode, select
@@ -35,7 +36,8 @@ class Robots:
     """The rules of one robots.txt for one token.
 
     ``group``: names that selected them, lower case, empty when none did. ``crawl_delay``:
-    seconds, or None. ``sitemaps``: as written. ``document``: the file's URL.
+    seconds, or None. ``sitemaps``: as written. ``document``: the file's URL. ``digest``: SHA-256
+    of its octets, hexadecimal; None where there is no file.
     """
 
     __slots__ = (
@@ -44,6 +46,7 @@ class Robots:
         "_protego",
         "_rules",
         "crawl_delay",
+        "digest",
         "document",
         "group",
         "sitemaps",
@@ -55,6 +58,7 @@ class Robots:
         protego: SecondOpinion | None = None,
         *,
         document: str | None,
+        digest: str | None = None,
         group: tuple[str, ...] = (),
         crawl_delay: float | None = None,
         sitemaps: tuple[str, ...] = (),
@@ -63,6 +67,7 @@ class Robots:
         self._rules = rules
         self._protego = protego
         self.document = document
+        self.digest = digest
         self.group = group
         self.crawl_delay = crawl_delay
         self.sitemaps = sitemaps
@@ -108,15 +113,12 @@ class Robots:
         return known
 
     def _by_rule(self, rule: Rule, readings: tuple[tuple[str, bool], ...]) -> Verdict:
+        text = f"{'Allow' if rule.allow else 'Disallow'}: {_shown(rule.text)}"
         where = f"line {rule.line}, group {' '.join(rule.names) or 'none'}"
         denying = next((name for name, answer in readings if not answer), None)
         where += f", reading: {denying}" if denying else ""
-        return self._verdict(
-            ALLOWED_EXPLICIT if rule.allow else DISALLOWED_EXPLICIT,
-            f"{'Allow' if rule.allow else 'Disallow'}: {_shown(rule.text)} ({where})",
-            rule.line,
-            readings,
-        )
+        name = ALLOWED_EXPLICIT if rule.allow else DISALLOWED_EXPLICIT
+        return self._verdict(name, f"{text} ({where})", rule.line, readings, text)
 
     def _verdict(
         self,
@@ -124,9 +126,20 @@ class Robots:
         reason: str,
         line: int | None = None,
         readings: tuple[tuple[str, bool], ...] = (),
+        rule: str | None = None,
     ) -> Verdict:
-        allowed = name != DISALLOWED_EXPLICIT
-        return Verdict(allowed, name, "R2", reason, self.document, line, self.group, readings)
+        return Verdict(
+            name != DISALLOWED_EXPLICIT,
+            name,
+            "R2",
+            reason,
+            self.document,
+            line,
+            self.group,
+            readings,
+            rule,
+            self.digest,
+        )
 
 
 def _shown(value: str) -> str:
@@ -149,6 +162,7 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
         RuleSet(selections),
         SecondOpinion(shown(text, selections, token), token),
         document=document,
+        digest=hashlib.sha256(body).hexdigest(),
         group=tuple(dict.fromkeys(names)),
         crawl_delay=crawl_delay(selections),
         sitemaps=tuple(filter(None, records.sitemaps)),

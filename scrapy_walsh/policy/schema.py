@@ -7,6 +7,7 @@ No ``$ref`` is ever fetched: what cannot be resolved cannot be validated.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -41,13 +42,17 @@ _TAME_PATTERN: Final = re.compile(r"\^?[A-Za-z0-9_/ -]*\$?")
 
 @dataclass(frozen=True, slots=True)
 class ParsedBlocklist:
-    """A document that may be adopted. ``refresh``: seconds, clamped. ``domains``: normalised."""
+    """A document that may be adopted. ``refresh``: seconds, clamped. ``domains``: normalised.
+
+    ``digest``: SHA-256 of the octets, hexadecimal.
+    """
 
     contract: str
     updated: str | None
     refresh: float
     domains: list[str]
     warnings: tuple[str, ...]
+    digest: str
 
 
 def parse_blocklist(
@@ -67,6 +72,7 @@ def parse_blocklist(
         contract=parsed.contract,
         warnings=parsed.warnings,
         document=document,
+        digest=parsed.digest,
     )
     builder = BlocklistBuilder(facts)
     builder.add(parsed.domains)
@@ -86,6 +92,7 @@ def validated(body: bytes, fallback_schema: dict[str, Any] | None) -> ParsedBloc
         refresh=refresh_seconds(found.get("refresh")),
         domains=domains,
         warnings=warnings,
+        digest=hashlib.sha256(body).hexdigest(),
     )
 
 

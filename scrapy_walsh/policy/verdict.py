@@ -40,7 +40,8 @@ class Verdict:
     id, such as ``"R2"``. ``reason``: one readable line. ``document``: URL of the document
     that decided, or None. ``line``: its line, from 1, or None. ``group``: the robots.txt
     group names that were selected. ``readings``: answer by reading, where they differ
-    (``True`` is "may be fetched").
+    (``True`` is "may be fetched"). ``rule``: what matched, as written: a robots.txt rule, a
+    listed domain. ``digest``: SHA-256 of the document's octets, hexadecimal, or None.
     """
 
     allowed: bool
@@ -51,3 +52,5 @@ class Verdict:
     line: int | None = None
     group: tuple[str, ...] = ()
     readings: tuple[tuple[str, bool], ...] = ()
+    rule: str | None = None
+    digest: str | None = None

@@ -1,0 +1,94 @@
+"""R13: under which URL a request goes on the wire: the operator's own may carry tags.
+
+In a conformance run (``WALSH_TAG_REQUESTS``), and from a shell; never in an ordinary crawl. The
+gates see the URL without tags; where they would refuse the tagged form, it is sent without (N3).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from scrapy_walsh import SPEC_VERSION
+from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.tagging import is_operator_url, tag_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy import Request
+
+    from scrapy_walsh.adapters.core import Core
+
+#: The commit that a shell names (spec section 1.1).
+_SHELL: Final = "dev"
+_SHORT: Final = 7
+_GIT_TIMEOUT: Final = 5.0  # seconds
+#: ``organisation/repository`` at the end of a remote's address.
+_REMOTE: Final = re.compile(r"[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$", re.ASCII)
+
+
+class Tags:
+    """The tags of one crawl. ``sent``: of each request that carried some, its URL with them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        config = core.config
+        self._operator = [
+            url
+            for url in (config.blocklist_url, config.schema_url, config.identity.policy_url)
+            if url is not None
+        ]
+        self.sent: WeakKeyDictionary[Request, str] = WeakKeyDictionary()
+        self._names: tuple[str | None, str | None] | None = None
+
+    def sent_as(self, url: str, *, shell: bool) -> str:
+        """The URL under which a request for *url* goes on the wire."""
+        if not (shell or self._core.config.tag_requests):
+            return url
+        if not is_operator_url(url, self._operator):
+            return url
+        if self._names is None:
+            self._names = implementation(self._core.config.impl, os.environ)
+        impl, commit = self._names
+        tagged = tag_url(url, impl, _SHELL if shell else commit, SPEC_VERSION)
+        return tagged if self._allowed(url, tagged) else url
+
+    def _allowed(self, url: str, tagged: str) -> bool:
+        rules = self._core.documents.robots(hosts.origin(url))
+        return rules is None or rules.decide(tagged).allowed
+
+
+def implementation(
+    setting: str | None, environment: Mapping[str, str]
+) -> tuple[str | None, str | None]:
+    """``organisation/repository`` and commit: from WALSH_IMPL, else GitHub's variables, else git.
+
+    None for what is not known: then nothing is tagged, or the commit is left out.
+    """
+    if setting is not None:
+        name, _, commit = setting.partition("@")
+        return name, commit or None
+    name = environment.get("GITHUB_REPOSITORY", "")
+    if name:
+        return name, environment.get("GITHUB_SHA", "")[:_SHORT] or None
+    remote = _REMOTE.search(_git("remote", "get-url", "origin"))
+    return (remote[1], _git("rev-parse", "--short", "HEAD") or None) if remote else (None, None)
+
+
+def _git(*arguments: str) -> str:
+    """What git prints; empty where it is not there, or knows nothing."""
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed words
+            ["git", *arguments],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=_GIT_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,93 @@
+"""The documents that a ledger's decisions rest on, by digest: robots.txt, blocklist, schema.
+
+One SQLite file beside the ledger. Each body is kept once, compressed, with the number of the
+last ledger file that names it, and goes when that file goes. No other body comes here (D10).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import zlib
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.errors import StateError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DOCUMENTS: Final = "ledger-documents.sqlite"
+_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS documents (
+    digest TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,
+    file INTEGER NOT NULL,
+    body BLOB NOT NULL
+) WITHOUT ROWID
+"""
+
+
+class Documents:
+    """The documents of one ledger; StateError where the file cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, int] = {}
+
+    def put(self, kind: str, body: bytes, digest: str, file: int) -> None:
+        """Keep *body*, which ledger file number *file* names."""
+        if self._known.get(digest) == file:
+            return
+        try:
+            with closing(self._open()) as connection, connection:
+                found = connection.execute(
+                    "UPDATE documents SET file = ? WHERE digest = ?", (file, digest)
+                )
+                if not found.rowcount:
+                    connection.execute(
+                        "INSERT OR IGNORE INTO documents VALUES (?, ?, ?, ?)",
+                        (digest, kind, file, zlib.compress(body, 1)),
+                    )
+        except (sqlite3.Error, OSError) as error:
+            raise StateError(
+                f"{self._path}: a document of the ledger cannot be kept: {error}"
+            ) from error
+        self._known[digest] = file
+
+    def get(self, digest: str) -> bytes | None:
+        """The body with that digest; None where it is not here, or is damaged."""
+        if not self._path.exists():
+            return None
+        try:
+            with closing(self._open(read_only=True)) as connection:
+                row = connection.execute(
+                    "SELECT body FROM documents WHERE digest = ?", (digest,)
+                ).fetchone()
+            body = None if row is None else zlib.decompress(row[0])
+        except (sqlite3.Error, zlib.error):
+            return None
+        return body if body is not None and hashlib.sha256(body).hexdigest() == digest else None
+
+    def forget(self, file: int) -> None:
+        """Drop what no ledger file after number *file* names."""
+        try:
+            with closing(self._open()) as connection, connection:
+                connection.execute("DELETE FROM documents WHERE file <= ?", (file,))
+        except (sqlite3.Error, OSError) as error:
+            raise StateError(f"{self._path}: {error}") from error
+
+    def _open(self, *, read_only: bool = False) -> sqlite3.Connection:
+        if read_only:
+            return sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = sqlite3.connect(self._path, timeout=5.0)
+        try:
+            # A body that a power cut damages is known by its digest, and put again.
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute(_TABLE)
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection

@@ -1,0 +1,205 @@
+"""A ledger's files: appended to line by line, by all processes that share a state directory.
+
+``ledger.jsonl`` is written to; full ones are ``ledger-000001.jsonl`` and so on. A line is one
+``write``, so a process that is killed leaves whole lines. What cannot be written is counted, and
+the next line that can says how many are missing: a ledger never looks more complete than it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
+from scrapy_walsh.ledger.lines import CONTRACT, FILE, GENESIS, HEAD, chained, parsed, redacted
+from scrapy_walsh.state.files import set_aside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+LOCK: Final = "ledger.lock"
+#: Octets of a file before the next one is begun, and full files that are kept.
+ROTATE_AT: Final = 16 * 1024**2
+KEPT: Final = 16
+#: Octets read from the end of a file to find its last line: more than any line has.
+_TAIL: Final = 256 * 1024
+
+
+class Ledger:
+    """One process's hand on the ledger of a state directory. StateError where none can be kept."""
+
+    def __init__(self, directory: Path, wall: Callable[[], float], *, redact: bool = False) -> None:
+        self.directory = directory
+        self.documents = Documents(directory / DOCUMENTS)
+        self.file = 1
+        self.head = GENESIS
+        self.number = 0
+        self._wall = wall
+        self._redact = redact
+        self._missing = 0
+        self._end = -1
+        self._descriptor = self._lock = self._head_file = -1
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = _open(directory / LOCK)
+            self._head_file = _open(directory / HEAD)
+            with self._locked():
+                self._take_up()
+        except OSError as error:
+            raise StateError(_cannot(directory, error)) from error
+
+    def write(self, run: str, entry: Mapping[str, Any]) -> None:
+        """Append *entry*; StateError where it cannot be written: the next line will say so."""
+        try:
+            with self._locked():
+                if self._changed():
+                    self._take_up()
+                if self._end >= ROTATE_AT:
+                    self._rotate()
+                self._note_missing(run)
+                self._append(run, redacted(entry) if self._redact else entry)
+        except (OSError, ValueError) as error:
+            self._missing += 1
+            raise StateError(_cannot(self.directory, error)) from error
+
+    def keep(self, kind: str, body: bytes, digest: str) -> None:
+        """Keep the document with that digest beside the ledger. StateError."""
+        self.documents.put(kind, body, digest, self.file)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for descriptor in (self._descriptor, self._lock, self._head_file):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self._lock = self._head_file = -1
+
+    # -- under the lock -------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        if sys.platform != "win32":
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            if sys.platform != "win32":
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _changed(self) -> bool:
+        """Whether another process has written, or begun a new file, since we looked."""
+        try:
+            there = (self.directory / FILE).stat()
+        except FileNotFoundError:
+            return True
+        ours = os.fstat(self._descriptor)
+        return (there.st_ino, there.st_dev, there.st_size) != (ours.st_ino, ours.st_dev, self._end)
+
+    def _take_up(self) -> None:
+        """Go on where the file ends; what was cut off in the middle of a line is named as such."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = _open(self.directory / FILE)
+        self._end = os.fstat(self._descriptor).st_size
+        if self._end == 0:
+            self._begin_file()
+            return
+        try:
+            line, torn = self._last_line()
+            last = parsed(line)
+            self.file = self._file_number()
+        except ValueError as error:
+            self._replace(str(error))
+            return
+        self.number, self.head = last["n"], line[-66:-2].decode("ascii")
+        if torn:
+            self._end -= torn
+            os.ftruncate(self._descriptor, self._end)
+            self._append("", {"kind": "gap", "reason": f"a line of {torn} octets was cut off"})
+
+    def _replace(self, why: str) -> None:
+        """Set a file aside that cannot be gone on with, and begin another that says so."""
+        aside = set_aside(self.directory / FILE)
+        self.number, self.head = 0, GENESIS
+        self._take_up()
+        self._append("", {"kind": "gap", "reason": f"{FILE} {why}; it is now {aside.name}"})
+
+    def _last_line(self) -> tuple[bytes, int]:
+        """The last whole line, and the octets after it. ValueError where there is none."""
+        start = max(0, self._end - _TAIL)
+        tail = os.pread(self._descriptor, self._end - start, start)
+        whole, newline, rest = tail.rpartition(b"\n")
+        if not newline:
+            raise ValueError("holds no whole line")
+        return whole.rpartition(b"\n")[2], len(rest)
+
+    def _file_number(self) -> int:
+        first = os.pread(self._descriptor, 4096, 0).partition(b"\n")[0]
+        return int(parsed(first).get("file", 1))
+
+    def _begin_file(self) -> None:
+        """Write the first line of a file, chained to the last line of the one before."""
+        full = rotated(self.directory)
+        if full and self.number == 0:
+            last = full[-1].read_bytes().rstrip(b"\n").rpartition(b"\n")[2]
+            self.number, self.head = parsed(last)["n"], last[-66:-2].decode("ascii")
+        self.file = int(full[-1].stem.partition("-")[2]) + 1 if full else 1
+        self._append("", {"kind": "ledger", "contract": CONTRACT, "file": self.file})
+
+    def _rotate(self) -> None:
+        (self.directory / FILE).rename(self.directory / f"ledger-{self.file:06}.jsonl")
+        full = rotated(self.directory)
+        for old in full[:-KEPT]:
+            old.unlink()
+            self.documents.forget(int(old.stem.partition("-")[2]))
+        self._take_up()
+
+    def _note_missing(self, run: str) -> None:
+        if self._missing:
+            reason = f"{self._missing} lines could not be written"
+            self._append(run, {"kind": "gap", "reason": reason, "lost": self._missing})
+            self._missing = 0
+
+    def _append(self, run: str, entry: Mapping[str, Any]) -> None:
+        """Write one line whole, or leave the file as it was. OSError."""
+        stamped = {"at": round(self._wall(), 6), "run": run, **entry}
+        line, digest = chained(stamped, self.number + 1, self.head)
+        written = os.pwrite(self._descriptor, line, self._end)
+        if written < len(line):
+            os.ftruncate(self._descriptor, self._end)
+            raise OSError("no space is left for the line")
+        self._end += written
+        self.number, self.head = self.number + 1, digest
+        os.pwrite(self._head_file, b"%012d %s\n" % (self.number, digest.encode("ascii")), 0)
+
+
+def rotated(directory: Path) -> list[Path]:
+    """The full files of a ledger, oldest first."""
+    return sorted(directory.glob("ledger-[0-9][0-9][0-9][0-9][0-9][0-9].jsonl"))
+
+
+def read_head(path: Path) -> tuple[int, str] | None:
+    """The number and the hash of the last line that was written; None where nothing says so."""
+    try:
+        number, digest = path.read_text(encoding="ascii").split()
+        return int(number), digest
+    except (OSError, ValueError):
+        return None
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+
+
+def _cannot(directory: Path, error: Exception) -> str:
+    why = getattr(error, "strerror", None) or error
+    return (
+        f"{directory / FILE}: the ledger cannot be written: {why};"
+        " make room, or set WALSH_LEDGER = False"
+    )

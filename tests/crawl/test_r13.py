@@ -1,0 +1,113 @@
+"""R13: tags on the operator's own URLs, in conformance runs only; judged at the server."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from scrapy_walsh.adapters.tags import implementation
+from scrapy_walsh.sandbox import Route, Sandbox
+from scrapy_walsh.sandbox.scenario import default_sites
+from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, solo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SPEC = "walsh-research-compliance/v1.3"
+TAGGED: dict[str, Any] = {"WALSH_TAG_REQUESTS": True, "WALSH_IMPL": "org/repo@afd2c01"}
+CANARY = "http://operator.test/research/bots/dogfood-allow"
+
+
+def tags(run: Crawl, host: str) -> list[dict[str, list[str]]]:
+    return [parse_qs(urlsplit(each.target).query) for each in run.requests(host)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
+    page = {"/page": Route(body="page", etag='"1"')}
+    return solo(
+        tmp_path_factory.mktemp("tags"),
+        CANARY,
+        "http://other.test/page",
+        "http://operator.test/research/bots/dogfood-disallow",
+        sites=(site("other.test", page),),
+        settings=TAGGED,
+    )
+
+
+def test_r13_1_every_request_to_the_operators_origin_is_tagged(run: Crawl) -> None:
+    found = tags(run, "operator.test")
+    assert len(found) == 3, "the blocklist, robots.txt and one canary"
+    assert found == [{"impl": ["org/repo"], "sha": ["afd2c01"], "spec": [SPEC]}] * 3
+
+
+def test_r13_t35_no_other_host_sees_a_tag(run: Crawl) -> None:
+    assert tags(run, "other.test") == [{}, {}]
+
+
+def test_r13_2_the_spider_sees_the_url_that_it_asked_for(run: Crawl) -> None:
+    assert run.fetched(CANARY)
+    assert not any("impl=" in item["url"] for item in run.items)
+
+
+def test_r13_2_the_gates_see_the_url_without_tags(run: Crawl) -> None:
+    assert "R2 disallowed_explicit" in run.why(
+        "http://operator.test/research/bots/dogfood-disallow"
+    )
+
+
+def test_own_n3_sent_untagged_where_the_tagged_form_is_denied(tmp_path: Path) -> None:
+    closed = "User-agent: Walsh-Research\nDisallow: /*?*impl=\n"
+    with Sandbox() as box:
+        operator = next(each for each in default_sites() if each.host == "operator.test")
+        robots = Route(body=closed, content_type="text/plain")
+        box.put(site("operator.test", {**operator.routes, "/robots.txt": robots}))
+        project = make_project(tmp_path / "denied", settings=TAGGED)
+        found = crawl(project, box, CANARY)
+    assert found.fetched(CANARY)
+    assert [each.target for each in found.requests("operator.test")][2:] == [CANARY]
+
+
+def test_r13_4_an_ordinary_crawl_is_not_tagged(tmp_path: Path) -> None:
+    found = solo(tmp_path / "plain", CANARY, settings={"WALSH_IMPL": "org/repo"})
+    assert tags(found, "operator.test") == [{}, {}, {}]
+
+
+def test_r0_4_a_shell_tags_with_dev(tmp_path: Path) -> None:
+    with Sandbox() as box:
+        project = make_project(tmp_path / "shell", settings={"WALSH_IMPL": "org/repo@afd2c01"})
+        run_scrapy(project, box, "shell", CANARY, "-c", "response.status")
+        found = parse_qs(urlsplit(box.log[-1].target).query)
+    assert found == {"impl": ["org/repo"], "sha": ["dev"], "spec": [SPEC]}
+
+
+def test_r13_3_without_a_setting_the_repository_of_the_project_is_named(tmp_path: Path) -> None:
+    address = "git@forge.test:org/crawler.git"
+    for words in (("init", "-q"), ("remote", "add", "origin", address)):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)  # noqa: S607
+    with Sandbox() as box:
+        project = make_project(tmp_path, settings={"WALSH_TAG_REQUESTS": True})
+        outside = ("GITHUB_REPOSITORY", "GITHUB_SHA")
+        with pytest.MonkeyPatch.context() as patch:
+            for name in outside:
+                patch.delenv(name, raising=False)
+            found = crawl(project, box, CANARY)
+    assert tags(found, "operator.test") == [{"impl": ["org/crawler"], "spec": [SPEC]}] * 3
+
+
+@pytest.mark.parametrize(
+    ("setting", "environment", "expected"),
+    [
+        ("org/repo", {"GITHUB_REPOSITORY": "a/b"}, ("org/repo", None)),
+        ("org/repo@abc", {}, ("org/repo", "abc")),
+        (None, {"GITHUB_REPOSITORY": "a/b", "GITHUB_SHA": "0123456789abc"}, ("a/b", "0123456")),
+        (None, {"GITHUB_REPOSITORY": "a/b"}, ("a/b", None)),
+    ],
+)
+def test_r13_3_who_is_named(
+    setting: str | None, environment: dict[str, str], expected: tuple[str | None, str | None]
+) -> None:
+    assert implementation(setting, environment) == expected

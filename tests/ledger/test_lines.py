@@ -1,0 +1,225 @@
+"""The form of a ledger's lines, and its files: chained, shared, rotated, never silently short."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.ledger import Ledger, files
+from scrapy_walsh.ledger.files import read_head, rotated
+from scrapy_walsh.ledger.lines import FILE, GENESIS, HEAD, chained, digest_of, parsed, redacted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENTRY = {"kind": "fetched", "url": "http://h.test/a?q=1", "status": 200}
+
+
+def lines(directory: Path) -> list[dict[str, Any]]:
+    """Every line of every file, the chain held against what each line says."""
+    found = []
+    previous, number = GENESIS, 0
+    for path in (*rotated(directory), directory / FILE):
+        for raw in path.read_bytes().splitlines():
+            line = parsed(raw)
+            number += 1
+            assert (line["n"], line["prev"]) == (number, previous)
+            assert line["hash"] == digest_of(raw)
+            previous = line["hash"]
+            found.append(line)
+    assert read_head(directory / HEAD) == (number, previous)
+    return found
+
+
+def opened(directory: Path, **options: Any) -> Ledger:
+    return Ledger(directory, lambda: 1_800_000_000.0, **options)
+
+
+def test_own_a_hash_is_that_of_the_octets_before_it() -> None:
+    line, digest = chained(ENTRY, 7, GENESIS)
+    before, _, rest = line.partition(b',"hash":"')
+    assert hashlib.sha256(before).hexdigest() == digest
+    assert rest == digest.encode() + b'"}\n'
+    assert json.loads(line)["prev"] == GENESIS
+
+
+@given(st.integers(0, 300), st.integers(1, 255))
+def test_own_no_octet_can_be_altered_unseen(place: int, change: int) -> None:
+    line = chained(ENTRY, 7, GENESIS)[0].rstrip(b"\n")
+    place %= len(line)
+    altered = line[:place] + bytes([line[place] ^ change]) + line[place + 1 :]
+    try:
+        found = parsed(altered)
+    except ValueError:
+        return
+    assert found["hash"] != digest_of(altered)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b'{"n":1}',
+        b'{"n":true,"kind":"x","prev":"%s","hash":"%s"}' % (b"0" * 64, b"0" * 64),
+        b'{"n":1,"n":2,"kind":"x","prev":"%s","hash":"%s"}' % (b"0" * 64, b"0" * 64),
+        b'{"n":1,"at":NaN,"kind":"x","prev":"%s","hash":"%s"}' % (b"0" * 64, b"0" * 64),
+        b"[" * 5000 + b',"hash":"%s"}' % (b"0" * 64),
+    ],
+)
+def test_own_what_is_no_line_is_said_to_be_none(line: bytes) -> None:
+    with pytest.raises((ValueError, RecursionError)):
+        parsed(line)
+
+
+def test_own_what_says_nothing_is_left_out() -> None:
+    line, _ = chained({"kind": "x", "a": None, "b": "", "c": (), "d": float("inf"), "e": 0}, 1, "")
+    assert set(json.loads(line)) == {"n", "kind", "e", "prev", "hash"}
+
+
+def test_own_queries_are_redacted_wherever_they_are_repeated() -> None:
+    entry = {
+        "kind": "refused",
+        "url": "http://h.test/a?key=1&b",
+        "document": "http://h.test/robots.txt",
+        "via": "http://g.test/?key=2",
+        "reason": "http://h.test/a?key=1&b and http://g.test/?key=2 and http://h.test/a",
+        "status": 200,
+    }
+    found = redacted(entry)
+    assert "key" not in json.dumps(found)
+    assert found["url"] == "http://h.test/a?redacted"
+    assert found["document"] == entry["document"]
+    assert entry["url"] == "http://h.test/a?key=1&b"
+
+
+def test_own_a_ledger_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:
+    for run in ("a", "b"):
+        ledger = opened(tmp_path)
+        ledger.write(run, ENTRY)
+        ledger.close()
+    assert [(line["kind"], line.get("run")) for line in lines(tmp_path)] == [
+        ("ledger", None),
+        ("fetched", "a"),
+        ("fetched", "b"),
+    ]
+
+
+def test_own_two_hands_on_one_ledger_take_turns(tmp_path: Path) -> None:
+    first, second = opened(tmp_path), opened(tmp_path)
+    for _ in range(3):
+        first.write("first", ENTRY)
+        second.write("second", ENTRY)
+    assert [line.get("run") for line in lines(tmp_path)[1:]] == ["first", "second"] * 3
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from scrapy_walsh.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]), time.time)
+for number in range(300):
+    ledger.write(sys.argv[2], {"kind": "fetched", "url": f"http://h.test/{number}"})
+"""
+
+
+def test_own_four_processes_write_one_chain(tmp_path: Path) -> None:
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name]) for name in "abcd"
+    ]
+    assert [writer.wait(60) for writer in writers] == [0] * 4
+    found = lines(tmp_path)
+    for name in "abcd":
+        urls = [line["url"] for line in found if line.get("run") == name]
+        assert urls == [f"http://h.test/{number}" for number in range(300)]
+
+
+def test_own_full_files_are_kept_up_to_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "ROTATE_AT", 1000)
+    monkeypatch.setattr(files, "KEPT", 2)
+    ledger = opened(tmp_path)
+    body = b"User-agent: *\nDisallow: /\n"
+    digest = hashlib.sha256(body).hexdigest()
+    ledger.keep("robots", body, digest)
+    assert ledger.documents.get(digest) == body
+    for number in range(30):
+        ledger.write("a", {**ENTRY, "number": number})
+        if len(rotated(tmp_path)) < 2:
+            whole = lines(tmp_path)
+    assert [line["file"] for line in whole if line["kind"] == "ledger"] == [1, 2]
+    kept = [parsed(path.read_bytes().splitlines()[0])["file"] for path in rotated(tmp_path)]
+    assert kept == [ledger.file - 2, ledger.file - 1]
+    assert all(later - earlier == 1 for earlier, later in pairwise(kept))
+    assert ledger.documents.get(digest) is None, "named by no file that is kept"
+
+
+def test_own_a_line_that_was_cut_off_is_named_and_gone_on_from(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.write("a", ENTRY)
+    with (tmp_path / FILE).open("ab") as file:
+        file.write(b'{"n":3,"at":18')
+    again = opened(tmp_path)
+    again.write("b", ENTRY)
+    found = lines(tmp_path)
+    assert [line["kind"] for line in found] == ["ledger", "fetched", "gap", "fetched"]
+    assert "14 octets" in found[2]["reason"]
+
+
+@pytest.mark.parametrize("content", [b"x" * 100, b"\n", b"{}\n", b"\0" * 5000 + b"\n"])
+def test_own_a_file_that_cannot_be_gone_on_with_is_set_aside(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    ledger = opened(tmp_path)
+    ledger.write("a", ENTRY)
+    assert [line["kind"] for line in lines(tmp_path)] == ["ledger", "gap", "fetched"]
+    (aside,) = tmp_path.glob("*.damaged-*")
+    assert aside.read_bytes() == content
+
+
+def test_own_what_could_not_be_written_is_counted_in_the_next_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = opened(tmp_path)
+    ledger.write("a", ENTRY)
+
+    whole = os.pwrite
+
+    def full(descriptor: int, line: bytes, place: int) -> int:
+        return whole(descriptor, line[:10], place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "pwrite", full)
+        for _ in range(3):
+            with pytest.raises(StateError, match="WALSH_LEDGER"):
+                ledger.write("a", ENTRY)
+    ledger.write("a", ENTRY)
+    found = lines(tmp_path)
+    assert [line["kind"] for line in found] == ["ledger", "fetched", "gap", "fetched"]
+    assert found[2]["lost"] == 3
+
+
+def test_own_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateError, match="WALSH_LEDGER = False") as caught:
+        opened(tmp_path / "file" / "below")
+    assert "\n" not in str(caught.value)
+
+
+def test_own_only_the_owner_may_read_it(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.keep("robots", b"", hashlib.sha256(b"").hexdigest())
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
