@@ -28,8 +28,10 @@ class Command(ScrapyCommand):
         parser.add_argument("subcommand", nargs=argparse.REMAINDER)
         parser.set_defaults(profile=None)
 
-    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
-        """No options of Scrapy's here."""
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:  # noqa: ARG002
+        """No options of Scrapy's here; and no spiders, which Scrapy 2.13 would load at once."""
+        if self.settings is not None:
+            self.settings.set("SPIDER_MODULES", [], priority="cmdline")
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Run the subcommand."""

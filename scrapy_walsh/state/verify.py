@@ -27,7 +27,7 @@ def problems(directory: Path, adopt: Callable[[bytes, str], object]) -> Iterator
     lists: list[StoredDocument] = []
     if path.exists():
         try:
-            with closing(_read_only(path)) as connection:
+            with closing(read_only(path)) as connection:
                 yield from _of_database(connection, lists)
         except sqlite3.Error as error:
             yield f"{DATABASE}: {one_line(error)}"
@@ -46,7 +46,8 @@ def set_aside(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.glob("*.damaged-*"))
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
+def read_only(path: Path) -> sqlite3.Connection:
+    """The database at *path*, to read; nothing is left beside it. sqlite3.Error."""
     immutable = "mode=ro&immutable=1"
     if not path.with_name(f"{DATABASE}-wal").exists():
         return _opened(path, immutable)  # nobody has it open: a reader would leave a -wal behind

@@ -1,0 +1,97 @@
+"""The rows of an audit: what a server could see of one promise, counted, and where it broke."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+HELD: Final = "held"
+BROKEN: Final = "broken"
+NOT_SEEN: Final = "not seen"
+
+#: Breaches of a row that are kept with their place; all are counted.
+KEPT: Final = 100
+#: Characters of a logged text that a line of output has room for.
+LONGEST: Final = 100
+
+
+class Placed(Protocol):
+    """A request: where it is written (``FILE:LINE``), and its raw target."""
+
+    @property
+    def place(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One breach: ``FILE:LINE``, and the target with what is wrong."""
+
+    place: str
+    what: str
+
+
+@dataclass(slots=True)
+class Row:
+    """One promise. ``level``: MUST, SHOULD, or MATCH where two records are compared.
+
+    ``seen``: occasions on which it certainly held. ``undecided``: those of which the log does
+    not tell enough. ``broken``: those on which it certainly did not hold, the first of them in
+    ``findings``. ``detail``: one line.
+    """
+
+    id: str
+    level: str
+    title: str
+    detail: str = ""
+    seen: int = 0
+    undecided: int = 0
+    broken: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    within_clock: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """``held``, ``broken`` or ``not seen``.
+
+        ``within_clock``: what is undecided is so for the log's clock alone, and is no breach as
+        far as the clock can tell; otherwise only what was certainly seen to hold is held.
+        """
+        if self.broken:
+            return BROKEN
+        return HELD if self.seen or (self.within_clock and self.undecided) else NOT_SEEN
+
+    def breach(self, at: Placed, what: str) -> None:
+        """Count one breach, by the request *at*."""
+        self.broken += 1
+        if len(self.findings) < KEPT:
+            self.findings.append(Finding(at.place, f"{shown(at.target)}: {what}"))
+
+    def members(self) -> dict[str, Any]:
+        """The row as a JSON object."""
+        return {
+            "id": self.id,
+            "level": self.level,
+            "title": self.title,
+            "verdict": self.verdict,
+            "seen": self.seen,
+            "undecided": self.undecided,
+            "broken": self.broken,
+            "detail": self.detail,
+            "findings": [{"place": each.place, "what": each.what} for each in self.findings],
+        }
+
+
+def shown(text: str) -> str:
+    """A logged text as it can stand in a line."""
+    line = text if text.isprintable() else ascii(text)[1:-1]
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a person: ``90 s``, ``25 min``, ``6.5 h``, ``3 d``."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if abs(seconds) >= 2 * length:
+            return f"{round(seconds / length, 1):g} {unit}"
+    return f"{seconds:g} s"

@@ -1,0 +1,206 @@
+"""What ``walsh doctor`` says: one finding a line, and the requirement that each is about.
+
+Pure: values in, findings out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from scrapy_walsh.config import WalshConfig
+
+OK: Final = "ok"
+NOTE: Final = "note"
+WARN: Final = "warn"
+#: A MUST does not hold, or could not be seen to hold; or no crawl would start.
+FAIL: Final = "FAIL"
+#: Not looked at, since nobody asked for it.
+UNSEEN: Final = "unseen"
+
+#: What a line about a setting or seat is about: the first name that occurs in it decides.
+_REQUIREMENTS: Final[Mapping[str, str]] = {
+    "WALSH_IDENTITY": "R1", "WALSH_BLOCKLIST": "R3", "WALSH_STATE_DIR": "R11",
+    "WALSH_SHARED_STATE": "R4", "WALSH_MIN_INTERVAL": "R4", "WALSH_MAX_RETRIES": "R5",
+    "WALSH_BACKOFF": "R5", "WALSH_PATIENCE": "R5", "WALSH_ROBOTS": "R2", "WALSH_PACE_ROBOTS": "R4",
+    "WALSH_REVISIT": "R8", "WALSH_FOLLOW_LINKS": "R6",
+    "USER_AGENT": "R1", "CONCURRENT_REQUESTS": "R4", "DOWNLOAD_DELAY": "R4",
+    "RETRY_ENABLED": "R5", "ROBOTSTXT_OBEY": "R2", "HTTPCACHE_ENABLED": "R6",
+    "METAREFRESH_ENABLED": "R6", "REDIRECT_MAX_TIMES": "R3", "GateMiddleware": "R2",
+    "RedirectMiddleware": "R3", "BackoffMiddleware": "R5", "RevalidateMiddleware": "R7",
+    "ScopeMiddleware": "R6", "AutoThrottle": "R4", "DOWNLOAD_HANDLERS": "R1",
+    "REQUEST_FINGERPRINTER_CLASS": "R7", "DOWNLOADER ": "R4", "HostQueue": "R4",
+    "COOKIES_ENABLED": "R0.1", "REMOTE_CONTROL_ENABLED": "R0.1", "TELNETCONSOLE_ENABLED": "R0.1",
+}  # fmt: skip
+_EVERY: Final = "R0.6"
+
+#: Spiders in order that are named one by one.
+_NAMED: Final = 8
+_BARE: Final = (
+    'it crawls without scrapy_walsh: give ADDONS {"scrapy_walsh.Addon": 500}, in the project and '
+    "in custom_settings that set ADDONS"
+)
+#: Of the components without which nothing is gated: the rest of the list is then no news.
+_HEART: Final = ("middlewares.GateMiddleware", "the http handler is not the wire")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``mark``: one of the words above. ``text``: one line, with what to do where that is news."""
+
+    mark: str
+    requirement: str
+    about: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.mark:<6} {self.requirement:<5} {self.about}: {self.text}"
+
+    def members(self) -> dict[str, str]:
+        """The finding as a JSON object."""
+        return asdict(self)
+
+
+def requirement_of(line: str) -> str:
+    """The requirement that a line about a setting or a seat is about."""
+    places = [(line.find(name), -len(name), name) for name in _REQUIREMENTS if name in line]
+    return _REQUIREMENTS[min(places)[2]] if places else _EVERY
+
+
+# -- identity and settings ----------------------------------------------------------------
+
+
+def of_settings(lines: Iterable[str], spiders: str = "") -> Iterator[Finding]:
+    """A finding for each WALSH_* value that cannot be used, as ``ConfigError`` words it."""
+    for line in lines:
+        yield Finding(FAIL, requirement_of(line), "settings", f"{line}{spiders}")
+
+
+def of_identity(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Finding]:
+    """Who asks, and from where the operator's documents come; *replaced*: bad settings."""
+    identity = config.identity
+    if "WALSH_IDENTITY" not in replaced:
+        yield Finding(
+            OK,
+            "R1",
+            "identity",
+            f"sends {identity.user_agent!r}; robots.txt is read for {identity.token}",
+        )
+        if config.mirrored:
+            yield Finding(
+                NOTE,
+                "R3",
+                "documents",
+                f"blocklist from {config.blocklist_url}, schema from {config.schema_url}: not "
+                "the identity's own; an attestation says so",
+            )
+    if config.follow_links:
+        yield Finding(
+            WARN, "R6", "settings", "WALSH_FOLLOW_LINKS is on: R6 is attested false; or remove it"
+        )
+    if config.revisit_reason:
+        yield Finding(
+            WARN,
+            "R8",
+            "settings",
+            "WALSH_REVISIT_REASON is set for every run: give it to single runs, with -s",
+        )
+
+
+# -- seats --------------------------------------------------------------------------------
+
+
+def of_spiders(report: Mapping[str, Any]) -> Iterator[Finding]:
+    """What the look at every spider found: *report* is that of ``doctor_probe``."""
+    for each in report["broken"]:
+        yield Finding(
+            FAIL,
+            _EVERY,
+            "spiders",
+            f"{each['module']} cannot be imported, so nothing in it is seen: {each['error']}",
+        )
+    if report["reached"]:
+        yield Finding(
+            WARN,
+            "R0.1",
+            "spiders",
+            f"the project's code asks {', '.join(report['reached'])} while it is loaded, past "
+            "every gate (it was not let): ask from a spider's requests",
+        )
+    spiders, project = report["spiders"], report["project"]
+    for text, suffix in _grouped(spiders, "config", project):
+        yield from of_settings([text], suffix)
+    for text, suffix in _grouped(spiders, "unknown", project):
+        yield Finding(WARN, requirement_of(text), "settings", f"{text}: remove it{suffix}")
+    for text, suffix in _grouped(spiders, "overridden", project):
+        yield Finding(
+            WARN, requirement_of(text), "pins", f"{text}; it is pinned: remove yours{suffix}"
+        )
+    yield from _of_seats(spiders)
+
+
+def _of_seats(spiders: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    seen = [{**each, "lines": _seat_lines(each)} for each in spiders]
+    for text, suffix in _grouped(seen, "lines"):
+        yield Finding(FAIL, requirement_of(text), "seats", f"{text}{suffix}")
+    whole = [each["name"] for each in seen if not each["lines"] and not each["config"]]
+    if whole:
+        whose = ", ".join(sorted(whole)) if len(whole) <= _NAMED else f"{len(whole)} spiders"
+        yield Finding(OK, _EVERY, "seats", f"every pin and seat is in place for {whose}")
+
+
+def _seat_lines(spider: Mapping[str, Any]) -> list[str]:
+    if spider["config"] and not spider["error"]:  # no crawl starts, and that is said
+        return []
+    if spider["missing"] is None:
+        return [f"cannot be looked at: {spider['error'] or 'its crawl did not open'}"]
+    missing: list[str] = spider["missing"]
+    bare = all(any(part in line for line in missing) for part in _HEART)
+    if bare and not spider["addon"]:
+        return [_BARE]
+    return missing
+
+
+def _grouped(
+    spiders: Sequence[Mapping[str, Any]], member: str, project: Mapping[str, Any] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Each different line once, and the spiders that it is about unless it is the project's."""
+    found: dict[str, list[str]] = {}
+    for each in spiders:
+        for line in each[member]:
+            found.setdefault(line, []).append(each["name"])
+    for line, names in found.items():
+        common = project is not None and line in project[member]
+        whose = ", ".join(sorted(names))
+        yield line, "" if common or len(names) == len(spiders) > 1 else f" (spider {whose})"
+
+
+# -- versions -----------------------------------------------------------------------------
+
+
+def of_versions(
+    needs: Iterable[tuple[str, str, str | None, bool]], reactor: str
+) -> Iterator[Finding]:
+    """*needs*: name, accepted versions, installed version or None, whether it is accepted."""
+    rows = list(needs)
+    for name, accepted, version, accepts in rows:
+        if not accepts:
+            yield Finding(
+                FAIL,
+                _EVERY,
+                "versions",
+                f"{name} is {version or 'not installed'}; accepted: {accepted}: "
+                f"pip install '{name}{accepted}'",
+            )
+    if all(accepts for *_, accepts in rows):
+        shown = ", ".join(f"{name} {version}" for name, _, version, _ in rows)
+        yield Finding(OK, _EVERY, "versions", f"{shown}; reactor {reactor}")
+
+
+def one_line(error: object, limit: int = 300) -> str:
+    """*error* as one line."""
+    return re.sub(r"\s+", " ", str(error)).strip()[:limit]

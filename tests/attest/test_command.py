@@ -1,0 +1,376 @@
+"""``walsh attest`` as it is run: in a project, online, signed, verified, misused; its docs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography.exceptions import InvalidSignature
+
+import scrapy_walsh
+from scrapy_walsh.attest import fetch, jwks
+from scrapy_walsh.attest.document import IDS
+from scrapy_walsh.cli.main import main
+from scrapy_walsh.sandbox import Sandbox, default_sites
+from tests.attest.harness import put_record
+from tests.crawl.harness import OWN_IDENTITY, USER_AGENT, make_project, run_scrapy, state_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+WALSH = ["--identity", "walsh-research"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory outside any project, with a record and keys."""
+    monkeypatch.chdir(tmp_path)
+    put_record(tmp_path / "r.json")
+    return tmp_path
+
+
+@pytest.fixture
+def signed(folder: Path) -> Path:
+    assert main(["attest", "--keygen", "keys"]) == 0
+    arguments = ["--record", "r.json", "--sign", "keys/key.pem", "--output", "a.json"]
+    assert main(["attest", *WALSH, *arguments]) == 0
+    return folder / "a.json"
+
+
+# -- no gate reads one --------------------------------------------------------------------
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module or ''}.{name.name}" for name in node.names)
+
+
+def test_r14_2_no_gate_consults_an_attestation() -> None:
+    package = Path(scrapy_walsh.__file__).parent
+    readers = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if any(".attest" in f".{name}" for name in imported(path))
+    }
+    assert readers, "the search finds nothing at all"
+    assert {path for path in readers if not path.startswith(("attest/", "cli/attest"))} == set()
+
+
+# -- signing ------------------------------------------------------------------------------
+
+
+def test_own_signed_document_verifies(signed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["attest", "--verify", "a.json", "--jwks", "keys/jwks.json"]) == 0
+    document = json.loads(signed.read_text())
+    lines = capsys.readouterr().out.splitlines()
+    kid = document["signature"]["kid"]
+    assert lines[0] == f"the signature holds: key {kid}"
+    assert document["issued"] in lines[1]
+    assert USER_AGENT in lines[2]
+    assert document["conformance"]["digest"] in lines[3]
+    assert lines[4].startswith("true: R1 ")
+    assert "false: none" in lines
+
+
+def test_own_keys_that_came_after_do_not_undo_a_signature(signed: Path) -> None:
+    old = json.loads(Path("keys/jwks.json").read_text())
+    main(["attest", "--keygen", "keys"])
+    assert main(["attest", "--verify", "a.json", "--jwks", "keys/jwks.json"]) == 0
+    arguments = ["--record", "r.json", "--sign", "keys/key.pem", "--output", "b.json"]
+    assert main(["attest", *WALSH, *arguments]) == 0
+    assert main(["attest", "--verify", "b.json", "--jwks", "keys/jwks.json"]) == 0
+    Path("old.json").write_text(json.dumps(old))
+    assert main(["attest", "--verify", "b.json", "--jwks", "old.json"]) == 1
+
+
+def test_own_what_is_false_is_signed_as_false(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["attest", "--keygen", "keys"])
+    arguments = ["--record", "none.json", "--sign", "keys/key.pem", "--output", "a.json"]
+    assert main(["attest", *WALSH, *arguments]) == 1
+    assert json.loads(Path("a.json").read_text())["requirements"] == dict.fromkeys(IDS, False)
+    capsys.readouterr()
+    assert main(["attest", "--verify", "a.json", "--jwks", "keys/jwks.json"]) == 0
+    assert "true: none" in capsys.readouterr().out
+
+
+def test_own_output_is_replaced_whole_or_not_at_all(
+    signed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signed.read_bytes()
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert main(["attest", *WALSH, "--record", "r.json", "--output", "a.json"]) == 2
+    assert signed.read_bytes() == before
+    assert not list(signed.parent.glob("*.part"))
+    assert main(["attest", *WALSH, "--record", "r.json", "--output", "a.json"]) == 0
+    assert "signature" not in json.loads(signed.read_text())
+
+
+# -- misuse -------------------------------------------------------------------------------
+
+MISUSE = {
+    "no identity": ([], "--identity"),
+    "bad identity": (["--identity", "nobody"], "WALSH_IDENTITY"),
+    "bad setting": ([*WALSH, "-s", "WALSH_MIN_INTERVAL=0"], "WALSH_MIN_INTERVAL"),
+    "no such key": ([*WALSH, "--sign", "none.pem"], "none.pem"),
+    "key is a directory": ([*WALSH, "--sign", "."], "directory"),
+    "output is a directory": ([*WALSH, "--output", "."], "not a file"),
+    "output below a file": ([*WALSH, "--output", "r.json/x"], "r.json"),
+    "output over the record": ([*WALSH, "--record", "r.json", "--output", "r.json"], "replace"),
+    "keygen in a file": (["--keygen", "r.json"], "r.json"),
+    "keygen and sign": (["--keygen", "k", "--sign", "k.pem"], "--sign"),
+    "keygen and verify": (["--keygen", "k", "--verify", "a", "--jwks", "b"], "alone"),
+    "verify and sign": (["--verify", "a", "--jwks", "b", "--sign", "c"], "--sign"),
+    "verify without keys": (["--verify", "a.json"], "--jwks"),
+    "keys without verify": ([*WALSH, "--jwks", "a.json"], "--verify"),
+    "no such document": (["--verify", "none.json", "--jwks", "r.json"], "none.json"),
+    "no such keys": (["--verify", "r.json", "--jwks", "none.json"], "none.json"),
+    "not keys": (["--verify", "r.json", "--jwks", "r.json"], "JWKS"),
+    "keys by http": (["--verify", "r.json", "--jwks", "http://h.test/jwks.json"], "https"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "named"), MISUSE.values(), ids=MISUSE)
+def test_own_misuse_is_one_line(
+    arguments: list[str], named: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = (folder / "r.json").read_bytes()
+    assert main(["attest", *arguments]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert len(told.err.splitlines()) == 1
+    assert named in told.err
+    assert [path.name for path in folder.iterdir()] == ["r.json"]
+    assert (folder / "r.json").read_bytes() == record
+
+
+def test_own_output_never_replaces_the_key(signed: Path) -> None:
+    key = Path("keys/key.pem").read_bytes()
+    arguments = ["--sign", "keys/key.pem", "--output", "keys/../keys/key.pem"]
+    assert main(["attest", *WALSH, *arguments]) == 2
+    assert Path("keys/key.pem").read_bytes() == key
+
+
+def test_own_without_the_extra(
+    signed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The unsigned document and keys need nothing more; a signature says what it needs."""
+    monkeypatch.setitem(sys.modules, "rfc8785", None)
+    for name in [name for name in sys.modules if name.startswith("scrapy_walsh.attest")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert main(["attest", *WALSH, "--record", "r.json"]) == 0
+    assert main(["attest", "--keygen", "keys"]) == 0
+    for arguments in (
+        [*WALSH, "--sign", "keys/key.pem"],
+        ["--verify", "a.json", "--jwks", "keys/jwks.json"],
+    ):
+        capsys.readouterr()
+        assert main(["attest", *arguments]) == 2
+        told = capsys.readouterr()
+        assert (told.out, len(told.err.splitlines())) == ("", 1)
+        assert "pip install 'scrapy-walsh[attest]'" in told.err
+
+
+# -- keys from the web --------------------------------------------------------------------
+
+
+@contextmanager
+def served(status: int, body: bytes, **headers: str) -> Iterator[tuple[str, list[str | None]]]:
+    """A web server on loopback: its URL, and the User-Agents that asked it."""
+    agents: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            agents.append(self.headers.get("User-Agent"))
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            with suppress(OSError):  # who asked may not want all of it
+                self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:  # type: ignore[override]
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/jwks.json", agents
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("signed", "no_proxy")
+def test_own_keys_are_fetched_as_nobodys_bot() -> None:
+    with served(200, Path("keys/jwks.json").read_bytes()) as (url, agents):
+        assert main(["attest", "--verify", "a.json", "--jwks", url]) == 0
+        assert agents == [f"scrapy-walsh/{scrapy_walsh.__version__}"]
+
+
+@pytest.mark.usefixtures("signed", "no_proxy")
+@pytest.mark.parametrize(
+    ("status", "headers"), [(404, {}), (500, {}), (302, {"Location": "/"}), (200, {})]
+)
+def test_own_keys_that_cannot_be_fetched_are_no_verdict(
+    status: int, headers: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    with served(status, b" " * (jwks.LIMIT + 1), **headers) as (url, agents):
+        assert main(["attest", "--verify", "a.json", "--jwks", url]) == 2
+        assert len(agents) == 1, "not asked again, not asked elsewhere"
+    told = capsys.readouterr().err
+    assert len(told.splitlines()) == 1
+    assert url in told
+
+
+@pytest.mark.usefixtures("no_proxy")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:1/jwks.json",
+        "http://10.0.0.1/jwks.json",
+        "http://localhost.h.test/",
+        "http://127.0.0.1@h.test/",
+        "http://[::1/",
+        "https:///jwks.json",
+    ],
+)
+def test_own_url_that_is_not_asked(url: str) -> None:
+    with pytest.raises(fetch.NotFetched):
+        fetch.fetch(url)
+
+
+# -- in a project, and online -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Sandbox]:
+    with Sandbox(default_sites()) as running:
+        yield running
+
+
+def test_own_in_a_project_its_record_and_settings_count(box: Sandbox, folder: Path) -> None:
+    settings = {"WALSH_MIN_INTERVAL": 2}
+    project = make_project(folder / "project", settings=settings)
+    put_record(state_dir(project) / "conformance.json")
+    box.clear()
+    done = run_scrapy(project, box, "walsh", "attest", "--output", "a.json")
+    assert (done.returncode, box.log) == (0, []), done.stdout
+    found = json.loads((project / "a.json").read_text())
+    assert found["requirements"] == dict.fromkeys(IDS, True)
+    assert list(found["mirrors"]) == ["WALSH_BLOCKLIST_URL", "WALSH_BLOCKLIST_SCHEMA_URL"]
+    assert found["overrides"] == {"WALSH_MIN_INTERVAL": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("policy_url", "status", "asked"),
+    [
+        ("http://operator.test/bot/", 200, True),
+        ("http://operator.test/none", 404, True),
+        ("http://www.blocked.test/", None, False),
+    ],
+)
+def test_r1_4_policy_page_is_asked_for_through_the_gates(
+    box: Sandbox, folder: Path, policy_url: str, status: int | None, asked: bool
+) -> None:
+    identity = {**OWN_IDENTITY, "policy_url": policy_url}
+    user_agent = f"Mozilla/5.0 (compatible; ExampleBot/1.0; +{policy_url})"
+    put_record(folder / "r.json", user_agent=user_agent)
+    box.clear()
+    arguments = ["--online", "--record", "r.json", "--identity", json.dumps(identity)]
+    done = subprocess.run(
+        [sys.executable, "-m", "scrapy_walsh", "attest", *arguments],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "http_proxy": box.proxy_url,
+            "https_proxy": box.proxy_url,
+            "no_proxy": "",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    found = json.loads(done.stdout)
+    held = status == 200
+    assert found["policy_url"]["status"] == status
+    assert found["policy_url"]["outcome"] == ("PASS" if held else "FAIL")
+    assert found["policy_url"]["checked"]
+    assert found["requirements"] == {**dict.fromkeys(IDS, True), "R1": held}
+    assert done.returncode == (0 if held else 1)
+    urls = [f"http://{each.host}{each.path}" for each in box.log]
+    assert (policy_url in urls) is asked
+    assert {dict(each.headers).get("User-Agent") for each in box.log} == {user_agent}
+
+
+# -- docs ---------------------------------------------------------------------------------
+
+DOCUMENT = (ROOT / "docs/attest.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOCUMENT, re.DOTALL)
+
+
+def test_own_docs_commands_and_snippet_run(
+    folder: Path, box: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = make_project(folder / "project")
+    put_record(state_dir(project) / "conformance.json")
+    first, second = (block.splitlines() for block in blocks("bash"))
+    assert [line.split()[2] for line in first] == ["conformance", "attest"]
+    assert second[0] == "pip install 'scrapy-walsh[attest]'"
+    monkeypatch.chdir(project)
+    for line in [first[1], *second[1:]]:
+        scrapy, walsh, *arguments = shlex.split(line)
+        assert (scrapy, walsh) == ("scrapy", "walsh")
+        if arguments[0] == "attest" and "--keygen" in arguments:
+            assert main(arguments) == 0
+        else:
+            done = run_scrapy(project, box, "walsh", *arguments)
+            assert done.returncode == 0, done.stdout
+    (snippet,) = blocks("python")
+    exec(snippet, {})  # noqa: S102  our own documentation
+    altered = Path("attestation.json").read_text().replace('"R8":true', '"R8":false')
+    Path("attestation.json").write_text(altered)
+    with pytest.raises(InvalidSignature):
+        exec(snippet, {})  # noqa: S102
+
+
+def test_own_docs_name_every_member(signed: Path) -> None:
+    document = json.loads(signed.read_text())
+    names = [*document, *document["conformance"], *document["policy_url"], *document["signature"]]
+    for name in names:
+        assert f"`{name}`" in DOCUMENT or f'"{name}"' in DOCUMENT, name

@@ -1,0 +1,242 @@
+"""Reading lines and files: the servers' formats, their escapes and clocks, and what is no log."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import ipaddress
+import random
+import sys
+import tracemalloc
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from scrapy_walsh.audit.accesslog import method_and_target, parse_line, text
+from scrapy_walsh.audit.reading import LONGEST_LINE, Bot, Unreadable, read_logs
+from tests.audit.weblog import BOT, T0, line, written
+from tests.crawl.harness import USER_AGENT
+
+DATA = Path(__file__).parent.parent / "data" / "audit"
+PLAIN = b'192.0.2.7 - - [23/May/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 5'
+COMBINED = PLAIN + b' "-" "Agent/1.0"'
+
+
+def test_own_nginx_default_format() -> None:
+    log = read_logs([str(DATA / "nginx.log")], BOT)
+    assert [entry.line for entry in log.entries] == [2, 3, 5, 7, 8, 9, 10]
+    assert {(entry.site, entry.host) for entry in log.entries} == {("site.example",) * 2}
+    assert {entry.agent for entry in log.entries} == {USER_AGENT}
+    assert log.entries[2].target == '/notes?q="caf\xc3\xa9"'  # octets, one by one
+    assert log.entries[0].time == T0
+    assert (log.lines, log.damaged.total(), log.first) == (11, 0, T0 - 109)
+
+
+def test_own_apache_vhost_combined() -> None:
+    log = read_logs([str(DATA / "apache_vhost.log")], Bot(b"walsh-research"))
+    assert [(entry.site, entry.host) for entry in log.entries] == [
+        ("site.example:443", "site.example"),
+        ("other.example:443", "other.example"),
+        ("site.example:443", "site.example"),
+        ("other.example:443", "other.example"),
+        ("site.example:80", "site.example"),  # one host, another robots.txt
+    ]
+    assert {entry.time for entry in log.entries} == {T0, T0 + 30}
+
+
+def test_own_apache_escapes() -> None:
+    found = parse_line((DATA / "apache_vhost.log").read_bytes().splitlines()[-1])
+    assert found is not None
+    assert (found.vhost, found.address) == (b"site.example:443", b"203.0.113.9")
+    assert method_and_target(found.request) == ("GET", '/say?"quoted"')
+    assert text(found.agent or b"") == 'A "quoted" browser \\ tab\there'
+
+
+def test_own_apache_common_by_address() -> None:
+    bot = Bot(b"walsh-research", names=frozenset({b"192.0.2.7"}), host="site.example")
+    log = read_logs([str(DATA / "apache_common.log")], bot)
+    assert [entry.target for entry in log.entries] == ["/robots.txt", "/a?b=c", "/b"]
+    assert {entry.site for entry in log.entries} == {"site.example"}
+    assert {entry.agent for entry in log.entries} == {None}
+    assert not log.agents
+
+
+@pytest.mark.parametrize(
+    ("written_line", "choice", "vhost"),
+    [
+        (COMBINED, "auto", b""),
+        (b"site.example " + COMBINED, "auto", b"site.example"),
+        (b"site.example:8443 " + COMBINED, "auto", b"site.example:8443"),
+        (b"localhost " + COMBINED, "auto", b"localhost"),
+        (b"site.example " + COMBINED, "none", None),  # then it is no line of the format
+        (COMBINED + b" site.example", "auto", b"site.example"),
+        (PLAIN + b" site.example:80", "auto", b"site.example:80"),
+        (COMBINED + b' "203.0.113.9" 0.005 HIT', "auto", b""),
+        (COMBINED + b" TLSv1.3", "auto", b""),
+        (COMBINED + b' "mine.example"', "auto", b""),  # X-Forwarded-For: the client's own word
+        (COMBINED + b' "site.example"', "last", b"site.example"),
+        (COMBINED + b" localhost", "last", b"localhost"),
+        (COMBINED + b" -", "last", b""),
+        (COMBINED + b" site.example", "none", b""),
+        (COMBINED.replace(b"- - [", b"- mary ann [", 1), "auto", b""),
+    ],
+)
+def test_own_vhost_fields(written_line: bytes, choice: str, vhost: bytes | None) -> None:
+    found = parse_line(written_line, choice)
+    assert (found and found.vhost) == vhost
+    if found and b"ann" not in written_line:
+        assert found.address == b"192.0.2.7"
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"garbage",
+        COMBINED[:60],
+        COMBINED[:-1],
+        COMBINED.replace(b"May", b"Mai"),
+        COMBINED.replace(b"23/May", b"31/Feb"),
+        COMBINED.replace(b":10:00:00", b":25:00:00"),
+        COMBINED.replace(b"+0000", b"UTC"),
+        COMBINED.replace(b" 200 ", b" ok "),
+        COMBINED + b"x",
+        b'{"time": "2026-05-23T10:00:00Z", "status": 200}',
+        b"2026-05-23 10:00:00 192.0.2.7 GET /a - 200 Agent",
+        b"May 23 10:00:00 web1 nginx: " + COMBINED,
+    ],
+)
+def test_own_foreign_lines_are_none(damaged: bytes) -> None:
+    assert parse_line(damaged) is None
+
+
+def test_own_a_hostile_line_costs_linear_time() -> None:
+    assert parse_line(b'1 - - [23/May/2026:10:00:00 +0000] "' + b'\\"' * 100_000) is None
+    assert parse_line(b" " * 200_000) is None
+
+
+def test_own_damaged_lines_are_counted_and_named(tmp_path: Path) -> None:
+    lines = ["garbage", line(T0), *["\x00"] * 9, line(T0 + 5), "x" * (2 * LONGEST_LINE + 1)]
+    path = written(tmp_path / "a.log", [*lines, line(T0 + 9)])
+    log = read_logs([path], BOT)
+    assert [entry.line for entry in log.entries] == [2, 12, 14]
+    assert log.damaged == {path: 11}
+    assert log.named == [f"{path}:{number}" for number in (1, 3, 4, 5, 6)]
+
+
+def test_own_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.log", ["no", "log"])
+    with pytest.raises(Unreadable, match="none of its 2 lines"):
+        read_logs([written(tmp_path / "b.log", [line(T0)]), path], BOT)
+    empty = written(tmp_path / "empty.log", [])
+    with pytest.raises(Unreadable, match="nothing to read"):
+        read_logs([empty], BOT)
+    assert len(read_logs([empty, str(tmp_path / "b.log")], BOT).entries) == 1  # just rotated
+
+
+def test_own_rotated_logs_in_any_order_and_gzip(tmp_path: Path) -> None:
+    """Two requests of one second, at the seam of two files, stay in the order they came in."""
+    old = [line(T0, "/1"), line(T0 + 7, "/2")]
+    packed = tmp_path / "access.log.2"  # no .gz in its name
+    packed.write_bytes(gzip.compress("\n".join(old).encode()))
+    middle = written(tmp_path / "access.log.1", [line(T0 + 7, "/3"), line(T0 + 9, "/4")])
+    newest = written(tmp_path / "access.log", [line(T0 + 9, "/5"), line(T0 + 8, "/late")])
+    expected = ["/1", "/2", "/3", "/late", "/4", "/5"]
+    files = [newest, middle, str(packed)]
+    for _ in range(6):
+        random.shuffle(files)
+        log = read_logs(files, BOT)
+        got = [entry.target for entry in log.entries]
+        assert got == expected, files
+    assert (log.first, log.last) == (T0, T0 + 9)
+
+
+def test_own_a_log_given_twice_is_refused(tmp_path: Path) -> None:
+    lines = [line(T0), line(T0 + 5)]
+    one, other = written(tmp_path / "a", lines), tmp_path / "a.gz"
+    other.write_bytes(gzip.compress(Path(one).read_bytes()))
+    with pytest.raises(Unreadable, match="hold the same requests"):
+        read_logs([one, str(other)], BOT)
+
+
+def test_own_a_gzip_that_breaks_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    noise = random.Random(1)
+    lines = "".join(f"{line(T0 + n, f'/{noise.random()}')}\n" for n in range(2000))
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(lines.encode())[:-9000])
+    log = read_logs([str(path)], BOT)
+    assert 100 < len(log.entries) < 2000
+    assert log.damaged.total() == 1
+
+
+def test_own_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    octets = gzip.compress(line(T0).encode())
+    buffer = io.BufferedReader(io.BytesIO(octets))  # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=buffer))
+    assert [entry.place for entry in read_logs(["-"], BOT).entries] == ["-:1"]
+
+
+def test_own_zones_are_mixed_and_clocks_are_put_back(tmp_path: Path) -> None:
+    """The hour from 2 to 3 comes twice; in between the server moves to another zone."""
+    autumn = 1792889999  # 2026-10-25T00:59:59Z, the last second of summer time in Paris
+    lines = [
+        line(autumn, "/summer", zone=2),
+        line(autumn + 1, "/winter", zone=1),
+        line(autumn + 3, "/india", zone=5.5),
+        line(autumn + 2, "/newfoundland", zone=-3.5),
+    ]
+    assert "02:59:59 +0200" in lines[0]
+    assert "02:00:00 +0100" in lines[1]
+    log = read_logs([written(tmp_path / "a", lines)], BOT)
+    assert [(entry.time - autumn, entry.target) for entry in log.entries] == [
+        (0, "/summer"),
+        (1, "/winter"),
+        (2, "/newfoundland"),
+        (3, "/india"),
+    ]
+
+
+def test_own_a_long_log_is_not_held_in_memory(tmp_path: Path) -> None:
+    others = line(T0, "/x" * 100, agent="Mozilla/5.0 Firefox/139.0")
+    path = written(tmp_path / "a", [line(T0), *[others] * 20_000, line(T0 + 9)])
+    read_logs([path], BOT)
+    tracemalloc.start()
+    log = read_logs([path], BOT)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(log.entries), log.lines) == (2, 20_002)
+    assert peak < Path(path).stat().st_size / 10
+
+
+def test_own_who_is_the_bot(tmp_path: Path) -> None:
+    lines = [
+        line(T0, "/exact"),
+        line(T0, "/shouted", agent="WALSH-RESEARCH/9.9"),
+        line(T0, "/disguised", agent="Mozilla/5.0 Firefox/139.0"),
+        line(T0, "/elsewhere", address="2001:db8::7"),
+        line(T0, "/CONNECT", method="CONNECT"),
+    ]
+    path = written(tmp_path / "a", lines)
+
+    def targets(*networks: str) -> tuple[list[str], int]:
+        log = read_logs([path], Bot(b"walsh-research", tuple(map(ipaddress.ip_network, networks))))
+        return [entry.target for entry in log.entries], log.elsewhere
+
+    assert targets() == (["/exact", "/shouted", "/elsewhere"], 0)
+    assert targets("192.0.2.0/24") == (["/exact", "/shouted", "/disguised"], 1)
+    assert targets("2001:db8::/32", "192.0.2.8/32") == (["/elsewhere"], 3)
+
+
+def test_own_a_target_in_absolute_form_names_its_host(tmp_path: Path) -> None:
+    lines = [
+        line(T0, "http://Other.Example:80/x?y"),
+        line(T0, "http://site.example?q", host="site.example:443"),
+        line(T0, "/z?u=http://nowhere.example/"),
+    ]
+    found = read_logs([written(tmp_path / "a", lines)], BOT).entries
+    assert [(entry.site, entry.host, entry.target) for entry in found] == [
+        ("other.example:80", "other.example", "/x?y"),
+        ("site.example:443", "site.example", "/?q"),
+        ("site.example", "site.example", "/z?u=http://nowhere.example/"),
+    ]

@@ -1,0 +1,236 @@
+"""``walsh audit``: exit codes, what is said, and that the documentation shows what happens."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.cli.audit import main
+from scrapy_walsh.cli.main import SUBCOMMANDS
+from scrapy_walsh.ledger.lines import chained
+from scrapy_walsh.sandbox import Sandbox
+from tests.audit.weblog import T0, line, written
+from tests.crawl.harness import OWN_IDENTITY, make_project, run_scrapy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parent.parent.parent
+DOCUMENT = (ROOT / "docs" / "audit.md").read_text()
+DATA = ROOT / "tests" / "data" / "audit"
+ROBOTS = "User-agent: *\nDisallow: /private\nCrawl-delay: 2\n"
+VHOSTS = [line(T0, host="a.test:443"), line(T0, host="b.test:443")]
+HONEST = [line(T0, "/robots.txt"), line(T0), line(T0 + 9, "/b")]
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def run(*argv: str) -> tuple[int, str, str]:
+        code = main(argv)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with the files that the documentation speaks of; the working directory."""
+    monkeypatch.chdir(tmp_path)
+    copy(DATA / "nginx.log", "access.log")
+    for name in ("old.txt", "robots.txt"):
+        Path(name).write_text(ROBOTS)
+    first = T0 - 100
+    asked = {"kind": "asked", "url": "http://www.site.example/", "method": "GET", "status": 200}
+    lines = [
+        chained({"at": first, "kind": "ledger", "contract": "walsh-ledger/v1"}, 1, "0" * 64)[0],
+        chained({"at": first, **asked, "started": first, "ended": first}, 2, "0" * 64)[0],
+    ]
+    Path("ledger.jsonl").write_bytes(b"".join(lines))
+    return tmp_path
+
+
+def test_own_honest_is_zero_broken_is_one(told: Any, tmp_path: Path) -> None:
+    assert told(written(tmp_path / "a", HONEST))[0] == 0
+    code, out, err = told(written(tmp_path / "b", [*HONEST, line(T0 + 9, "/c")]))
+    assert (code, err) == (1, "")
+    assert "verdict: broken" in out
+    assert f"{tmp_path / 'b'}:4: /c: under 1 s after {tmp_path / 'b'}:3, 1 s required" in out
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "why"),
+    [
+        ([line(T0, agent="curl/8")], [], "never seen: no User-Agent with Walsh-Research, in 1"),
+        (HONEST, ["--ip", "203.0.113.9"], "never seen: nothing from 203.0.113.9"),
+        (HONEST, ["--ip", "203.0.113.9/99"], "--ip '203.0.113.9/99' is no address"),
+        (["x"], [], "is no access log: none of its 1 lines can be read"),
+        ([], [], "nothing to read"),
+        ([HONEST[0].rpartition(' "-"')[0]], [], "give the bot's --ip"),
+        (HONEST, ["--token", "Other"], "Other is not in the User-Agent"),
+        (HONEST, ["--user-agent", "Other/1.0"], "give --token as well"),
+        (HONEST, ["--token", "Walsh-Research/1.2"], "give the name alone"),
+        (HONEST, ["--robots", "none.txt"], "cannot read none.txt"),
+        (HONEST, ["--robots", "none.txt@yesterday"], "'yesterday' is no time"),
+        (HONEST, ["--optout", "soon"], "--optout: 'soon' is no time"),
+        (HONEST, ["--refresh", "6h"], "--refresh: not a duration"),
+        (VHOSTS, ["--robots", "robots.txt"], "--robots: of which of the 2 hosts (a.test, b.test)?"),
+        (VHOSTS, ["--optout", "2026-05-24"], "--optout: of which of the 2 hosts"),
+        (VHOSTS, ["--host", "c.test"], "never seen: nothing asked of c.test, in 2 lines; requests"),
+        (HONEST, ["--host", "a b"], "--host: no readable host"),
+        (HONEST, ["--ledger", "ledger.jsonl"], "which host is the log of? Give --host"),
+        (HONEST, ["--host", "h.test", "--ledger", "robots.txt"], "robots.txt is no ledger"),
+    ],
+)
+def test_own_misuse_is_two_and_one_line(
+    told: Any, folder: Path, lines: list[str], options: list[str], why: str
+) -> None:
+    code, out, err = told(written(folder / "a", lines), *options)
+    assert (code, out) == (2, "")
+    assert why in err
+    assert err.startswith("walsh audit: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [["--skew", "-1"], ["--answer-time", "nan"], ["--vhost", "x"]])
+def test_own_options_that_cannot_be_used(folder: Path, options: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["access.log", *options])
+    assert stopped.value.code == 2
+
+
+def test_own_two_undated_robots_files_are_misuse(told: Any, folder: Path) -> None:
+    code, _, err = told("access.log", "--robots", "old.txt", "--robots", "robots.txt")
+    assert code == 2
+    assert "give each version as file@time" in err.lower()
+
+
+def test_own_the_worst_log_fits_a_screen(told: Any, folder: Path) -> None:
+    """Every row broken, with long and hostile values: about forty lines, in ASCII of one line."""
+    agent = "Walsh-Research/1.2 \x1b[31m" + "x" * 9000
+    lines = [line(T0 - 500_000, agent="curl/8"), *["damaged"] * 30]
+    lines += [
+        line(T0 + n // 3, "/private/\x1b" + "y" * 9000, 429, agent=agent, address=f"192.0.2.{n}")
+        for n in range(60)
+    ]
+    written(folder / "bad.log", lines)
+    code, out, _ = told("bad.log", "--robots", "robots.txt", "--optout", "2026-05-01")
+    assert code == 1
+    rows = [each for each in out.splitlines() if re.match(r"(held|broken|not seen) ", each)]
+    assert [each.split()[0] for each in rows] == ["broken"] * 6 + ["not"] * 3
+    assert len(out.splitlines()) <= 42
+    assert max(map(len, out.splitlines())) <= 250
+    assert "\x1b" not in out
+    assert out.count("... and 58 more") == 4
+    assert "unreadable lines: 30 (bad.log:2, " in out
+
+
+def test_own_json_says_the_same(told: Any, folder: Path) -> None:
+    code, out, _ = told("access.log", "--json", "--ip", "192.0.2.0/24")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["verdict"], found["requests"], found["lines"]) == ("held", 7, 11)
+    assert [row["id"] for row in found["requirements"]] == [
+        "R1", "R2", "R2", "R3", "R4", "R5", "R6", "R7", "R8",
+    ]  # fmt: skip
+    for name in [*found, *found["requirements"][0], "place", "what"]:
+        assert f"`{name}`" in DOCUMENT
+
+
+def test_own_one_host_of_several(told: Any, folder: Path) -> None:
+    lines = [*VHOSTS, line(T0, host="a.test:80"), line(T0 + 99)]
+    path = written(folder / "a", lines)
+    code, out, _ = told(path, "--host", "B.test", "--robots", "robots.txt")
+    assert code == 0
+    assert "hosts: b.test (2)" in out  # the line that names none is its own
+    assert "not judged: 2 requests to other hosts" in out
+    assert told(path, "--host", "a.test")[0] == 1
+
+
+def test_own_robots_versions_by_time(told: Any, folder: Path) -> None:
+    Path("old.txt").write_text("")
+    lines = [line(T0, "/robots.txt"), line(T0 + 9, "/private"), line(T0 + 100_000, "/private")]
+    path = written(folder / "a", lines)
+    for second, code in (("2026-05-23T10:30:00Z", 1), ("2026-05-23T12:30+02:00", 1)):
+        options = ["--robots", "old.txt", "--robots", f"robots.txt@{second}"]
+        assert told(path, *options)[0] == code
+        assert f"{path}:3: /private: Disallow" in told(path, *options)[1]
+    assert told(path, "--robots", "old.txt", "--robots", "robots.txt@2026-05-24")[0] == 0
+
+
+def test_own_the_ledger_is_held_against_the_log(told: Any, folder: Path) -> None:
+    options = ["access.log", "--host", "www.site.example", "--ledger", "ledger.jsonl"]
+    code, out, _ = told(*options)
+    assert code == 1  # the ledger's one request is not in the log
+    assert "ledger.jsonl:2: /: not in the log" in out
+    assert told(*options, "--skew", "20")[0] == 0  # its clock may be off by more than that
+
+
+def test_own_gzip_on_standard_input_as_a_module(folder: Path) -> None:
+    """Outside a project, as a command of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "scrapy_walsh", "audit", "-", "--vhost", "none"],
+        input=gzip.compress((folder / "access.log").read_bytes()),
+        capture_output=True,
+        env={"PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"7 of 7 exact" in done.stdout
+
+
+def test_own_a_project_judges_its_own_bot(folder: Path) -> None:
+    project = make_project(folder / "project", settings={"WALSH_IDENTITY": OWN_IDENTITY})
+    agent = "Mozilla/5.0 (compatible; ExampleBot/1.0; +http://operator.test/bot/)"
+    lines = [line(T0, "/robots.txt", agent=agent), line(T0 + 9, agent=agent), line(T0 + 20)]
+    path = written(folder / "a", lines)
+    with Sandbox() as box:
+        done = run_scrapy(project, box, "walsh", "audit", path)
+        assert box.log == []
+    assert done.returncode == 0, done.stdout
+    assert "2 of 2 exact" in done.stdout
+
+
+def test_own_it_is_a_subcommand() -> None:
+    assert SUBCOMMANDS["audit"].module == "scrapy_walsh.cli.audit"
+
+
+# -- docs ---------------------------------------------------------------------------------
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOCUMENT, re.DOTALL)
+
+
+def test_own_docs_commands_run_and_say_what_is_shown(told: Any, folder: Path) -> None:
+    commands = [shlex.split(each) for block in blocks("bash") for each in block.splitlines()]
+    answers = []
+    for command in commands:
+        assert command[:4] == ["python", "-m", "scrapy_walsh", "audit"]
+        answers.append(told(*[word.removesuffix("*") for word in command[4:]]))
+    codes = [code for code, _, _ in answers]
+    # Nobody of the name ExampleBot is in the log; the ledger has a request that the log has not.
+    assert codes == [0, 0, 0, 2, 0, 0, 0, 1], [err for _, _, err in answers]
+    assert blocks("text") == [answers[1][1]]
+
+
+def test_own_docs_name_every_option() -> None:
+    usage = subprocess.run(
+        [sys.executable, "-m", "scrapy_walsh", "audit", "--help"],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(ROOT)},
+        check=True,
+    ).stdout
+    options = set(re.findall(r"--[a-z-]+", usage)) - {"--help"}
+    assert len(options) == 13
+    assert {option for option in options if option not in DOCUMENT} == set()

@@ -1,0 +1,651 @@
+"""``walsh doctor``: each thing that can be wrong is provoked once, and nobody is asked."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scrapy.settings import Settings
+
+from scrapy_walsh.cli import (
+    doctor,
+    doctor_findings,
+    doctor_probe,
+    doctor_settings,
+    doctor_state,
+)
+from scrapy_walsh.cli.doctor_state import Clocks, Held, Place
+from scrapy_walsh.sandbox import LoggedRequest, Sandbox, blocklist, user_agents
+from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
+from tests.crawl.harness import (
+    LIST_SPIDER,
+    OPERATOR,
+    OWN_IDENTITY,
+    USER_AGENT,
+    make_project,
+    run_scrapy,
+    state_dir,
+)
+from tests.crawl.test_install import BY_HAND
+from tests.fleet.fleet import BINARY, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+ROOT = Path(__file__).parents[2]
+LIST = f"{OPERATOR}/blocklist.json"
+NOW = 1_800_000_000.0
+
+#: Put beside a project, it notes every connection that a process begins, and every name looked up.
+SITECUSTOMIZE = """
+import os, sys
+
+def note(event, arguments):
+    if event in ("socket.getaddrinfo", "socket.gethostbyname") or (
+        event in ("socket.connect", "socket.sendto") and isinstance(arguments[1], tuple)
+    ):
+        with open(os.path.join(os.path.dirname(__file__), "sockets.txt"), "a") as file:
+            file.write(f"{event}\\n")
+
+sys.addaudithook(note)
+"""
+
+SPIDERS = """
+import scrapy
+
+class Bare(scrapy.Spider):
+    name = "bare"
+    custom_settings = {"ADDONS": {}}
+
+class Hasty(scrapy.Spider):
+    name = "hasty"
+    custom_settings = {"WALSH_MIN_INTERVAL": 0.5, "WALSH_MAX_RETRYS": 1}
+
+class Wilful(scrapy.Spider):
+    name = "wilful"
+    custom_settings = {"ROBOTSTXT_OBEY": True, "USER_AGENT": "Mozilla/5.0 (Windows NT 10.0)"}
+
+class Needy(scrapy.Spider):
+    name = "needy"
+    custom_settings = {"DOWNLOADER_MIDDLEWARES": {"nowhere.Middleware": 500}}
+
+class Fine(scrapy.Spider):
+    name = "fine"
+
+    def __init__(self, must_be_given):
+        raise RuntimeError("no spider is made by the doctor")
+"""
+
+OTHER_SCHEDULER = """
+class OtherScheduler:
+    has_pending_requests = enqueue_request = next_request = print
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        raise RuntimeError("opened")
+"""
+
+ASKS = """
+import socket
+import scrapy
+
+try:
+    socket.create_connection(("192.0.2.1", 80), timeout=1)
+except OSError:
+    pass
+
+class Probe(scrapy.Spider):
+    name = "probe"
+"""
+
+
+def by_hand(**changes: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(BY_HAND), **changes}
+
+
+def a_list(fetched_at: float, key: str = LIST, body: bytes | None = None) -> StoredDocument:
+    served = json.dumps(blocklist()).encode() if body is None else body
+    return StoredDocument("blocklist", key, key, served, fetched_at, 200, "held", refresh=21600.0)
+
+
+def put(project: Path, *records: StoredDocument | HostRecord | SourceRun) -> None:
+    store = open_store(state_dir(project))
+    for record in records:
+        if isinstance(record, StoredDocument):
+            store.put_document(record)
+        elif isinstance(record, HostRecord):
+            store.put_host(record)
+        else:
+            store.put_source(record)
+    store.close()
+
+
+def damage(project: Path) -> None:
+    put(project, a_list(time.time()), *(HostRecord(f"h{n}.test", 1.0, 1.0) for n in range(99)))
+    path = state_dir(project) / "state.sqlite3"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 :] = b"\x55" * (len(content) - len(content) // 2)
+    path.write_bytes(content)
+
+
+def no_list_of_the_operator(project: Path) -> None:
+    put(project, a_list(time.time(), body=b'{"contract": "other/v9", "blocked": []}'))
+
+
+def file_for_a_directory(project: Path) -> None:
+    state_dir(project).parent.mkdir()
+    state_dir(project).write_text("")
+
+
+def broken_module(project: Path) -> None:
+    (project / "spiders.py").unlink()
+    (project / "spiders").mkdir()
+    (project / "spiders" / "__init__.py").write_text("")
+    (project / "spiders" / "good.py").write_text(LIST_SPIDER)
+    (project / "spiders" / "bad.py").write_text("import scrapy\nimport no_such_module\n")
+
+
+#: What is made of each project, before the doctor looks.
+PROJECTS: Mapping[str, tuple[dict[str, Any], str, Callable[[Path], None] | None]] = {
+    "healthy": ({}, LIST_SPIDER, lambda project: put(project, a_list(time.time() - 60))),
+    "nobody": ({"WALSH_IDENTITY": None}, LIST_SPIDER, None),
+    "bad values": (
+        {"WALSH_MAX_RETRIES": 9, "WALSH_REVISIT": "daily", "WALSH_FOLLOW_LINKS": True,
+         "WALSH_STATEDIR": "x"},
+        LIST_SPIDER, None,
+    ),
+    "by hand, with records of the future": (
+        by_hand(), LIST_SPIDER,
+        lambda project: put(project, a_list(time.time()), SourceRun("u", time.time() + 9e5, "200")),
+    ),
+    "by hand, in part": (by_hand(RETRY_ENABLED=True, SPIDER_MIDDLEWARES={}), LIST_SPIDER, None),
+    "spiders": ({}, SPIDERS, None),
+    "broken spider": ({}, LIST_SPIDER, broken_module),
+    "asks when loaded, in memory": ({"WALSH_STATE_DIR": "memory"}, ASKS, None),
+    "damaged, without spiders": ({}, "", damage),
+    "a file, and another scheduler": (
+        {"SCHEDULER": "spiders.OtherScheduler"}, LIST_SPIDER + OTHER_SCHEDULER,
+        file_for_a_directory,
+    ),
+    "no redis, and a bad list": (
+        {"WALSH_SHARED_STATE": "redis://:secret@127.0.0.1:1/0"}, LIST_SPIDER,
+        no_list_of_the_operator,
+    ),
+}  # fmt: skip
+
+
+@dataclass
+class Visit:
+    """What the doctor said of a project, and what it did meanwhile."""
+
+    code: int
+    output: str
+    log: list[LoggedRequest]
+    connected: bool
+    written: set[str]
+
+    def line(self, mark: str, *words: str) -> str:
+        """The one line of *mark* with every one of *words*."""
+        found = [line for line in self.marked(mark) if all(word in line for word in words)]
+        assert len(found) == 1, f"{mark} {words} in {len(found)} lines of:\n{self.output}"
+        return found[0]
+
+    def marked(self, mark: str) -> list[str]:
+        return [line for line in self.output.splitlines() if line.split()[:1] == [mark]]
+
+
+def files(project: Path) -> set[str]:
+    return {
+        f"{path.relative_to(project)} {path.read_bytes()!r}"
+        for path in project.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.name != "sockets.txt"
+    }
+
+
+def visit(project: Path, *arguments: str, module: str = "scrapy", box: Sandbox) -> Visit:
+    (project / "sitecustomize.py").write_text(SITECUSTOMIZE)
+    before = files(project)
+    words = ("walsh", "doctor") if module == "scrapy" else ("doctor",)
+    done = run_scrapy(project, box, *words, *arguments, module=module)
+    return Visit(
+        done.returncode,
+        done.stdout,
+        box.log,
+        (project / "sockets.txt").exists(),
+        files(project) ^ before,
+    )
+
+
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Visit]:
+    """What the doctor says of each of :data:`PROJECTS`."""
+    folder = tmp_path_factory.mktemp("projects")
+
+    def run(name: str) -> Visit:
+        settings, spider, prepare = PROJECTS[name]
+        project = make_project(folder / re.sub(r"\W+", "_", name), spider, settings)
+        if prepare is not None:
+            prepare(project)
+        with Sandbox() as box:
+            return visit(project, box=box)
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(PROJECTS, pool.map(run, PROJECTS), strict=True))
+
+
+# -- what it does not do ------------------------------------------------------------------
+
+
+#: A connection that our guard refused, and the look at one's own Redis, are noted.
+_CONNECTING = {"asks when loaded, in memory", "no redis, and a bad list"}
+
+
+@pytest.mark.parametrize("name", PROJECTS)
+def test_own_nobody_is_asked(visits: dict[str, Visit], name: str) -> None:
+    assert visits[name].log == []
+    assert visits[name].connected == (name in _CONNECTING)
+
+
+@pytest.mark.parametrize("name", PROJECTS)
+def test_own_nothing_is_written(visits: dict[str, Visit], name: str) -> None:
+    assert visits[name].written == set()
+
+
+@pytest.mark.parametrize("name", PROJECTS)
+def test_own_one_line_a_finding(visits: dict[str, Visit], name: str) -> None:
+    *lines, last = visits[name].output.splitlines()
+    assert all(re.match(r"(ok|note|warn|FAIL|unseen) +R[0-9.]+ +\w+: ", line) for line in lines)
+    assert re.fullmatch(r"\d+ findings: \d+ FAIL, \d+ warn", last)
+    assert visits[name].code == (1 if visits[name].marked("FAIL") else 0)
+
+
+# -- what is in order ---------------------------------------------------------------------
+
+
+def test_own_a_healthy_project(visits: dict[str, Visit]) -> None:
+    healthy = visits["healthy"]
+    assert healthy.code == 0
+    assert healthy.marked("FAIL") == healthy.marked("warn") == []
+    assert healthy.line("ok", "R1 ", USER_AGENT, "read for Walsh-Research")
+    assert healthy.line("note", "R3", "documents", LIST, "not the identity's own")
+    assert healthy.line("ok", "seats", "every pin and seat is in place for probe")
+    assert healthy.line("ok", "R11", "is in order")
+    assert healthy.line("ok", "R3", "blocklist", "refreshed in 6 h")
+    assert healthy.line("ok", "clock")
+    assert healthy.line("unseen", "R1.4", "not looked at; --online asks it")
+
+
+def test_own_the_example_project_is_healthy(tmp_path: Path) -> None:
+    project = tmp_path / "example"
+    shutil.copytree(
+        ROOT / "example_project", project, ignore=shutil.ignore_patterns(".scrapy", "__pycache__")
+    )
+    with Sandbox() as box:
+        found = visit(project, module="scrapy_walsh", box=box)
+    assert found.code == 0, found.output
+    assert found.line("ok", "seats", "walsh_metadata")
+    assert found.line("ok", "R11", "can be made")
+    assert found.line("warn", "R3", "none was ever held", "the first crawl asks for it first")
+    assert not found.connected
+
+
+def test_own_installed_by_hand(visits: dict[str, Visit]) -> None:
+    found = visits["by hand, with records of the future"]
+    assert found.code == 0
+    assert found.line("ok", "seats", "in place for probe")
+
+
+def test_own_a_project_without_spiders(visits: dict[str, Visit]) -> None:
+    assert visits["damaged, without spiders"].line("ok", "seats", "no spider yet")
+
+
+# -- settings -----------------------------------------------------------------------------
+
+
+def test_r1_no_identity(visits: dict[str, Visit]) -> None:
+    assert visits["nobody"].line("FAIL", "R1 ", "WALSH_IDENTITY is not set", "set it to")
+    assert len(visits["nobody"].marked("FAIL")) == 1
+    assert "unnamed" not in visits["nobody"].output
+
+
+def test_own_every_bad_value_has_its_line(visits: dict[str, Visit]) -> None:
+    bad = visits["bad values"]
+    assert bad.line("FAIL", "R5", "WALSH_MAX_RETRIES is 9")
+    assert bad.line("FAIL", "R8", "WALSH_REVISIT is 'daily'")
+    assert bad.line("FAIL", "R6", "WALSH_FOLLOW_LINKS is True", "walsh-research never follows")
+    assert len(bad.marked("FAIL")) == 3
+    assert bad.line("warn", "WALSH_STATEDIR is not a setting", "did you mean WALSH_STATE_DIR?")
+
+
+def test_own_two_bad_identities_hide_nothing() -> None:
+    settings = {"WALSH_IDENTITY": "googlebot", "WALSH_MIN_INTERVAL": 0, "WALSH_PATIENCE": "long"}
+    reading = doctor_settings.read(settings, lambda: "x")
+    assert [line.split()[0].rstrip(":") for line in reading.problems] == list(settings)
+    assert reading.replaced == set(settings)
+    assert reading.config.min_interval == 1.0
+
+
+def test_own_following_links_and_a_standing_reason_are_said() -> None:
+    settings = {
+        "WALSH_IDENTITY": OWN_IDENTITY, "WALSH_FOLLOW_LINKS": True, "WALSH_REVISIT_REASON": "tests",
+    }  # fmt: skip
+    config = doctor_settings.read(settings, lambda: "x").config
+    found = list(doctor_findings.of_identity(config, ()))
+    assert [(f.mark, f.requirement) for f in found] == [
+        ("ok", "R1"),
+        ("warn", "R6"),
+        ("warn", "R8"),
+    ]
+
+
+# -- pins, seats, spiders -----------------------------------------------------------------
+
+
+def test_own_what_is_missing_by_hand(visits: dict[str, Visit]) -> None:
+    partly = visits["by hand, in part"]
+    assert partly.line("FAIL", "R5", "RETRY_ENABLED is True, set it to False")
+    assert partly.line("FAIL", "R6", "ScopeMiddleware is not in SPIDER_MIDDLEWARES, add it at 10")
+    assert len(partly.marked("FAIL")) == 2
+    assert "in place" not in partly.output
+
+
+def test_own_custom_settings_count(visits: dict[str, Visit]) -> None:
+    found = visits["spiders"]
+    assert found.line("FAIL", "crawls without scrapy_walsh", "(spider bare)")
+    assert found.line("FAIL", "R4", "WALSH_MIN_INTERVAL is 0.5", "(spider hasty)")
+    assert found.line("warn", "WALSH_MAX_RETRYS is not a setting", "(spider hasty)")
+    assert found.line("warn", "R2", "ROBOTSTXT_OBEY is True", "overrides it", "(spider wilful)")
+    assert found.line("warn", "R1 ", "USER_AGENT is 'Mozilla/5.0 (Windows NT", "(spider wilful)")
+    assert found.line("FAIL", "cannot be looked at", "No module named 'nowhere'", "(spider needy)")
+    assert found.line("ok", "seats").endswith("in place for fine, wilful")
+    assert len(found.marked("FAIL")) == 3
+
+
+def test_own_a_broken_spider_is_one_line_and_hides_no_other(visits: dict[str, Visit]) -> None:
+    found = visits["broken spider"]
+    assert found.line("FAIL", "spiders.bad cannot be imported", "no_such_module", "bad.py line 2")
+    assert found.line("ok", "seats", "in place for probe")
+    assert "Traceback" not in found.output
+
+
+def test_own_code_that_asks_when_loaded_is_named(visits: dict[str, Visit]) -> None:
+    found = visits["asks when loaded, in memory"]
+    assert found.line("warn", "R0.1", "192.0.2.1", "it was not let")
+    assert found.line("ok", "seats", "in place for probe")
+
+
+def test_own_another_scheduler_is_not_opened(visits: dict[str, Visit]) -> None:
+    found = visits["a file, and another scheduler"]
+    assert found.line("FAIL", "R4", "OtherScheduler", "uses no HostQueue")
+    assert "opened" not in found.output
+
+
+def test_own_the_scheduler_of_scrapy_redis_needs_our_queue() -> None:
+    theirs = {"SCHEDULER": "scrapy_redis.scheduler.Scheduler", "WALSH_SHARED_STATE": "redis://r"}
+    ours = "scrapy_walsh.adapters.redis_queue.DueQueue"
+
+    def wrong(**settings: Any) -> list[str]:
+        return doctor_probe._of_other_scheduler(Settings(settings))
+
+    assert wrong() == []
+    assert wrong(**theirs, SCHEDULER_QUEUE_CLASS=ours) == []
+    assert len(wrong(**theirs)) == 1
+    assert len(wrong(**theirs, SCHEDULER_QUEUE_CLASS="scrapy_redis.queue.FifoQueue")) == 1
+    assert len(wrong(SCHEDULER=theirs["SCHEDULER"], SCHEDULER_QUEUE_CLASS=ours)) == 1
+
+
+def test_own_a_look_that_fails_is_no_pass() -> None:
+    spider = {
+        "name": "s", "addon": True, "config": [], "unknown": [], "overridden": [],
+        "missing": None, "error": "Boom",
+    }  # fmt: skip
+    report = {"project": spider, "spiders": [spider], "broken": [], "reached": []}
+    (found,) = doctor_findings.of_spiders(report)
+    assert (found.mark, found.text) == ("FAIL", "cannot be looked at: Boom (spider s)")
+    report["spiders"] = [{**spider, "error": None}]
+    (found,) = doctor_findings.of_spiders(report)
+    assert (found.mark, found.text.split(": ")[0]) == ("FAIL", "cannot be looked at")
+    report["spiders"] = [{**spider, "config": ["WALSH_REVISIT is 1"]}]
+    assert [f.mark for f in doctor_findings.of_spiders(report)] == ["FAIL", "FAIL"]
+
+
+# -- state --------------------------------------------------------------------------------
+
+
+def test_r11_a_state_directory_that_cannot_be(visits: dict[str, Visit]) -> None:
+    line = visits["a file, and another scheduler"].line("FAIL", "R11", "cannot be written")
+    assert "set another WALSH_STATE_DIR" in line
+    (found,) = doctor_state.of_place(doctor_state.place_of(Path("/proc/walsh")))
+    assert (found.mark, "cannot be written" in found.text) == ("FAIL", True)
+
+
+def test_r11_memory_is_a_warning(visits: dict[str, Visit]) -> None:
+    found = visits["asks when loaded, in memory"]
+    assert found.code == 0
+    assert found.line("warn", "R11", "WALSH_STATE_DIR is memory")
+
+
+def test_r11_damaged_files_are_named(visits: dict[str, Visit]) -> None:
+    found = visits["damaged, without spiders"]
+    assert found.marked("FAIL")
+    assert all("is damaged: state.sqlite3" in line for line in found.marked("FAIL"))
+    assert found.line("unseen", "R3", "blocklist")
+    assert "ok     R3" not in found.output
+
+
+def test_r3c_a_list_that_must_not_be_adopted(visits: dict[str, Visit]) -> None:
+    assert visits["no redis, and a bad list"].line("FAIL", LIST, "cannot be adopted")
+
+
+def test_own_the_state_directory_is_judged(tmp_path: Path) -> None:
+    good = Place(tmp_path, True, None, 1 << 40, 1000, 1000)
+    assert [f.mark for f in doctor_state.of_place(good)] == ["ok"]
+    said = {
+        "belongs to user 0, this is 1000": replace(good, owner=0),
+        "written by everyone": replace(good, open_to_all=True),
+        "3 MiB left": replace(good, free=3 << 20),
+        "damaged files of earlier runs: a.damaged-1": replace(good, set_aside=("a.damaged-1",)),
+    }
+    for words, place in said.items():
+        first, second = doctor_state.of_place(place)
+        assert (first.mark, second.mark) == ("warn", "ok")
+        assert words in first.text
+
+
+def test_own_a_place_open_to_everyone_is_seen(tmp_path: Path) -> None:
+    assert not doctor_state.place_of(tmp_path).open_to_all
+    tmp_path.chmod(0o777)
+    assert doctor_state.place_of(tmp_path).open_to_all
+
+
+@pytest.mark.parametrize(
+    ("held", "mark", "words"),
+    [
+        (Held(), "warn", "none was ever held"),
+        (Held(asked=NOW - 60), "warn", "no list of L was ever adopted, though its host was asked"),
+        (Held(others=("M",)), "warn", "held beside it, and not used: M"),
+        (Held(a_list(NOW - 3600)), "ok", "fetched 60 min ago; it is refreshed in 5 h"),
+        (Held(a_list(NOW - 30000), asked=NOW - 30000), "note", "the next run asks for it"),
+        (Held(a_list(NOW - 30000), asked=NOW - 60), "warn", "the old one stays in force"),
+        (Held(a_list(NOW + 60)), "note", "is from the future"),
+    ],
+)
+def test_r3b_the_age_of_the_list(held: Held, mark: str, words: str) -> None:
+    found = doctor_state.of_blocklist(held, "L", NOW)
+    assert found.mark == mark
+    assert words in found.text
+
+
+def test_own_what_the_store_remembers(tmp_path: Path) -> None:
+    held = a_list(NOW)
+    put(
+        tmp_path, held, a_list(NOW - 9, "http://other.test/l"),
+        HostRecord("operator.test", NOW + 7, 1.0), SourceRun("http://h.test/", NOW + 5, "200"),
+    )  # fmt: skip
+    config = doctor_settings.read(
+        {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_BLOCKLIST_URL": LIST}, lambda: "x"
+    ).config
+    found = doctor_state.held_in(state_dir(tmp_path), config)
+    assert found == Held(
+        held, ("http://other.test/l",), NOW + 7,
+        {"document": NOW, "source": NOW + 5, "host": NOW + 7},
+    )  # fmt: skip
+
+
+# -- clocks, versions, the fleet ----------------------------------------------------------
+
+
+def test_own_a_record_of_the_future(visits: dict[str, Visit]) -> None:
+    found = visits["by hand, with records of the future"]
+    assert found.line("warn", "clock", "a source on record is of", "in the future")
+
+
+def test_own_clocks_are_judged() -> None:
+    def texts(wall: float, steady: float, **latest: float) -> list[str]:
+        found = list(doctor_state.of_clocks(Clocks(wall, steady), latest))
+        assert {f.mark for f in found} == {"warn"} or [f.mark for f in found] == ["ok"]
+        return [f.text for f in found]
+
+    assert "no record is in the future" in texts(NOW, NOW, host=NOW, document=NOW)[0]
+    assert "before this package was written" in texts(1e9, 1e9)[0]
+    assert "set by 2 h since" in texts(NOW, NOW + 7200)[0]
+    assert "a host on record" in texts(NOW, NOW, host=NOW + 60)[0]
+    assert len(texts(NOW, NOW - 30, host=NOW - 20)) == 1  # hosts go by the steady clock
+    assert "a host" in texts(NOW, NOW - 30, host=NOW - 20)[0]
+
+
+def test_own_the_clock_file_is_read_and_not_written(tmp_path: Path) -> None:
+    doctor_state.clocks_of(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_own_versions_are_judged() -> None:
+    good = ("scrapy", ">=2.13", "2.19.0", True)
+    (found,) = doctor_findings.of_versions([good], "AsyncioSelectorReactor")
+    assert (found.mark, found.text) == ("ok", "scrapy 2.19.0; reactor AsyncioSelectorReactor")
+    bad = ("protego", ">=0.7", "0.6.1", False)
+    absent = ("redis", ">=5", None, False)
+    found = list(doctor_findings.of_versions([good, bad, absent], "r"))
+    assert [f.mark for f in found] == ["FAIL", "FAIL"]
+    assert "protego is 0.6.1; accepted: >=0.7" in found[0].text
+    assert "redis is not installed" in found[1].text
+
+
+def test_r4_a_shared_store_that_is_away(visits: dict[str, Visit]) -> None:
+    found = visits["no redis, and a bad list"]
+    line = found.line("FAIL", "R4", "redis://127.0.0.1:1/0 does not answer")
+    assert "correct WALSH_SHARED_STATE" in line
+    assert "secret" not in found.output
+
+
+@pytest.mark.skipif(BINARY is None, reason="no redis-server here")
+def test_r4_a_shared_store_that_answers(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.start()
+    try:
+        settings = {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_SHARED_STATE": server.url}
+        (found,) = doctor._of_fleet(doctor_settings.read(settings, lambda: "x").config)
+    finally:
+        server.kill()
+    assert (found.mark, found.text) == ("ok", f"{server.url} answers")
+
+
+# -- the command --------------------------------------------------------------------------
+
+
+def test_own_outside_a_project_and_misuse(tmp_path: Path) -> None:
+    environment = {name: v for name, v in os.environ.items() if name != "SCRAPY_SETTINGS_MODULE"}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "scrapy_walsh", "doctor", *arguments],
+            cwd=tmp_path,
+            env={**environment, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    outside = run()
+    assert (outside.returncode, outside.stderr.count("\n")) == (2, 1)
+    assert "no project here" in outside.stderr
+    assert run("--offline").returncode == 2
+
+
+def test_own_settings_that_cannot_be_read(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "project")
+    (project / "probe_settings.py").write_text("1 / 0\n")
+    with Sandbox() as box:
+        found = visit(project, module="scrapy_walsh", box=box)
+    assert found.code == 1
+    assert found.line("FAIL", "the project's settings cannot be read", "ZeroDivisionError")
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Visit]]:
+    """The commands of the docs where the operator's URLs answer; the last where they do not."""
+    snippet = re.findall(r"```bash\n(.*?)```", (ROOT / "docs/doctor.md").read_text(), re.DOTALL)[0]
+    commands = [line.split()[3:] for line in snippet.splitlines()]
+    assert commands == [[], ["--json"], ["--online"]]
+    absent = {
+        **OWN_IDENTITY,
+        "policy_url": "http://operator.test/gone",
+        "blocklist_url": "http://operator.test/none.json",
+    }
+    jobs = {
+        "there": ({"WALSH_IDENTITY": OWN_IDENTITY}, commands),
+        "absent": ({"WALSH_IDENTITY": absent, "WALSH_BLOCKLIST_URL": None}, commands[-1:]),
+    }
+
+    def run(name: str) -> list[Visit]:
+        settings, todo = jobs[name]
+        project = make_project(tmp_path_factory.mktemp("asked") / name, settings=settings)
+        with Sandbox() as box:
+            return [visit(project, *arguments, box=box) for arguments in todo]
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(jobs, pool.map(run, jobs), strict=True))
+
+
+def test_own_plain_and_json_say_the_same(asked: dict[str, list[Visit]]) -> None:
+    plain, as_json, _ = asked["there"]
+    assert (plain.code, plain.connected, plain.log) == (0, False, [])
+    assert (as_json.code, as_json.connected, as_json.log) == (0, False, [])
+    data = json.loads(as_json.output)
+    assert data["holds"]
+    lines = plain.output.splitlines()[:-1]
+    assert [f["mark"] for f in data["findings"]] == [line.split()[0] for line in lines]
+    for finding, line in zip(data["findings"], lines, strict=True):
+        assert finding["about"] == "clock" or line.endswith(finding["text"])
+
+
+def test_r1_the_operators_urls_are_asked_through_the_gates(asked: dict[str, list[Visit]]) -> None:
+    found = asked["there"][-1]
+    assert found.code == 0, found.output
+    assert found.line("ok", "R1.4", f"{OWN_IDENTITY['policy_url']} answers 200")
+    assert found.line("ok", "R3", f"{LIST} answers 200")
+    assert found.connected
+    assert [request.path for request in found.log] == [
+        "/.well-known/walsh-research/blocklist.json", "/robots.txt", "/bot/",
+    ]  # fmt: skip
+    agent = "Mozilla/5.0 (compatible; ExampleBot/1.0; +http://operator.test/bot/)"
+    assert user_agents(found.log) == {agent}
+
+
+def test_r1_a_policy_url_and_a_list_that_are_not_there(asked: dict[str, list[Visit]]) -> None:
+    (found,) = asked["absent"]
+    assert found.code == 1
+    assert found.line("FAIL", "R1.4", "http://operator.test/gone gives no 2xx: 404")
+    assert found.line("FAIL", "R3", "http://operator.test/none.json gives no 2xx", "HTTP 404")
