@@ -131,6 +131,8 @@ class Core:
         self.tags = Tags(self)
         #: Requests that the queue popped and the downloader has not finished: only these bounce.
         self.popped: WeakSet[Request] = WeakSet()
+        #: What is on the wire for this crawl.
+        self.sending: Request | None = None
         #: Requests that go first on their host: retries and bounced ones.
         self.first: WeakSet[Request] = WeakSet()
         self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()
@@ -172,6 +174,8 @@ class Core:
         self.pulse.start()
         self._tell_notices()
         self.recorder.note("started", **self._terms())
+        for url, via in self.scope.targets():  # of a JOBDIR
+            self.recorder.note("declared", url=url, via=via)
         if compat.is_shell(self.crawler):
             # What a person types is declared, and a reason to ask again (spec section 1.1).
             self.scope.follow_links = True
@@ -448,6 +452,17 @@ class Core:
                 raise Closing
             await compat.sleep(min(left, _CLOSING_CHECK))
 
+    def looks_ahead(self) -> bool:
+        """Whether the next request may pass its gates while another is on the wire."""
+        return self.sending is not None and all(queue.looks_ahead for queue in self.queues)
+
+    def outranked(self, host: str) -> bool:
+        """Whether the queue would rather have back a request to *host* that it popped.
+
+        For another host that has become due meanwhile, or because the engine is paused.
+        """
+        return compat.paused(self.crawler) or any(queue.outranks(host) for queue in self.queues)
+
     def keep(self, request: Request) -> Request:
         """What the queue popped goes back to it, for a JOBDIR to keep, while the spider closes.
 
@@ -466,7 +481,7 @@ class Core:
         started: float,
         unseen: bool,
         counts: bool,
-    ) -> None:
+    ) -> Exchange:
         """Book one exchange on the wire: space the host, hold it where R5 says so, remember.
 
         ``started``: by the steady clock. ``unseen``: the host was never asked before. ``counts``:
@@ -476,7 +491,7 @@ class Core:
         status = None if response is None else response.status
         failure = self._assess(request, response) if counts else None
         exempt = unseen and failure is None and self.fetcher.is_first(request, status)
-        self._write_down(
+        exchange = self._exchange(
             request, host, response, failure, started=started, exempt=exempt, counts=counts
         )
         self.throttle.finished(
@@ -495,8 +510,9 @@ class Core:
             self.documents.operator.arrived = True
         self._remember_host(host, now)
         self._remember_source(request, status)
+        return exchange
 
-    def _write_down(
+    def _exchange(
         self,
         request: Request,
         host: str,
@@ -506,29 +522,27 @@ class Core:
         started: float,
         exempt: bool,
         counts: bool,
-    ) -> None:
+    ) -> Exchange:
         purpose = self.fetcher.purpose(request)
         passed = self.passed(request) if purpose == events.TARGET else None
-        self.recorder.exchange(
-            Exchange(
-                request.url,
-                host,
-                request.method,
-                purpose,
-                started=round(started, 6),
-                ended=round(self.steady(), 6),
-                status=None if response is None else response.status,
-                answered=counts,
-                interval=self.throttle.interval(host),
-                exempt=exempt,
-                verdict="" if passed is None else passed.name,
-                digest=None if passed is None else passed.digest,
-                attempt=self.attempt(request),
-                retry_after=() if response is None else tuple(_retry_after(response)),
-                wait=None if failure is None else _hold(failure),
-                gives_up=isinstance(failure, GiveUp),
-                sent=self.tags.sent.get(request),
-            )
+        return Exchange(
+            request.url,
+            host,
+            request.method,
+            purpose,
+            started=round(started, 6),
+            ended=round(self.steady(), 6),
+            status=None if response is None else response.status,
+            answered=counts,
+            interval=self.throttle.interval(host),
+            exempt=exempt,
+            verdict="" if passed is None else passed.name,
+            digest=None if passed is None else passed.digest,
+            attempt=self.attempt(request),
+            retry_after=() if response is None else tuple(_retry_after(response)),
+            wait=None if failure is None else _hold(failure),
+            gives_up=isinstance(failure, GiveUp),
+            sent=self.tags.sent.get(request),
         )
 
     def _assess(self, request: Request, response: Response | None) -> Retry | GiveUp | None:

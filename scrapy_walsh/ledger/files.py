@@ -200,6 +200,6 @@ def _open(path: Path) -> int:
 def _cannot(directory: Path, error: Exception) -> str:
     why = getattr(error, "strerror", None) or error
     return (
-        f"{directory / FILE}: the ledger cannot be written: {why};"
-        " make room, or set WALSH_LEDGER = False"
+        f"{directory / FILE}: decisions go unrecorded: {why};"
+        " make room there, or set WALSH_LEDGER = False"
     )

@@ -8,9 +8,12 @@ WALSH_FOLLOW_LINKS, for identities that allow it, R6 is off and the other gates 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.verdict import OUT_OF_SCOPE, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: The only schemes that robots.txt, pacing and identity are defined for.
 SCHEMES: Final = frozenset({"http", "https"})
@@ -33,6 +36,11 @@ class Scope:
         source = self.source_of(origin)
         if source is not None:
             self._hops.setdefault(_key(url), source)
+
+    def targets(self) -> Iterator[tuple[str, str | None]]:
+        """Every target, and the one that redirects to it where it was not declared itself."""
+        yield from ((url, None) for url in self._sources)
+        yield from self._hops.items()
 
     def source_of(self, url: str) -> str | None:
         """The declared target that *url* is, or was reached from by redirects; None if neither."""

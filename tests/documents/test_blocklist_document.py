@@ -436,7 +436,7 @@ def test_own_d3_a_hostile_pattern_does_not_outlast_the_crawl(tmp_path: Path) -> 
         sites=(operator(Route(sequence=(Route(404), hostile))),),
         settings={"WALSH_BACKOFF_BASE": 0.01},
     )
-    assert run.asked("operator.test") in ([LIST] * 2, [LIST] * 3)
+    assert run.asked("operator.test") in [[LIST] * times for times in (2, 3, 4)]  # one a target
     assert len(targets(run, "path.test")) == 3
     assert time.monotonic() - begun < 30, "the command waited for the validator (60 s)"
     assert "Traceback" not in run.output

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOSTS = ["a.test", "b.test"]
-PAGES = 3
+PAGES = 4
 
 
 def urls(of: int) -> list[str]:

@@ -181,7 +181,7 @@ def test_own_a_ledger_that_cannot_be_kept_is_said_and_the_crawl_goes_on(tmp_path
     with Sandbox() as box:
         run = crawl(project, box, "http://path.test/public")
     assert run.fetched("http://path.test/public")
-    assert len(run.lines("ERROR", "the ledger cannot be written")) == 1
+    assert len(run.lines("ERROR", "decisions go unrecorded")) == 1
 
 
 def test_own_a_blocklist_with_a_standalone_schema_names_both(tmp_path: Path) -> None:
