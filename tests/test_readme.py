@@ -13,6 +13,7 @@ import pytest
 
 from scrapy_walsh.adapters import compat, seats
 from scrapy_walsh.adapters.core import default_state_dir
+from scrapy_walsh.cli.main import SUBCOMMANDS
 from scrapy_walsh.config import DEFAULTS, WalshConfig
 from scrapy_walsh.sandbox import Sandbox, default_sites, demo_sources
 from scrapy_walsh.spec import REQUIREMENTS
@@ -61,6 +62,17 @@ def test_own_readme_commands_are_targets_of_the_makefile():
     assert commands == ["demo", "test"]
     for command in commands:
         assert f"\n{command}:" in makefile
+
+
+def test_own_readme_names_every_command_that_is_no_test_site():
+    named = set(re.findall(r"^\| .*?\| \[`(\w+)`\]\(docs/", README, re.MULTILINE))
+    assert named == SUBCOMMANDS.keys() - {"demo", "sandbox"}
+
+
+def test_own_documents_that_are_linked_exist():
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([\w./-]+\.md)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 def test_own_installation_by_hand_is_shown_completely():

@@ -18,30 +18,29 @@ from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider, IgnoreRequest, NotConfigured
 from scrapy.utils.project import data_path
 
-from scrapy_walsh import SPEC_VERSION, __version__
-from scrapy_walsh.adapters import compat, seats
+from scrapy_walsh.adapters import compat, journal, seats
+from scrapy_walsh.adapters.asked import Asked
 from scrapy_walsh.adapters.documents import Documents
-from scrapy_walsh.adapters.events import PROCESS, Recorder, logger
+from scrapy_walsh.adapters.events import Recorder, logger
 from scrapy_walsh.adapters.fetcher import Fetcher
 from scrapy_walsh.adapters.lease import Lease
 from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.adapters.pulse import Pulse
+from scrapy_walsh.adapters.retries import Retries, hold_of
 from scrapy_walsh.adapters.robots_txt import EARLIER_RUN
 from scrapy_walsh.adapters.tags import Tags
 from scrapy_walsh.adapters.turnstile import TURNSTILE
-from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, WalshConfig
+from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.errors import StateError, StoreAway
-from scrapy_walsh.ledger import Ledger
-from scrapy_walsh.policy import backoff, chain, hosts, recrawl
+from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import Event, Exchange
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_UNREACHABLE, Verdict
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.clock import steady_clock
-from scrapy_walsh.state.records import Attempts, Booking, Deferral, SourceRun
+from scrapy_walsh.state.records import Booking, Deferral
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +62,6 @@ _CLOSING_CHECK: Final = 0.2
 _REACH: Final = 0.25
 #: Seconds for which a clearance needs no second look.
 _CLEARANCE: Final = 1.0
-_SHELL_REASON: Final = "asked from a shell"
 
 
 def default_state_dir() -> str:
@@ -114,7 +112,7 @@ class Core:
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random
         self.store = self.open_store()
-        self.recorder = Recorder(crawler, self._open_ledger())
+        self.recorder = Recorder(crawler, journal.open_ledger(self))
         self.steady = steady_clock(self.config.state_dir)
         self.lease = Lease.of_process(self.config, self.wall)
         self.throttle = TURNSTILE.throttle
@@ -136,12 +134,8 @@ class Core:
         #: Requests that go first on their host: retries and bounced ones.
         self.first: WeakSet[Request] = WeakSet()
         self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()
-        #: Sources that were answered in this run: R8 looks at them anew.
-        self._answered: set[str] = set()
-        #: Answers that the spider may not have taken yet.
-        self._untaken: list[tuple[Request, SourceRun]] = []
-        self._failures: WeakKeyDictionary[Request, Retry | GiveUp] = WeakKeyDictionary()
-        self._attempts: dict[str, int] = {}
+        self.asked = Asked(self)
+        self.retries = Retries(self)
         self._looked_up: set[str] = set()
         self._store_closed = False
         self.pulse = Pulse(self)
@@ -151,17 +145,6 @@ class Core:
         """One more connection to what this crawl remembers; StateError."""
         config = self.config
         return open_store(config.state_dir, config.shared_state, config.identity.token)
-
-    def _open_ledger(self) -> Ledger | None:
-        """Where each decision is written down; a crawl goes on without, and says so."""
-        config = self.config
-        if config.state_dir is None or config.ledger == LEDGER_OFF:
-            return None
-        try:
-            return Ledger(config.state_dir, self.wall, redact=config.ledger == LEDGER_REDACTED)
-        except StateError as error:
-            logger.error("%s", error)
-            return None
 
     def _connect(self) -> None:
         connect = self.crawler.signals.connect
@@ -173,13 +156,13 @@ class Core:
     def _opened(self) -> None:
         self.pulse.start()
         self._tell_notices()
-        self.recorder.note("started", **self._terms())
-        for url, via in self.scope.targets():  # of a JOBDIR
-            self.recorder.note("declared", url=url, via=via)
         if compat.is_shell(self.crawler):
             # What a person types is declared, and a reason to ask again (spec section 1.1).
             self.scope.follow_links = True
-            self.gates = replace(self.gates, revisit_reason=_SHELL_REASON)
+            self.gates = replace(self.gates, revisit_reason="asked from a shell")
+        self.recorder.note("started", **journal.terms(self))
+        for url, via in self.scope.targets():  # of a JOBDIR
+            self.recorder.note("declared", url=url, via=via)
         try:
             missing = seats.missing(self.crawler)
         except Exception as error:  # the signal would swallow it, and the crawl go on unchecked
@@ -188,36 +171,6 @@ class Core:
             self.halt(f"scrapy_walsh is not completely installed: {'; '.join(missing)}")
         elif self.lease is not None and (overlap := self.lease.take()) is not None:
             self.halt(overlap)
-
-    def _terms(self) -> dict[str, Any]:
-        """What this run's decisions go by: for whoever derives them again."""
-        config = self.config
-        shell = compat.is_shell(self.crawler)
-        return {
-            "process": PROCESS,
-            "version": __version__,
-            "spec": SPEC_VERSION,
-            "user_agent": config.identity.user_agent,
-            "token": config.identity.token,
-            "blocklist_url": config.blocklist_url,
-            "schema_url": config.schema_url,
-            "settings": {
-                "min_interval": config.min_interval,
-                "max_retries": config.max_retries,
-                "backoff_base": config.backoff_base,
-                "backoff_cap": config.backoff_cap,
-                "patience": config.patience,
-                "robots_ttl": config.robots_ttl,
-                "robots_unreachable": config.robots_unreachable,
-                "pace_robots": config.pace_robots,
-                "excluded_tlds": list(config.excluded_tlds),
-                "revisit": config.revisit,
-                "revisit_reason": _SHELL_REASON if shell else config.revisit_reason,
-                "follow_links": shell or config.follow_links,
-                "shared": config.shared_state is not None,
-                "tag_requests": config.tag_requests,
-            },
-        }
 
     def _tell_notices(self) -> None:
         """What the store found damaged or unwritable, and what it did."""
@@ -233,8 +186,7 @@ class Core:
         self.documents.count()
         self.recorder.rates()
         logger.info("account of the crawl:\n%s", "\n".join(self.recorder.account()))
-        for _, run in self._untaken:
-            self._remember_run(run)
+        self.asked.close()
         self._tell_notices()
         self.recorder.note("ended", reason=reason)
         self.recorder.close()
@@ -294,13 +246,14 @@ class Core:
             known is not None
             and basis is not None
             and (known.url, known.basis) == (url, basis)
-            and url not in self._answered
+            and url not in self.asked
             and not (self.config.shared_state and self.scope.is_source(url))
         ):
             return known.verdict
         answer = self.judge(url)
         if not isinstance(answer, NeedDocument):
-            self._standing[request] = _Standing(url, answer, self.documents.basis(url))
+            # The gates may have taken up rules from the store.
+            self._standing[request] = _Standing(url, answer, basis or self.documents.basis(url))
         return answer
 
     def refusal(self, request: Request, verdict: Verdict) -> Refused:
@@ -489,10 +442,10 @@ class Core:
         """
         now = self.monotonic()
         status = None if response is None else response.status
-        failure = self._assess(request, response) if counts else None
+        failure = self.retries.assess(request, response) if counts else None
         exempt = unseen and failure is None and self.fetcher.is_first(request, status)
-        exchange = self._exchange(
-            request, host, response, failure, started=started, exempt=exempt, counts=counts
+        exchange = journal.exchange_of(
+            self, request, host, response, failure, started=started, exempt=exempt, counts=counts
         )
         self.throttle.finished(
             host,
@@ -501,105 +454,24 @@ class Core:
             spacing=self.config.min_interval if self.config.pace_robots else None,
         )
         if failure is not None:
-            self._failures[request] = failure
-            self.fetcher.failed(request, failure)
-            self.throttle.hold(host, now + _hold(failure))
-        elif counts and self.attempt(request) and not self.fetcher.owns(request):
-            self.remember(lambda: self.store.clear_attempts(request.url))
+            self.retries.failed(request, failure)
+            self.throttle.hold(host, now + hold_of(failure))
+        elif counts:
+            self.retries.succeeded(request)
         if response is not None and self.fetcher.is_operators(request):
             self.documents.operator.arrived = True
         self._remember_host(host, now)
-        self._remember_source(request, status)
+        self.asked.note(request, status)
         return exchange
-
-    def _exchange(
-        self,
-        request: Request,
-        host: str,
-        response: Response | None,
-        failure: Retry | GiveUp | None,
-        *,
-        started: float,
-        exempt: bool,
-        counts: bool,
-    ) -> Exchange:
-        purpose = self.fetcher.purpose(request)
-        passed = self.passed(request) if purpose == events.TARGET else None
-        return Exchange(
-            request.url,
-            host,
-            request.method,
-            purpose,
-            started=round(started, 6),
-            ended=round(self.steady(), 6),
-            status=None if response is None else response.status,
-            answered=counts,
-            interval=self.throttle.interval(host),
-            exempt=exempt,
-            verdict="" if passed is None else passed.name,
-            digest=None if passed is None else passed.digest,
-            attempt=self.attempt(request),
-            retry_after=() if response is None else tuple(_retry_after(response)),
-            wait=None if failure is None else _hold(failure),
-            gives_up=isinstance(failure, GiveUp),
-            sent=self.tags.sent.get(request),
-        )
-
-    def _assess(self, request: Request, response: Response | None) -> Retry | GiveUp | None:
-        return backoff.after_failure(
-            None if response is None else response.status,
-            [] if response is None else _retry_after(response),
-            self.attempt(request),
-            now=self.wall(),
-            rand=self.rand(),
-            base=self.config.backoff_base,
-            cap=self.config.backoff_cap,
-            max_retries=self.config.max_retries,
-        )
 
     def host_asked(self, host: str) -> None:
         """A request to *host* has ended, in this crawl or another: look at its queue again."""
         for queue in self.queues:
             queue.nudge(host)
 
-    def attempt(self, request: Request) -> int:
-        """Retries made so far for this URL."""
-        if self.fetcher.owns(request):
-            return self.fetcher.attempt(request)
-        return self._tried(request.url)
+    # -- R11 ------------------------------------------------------------------------------
 
-    def _tried(self, url: str) -> int:
-        """Retries made so far for *url*; a run cut off within the hour counts too (R5.6)."""
-        if url in self._attempts:
-            return self._attempts[url]
-        found = self._recall(lambda: self.store.get_attempts(url))
-        if found is None or abs(self.wall() - found.last_at) >= recrawl.REVISIT_FLOOR:
-            return 0
-        return min(found.count, self.config.max_retries)
-
-    def failure(self, request: Request) -> Retry | GiveUp | None:
-        """What R5 decided about the last exchange for *request*, told once."""
-        return self._failures.pop(request, None)
-
-    def retry(self, request: Request) -> Request:
-        """The request to make in place of *request* after a back-off, counted."""
-        count = self._attempts[request.url] = self._tried(request.url) + 1
-        tried = Attempts(request.url, count, self.wall())
-        self.remember(lambda: self.store.put_attempts(tried))
-        return self.again(request)
-
-    def gave_up(self, url: str) -> bool:
-        """Whether every retry of *url* in this run is used up (R5.6)."""
-        return self._attempts.get(url, 0) > self.config.max_retries
-
-    def give_up(self, url: str) -> None:
-        """Ask *url* no more in this run."""
-        self._attempts[url] = self.config.max_retries + 1
-        self.remember(lambda: self.store.clear_attempts(url))
-
-    # -- R8, R11 --------------------------------------------------------------------------
-
-    def _recall(self, read: Callable[[], _T | None]) -> _T | None:
+    def recall(self, read: Callable[[], _T | None]) -> _T | None:
         """What *read* finds in the store; None where a transfer outlived its crawl, or the disk.
 
         For the booking of an exchange, which must not fail.
@@ -632,61 +504,3 @@ class Core:
         hold = max(0.0, self.throttle.held_until(host) - now)
         interval, steady = self.throttle.interval(host), self.steady()
         self.remember(lambda: self.store.book_host(host, interval, steady, hold))
-
-    def _remember_source(self, request: Request, status: int | None) -> None:
-        source = self.scope.source_of(request.url)
-        if source is None or self.fetcher.owns(request) or not recrawl.counts_as_asked(status):
-            return
-        self._answered.add(source)
-        run = SourceRun(source, self.wall(), str(status), self.config.revisit_reason)
-        self._untaken.append((request, run))
-
-    def next_due(self, url: str) -> float | None:
-        """Unix seconds before which no run asks the target *url* again; None: the next one may.
-
-        By R8, and by the holds of R5 on its host.
-        """
-        url = Request(url).url
-        held = self.throttle.held_until(self.host_of(url)) - self.monotonic()
-        run = next((run for _, run in self._untaken if run.url == url), None)
-        run = run or self.store.get_source(url)
-        revisit = max(self.config.revisit, recrawl.REVISIT_FLOOR)
-        due = max(
-            0.0 if run is None else run.last_run_at + revisit,
-            self.wall() + held if held > 0 else 0.0,
-        )
-        return due if due > self.wall() else None
-
-    def cut_off(self, request: Request) -> None:
-        """Book an answer that was too long to be taken: it would be as long an hour later (R8)."""
-        self._remember_source(request, 200)
-
-    def settle(self) -> None:
-        """Remember the sources whose answers the spider has taken, and their items.
-
-        What a crash cuts off before that is asked again by the next run.
-        """
-        under_way = compat.under_way(self.crawler)
-        self._settle(lambda request: request not in under_way)
-
-    def taken(self, request: Request) -> None:
-        """Note that the spider has taken the answer to *request*."""
-        self._settle(lambda each: each is request)
-
-    def _settle(self, done: Callable[[Request], bool]) -> None:
-        for entry in [each for each in self._untaken if done(each[0])]:
-            self._untaken.remove(entry)
-            self._remember_run(entry[1])
-
-    def _remember_run(self, run: SourceRun) -> None:
-        self.remember(lambda: self.store.put_source(run))
-        self.remember(lambda: self.store.delete_deferral(run.url))
-
-
-def _hold(failure: Retry | GiveUp) -> float:
-    return failure.delay if isinstance(failure, Retry) else failure.hold
-
-
-def _retry_after(response: Response) -> list[str]:
-    values: list[Any] = response.headers.getlist("Retry-After")
-    return [value.decode("latin-1") for value in values]

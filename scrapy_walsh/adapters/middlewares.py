@@ -51,26 +51,18 @@ class GateMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | None:
         """Let *request* pass, give it back to the queue (R4), or raise ``Refused``."""
-        if self.core.fetcher.owns(request):
-            return None
-        self.core.stop_if_halted()
-        try:
-            return await self._pass(request)
-        except Closing:
-            return self.core.keep(request)
-
-    async def _pass(self, request: Request) -> Request | None:
         core = self.core
+        if core.fetcher.owns(request):
+            return None
+        core.stop_if_halted()
         fetched = False
-        while isinstance(answer := core.judge_request(request), NeedDocument):
-            if answer.kind == chain.BLOCKLIST:
-                await core.documents.operator.bring()
-                continue
-            host = core.documents.robots_txt.next_host(answer.origin)
-            if (bounced := self._paced(request, host, document=True)) is not None:
-                return bounced
-            await core.documents.robots_txt.step(answer.origin)
-            fetched = True
+        try:
+            while isinstance(answer := core.judge_request(request), NeedDocument):
+                if (bounced := await self._bring(request, answer)) is not None:
+                    return bounced
+                fetched = fetched or answer.kind == chain.ROBOTS
+        except Closing:
+            return core.keep(request)
         if answer.requirement == "R2" and (fetched or request not in core.first):
             core.documents.robots_txt.used(fetched=fetched)
         if not answer.allowed:
@@ -80,6 +72,18 @@ class GateMiddleware(_Seat):
         if (bounced := self._paced(request, core.host_of(request.url), document=False)) is not None:
             return bounced
         core.clear(request)
+        return None
+
+    async def _bring(self, request: Request, needed: NeedDocument) -> Request | None:
+        """Bring the document that is *needed*, or give *request* back until its host is due."""
+        documents = self.core.documents
+        if needed.kind == chain.BLOCKLIST:
+            await documents.operator.bring()
+            return None
+        host = documents.robots_txt.next_host(needed.origin)
+        if (bounced := self._paced(request, host, document=True)) is not None:
+            return bounced
+        await documents.robots_txt.step(needed.origin)
         return None
 
     def _paced(self, request: Request, host: str, *, document: bool) -> Request | None:
@@ -109,7 +113,7 @@ class BackoffMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | Response:
         """The request to make again, or *response*; raises ``GaveUp`` in place of 429 and 503."""
-        failure = self.core.failure(request)
+        failure = self.core.retries.failure(request)
         if failure is None or self.core.fetcher.owns(request):
             return response
         if isinstance(failure, Retry):
@@ -130,7 +134,7 @@ class BackoffMiddleware(_Seat):
             return self.core.keep(request)
         if isinstance(exception, NotYet):
             return None if self.core.fetcher.owns(request) else self.core.again(request)
-        failure = self.core.failure(request)
+        failure = self.core.retries.failure(request)
         if failure is None or self.core.fetcher.owns(request):
             return None
         if isinstance(failure, Retry):
@@ -140,10 +144,10 @@ class BackoffMiddleware(_Seat):
 
     def _again(self, request: Request, failure: Retry, status: int | None) -> Request:
         self._record(events.RETRIED, request, failure.why, status, failure.delay)
-        return self.core.retry(request)
+        return self.core.retries.retry(request)
 
     def _give_up(self, request: Request, failure: GiveUp, status: int | None) -> None:
-        self.core.give_up(request.url)
+        self.core.retries.give_up(request.url)
         self._record(events.GIVEN_UP, request, failure.why, status, failure.hold)
 
     def _record(
@@ -179,7 +183,7 @@ class RevalidateMiddleware(_Seat):
             return response
         if response.status == 304:
             self._record(events.NOT_MODIFIED, request, response, "304, no new data")
-            self.core.taken(request)
+            self.core.asked.taken(request)
             raise NotModified(request.url, self._content_type(request, response))
         if self._applies(request) and revalidate.replaces_validators(
             request.method, response.status
@@ -268,7 +272,7 @@ class ScopeMiddleware(_Seat):
         """*result*, and the note that the spider is through with *response* (R8)."""
         yield from result
         if response.request is not None:
-            self.core.taken(response.request)
+            self.core.asked.taken(response.request)
 
     async def process_spider_output_async(
         self,
@@ -280,7 +284,7 @@ class ScopeMiddleware(_Seat):
         async for each in result:
             yield each
         if response.request is not None:
-            self.core.taken(response.request)
+            self.core.asked.taken(response.request)
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002
         """Raise ``GaveUp`` for an answer that must never count as one."""

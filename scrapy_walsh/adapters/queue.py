@@ -143,7 +143,7 @@ class HostQueue:
 
     def pop(self) -> Request | None:
         """The request to make now, or None where no host is due; the engine is then woken."""
-        self._core.settle()
+        self._core.asked.settle()
         self._free_turn = not self._free_turn
         host = None
         if not (self._free and self._free_turn):

@@ -73,7 +73,7 @@ class _Wire:
         except BaseException as error:
             answered = isinstance(error, compat.TRANSPORT_ERRORS)
             if isinstance(error, compat.OVER_LIMIT):
-                core.cut_off(request)
+                core.asked.cut_off(request)
             raise
         finally:
             try:

@@ -307,7 +307,7 @@ class WalshMetadataSpider(Spider):
             return None
         source, now = visit.source, core.wall()
         asked = [source.feed or source.url, *([_http(source.url)] if source.bare_host else [])]
-        found = [visit.due, *(core.next_due(url) for url in asked)]
+        found = [visit.due, *(core.asked.next_due(url) for url in asked)]
         due = max((moment for moment in found if moment and moment > now), default=None)
         return None if due is None else iso(math.ceil(due))
 

@@ -1,0 +1,126 @@
+"""``walsh report``: finds the ledger, writes the page, and its exit code says what it saw."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scrapy_walsh.cli.main import main
+from scrapy_walsh.sandbox import Sandbox
+from tests.crawl.harness import run_scrapy
+from tests.report.kit import Read, asked, began, ended, lines_of
+
+if TYPE_CHECKING:
+    from tests.report.conftest import World
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    return write(tmp_path, asked(0), asked(2))
+
+
+def write(directory: Path, *entries: dict[str, object]) -> Path:
+    path = directory / "other.jsonl"
+    path.write_bytes(b"\n".join([*lines_of(began(), *entries, ended()), b""]))
+    return path
+
+
+def test_own_a_page_is_written_and_its_place_said(
+    ledger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    page = tmp_path / "out.html"
+    assert main(["report", "--ledger", str(ledger), "--output", str(page)]) == 0
+    assert capsys.readouterr().out == f"written: {page}\n"
+    assert Read(page.read_text()).number("Requests") == "2"
+
+
+def test_own_a_minus_writes_to_stdout(ledger: Path, capsysbinary: pytest.CaptureFixture[bytes]):
+    assert main(["report", "--ledger", str(ledger), "--output", "-"]) == 0
+    assert capsysbinary.readouterr().out.startswith(b"<!doctype html>\n")
+
+
+def test_own_what_is_broken_is_written_and_is_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    ledger = write(tmp_path, asked(0), asked(0.5))
+    page = tmp_path / "out.html"
+    assert main(["report", "--ledger", str(ledger), "--output", str(page)]) == 1
+    assert "asked after 0.490 s, 1 s required" in capsys.readouterr().err
+    assert 'role="alert"' in page.read_text()
+
+
+def test_own_a_tampered_ledger_is_named_at_the_top(
+    ledger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    ledger.write_bytes(ledger.read_bytes().replace(b'"method":"GET"', b'"method":"PUT"', 1))
+    page = tmp_path / "out.html"
+    assert main(["report", "--ledger", str(ledger), "--output", str(page)]) == 1
+    assert "line 2 was altered" in capsys.readouterr().err
+    text = Read(page.read_text()).text
+    assert text.index("line 2 was altered") < text.index("What the ledger shows")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--ledger", "none.jsonl"], "no ledger none.jsonl"),
+        (["--ledger", "other.jsonl", "--run", "x"], "no run 'x' begins"),
+        (["--ledger", "other.jsonl", "--sources", "none.json"], "none.json: No such file"),
+        (["--ledger", "other.jsonl", "--sources", "other.jsonl"], "other.jsonl is not JSON"),
+        (["--ledger", "other.jsonl", "--output", "no/such/place"], "no/such/place: No such file"),
+        ([], "no ledger"),
+    ],
+)
+def test_own_misuse_is_one_line_and_exit_code_2(
+    arguments: list[str],
+    words: str,
+    ledger: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(ledger.parent)
+    assert main(["report", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_own_full_files_are_read_before_the_last_one(tmp_path: Path):
+    lines = lines_of(began(), asked(0), asked(2), ended())
+    (tmp_path / "ledger-000001.jsonl").write_bytes(b"\n".join([*lines[:2], b""]))
+    (tmp_path / "ledger.jsonl").write_bytes(b"\n".join([*lines[2:], b""]))
+    page = tmp_path / "out.html"
+    assert main(["report", "--ledger", str(tmp_path), "--output", str(page)]) == 0
+    assert Read(page.read_text()).number("Requests") == "2"
+
+
+@pytest.mark.crawl
+def test_own_in_a_project_the_documented_commands_work(sourced: World, tmp_path: Path):
+    project = tmp_path / "project"
+    shutil.copytree(sourced.project, project)
+    document = (ROOT / "docs" / "report.md").read_text()
+    (snippet,) = re.findall(r"```bash\n(.*?)```", document, re.DOTALL)
+    commands = [shlex.split(line) for line in snippet.splitlines()]
+    commands = [command for command in commands if command[:3] == ["scrapy", "walsh", "report"]]
+    assert len(commands) >= 3
+    with Sandbox() as box:
+        for command in commands:
+            done = run_scrapy(project, box, *command[1:])
+            assert done.returncode == 0, done.stderr
+    pages = [Read(path.read_text()) for path in project.glob("*.html")]
+    assert len(pages) == len(commands)
+    assert {page.number("Requests") for page in pages} == {str(len(sourced.log))}
+
+
+@pytest.mark.crawl
+def test_own_a_crawl_that_kept_its_word_is_exit_code_0(world: World, tmp_path: Path):
+    page = tmp_path / "out.html"
+    assert main(["report", "--ledger", str(world.ledger), "--output", str(page)]) == 0
+    assert "✗" not in Read(page.read_text()).text

@@ -1,0 +1,216 @@
+"""The page: its numbers are the ledger's and the server's, and what strangers wrote stays text."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.report.html import LARGEST, page
+from scrapy_walsh.report.markup import cut, element, foreign, seconds, visible
+from scrapy_walsh.report.sources import NoReport, read_sources
+from scrapy_walsh.sandbox import gaps, hosts
+from scrapy_walsh.spiders.report import Row, as_document
+from tests.crawl.harness import TOLERANCE
+from tests.report.kit import Read, asked, began, decided, ended, lines_of, report_of, robots
+
+if TYPE_CHECKING:
+    from tests.report.conftest import World
+
+EVIL = (
+    '"><img src=x onerror=alert(1)></script></style></title><!--\u202e\u2066\x00\x1b[2J\ud800&amp;'
+)
+ALLOWED_TAGS = {
+    "a", "b", "bdi", "body", "br", "circle", "code", "dd", "defs", "details", "div", "dl", "dt",
+    "figcaption", "figure", "footer", "h1", "h2", "h3", "head", "header", "html", "li", "line",
+    "main", "meta", "nav", "p", "path", "pattern", "rect", "section", "small", "span", "strong",
+    "style", "summary", "svg", "table", "tbody", "td", "text", "th", "thead", "title", "tr", "ul",
+    "use",
+}  # fmt: skip
+
+
+# -- numbers ------------------------------------------------------------------------------
+
+
+@pytest.mark.crawl
+def test_own_the_numbers_are_those_of_the_ledger_and_of_the_server(world: World):
+    read = Read(page(report_of(world.lines)))
+    assert int(read.number("Requests")) == len(world.log) == len(world.entries("asked"))
+    assert int(read.number("Hosts asked")) == len(hosts(world.log))
+    for tile, kind in (
+        ("Fetched", "fetched"), ("Refused", "refused"), ("Held", "held"),
+        ("Backed off", "retried"), ("Given up", "given_up"), ("Deferred", "deferred"),
+        ("Declared", "declared"), ("Not modified", "not_modified"),
+    ):  # fmt: skip
+        assert int(read.number(tile)) == len(world.entries(kind)), tile
+    assert int(read.number("Refused")) == 2
+    assert int(read.number("Given up")) == 1
+
+
+@pytest.mark.crawl
+def test_r4_the_gaps_are_those_that_the_server_saw(world: World):
+    report = report_of(world.lines)
+    seen = 0
+    for host in report.hosts:
+        found = gaps(world.log, host.name)
+        closest = [gap for gap in (host.closest, host.exempt) if gap is not None]
+        assert sum(host.gaps.values()) == len(found), host.name
+        for gap in closest:
+            assert min(abs(gap.seconds - each) for each in found) < TOLERANCE, host.name
+            seen += 1
+    assert seen >= 6
+    assert not report.total("too short")
+
+
+@pytest.mark.crawl
+def test_own_what_was_refused_is_told_with_its_rule_line_and_document(world: World):
+    text = Read(page(report_of(world.lines))).text
+    for word in ("Disallow: /private/", "http://path.test/robots.txt", "blocked.test"):
+        assert word in text
+    (refused,) = (entry for entry in world.entries("refused") if entry["requirement"] == "R2")
+    assert f"line {refused['n']}" in text
+    for entry in world.entries("adopted"):
+        assert entry["digest"][:12] in text
+
+
+@pytest.mark.crawl
+def test_own_a_source_report_of_the_run_agrees_with_its_ledger(sourced: World):
+    sources = read_sources((sourced.project / "sources.json").read_bytes())
+    read = Read(page(report_of(sourced.lines), sources))
+    assert f"{len(sourced.log)} requests in both" in read.text
+    told = json.loads((sourced.project / "sources.json").read_bytes())["sources"]
+    assert int(read.number("Items")) == sum(row["items"] for row in told) > 0
+    for row in told:
+        assert row["url"] in read.text
+        assert row["reason"] in read.text
+
+
+def test_own_a_source_report_of_another_run_is_said_to_differ():
+    document = as_document([Row("a", "http://a.test/", "fed", requests=3)], [], 1)
+    sources = read_sources(json.dumps(document).encode())
+    text = Read(page(report_of(lines_of(began(), asked(0), ended())), sources)).text
+    assert "4 in the report, 1 in the ledger" in text
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"sources": 1}', b'{"sources": [1]}'])
+def test_own_what_is_no_source_report_is_refused(body: bytes):
+    with pytest.raises(NoReport):
+        read_sources(body)
+
+
+# -- what strangers wrote -----------------------------------------------------------------
+
+
+def evil_report() -> dict[str, Any]:
+    row = dict.fromkeys(("source", "url", "outcome", "requirement", "reason", "moved_to"), EVIL)
+    more = {"next_due": EVIL, "suggested_feeds": [EVIL], "requests": 1, "bytes": 5, "items": 2}
+    return {"sources": [{**row, **more}], "problems": [EVIL], "requests": None}
+
+
+def evil_lines() -> list[bytes]:
+    told = dict.fromkeys(("requirement", "verdict", "reason", "document", "rule", "digest"), EVIL)
+    whole = {**told, "url": EVIL, "host": EVIL, "group": [EVIL], "line": 3, "schema": EVIL}
+    terms = dict.fromkeys(("version", "spec", "user_agent", "token", "blocklist_url"), EVIL)
+    run = EVIL
+    decisions = ("refused", "deferred", "given_up", "held", "adopted", "rejected", "fetched")
+    return lines_of(
+        {**began(run), **terms, "process": EVIL, "settings": {EVIL: EVIL, "min_interval": [EVIL]}},
+        robots(0, run=run, url=EVIL, host=EVIL),
+        asked(0.1, run=run, url=EVIL, host=EVIL, purpose=EVIL, status=429, wait=1.0, method=EVIL),
+        asked(0.5, run=run, url=EVIL, host=EVIL),
+        *(decided(kind, 0.6, run=run, **whole) for kind in decisions),
+        {**ended(run), "reason": EVIL},
+        {"at": 1.0, "run": run, "kind": "gap", "reason": EVIL},
+        {"at": 1.0, "run": run, "kind": EVIL, "url": EVIL},
+    )
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_own_hostile_text_stays_text(*, busy: bool):
+    lines = evil_lines()
+    if busy:
+        more = [asked(at * 1.1, run=EVIL, host=EVIL, url=EVIL) for at in range(200)]
+        lines = lines_of(*(json.loads(line) for line in lines), *more)
+    html = page(report_of(lines, "all"), read_sources(json.dumps(evil_report()).encode()))
+    read = Read(html)
+    assert set(read.tags) <= ALLOWED_TAGS
+    assert not [name for _, name, _ in read.attributes if name.startswith("on")]
+    assert not [value for _, name, value in read.attributes if name in ("src", "style", "action")]
+    assert html.count("<style>") == html.count("</style>") == 1
+    acting = [each for each in html if not each.isprintable() and each != "\n"]
+    assert not acting
+    assert r"\u202e\u2066\x00\x1b[2J\ud800&amp;" in read.text
+    html.encode()
+
+
+def test_own_the_page_refers_to_nothing_outside_of_it():
+    html = page(report_of(evil_lines(), "all"))
+    read = Read(html)
+    references = [value for _, name, value in read.attributes if name in ("href", "src")]
+    assert references
+    assert all(value.startswith("#") for value in references)
+    identifiers = {value for _, name, value in read.attributes if name == "id"}
+    assert {value[1:] for value in references} <= identifiers
+    style = html.partition("<style>")[2].partition("</style>")[0]
+    assert "@import" not in style
+    assert set(re.findall(r"url\(([^)]*)\)", style)) <= {f"#{name}" for name in identifiers}
+    policy = next(value for _, name, value in read.attributes if name == "content")
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
+
+
+def test_own_every_picture_has_its_name_and_its_table():
+    read = Read(page(report_of(lines_of(began(), robots(0), asked(0.1), asked(2.0), ended()))))
+    named = {value for tag, name, value in read.attributes if name == "aria-labelledby"}
+    identifiers = [value for _, name, value in read.attributes if name == "id"]
+    assert named <= set(identifiers)
+    assert len(identifiers) == len(set(identifiers))
+    figures = read.tags.count("figure")
+    assert figures == read.tags.count("details") >= 3
+
+
+def test_own_long_urls_are_cut_with_the_whole_beside_them():
+    url = "http://h.test/" + "a" * 300
+    read = Read(page(report_of(lines_of(began(), asked(0, url=url), ended()))))
+    assert url in [value for _, name, value in read.attributes if name == "title"]
+    assert url not in read.text
+
+
+def test_own_the_size_of_a_page_is_bounded():
+    long = "http://h.test/?" + "&'<" * 400
+    entries = [asked(n * 1.1, host=f"h{n}.test{'x' * 200}", url=long) for n in range(1500)]
+    rules = [decided("refused", n, rule=f"{n}{long}", document=long, url=long) for n in range(900)]
+    documents = [decided("adopted", n, url=f"{n}{long}", digest="d" * 64) for n in range(900)]
+    html = page(report_of(lines_of(began(), *entries, *rules, *documents, ended())))
+    assert len(html.encode()) <= LARGEST
+    text = Read(html).text
+    assert "of 1,501 hosts are drawn" in text
+    assert "The first 100 of 900." in text  # with more room it would be 400
+
+
+def test_own_a_cut_table_says_so():
+    entries = [asked(n * 1.1, host=f"h{n // 2}.test") for n in range(4000)]
+    assert "The first 1,200 of 2,000." in Read(page(report_of(lines_of(began(), *entries)))).text
+
+
+# -- small parts --------------------------------------------------------------------------
+
+
+def test_own_text_becomes_visible_and_is_escaped_once():
+    assert visible("a\u202eb\n\x00") == r"a\u202eb\n\x00"
+    assert element("b", "<&>", title='"') == '<b title="&quot;">&lt;&amp;&gt;</b>'
+    assert element("p", foreign("<")) == '<p><bdi dir="ltr" class="f">&lt;</bdi></p>'
+    assert cut("abcdefghij", 7) == "abcd…ij"
+    assert cut("abc", 7) == "abc"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0 s"), (0.0021, "0.002 s"), (1.0, "1 s"), (59.5, "59.5 s"), (300.0, "5 min"),
+        (3600.0, "1 h"), (5400.0, "1 h 30 min"), (93600.0, "1 d 2 h"), (-0.25, "-0.250 s"),
+    ],
+)  # fmt: skip
+def test_own_time_spans_are_readable(value: float, shown: str):
+    assert seconds(value) == shown
