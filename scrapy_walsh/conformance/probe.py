@@ -1,0 +1,126 @@
+"""The spider of the conformance runs: it asks what it is given, and tells what became of it.
+
+What its callbacks ask for besides, and the User-Agents it sets, are what the gates must stop.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request, Spider, signals
+
+from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from twisted.python.failure import Failure
+
+
+class ProbeSpider(Spider):
+    """``-a urls="URL URL"`` are asked; ``-a undeclared=...`` are yielded by the first callback.
+
+    ``-a user_agents="UA|UA"`` are set on the requests in turn. ``-a document=URL``: the JSON of
+    that target is told. ``-a account=FILE`` gets the account: ``results`` (a target each),
+    ``received`` (URL and monotonic seconds of every answer's head), ``intervals`` (by host).
+    """
+
+    name = "walsh_conformance"
+
+    def __init__(
+        self,
+        urls: str = "",
+        account: str = "",
+        undeclared: str = "",
+        user_agents: str = "",
+        document: str = "",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.urls = urls.split()
+        self.account = account
+        self.undeclared = undeclared.split()
+        self.user_agents = [each for each in user_agents.split("|") if each]
+        self.document = document
+        self.results: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> ProbeSpider:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider._received, signals.headers_received)
+        return spider
+
+    async def start(self) -> AsyncIterator[Any]:
+        """A request for each URL given."""
+        for number, url in enumerate(self.urls):
+            yield self._request(url, number)
+
+    def _request(self, url: str, number: int) -> Request:
+        headers = {}
+        if self.user_agents:
+            headers["User-Agent"] = self.user_agents[number % len(self.user_agents)]
+        meta = {"declared": url}
+        return Request(url, self.parse, errback=self.failed, headers=headers, meta=meta)
+
+    def parse(self, response: Response) -> Iterator[Request]:
+        """Note the answer; ask, once, for what was never declared."""
+        found: dict[str, Any] = {"status": response.status, "final": response.url}
+        if response.meta["declared"] == self.document:
+            found["document"] = _json(response)
+        self._note(response.meta["declared"], **found)
+        undeclared, self.undeclared = self.undeclared, []
+        for number, url in enumerate(undeclared):
+            yield self._request(url, number)
+
+    def failed(self, failure: Failure) -> None:
+        """Note why there was no answer."""
+        request: Request = failure.request  # type: ignore[attr-defined]
+        self._note(request.meta["declared"], **_told(failure.value))
+
+    def _note(self, url: str, **found: Any) -> None:
+        self.results.append({"url": url, **found})
+
+    def _received(self, request: Request) -> None:
+        self.received.append({"url": request.url, "at": time.monotonic()})
+
+    def closed(self, reason: str) -> None:
+        """Writes the account."""
+        core = getattr(self.crawler, "walsh", None)
+        urls = {each["url"] for each in self.received}
+        intervals = (
+            {} if core is None else {u: core.throttle.interval(core.host_of(u)) for u in urls}
+        )
+        told = {
+            "reason": reason,
+            "results": self.results,
+            "received": self.received,
+            "intervals": intervals,
+        }
+        if self.account:
+            Path(self.account).write_text(json.dumps(told), encoding="utf-8")
+
+
+def _json(response: Response) -> Any:
+    try:
+        return json.loads(response.body)
+    except ValueError:
+        return None
+
+
+def _told(error: BaseException | None) -> dict[str, Any]:
+    """What an outcome says: the class of the error, and verdict and rule of a refusal."""
+    found: dict[str, Any] = {"error": type(error).__name__, "why": str(error)}
+    if isinstance(error, Refused):
+        verdict = error.verdict
+        found |= {"requirement": verdict.requirement, "verdict": verdict.name, "rule": verdict.rule}
+    elif isinstance(error, NotModified):
+        found["status"] = 304
+    elif isinstance(error, GaveUp):
+        found |= {"requirement": "R5", "gave_up": error.status}
+    return found

@@ -1,0 +1,91 @@
+"""What the tests of the conformance command share: the command, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scrapy_walsh.conformance.evidence import Evidence, Run
+from scrapy_walsh.sandbox import LoggedRequest
+
+ROOT = Path(__file__).parents[2]
+USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
+TOKEN = "Walsh-Research"
+
+
+@dataclass
+class Done:
+    """The finished command."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """What ``--json`` printed."""
+        found: dict[str, Any] = json.loads(self.stdout)
+        return found
+
+    def outcomes(self, identity: str) -> dict[str, str]:
+        """Outcome by title, of the rows of one id."""
+        return {
+            check["title"]: check["outcome"]
+            for check in self.found["checks"]
+            if check["id"] == identity
+        }
+
+    def failed(self) -> set[str]:
+        """The ids of the rows that failed."""
+        return {check["id"] for check in self.found["checks"] if check["outcome"] == "FAIL"}
+
+
+def conformance(
+    folder: Path, *arguments: str, path: Path | None = None, **environment: str
+) -> Done:
+    """``walsh conformance ARGUMENTS`` in *folder*; *path* goes to the front of PYTHONPATH."""
+    paths = [str(path)] if path else []
+    done = subprocess.run(
+        [sys.executable, "-m", "scrapy_walsh", "conformance", *arguments],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([*paths, str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            **environment,
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def request(host: str, path: str, at: float, **fields: Any) -> LoggedRequest:
+    """A line of a server's log; *at* in seconds, answered at once."""
+    made: dict[str, Any] = {
+        "arrived": at,
+        "completed": at + 0.001,
+        "wall": 1_800_000_000.0 + at,
+        "scheme": "http",
+        "host": host,
+        "method": "GET",
+        "target": f"http://{host}{path}",
+        "path": path.partition("?")[0],
+        "headers": (("User-Agent", USER_AGENT),),
+        "connection": 1,
+        "in_flight": 1,
+        "status": 200,
+    }
+    return LoggedRequest(**{**made, **fields})
+
+
+def evidence(*logs: list[LoggedRequest], **fields: Any) -> Evidence:
+    """Runs of a bot with these logs."""
+    return Evidence(USER_AGENT, TOKEN, [Run(log, **fields) for log in logs])

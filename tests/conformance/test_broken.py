@@ -1,0 +1,122 @@
+"""A build with one gate broken on purpose: the crawl of the run must show it, and nothing else.
+
+The break is a module that only the crawl's own process loads, so the judge stays whole.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conformance.kit import Done, conformance
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: By name: what is broken, the part of the run that shows it, the ids of the rows that must fail.
+BREAKS: dict[str, tuple[str, str, set[str]]] = {
+    "blocklist not asked about": (
+        """
+        from scrapy_walsh.policy.blocklist import Blocklist
+        Blocklist.blocks = lambda self, url: None
+        """,
+        "blocklist",
+        {"R3", "R3a"},
+    ),
+    "robots.txt not obeyed": (
+        """
+        from scrapy_walsh.policy.robots import Robots
+        from scrapy_walsh.policy.verdict import Verdict
+        Robots.decide = lambda self, url: Verdict(True, "allowed_implicit", "R2", "broken")
+        """,
+        "robots",
+        {"R2", "R2a", "R2b", "R2c"},
+    ),
+    "interval halved": (
+        """
+        from scrapy_walsh.policy import throttle
+        from scrapy_walsh.policy.throttle import Throttle
+        whole, due = Throttle.interval, Throttle.due
+        Throttle.interval = lambda self, host: whole(self, host) / 2
+        def halved(self, host, *, document=False):
+            found, record = due(self, host, document=document), self._hosts.get(host)
+            spaced = record is not None and not record.in_flight and not record.credit
+            return max(found - whole(self, host) / 2, record.not_before) if spaced else found
+        Throttle.due = halved
+        """,
+        "pacing",
+        {"R2d", "R4", "R4b"},
+    ),
+    "no back-off": (
+        """
+        from scrapy_walsh.policy import backoff
+        def at_once(status, retry_after, attempt, *, max_retries, **_):
+            if not backoff.is_failure(status):
+                return None
+            if attempt >= max_retries:
+                return backoff.GiveUp("broken", 0.0)
+            return backoff.Retry(0.0, "broken")
+        backoff.after_failure = at_once
+        """,
+        "backoff",
+        {"R5a", "R5b"},
+    ),
+    "links followed": (
+        """
+        from scrapy_walsh.policy.scope import Scope
+        Scope.refuses = lambda self, url: None
+        """,
+        "spider",
+        {"R6"},
+    ),
+    "another User-Agent": (
+        """
+        from scrapy_walsh.policy.identity import Identity
+        Identity.user_agent = property(lambda self: "Mozilla/5.0 (compatible; Walsh-Research/1.3)")
+        """,
+        "identity",
+        {"R1"},
+    ),
+}
+ONLY_THE_CRAWL = "import sys\nif sys.orig_argv[1:3] == ['-m', 'scrapy']:\n"
+
+
+def broken(folder: Path, patch: str) -> Path:
+    """A directory for PYTHONPATH that breaks the crawl's process."""
+    lines = [line[4:] for line in patch.splitlines()]
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(ONLY_THE_CRAWL + "\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
+    """Each broken build's run, two at a time."""
+    root = tmp_path_factory.mktemp("broken")
+
+    def run(number: int) -> Done:
+        patch, part, _ = list(BREAKS.values())[number]
+        path = broken(root / str(number), patch)
+        return conformance(root, "--json", "--only", part, path=path)
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(BREAKS, pool.map(run, range(len(BREAKS))), strict=True))
+
+
+@pytest.mark.crawl
+@pytest.mark.parametrize("name", BREAKS)
+def test_own_a_broken_gate_fails_its_rows_and_no_others(runs: dict[str, Done], name: str) -> None:
+    done, expected = runs[name], BREAKS[name][2]
+    assert done.code == 1, done.stderr
+    assert done.failed() == expected, done.stdout
+
+
+@pytest.mark.crawl
+def test_own_a_crawl_that_cannot_start_shows_nothing(tmp_path: Path) -> None:
+    path = broken(tmp_path / "broken", "        raise SystemExit('broken on purpose')")
+    done = conformance(tmp_path, "--json", "--only", "blocklist", path=path)
+    assert done.code == 1
+    assert {check["outcome"] for check in done.found["checks"]} == {"NOT SEEN"}
+    assert "ended with code" in done.stderr

@@ -1,0 +1,296 @@
+"""The judges alone: what was not seen never passes, and a log that breaks a promise fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scrapy_walsh.conformance import fixtures, parts, vectors
+from scrapy_walsh.conformance.check import FAIL, NOT_SEEN, PASS, holds, in_order, judged
+from scrapy_walsh.conformance.evidence import Evidence, Run, intervals, spaced
+from scrapy_walsh.conformance.run import SCENES
+from scrapy_walsh.errors import DocumentInvalid
+from tests.conformance.kit import TOKEN, USER_AGENT, evidence, request
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from scrapy_walsh.sandbox import LoggedRequest
+
+LIST = "/.well-known/walsh-research/blocklist.json"
+EXACT_UA = "exact UA on targets"
+ONE_UA = "UA neither rotated nor left out"
+ROBOTS_BEFORE = "robots.txt asked before any target of a host"
+BLOCKED = "nothing asked of a listed host, not even robots.txt"
+EVERY_HOST = "never above one request per second per host"
+CRAWL_DELAY = "per-host spacing honors Crawl-delay (>=2s)"
+BOUNDED = "at most five retries of a 503, then given up"
+LIST_FIRST = "blocklist asked before anything else"
+SERIAL = "requests are serial"
+NO_COST = "a refused URL costs its host no wait"
+NO_PARTS = "no image, script, style sheet or font asked"
+THEN_LLMS = "llms.txt asked where a page has no markdown"
+CANONICAL = "one request for one canonical URL"
+RETRY_DATE = "Retry-After as a date waited for"
+NOT_AGAIN = "no source asked again within the hour"
+KEPT = "second run asks neither robots.txt nor blocklist"
+REPLAYED = "second run replays ETag and Last-Modified"
+
+ROWS = [
+    *(
+        pytest.param(row, id=f"{part.name}-{row.title}")
+        for part in parts.PARTS
+        for row in part.rows
+    ),
+    *(pytest.param(row, id=f"{scene.name}-{row.title}") for scene in SCENES for row in scene.rows),
+]
+#: As many empty runs as the longest scene has.
+NOTHING = Evidence(USER_AGENT, TOKEN, [Run([])] * 9)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_own_no_row_passes_on_an_empty_log(row: Any) -> None:
+    assert row.judge(NOTHING).outcome == NOT_SEEN
+
+
+def test_own_a_run_that_was_cut_off_passes_nothing() -> None:
+    log = [request("operator.test", LIST, 0), request("path.test", "/robots.txt", 1)]
+    whole, cut = evidence(log), evidence(log, code=None)
+    passed = [check for check in parts.judge(parts.PARTS, whole) if check.outcome == PASS]
+    assert passed
+    assert all(check.outcome != PASS for check in parts.judge(parts.PARTS, cut))
+
+
+def outcome(title: str, *logs: list[LoggedRequest], **fields: Any) -> str:
+    (row,) = (row for part in parts.PARTS for row in part.rows if row.title == title)
+    (check,) = judged([row], evidence(*logs, **fields))
+    return check.outcome
+
+
+def visit(host: str, *paths: str, every: float = 1.0, **fields: Any) -> list[LoggedRequest]:
+    return [request(host, path, number * every, **fields) for number, path in enumerate(paths)]
+
+
+ROBOTS_FIRST = visit("path.test", "/robots.txt", "/public")
+OTHER_AGENT = {"headers": (("User-Agent", "ExampleBrowser/1.0"),)}
+TWO_AGENTS = {"headers": (("User-Agent", USER_AGENT), ("User-Agent", USER_AGENT))}
+
+
+@pytest.mark.parametrize(
+    ("title", "log", "expected"),
+    [
+        (EXACT_UA, ROBOTS_FIRST, PASS),
+        (EXACT_UA, visit("path.test", "/a", **OTHER_AGENT), FAIL),
+        (EXACT_UA, visit("path.test", "/a", **TWO_AGENTS), FAIL),
+        (EXACT_UA, visit("path.test", "/a", headers=()), FAIL),
+        (EXACT_UA, visit("path.test", "/robots.txt"), NOT_SEEN),
+        (ONE_UA, [*ROBOTS_FIRST, request("b.test", "/", 9, **OTHER_AGENT)], FAIL),
+        (ROBOTS_BEFORE, ROBOTS_FIRST, PASS),
+        (ROBOTS_BEFORE, visit("path.test", "/public"), FAIL),
+        (
+            ROBOTS_BEFORE,
+            [request("path.test", "/robots.txt", 0, completed=2.0), request("path.test", "/a", 1)],
+            FAIL,
+        ),
+        ("no request for a disallowed path", ROBOTS_FIRST, PASS),
+        ("no request for a disallowed path", visit("path.test", "/robots.txt"), NOT_SEEN),
+        ("no request for a disallowed path", visit("path.test", "/private/notes"), FAIL),
+        ("no under-blocking: none of nine denied URLs asked", visit("merged.test", "/two"), FAIL),
+        (
+            BLOCKED,
+            visit("notblocked.test", "/robots.txt", "/page"),
+            PASS,
+        ),
+        (
+            BLOCKED,
+            visit("blocked.test", "/robots.txt"),
+            FAIL,
+        ),
+        (BLOCKED, ROBOTS_FIRST, NOT_SEEN),
+        (
+            BLOCKED,
+            [request("blocked.test:443", "", 0, method="CONNECT", scheme="https")],
+            FAIL,
+        ),
+        (LIST_FIRST, ROBOTS_FIRST, FAIL),
+        (LIST_FIRST, [request("operator.test", LIST, 0), *ROBOTS_FIRST], FAIL),
+        (LIST_FIRST, [request("operator.test", LIST, -1), *ROBOTS_FIRST], PASS),
+        (LIST_FIRST, [request("operator.test", LIST, -1)], NOT_SEEN),
+        ("inline schema: no schema request", visit("operator.test", LIST), PASS),
+        (
+            "inline schema: no schema request",
+            visit("operator.test", LIST, LIST.replace(".json", ".schema.json")),
+            FAIL,
+        ),
+        (SERIAL, ROBOTS_FIRST, PASS),
+        (SERIAL, [*ROBOTS_FIRST, request("b.test", "/", 1, in_flight=2)], FAIL),
+        (EVERY_HOST, visit("a.test", "/robots.txt", "/1"), NOT_SEEN),
+        (
+            EVERY_HOST,
+            [*visit("a.test", "/robots.txt", "/1", every=0.01), request("a.test", "/2", 1.02)],
+            PASS,
+        ),
+        (EVERY_HOST, visit("a.test", "/1", "/2", every=0.9), FAIL),
+        (CRAWL_DELAY, visit("delay.test", "/a", "/b", every=2.0), PASS),
+        (CRAWL_DELAY, visit("delay.test", "/a", "/b", every=1.9), FAIL),
+        (CRAWL_DELAY, visit("delay.test", "/a"), NOT_SEEN),
+        (NO_COST, visit("delay.test", "/a", "/b", every=12.0), FAIL),
+        (
+            "first request to unseen host not delayed",
+            [each for n in range(1, 6) for each in visit(f"fresh{n}.test", "/robots.txt", "/page")],
+            FAIL,
+        ),
+        (BOUNDED, visit("down-a.test", *["/page"] * 6), NOT_SEEN),
+        (BOUNDED, visit("down-a.test", *["/page"] * 7), FAIL),
+        (
+            BOUNDED,
+            [*visit("down-a.test", *["/page"] * 7), *visit("down-b.test", *["/page"] * 6)],
+            FAIL,
+        ),
+        (
+            BOUNDED,
+            [*visit("down-a.test", "/page"), *visit("down-b.test", "/page")],
+            FAIL,
+        ),
+        (
+            "backoff jitter produces variance",
+            [*visit("down-a.test", *["/page"] * 6), *visit("down-b.test", *["/page"] * 6)],
+            FAIL,
+        ),
+        ("429 asked again until 200", visit("limited.test", *["/page"] * 3), PASS),
+        ("429 asked again until 200", visit("limited.test", "/page", status=429), FAIL),
+        ("Retry-After in seconds waited for (>=2s)", visit("limited.test", *["/page"] * 3), FAIL),
+        (RETRY_DATE, visit("date.test", "/page", "/page", every=1.0), FAIL),
+        (RETRY_DATE, visit("date.test", "/page", "/page", every=3.1), PASS),
+        ("no link followed", visit("links.test", "/page", "/next"), FAIL),
+        ("no link followed", visit("links.test", "/page"), PASS),
+        (NO_PARTS, visit("links.test", "/page", "/style.css"), FAIL),
+        (CANONICAL, visit("same.test", "/page", "/page/"), FAIL),
+        (THEN_LLMS, visit("llms.test", "/page", "/llms.txt"), PASS),
+        (THEN_LLMS, visit("llms.test", "/llms.txt", "/page"), FAIL),
+    ],
+)  # fmt: skip
+def test_own_a_row_says_what_the_log_shows(
+    title: str, log: list[LoggedRequest], expected: str
+) -> None:
+    assert outcome(title, log) == expected
+
+
+FIRST = [
+    *visit("operator.test", LIST),
+    *visit("etag.test", "/robots.txt", "/page"),
+    *visit("modified.test", "/robots.txt", "/page"),
+]
+CONDITIONAL = (("If-None-Match", '"page-1"'),)
+
+
+@pytest.mark.parametrize(
+    ("title", "second", "expected"),
+    [
+        (NOT_AGAIN, visit("etag.test", "/new"), PASS),
+        (NOT_AGAIN, visit("etag.test", "/page", "/new"), FAIL),
+        (NOT_AGAIN, [], NOT_SEEN),
+        (KEPT, visit("etag.test", "/new"), PASS),
+        (
+            KEPT,
+            visit("etag.test", "/robots.txt", "/new"),
+            FAIL,
+        ),
+        (KEPT, [], NOT_SEEN),
+        (REPLAYED, visit("etag.test", "/new"), NOT_SEEN),
+        (REPLAYED, visit("etag.test", "/page"), FAIL),
+        (
+            REPLAYED,
+            visit("etag.test", "/page", headers=CONDITIONAL),
+            PASS,
+        ),
+    ],
+)
+def test_own_a_second_run_is_judged_by_both_logs(
+    title: str, second: list[LoggedRequest], expected: str
+) -> None:
+    assert outcome(title, FIRST, second) == expected
+
+
+def test_r6_a_request_that_nobody_declared_fails_whatever_its_host() -> None:
+    title = "no unexpected URL fetched (no recursion)"
+    declared = ["http://path.test/public"]
+    assert outcome(title, ROBOTS_FIRST, declared=declared) == PASS
+    for extra in (request("path.test", "/public?page=2", 9), request("other.test", "/", 9)):
+        assert outcome(title, [*ROBOTS_FIRST, extra], declared=declared) == FAIL
+
+
+def test_own_the_first_gap_is_left_out_after_robots_txt_only() -> None:
+    assert intervals(visit("a.test", "/robots.txt", "/1", "/2"), exempt=True) == [1.0]
+    assert intervals(visit("a.test", "/1", "/2", "/3"), exempt=True) == [1.0, 1.0]
+    assert spaced([], 1.0).outcome == NOT_SEEN
+
+
+def test_own_a_verdict_needs_every_must_and_at_least_one() -> None:
+    checks = vectors.checks()
+    assert holds(checks)
+    assert not holds([])
+    assert not holds([*checks, *parts.judge([parts.PARTS[0]], NOTHING)])
+
+
+def test_r12v_every_vector_is_reproduced() -> None:
+    found = vectors.checks()
+    assert {check.outcome for check in found} == {PASS}
+    assert [check.detail for check in in_order(found) if check.id == "R2b"] == ["8/8"]
+
+
+def test_own_a_vector_that_is_not_reproduced_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "canonical_url", lambda url: url)
+    failed = [check for check in vectors.checks() if check.outcome == FAIL]
+    assert [check.id for check in failed] == ["R7b"]
+    assert "Example.com" in failed[0].detail
+
+
+FOUND = {
+    "robots_allowed_sentinel": "https://wal.sh/allow",
+    "robots_disallowed": "https://wal.sh/disallow",
+    "walsh_only_allowed": "https://wal.sh/walsh-only",
+    "external_positive": "https://external.test/project",
+    "operator_blocked_host": "blocked.test",
+}
+URL = "https://wal.sh/.well-known/walsh-research/test-fixtures.json"
+
+
+def told(document: object, **more: object) -> Run:
+    result = {"url": URL, "status": 200, "document": document, **more}
+    return Run([], told={"results": [result]})
+
+
+def test_r13f_the_fixtures_are_read_from_the_account_of_a_run() -> None:
+    document = {"contract": "walsh-research-test-fixtures/v1", "fixtures": FOUND}
+    assert fixtures.fixtures_of(told(document), URL) == FOUND
+    null = {**document, "fixtures": {**FOUND, "flaky_429_endpoint": None}}
+    assert fixtures.fixtures_of(told(null), URL) == FOUND
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        [],
+        {},
+        {"contract": "walsh-research-test-fixtures/v2", "fixtures": FOUND},
+        {"contract": "walsh-research-test-fixtures/v1", "fixtures": {}},
+        {
+            "contract": "walsh-research-test-fixtures/v1",
+            "fixtures": {**FOUND, "external_positive": "file:///etc/hostname"},
+        },
+        {
+            "contract": "walsh-research-test-fixtures/v1",
+            "fixtures": {**FOUND, "external_positive": "https://a.test/ https://b.test/"},
+        },
+        {
+            "contract": "walsh-research-test-fixtures/v1",
+            "fixtures": {**FOUND, "operator_blocked_host": 7},
+        },
+    ],
+)
+def test_own_a_fixtures_document_that_cannot_be_used_is_refused(document: object) -> None:
+    with pytest.raises(DocumentInvalid, match="test-fixtures"):
+        fixtures.fixtures_of(told(document), URL)
