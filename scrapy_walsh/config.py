@@ -142,6 +142,16 @@ def has_identity(settings: SettingsLike) -> bool:
     return bool(settings.get("WALSH_IDENTITY"))
 
 
+def identity_given(settings: SettingsLike) -> Any:
+    """The identity as the project writes it: a profile's name or a dict."""
+    return settings.get("WALSH_IDENTITY")
+
+
+def is_shared(settings: SettingsLike) -> bool:
+    """Whether workers on many machines share what they remember."""
+    return settings.get("WALSH_SHARED_STATE") is not None
+
+
 def unknown_settings(settings: SettingsLike) -> list[str]:
     """One line for each ``WALSH_*`` setting that nothing reads, with the name it may have meant."""
     lines = []

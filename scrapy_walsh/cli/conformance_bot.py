@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.cli.check import settings_of
 from scrapy_walsh.cli.check_answer import Misuse
-from scrapy_walsh.config import DEFAULTS, WalshConfig, has_identity
+from scrapy_walsh.config import DEFAULTS, WalshConfig, has_identity, identity_given
 from scrapy_walsh.conformance.crawl import Bot
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Setup:
         self._overrides = _overrides(settings)
         self.bot = Bot(
             config.identity,
-            settings.get("WALSH_IDENTITY"),
+            identity_given(settings),
             {**self._overrides, **given},
             config.min_interval if config.pace_robots else 0.0,
         )

@@ -35,7 +35,7 @@ from scrapy_walsh.adapters.core import default_state_dir
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.cli import doctor_settings
 from scrapy_walsh.cli.doctor_findings import one_line
-from scrapy_walsh.config import unknown_settings
+from scrapy_walsh.config import is_shared, unknown_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -273,7 +273,7 @@ def _of_other_scheduler(settings: BaseSettings) -> list[str]:
     if Scheduler in load_object(scheduler).__mro__:  # issubclass asks for some methods only
         return []
     queue = settings.get("SCHEDULER_QUEUE_CLASS")
-    fleet = settings.get("WALSH_SHARED_STATE") is not None
+    fleet = is_shared(settings)
     settings.set("SCHEDULER", default_settings.SCHEDULER, priority="cmdline")
     if fleet and queue is not None and issubclass(load_object(queue), load_object(_FLEET_QUEUE)):
         return []
