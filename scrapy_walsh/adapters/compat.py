@@ -193,11 +193,6 @@ def closing(crawler: Crawler) -> bool:
     return slot is None or slot.closing is not None
 
 
-def paused(crawler: Crawler) -> bool:
-    """Whether the engine makes no requests for the time being."""
-    return bool(_engine(crawler).paused)
-
-
 def close_spider(crawler: Crawler, reason: str) -> None:
     """Ask the engine to close the spider, once it runs: closing it earlier ends in a traceback."""
     engine = _engine(crawler)

@@ -129,8 +129,6 @@ class Core:
         self.tags = Tags(self)
         #: Requests that the queue popped and the downloader has not finished: only these bounce.
         self.popped: WeakSet[Request] = WeakSet()
-        #: What is on the wire for this crawl.
-        self.sending: Request | None = None
         #: Requests that go first on their host: retries and bounced ones.
         self.first: WeakSet[Request] = WeakSet()
         self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()
@@ -404,17 +402,6 @@ class Core:
             if compat.closing(self.crawler):
                 raise Closing
             await compat.sleep(min(left, _CLOSING_CHECK))
-
-    def looks_ahead(self) -> bool:
-        """Whether the next request may pass its gates while another is on the wire."""
-        return self.sending is not None and all(queue.looks_ahead for queue in self.queues)
-
-    def outranked(self, host: str) -> bool:
-        """Whether the queue would rather have back a request to *host* that it popped.
-
-        For another host that has become due meanwhile, or because the engine is paused.
-        """
-        return compat.paused(self.crawler) or any(queue.outranks(host) for queue in self.queues)
 
     def keep(self, request: Request) -> Request:
         """What the queue popped goes back to it, for a JOBDIR to keep, while the spider closes.

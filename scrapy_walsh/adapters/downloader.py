@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 class Downloader(ScrapyDownloader):
-    """CONCURRENT_REQUESTS=1, and a request that waits out its host's time holds no place.
-
-    While a request is on the wire, the next one may pass its gates and wait there: what Scrapy
-    does with an answer then costs no time between two requests.
-    """
+    """CONCURRENT_REQUESTS=1, and a request that waits out its host's time holds no place."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
@@ -34,9 +30,7 @@ class Downloader(ScrapyDownloader):
     def needs_backout(self) -> bool:
         """Whether the queue must wait: one of its requests is under way, or the wire is taken."""
         popped: set[Any] = set(self._core.popped)
-        under_way = popped & self.active
-        if under_way:
-            alone = self._core.looks_ahead() and under_way == {self._core.sending}
-            return not alone or TURNSTILE.waited_for()
+        if popped & self.active:
+            return True
         self._core.popped.clear()
         return TURNSTILE.taken()

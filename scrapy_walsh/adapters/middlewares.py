@@ -67,7 +67,7 @@ class GateMiddleware(_Seat):
             core.documents.robots_txt.used(fetched=fetched)
         if not answer.allowed:
             raise core.refusal(request, answer)
-        if core.gave_up(request.url):
+        if core.retries.gave_up(request.url):
             raise GaveUp(request.url, "every retry of this run is used up (R5)")
         if (bounced := self._paced(request, core.host_of(request.url), document=False)) is not None:
             return bounced

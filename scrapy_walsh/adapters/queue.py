@@ -79,9 +79,6 @@ class HostQueue:
     disk queue class that the project configured (first or last in, first out).
     """
 
-    #: A request may be popped while another is on the wire: nobody else could make it.
-    looks_ahead = True
-
     @classmethod
     def from_crawler(
         cls,
@@ -157,10 +154,6 @@ class HostQueue:
         self._count -= 1
         self._agenda.remove(host)
         return self._popped(request)
-
-    def outranks(self, host: str) -> bool:
-        """Whether a host is due that has more work left than *host* with one request more."""
-        return self._agenda.outranks(host, self._core.monotonic())
 
     def close(self) -> list[int]:
         """Close the file, if there is one; what waited in it stays there."""

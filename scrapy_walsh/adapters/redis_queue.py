@@ -45,9 +45,6 @@ class DueQueue:
     that of SCHEDULER_SERIALIZER; JSON without one.
     """
 
-    #: Another worker may be free to make the next request now.
-    looks_ahead = False
-
     def __init__(self, server: Any, spider: Spider, key: str, serializer: Any = None) -> None:  # noqa: ARG002
         core = Core.of(spider.crawler)
         if not isinstance(core.store, SharedStore):
@@ -62,10 +59,6 @@ class DueQueue:
         self._unsent: deque[Request] = deque()
         self._cancel_timer: Callable[[], None] | None = None
         core.queues.append(self)
-
-    def outranks(self, host: str) -> bool:  # noqa: ARG002
-        """No: what was claimed is made."""
-        return False
 
     def __len__(self) -> int:
         here = len(self._free) + len(self._unsent)

@@ -87,11 +87,6 @@ class Turnstile:
             or bool(self._waiters and self._waiters[0][0] <= self.clock())
         )
 
-    def waited_for(self) -> bool:
-        """Whether the wire is shut, or somebody waits for it."""
-        self._drop_gone()
-        return bool(self._shut_by or self._waiters)
-
     async def enter(self, core: Core, host: str, *, document: bool) -> bool:
         """Wait for the wire, and for *host*'s time; whether *host* was never asked before.
 

@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 #: Seconds that the wire stays shut after a transfer that was broken off.
 _GRACE: Final = 0.02
-#: Turns of the event loop in which the next request is connected and sent: it goes before
-#: Scrapy looks at the answer to the last one.
-_TICKS: Final = 4
-#: Seconds after which the queue is asked for the request after the one that is being sent.
-_AHEAD: Final = 0.003
 
 
 class _Wire:
@@ -64,8 +59,6 @@ class _Wire:
         answered = True
         started = core.steady()
         exchange = None
-        core.sending = request
-        compat.call_later(_AHEAD, lambda: compat.wake_engine(self.crawler))
         try:
             core.guard(request)
             self._dress(request)
@@ -81,12 +74,9 @@ class _Wire:
                     request, host, response, started=started, unseen=unseen, counts=answered
                 )
             finally:
-                core.sending = None
                 self._leave(host, broken=response is None)
                 if exchange is not None:
                     core.recorder.exchange(exchange)
-        for _ in range(_TICKS):
-            await compat.sleep(0)
         return core.fetcher.received(request, response)
 
     async def _send(self, handler: Any, request: Request) -> Response:
@@ -113,8 +103,7 @@ class _Wire:
         while True:
             unseen = await TURNSTILE.enter(core, host, document=document)
             unsettled = core.documents.operator.arrived and not core.fetcher.is_operators(request)
-            late = request in core.popped and core.outranked(host)
-            booking = None if unsettled or late else core.reserve(host)
+            booking = None if unsettled else core.reserve(host)
             wait = 0.0 if booking is None else booking.wait
             if booking is not None and wait <= 0:
                 return unseen and not booking.known

@@ -105,18 +105,6 @@ class Agenda:
                 self._wait(host, self._hosts[host], due)
         return None
 
-    def outranks(self, host: str, now: float) -> bool:
-        """Whether another host is due at *now* with more work left than *host* has.
-
-        The request to *host* that was last removed counts as not yet made.
-        """
-        first = self.next(now)
-        if first is None or first == host:
-            return False
-        entry = self._hosts.get(host)
-        count = 1 if entry is None else entry.count + 1
-        return self._hosts[first].bucket > _bucket(count * self.interval(host))
-
     def nudge(self, host: str) -> None:
         """Look at *host* again at its present due time (a request to it has just ended)."""
         entry = self._hosts.get(host)

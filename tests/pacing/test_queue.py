@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -93,46 +92,6 @@ class Probe(scrapy.Spider):
         yield {"url": response.url, "status": response.status}
 """
 
-BUSY = """
-import time
-import scrapy
-
-class Probe(scrapy.Spider):
-    name = "probe"
-    start_urls = [f"http://busy{host}.test/p" for host in range(5)]
-
-    def parse(self, response):
-        time.sleep(0.25)
-"""
-
-PAUSED_AHEAD = """
-import time
-import scrapy
-
-class Probe(scrapy.Spider):
-    name = "probe"
-    start_urls = [f"http://busy{host}.test/p" for host in range(5)]
-    seen = 0
-
-    def parse(self, response):
-        self.seen += 1
-        if self.seen == 2:
-            from twisted.internet import reactor
-
-            reactor.callLater(0.2, self.stop)
-
-    def stop(self):
-        from twisted.internet import reactor
-
-        print("PAUSED", time.monotonic(), flush=True)
-        self.crawler.engine.pause()
-        reactor.callLater(2, self.resume)
-
-    def resume(self):
-        print("RESUMED", time.monotonic(), flush=True)
-        self.crawler.engine.unpause()
-"""
-
 PAUSED = """
 import time
 import scrapy
@@ -214,14 +173,6 @@ def command(*arguments: str) -> Callable[[Path], Crawl]:
     return begin
 
 
-SLOW = [
-    site(
-        f"busy{host}.test",
-        {"/p": Route(body="p", delay=0.4)},
-        Route(body="User-agent: *\nAllow: /\n", content_type="text/plain", delay=0.4),
-    )
-    for host in range(5)
-]
 SHOWN = "print('SHOWN', response and response.status)"
 COMMANDS = {
     "shell": command("shell", "http://command.test/s", "-c", "response.status"),
@@ -272,8 +223,6 @@ CRAWLS: dict[str, Callable[[Path], Any]] = {
         settings={"CLOSESPIDER_ITEMCOUNT": 2},
     ),
     "paused": crawl_of(sites=[site("paused.test")], spider=PAUSED),
-    "busy": crawl_of(sites=SLOW, spider=BUSY),
-    "paused-ahead": crawl_of(sites=SLOW, spider=PAUSED_AHEAD),
     "interrupted": interrupted(),
     "interrupted-past-the-queue": interrupted(spider=PAST_THE_QUEUE),
     **COMMANDS,
@@ -299,29 +248,6 @@ def test_own_the_host_with_the_most_work_goes_first(crawls: Callable[[str], Craw
     order = [each.host for each in targets(crawls("grouped").log)]
     rounds = [order[start : start + len(EVEN)] for start in range(0, len(order), len(EVEN))]
     assert [sorted(each) for each in rounds] == [EVEN] * 3
-
-
-def test_own_what_a_spider_does_with_an_answer_keeps_nobody_waiting(
-    crawls: Callable[[str], Crawl],
-) -> None:
-    log = [each for each in crawls("busy").log if each.host.startswith("busy")]
-    assert len(log) == 10
-    pauses = [later.arrived - (one.completed or 0.0) for one, later in pairwise(log)]
-    assert max(pauses) < 0.2, "the next request waited for the callback of the last"
-
-
-def test_own_what_waits_at_the_wire_does_not_leave_while_the_engine_is_paused(
-    crawls: Callable[[str], Crawl],
-) -> None:
-    run = crawls("paused-ahead")
-    (paused,), (resumed,) = (
-        [float(line.split()[1]) for line in run.output.splitlines() if line.startswith(word)]
-        for word in ("PAUSED", "RESUMED")
-    )
-    asked = [each.arrived for each in run.log if each.path == "/p"]
-    assert len(asked) == 5
-    assert [at for at in asked if paused < at < resumed] == []
-    assert len([at for at in asked if at < paused]) >= 2
 
 
 @pytest.mark.parametrize("name", ["skewed", "grouped", "lazy", "idle", "ordered", "itemcount"])

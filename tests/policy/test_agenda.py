@@ -56,20 +56,6 @@ def lower_bound(counts: list[int], latency: float, interval: float) -> float:
     return max([*bounds, sum(counts) * latency])
 
 
-def test_own_only_a_due_host_with_more_work_left_outranks() -> None:
-    throttle = Throttle()
-    agenda = Agenda(throttle.due, throttle.interval)
-    agenda.add("chosen.test", 1)
-    agenda.add("more.test", 5)
-    agenda.remove("chosen.test")
-    throttle.hold("more.test", 10.0)
-    assert not agenda.outranks("chosen.test", 0.0), "nobody is due"
-    assert agenda.outranks("chosen.test", 10.0)
-    agenda.add("equal.test", 5)
-    agenda.remove("equal.test")
-    assert not agenda.outranks("equal.test", 10.0), "as much work is not more"
-
-
 def test_r4_most_remaining_work_goes_first():
     run = Simulation(0.05)
     run.agenda.add("small.test", 2)
