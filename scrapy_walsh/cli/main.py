@@ -15,17 +15,33 @@ class Subcommand(NamedTuple):
 
 
 SUBCOMMANDS: Final = {
+    "attest": Subcommand(
+        "scrapy_walsh.cli.attest", "state what a conformance run showed of this build; sign it"
+    ),
+    "audit": Subcommand(
+        "scrapy_walsh.cli.audit", "tell from a site's access log which promises were kept"
+    ),
     "check": Subcommand("scrapy_walsh.cli.check", "tell whether a URL may be fetched, and why"),
+    "conformance": Subcommand(
+        "scrapy_walsh.cli.conformance", "show, by crawls of the sandbox, that R1 to R13 hold"
+    ),
     "demo": Subcommand("scrapy_walsh.cli.demo", "crawl the sandbox with a project, and tell"),
     "discover": Subcommand(
         "scrapy_walsh.cli.discover", "tell what a host offers in place of HTML: its link map"
     ),
+    "doctor": Subcommand(
+        "scrapy_walsh.cli.doctor", "tell whether this project can keep its promises"
+    ),
     "plan": Subcommand("scrapy_walsh.cli.plan", "tell what the next run would ask, asking nobody"),
+    "report": Subcommand("scrapy_walsh.cli.report", "draw a run: its ledger as one HTML file"),
     "sandbox": Subcommand(
         "scrapy_walsh.sandbox.__main__", "serve the embedded test sites on loopback"
     ),
     "state": Subcommand(
         "scrapy_walsh.cli.state", "show, verify, forget, export, import what is known"
+    ),
+    "verify": Subcommand(
+        "scrapy_walsh.cli.verify", "derive every decision of a ledger again, from its documents"
     ),
 }
 

@@ -1,0 +1,219 @@
+"""R2, R3, R10, R12: may a run go by the document that a line says is in force?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.ledger.verify.documents import Known, ListHeld, RulesHeld
+from scrapy_walsh.ledger.verify.retries import REDIRECTS
+from scrapy_walsh.ledger.verify.run import Standing
+from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy import hosts, robots_fetch
+from scrapy_walsh.policy.blocklist import Blocklist
+from scrapy_walsh.policy.robots import Robots, no_rules
+from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, UNKNOWN_UNREACHABLE, Verdict
+
+if TYPE_CHECKING:
+    from scrapy_walsh.ledger.verify.documents import LookUp
+    from scrapy_walsh.ledger.verify.entries import Line
+    from scrapy_walsh.ledger.verify.report import Report
+    from scrapy_walsh.ledger.verify.run import Run
+
+_ROBOTS = "/robots.txt"
+_NO_AGE = "age of a document: its fetch is not in this ledger"
+_NOTHING = Blocklist.empty()
+
+
+class Adoptions:
+    """The documents of all runs, and when each was fetched."""
+
+    def __init__(self, report: Report, documents: LookUp) -> None:
+        self._report = report
+        self._documents = documents
+        self._lists: dict[tuple[str, str], float] = {}
+        self._robots: dict[str, Known] = {}
+
+    def take(self, run: Run, line: Line) -> None:
+        """Judge a line ``adopted``, ``taken_up`` or ``rejected``, and go by it."""
+        if line.requirement == "R3":
+            self._operator_list(run, line)
+        elif line.requirement == "R2" and line.url.endswith(_ROBOTS):
+            self._robots_txt(run, line, line.url.removesuffix(_ROBOTS))
+        else:
+            self._report.find(line.n, "run", f"{line.url} is no document that a gate goes by")
+
+    def fetched_at(self, url: str, held: ListHeld) -> float | None:
+        """When the list was last fetched, whichever run did it; None where nothing tells."""
+        known = self._lists.get((url, held.digest or ""))
+        return max(filter(None, (known, held.fetched_at)), default=None)
+
+    def rules_fetched_at(self, origin: str, held: RulesHeld) -> float | None:
+        """When the rules in force were last fetched, whichever run did it."""
+        known = self._robots.get(origin)
+        same = known is not None and known.digest == held.digest and held.digest is not None
+        times = (known.at if same and known else None, held.fetched_at)
+        return max(filter(None, times), default=None)
+
+    # -- R3 -------------------------------------------------------------------------------
+
+    def _operator_list(self, run: Run, line: Line) -> None:
+        answer, run.operator_answer = run.operator_answer, None
+        if run.begun and line.url != run.terms.blocklist_url:
+            self._report.find(line.n, "R3", f"{line.url} is not the blocklist of this run")
+        elif line.kind == events.REJECTED:
+            self._keep_list(run, line)
+        elif line.digest is None:
+            self._report.find(line.n, "R3", "a blocklist without a digest")
+        else:
+            self._new_list(run, line, line.digest, answer)
+
+    def _keep_list(self, run: Run, line: Line) -> None:
+        if run.held.latest_list() is None:
+            run.held.put_list(ListHeld(line.n, line.at, _NOTHING, None, rejected=True))
+        else:
+            run.held.keep_list()
+
+    def _new_list(self, run: Run, line: Line, digest: str, answer: Line | None) -> None:
+        status = 200 if line.kind == events.ADOPTED else 304
+        key = (line.url, digest)
+        if answer is not None and answer.status == status:
+            self._lists[key] = max(answer.at, self._lists.get(key, answer.at))
+        fetched_at = self._lists.get(key)
+        if fetched_at is None:
+            self._report.missed(_NO_AGE)
+        found = self._parsed(line, digest)
+        run.held.put_list(ListHeld(line.n, line.at, found, fetched_at, digest))
+
+    def _parsed(self, line: Line, digest: str) -> Blocklist | None:
+        try:
+            found = self._documents.blocklist(digest, line.schema, line.url)
+        except DocumentInvalid as error:
+            self._report.find(line.n, "R3", f"{line.kind}, though it must not be: {error}"[:300])
+            return None
+        if found is None:
+            self._report.missed("a blocklist that is not among the documents")
+        else:
+            self._report.derived += 1
+        return found
+
+    # -- R2 -------------------------------------------------------------------------------
+
+    def _robots_txt(self, run: Run, line: Line, origin: str) -> None:
+        if not _is_origin(origin):
+            self._report.find(line.n, "R2", f"{line.url} is the robots.txt of no origin")
+        elif line.kind == events.REJECTED:
+            self._reject(run, line, origin)
+        else:
+            self._adopt(run, line, origin)
+
+    def _adopt(self, run: Run, line: Line, origin: str) -> None:
+        brought = self._brought(run, line) if line.kind == events.ADOPTED else None
+        if brought is not None:
+            self._robots[origin] = Known(line.digest, line.status, brought.at, line.n)
+        known = self._robots.get(origin)
+        same = known is not None and (known.digest, known.status) == (line.digest, line.status)
+        fetched_at = known.at if known is not None and same else None
+        if fetched_at is None and line.kind == events.TAKEN_UP:
+            self._report.missed(_NO_AGE)
+        self._put(run, line, origin, fetched_at, run.terms.robots_ttl)
+
+    def _brought(self, run: Run, line: Line) -> Line | None:
+        """The exchange that brought an adopted robots.txt."""
+        answer = run.robots_asked.get(line.document or line.url)
+        first = run.robots_asked.get(line.url)
+        if answer is None or first is None:
+            if not run.holes:
+                self._report.find(line.n, "R2", f"no exchange of this run brought {line.url}")
+            return None
+        redirected = line.document is None or first.status in REDIRECTS
+        meaning = robots_fetch.meaning(answer.status, location=False, hops=0, failure=None)
+        if answer.status != line.status or not redirected:
+            text = f"line {answer.n} answered {answer.status}, not {line.status}"
+        elif line.status == 429 or meaning not in (robots_fetch.PARSE, robots_fetch.NO_RULES):
+            text = f"status {line.status} brings no rules"
+        elif (meaning == robots_fetch.PARSE) != (line.digest is not None):
+            text = f"status {line.status} means {meaning!r}, which it was not taken for"
+        else:
+            return answer
+        if not run.holes:
+            self._report.find(line.n, "R2", text)
+        return None
+
+    def _put(self, run: Run, line: Line, origin: str, fetched_at: float | None, ttl: float) -> None:
+        document = line.document or line.url
+        rules: Robots | None = no_rules(document)
+        if line.digest is not None:
+            rules = self._documents.robots(line.digest, run.terms.token, document)
+        if rules is None:
+            self._report.missed("a robots.txt that is not among the documents")
+        elif run.begun and rules.group != line.group:
+            group = " ".join(rules.group) or "none"
+            self._report.find(line.n, "R2", f"the group of {run.terms.token!r} is {group}")
+        elif run.begun:
+            self._report.derived += 1
+        delay = 0.0 if rules is None else rules.crawl_delay or 0.0
+        run.held.put_rules(
+            origin, RulesHeld(line.n, line.at, rules, fetched_at, ttl, line.digest, delay)
+        )
+
+    def _reject(self, run: Run, line: Line, origin: str) -> None:
+        fault = None if run.holes else _no_cause(run, line)
+        if fault is not None:
+            self._report.find(line.n, "R2", fault)
+        if line.verdict:
+            self._stand_in(run, line, origin)
+        elif line.digest is not None or line.status is not None:
+            self._put(run, line, origin, line.at, robots_fetch.REASK)
+            self._check_kept(line, origin)
+        else:
+            run.held.put_rules(origin, None)
+
+    def _check_kept(self, line: Line, origin: str) -> None:
+        known = self._robots.get(origin)
+        if known is not None and known.digest != line.digest:
+            text = f"the rules that were held are those of line {known.line}"
+            self._report.find(line.n, "R2", text)
+
+    def _stand_in(self, run: Run, line: Line, origin: str) -> None:
+        """T3, T6: one verdict in place of rules that were never held."""
+        known = self._robots.get(origin)
+        position = run.terms.robots_unreachable
+        if line.verdict == UNKNOWN_UNREACHABLE and known is not None:
+            text = f"goes by none, though rules were held (line {known.line}, T6)"
+            self._report.find(line.n, "R2", text)
+        elif line.verdict not in (UNKNOWN_UNREACHABLE, UNKNOWN_PARSE_ERROR):
+            self._report.find(line.n, "R2", f"{line.verdict!r} stands for no robots.txt")
+        elif run.begun:
+            self._report.derived += 1
+        allowed = line.verdict == UNKNOWN_UNREACHABLE and position == "allow"
+        verdict = Verdict(allowed, line.verdict, "R2", line.reason, line.url)
+        run.held.put_rules(
+            origin,
+            RulesHeld(line.n, line.at, Standing(verdict), line.at, robots_fetch.REASK),
+        )
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        return hosts.origin(text) == text
+    except ValueError:
+        return False
+
+
+def _no_cause(run: Run, line: Line) -> str | None:
+    """Why what the host answered does not let the run go without its robots.txt; None: it does."""
+    answer = run.robots_asked.get(line.url)
+    if answer is None:
+        return f"{line.url} was not asked for in this run"
+    if answer.status in REDIRECTS:
+        return None  # a hop ended it, which lines of other URLs tell
+    status: Any = answer.status
+    if line.verdict == UNKNOWN_PARSE_ERROR:
+        good = status is not None and 200 <= status < 300
+    elif status == 429:
+        good = answer.gives_up and not line.verdict
+    else:
+        failed = status is None or status >= 500
+        good = (answer.gives_up or not answer.answered) if failed else not 200 <= status < 500
+    return None if good else f"line {answer.n} answered {status}, which does not lead to this"

@@ -1,0 +1,119 @@
+"""What documents a run goes by at each moment: lines ``adopted``, ``taken_up``, ``rejected``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.policy.chain import Rules
+    from scrapy_walsh.policy.robots import Robots
+
+
+class LookUp(Protocol):
+    """The documents that a ledger names. None: it is not there."""
+
+    def blocklist(self, digest: str, schema: str | None, url: str) -> Blocklist | None:
+        """The list with that digest, validated with the standalone schema of digest *schema*.
+
+        DocumentInvalid where it must not be adopted.
+        """
+
+    def robots(self, digest: str, token: str, document: str) -> Robots | None:
+        """The rules of the file with that digest, which came from *document*."""
+
+
+class Moment(NamedTuple):
+    """When something was decided, and when its line was written: Unix seconds.
+
+    An exchange is written down at its end; a document that came meanwhile did not decide it. By
+    the wall clock, which may be put back: what lies after the line was there before.
+    """
+
+    began: float
+    at: float
+
+    def saw(self, since: float) -> bool:
+        """Whether what is in force since *since* was in force when it was decided."""
+        return not self.began < since <= self.at
+
+
+@dataclass(frozen=True, slots=True)
+class RulesHeld:
+    """The rules of an origin. ``rules``: None where the file is not there to be read.
+
+    ``since``: when they came into force. ``fetched_at``: when they were fetched, None where
+    nothing tells. ``ttl``, ``crawl_delay``: seconds. ``serial``: the line's number.
+    """
+
+    serial: int
+    since: float
+    rules: Rules | None
+    fetched_at: float | None
+    ttl: float
+    digest: str | None = None
+    crawl_delay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ListHeld:
+    """The blocklist of a run; ``blocklist`` None where the document is not there to be read.
+
+    ``rejected``: no newer one could be had, and attempts go on beside the crawl.
+    """
+
+    serial: int
+    since: float
+    blocklist: Blocklist | None
+    fetched_at: float | None
+    digest: str | None = None
+    rejected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The last robots.txt of an origin that any run adopted."""
+
+    digest: str | None
+    status: int | None
+    at: float
+    line: int
+
+
+@dataclass(slots=True)
+class InForce:
+    """The documents of one run; of each also the one before (see ``Moment``)."""
+
+    _lists: list[ListHeld] = field(default_factory=list)
+    _rules: dict[str, tuple[RulesHeld | None, RulesHeld | None]] = field(default_factory=dict)
+
+    def blocklist(self, moment: Moment) -> ListHeld | None:
+        """The list in force at that moment."""
+        return next((held for held in reversed(self._lists) if moment.saw(held.since)), None)
+
+    def latest_list(self) -> ListHeld | None:
+        """The list in force now."""
+        return self._lists[-1] if self._lists else None
+
+    def put_list(self, held: ListHeld) -> None:
+        """Go by *held* from now on."""
+        self._lists = [*self._lists[-1:], held]
+
+    def keep_list(self) -> None:
+        """Note that no newer list than the one held could be had."""
+        self._lists[-1:] = [replace(self._lists[-1], rejected=True)]
+
+    def rules(self, origin: str, moment: Moment) -> RulesHeld | None:
+        """The rules of *origin* in force at that moment."""
+        before, now = self._rules.get(origin, (None, None))
+        return now if now is None or moment.saw(now.since) else before
+
+    def put_rules(self, origin: str, held: RulesHeld | None) -> None:
+        """Go by *held* for *origin* from now on; None: by nothing."""
+        self._rules[origin] = (self._rules.get(origin, (None, None))[1], held)
+
+    def crawl_delay(self, host: str, moment: Moment) -> float:
+        """The longest Crawl-delay that the rules of both schemes of *host* ask for."""
+        held = (self.rules(f"{scheme}://{host}", moment) for scheme in ("http", "https"))
+        return max((each.crawl_delay for each in held if each is not None), default=0.0)

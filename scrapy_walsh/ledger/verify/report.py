@@ -1,0 +1,59 @@
+"""What a check of a ledger found, what it derived, and what it could not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+#: Findings that are kept; beyond them they are only counted.
+_KEPT: Final = 1000
+_NOTES_KEPT: Final = 100
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """What does not hold. ``line``: its number. ``rule``: ``chain``, ``run``, or R1 to R12."""
+
+    line: int
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.rule}: {self.text}"
+
+
+@dataclass(slots=True)
+class Report:
+    """The answer. ``underived``: what could not be derived again, by its reason, counted."""
+
+    findings: list[Finding] = field(default_factory=list)
+    more: int = 0
+    notes: list[str] = field(default_factory=list)
+    lines: int = 0
+    runs: int = 0
+    requests: int = 0
+    derived: int = 0
+    underived: Counter[str] = field(default_factory=Counter)
+    head: tuple[int, str] | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found; ``underived`` was not seen to hold."""
+        return not self.findings
+
+    def find(self, line: int, rule: str, text: str) -> None:
+        """Add a finding."""
+        if len(self.findings) < _KEPT:
+            self.findings.append(Finding(line, rule, text))
+        else:
+            self.more += 1
+
+    def note(self, text: str) -> None:
+        """Add what a reader should know and is no breach."""
+        if len(self.notes) < _NOTES_KEPT:
+            self.notes.append(text)
+
+    def missed(self, why: str) -> None:
+        """Count what could not be derived again."""
+        self.underived[why] += 1

@@ -1,0 +1,96 @@
+"""One run of a ledger: what it declared, what it goes by, what it has asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from scrapy_walsh.ledger.verify.documents import InForce
+from scrapy_walsh.ledger.verify.retries import Retries
+from scrapy_walsh.policy.blocklist import Blocklist
+from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, Verdict
+
+if TYPE_CHECKING:
+    from scrapy_walsh.ledger.verify.documents import Moment
+    from scrapy_walsh.ledger.verify.entries import Line
+    from scrapy_walsh.ledger.verify.terms import Terms
+    from scrapy_walsh.policy.chain import Rules
+
+_UNREAD_LIST = Blocklist.empty()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One verdict for every URL: what stands in for rules that cannot be had, or be read."""
+
+    verdict: Verdict
+
+    def decide(self, url: str) -> Verdict:  # noqa: ARG002
+        """The verdict."""
+        return self.verdict
+
+
+_UNREAD_RULES = Standing(Verdict(True, ALLOWED_IMPLICIT, "R2", "the file is not here"))
+
+
+@dataclass(slots=True)
+class Run:
+    """``begun``: its line ``started`` is in the ledger. ``holes``: lines of it may be missing."""
+
+    name: str
+    terms: Terms
+    process: str
+    begun: bool
+    holes: bool = False
+    ended: bool = False
+    scope: Scope = field(default_factory=Scope)
+    held: InForce = field(default_factory=InForce)
+    retries: Retries = field(default_factory=Retries)
+    #: The last exchange for a robots.txt, or for what one redirects to, by URL.
+    robots_asked: dict[str, Line] = field(default_factory=dict)
+    #: The operator's answer that is not yet adopted or rejected.
+    operator_answer: Line | None = None
+    #: Exchanges whose answer no line has told yet, with the verdict that was derived.
+    passed: dict[str, tuple[Line, Verdict | None]] = field(default_factory=dict)
+    #: Refusals by URL: the line, its requirement, and the documents that it was made with.
+    refused: dict[str, tuple[int, str, tuple[int, int]]] = field(default_factory=dict)
+
+    def basis(self, origin: str, moment: Moment) -> tuple[int, int]:
+        """Which list and which rules decide; 0 where there is none."""
+        operator, rules = self.held.blocklist(moment), self.held.rules(origin, moment)
+        return operator.serial if operator else 0, rules.serial if rules else 0
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """``chain.Held`` of a run at one moment. ``unread``: what a judgement asked for, and is not
+    there to be read.
+    """
+
+    run: Run
+    moment: Moment
+    asked_at: float | None = None
+    unread: set[str] = field(default_factory=set)
+
+    def blocklist(self) -> Blocklist | None:
+        """The list in force; an empty one where it cannot be read."""
+        held = self.run.held.blocklist(self.moment)
+        if held is None:
+            return None
+        if held.blocklist is None:
+            self.unread.add("the blocklist is not among the documents")
+        return _UNREAD_LIST if held.blocklist is None else held.blocklist
+
+    def robots(self, origin: str) -> Rules | None:
+        """The rules in force, or a stand-in where they cannot be read."""
+        held = self.run.held.rules(origin, self.moment)
+        if held is None:
+            return None
+        if held.rules is None:
+            self.unread.add("a robots.txt is not among the documents")
+        return held.rules or _UNREAD_RULES
+
+    def last_run(self, url: str) -> float | None:  # noqa: ARG002
+        """When the source was last answered: as the caller says."""
+        return self.asked_at

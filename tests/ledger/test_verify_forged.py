@@ -1,0 +1,627 @@
+"""A ledger whose chain is right and whose author is not: each broken promise names its line."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.sandbox import blocklist
+from tests.ledger.verify_kit import (
+    BLOCKED,
+    DENIED,
+    LIST,
+    LIST_URL,
+    ROBOTS,
+    ROBOTS_URL,
+    RULE,
+    Forge,
+    H,
+    T,
+    digest,
+    honest,
+    told,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    #: Breaks one promise in a ledger, and gives the entry that must be named.
+    Break = Callable[[Forge], dict[str, Any]]
+
+DAY = 86400.0
+LAST = 150.0
+NEW_LIST = json.dumps(blocklist("http://operator.test", "h.test")).encode()
+BAD_LIST = json.dumps({"contract": "walsh-research-blocklist/v2", "blocked": []}).encode()
+STRICT = b"User-agent: *\nDisallow: /\n"
+SHORT = json.dumps({**blocklist(), "refresh": "PT1M"}).encode()
+
+
+def move(entry: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """An exchange that was made that much later, or earlier."""
+    for name in ("at", "started", "ended"):
+        entry[name] += seconds
+    return entry
+
+
+def change(entry: dict[str, Any], **members: Any) -> dict[str, Any]:
+    entry.update(members)
+    return entry
+
+
+def third_run(forge: Forge, process: str = "p3", **settings: Any) -> Forge:
+    """A run long after the others, with its documents in force."""
+    forge.start(3 * DAY, "three", process, **settings)
+    forge.operator_list(3 * DAY + 1)
+    forge.ask(3 * DAY + 2, ROBOTS_URL, 200, "robots")
+    forge.in_force(3 * DAY + 2.02, "adopted", digest(ROBOTS))
+    return forge
+
+
+def after(forge: Forge, url: str, at: float = 5.0, **more: Any) -> dict[str, Any]:
+    """A target asked in that run, whether declared or not."""
+    return forge.get(3 * DAY + at, url, **more)
+
+
+def declared(forge: Forge, *urls: str) -> Forge:
+    forge.declare(3 * DAY + 3, *urls)
+    return forge
+
+
+def drop(forge: Forge, *entries: dict[str, Any]) -> None:
+    forge.entries = [each for each in forge.entries if not any(each is e for e in entries)]
+
+
+# -- R1, run ------------------------------------------------------------------------------
+
+
+def another_agent(forge: Forge) -> dict[str, Any]:
+    agent = "Mozilla/5.0 (compatible; Walsh-Research/9.9; +https://wal.sh/bot/)"
+    return change(forge.only("started"), user_agent=agent)
+
+
+def a_browsers_agent(forge: Forge) -> dict[str, Any]:
+    return change(forge.only("started"), user_agent="Mozilla/5.0 (X11) Firefox/140.0")
+
+
+def setting(**members: Any) -> Break:
+    def broken(forge: Forge) -> dict[str, Any]:
+        started = forge.only("started", nth=1)
+        started["settings"] = {**started["settings"], **members}
+        return started
+
+    return broken
+
+
+def no_start(forge: Forge) -> dict[str, Any]:
+    drop(forge, forge.only("started", nth=1))
+    return forge.only("declared", f"{H}/a", 1)
+
+
+def after_the_end(forge: Forge) -> dict[str, Any]:
+    return forge.add(110, "held", url=f"{H}/d", host="h.test", wait=1.0)
+
+
+def started_twice(forge: Forge) -> dict[str, Any]:
+    return forge.start(120, "one", "p1")
+
+
+def no_such_kind(forge: Forge) -> dict[str, Any]:
+    return change(forge.only("refused", f"{H}/other"), kind="pardoned")
+
+
+def a_text_for_a_time(forge: Forge) -> dict[str, Any]:
+    return change(forge.only("asked", f"{H}/target"), started="noon")
+
+
+def a_gap(forge: Forge) -> dict[str, Any]:
+    return forge.add(LAST, "gap", reason="3 lines could not be written", lost=3)
+
+
+# -- R2, R3, R12 --------------------------------------------------------------------------
+
+
+def robots_after_the_target(forge: Forge) -> dict[str, Any]:
+    drop(forge, forge.only("asked", ROBOTS_URL), forge.only("adopted", ROBOTS_URL))
+    return forge.only("asked", f"{H}/a")
+
+
+def robots_before_the_list(forge: Forge) -> dict[str, Any]:
+    drop(forge, forge.only("adopted", LIST_URL))
+    return forge.only("asked", ROBOTS_URL)
+
+
+def a_disallowed_path(forge: Forge) -> dict[str, Any]:
+    return after(declared(third_run(forge), f"{H}/private/y"), f"{H}/private/y")
+
+
+def asked_though_refused(forge: Forge) -> dict[str, Any]:
+    forge = declared(third_run(forge), f"{H}/private/y")
+    forge.refuse(3 * DAY + 4, f"{H}/private/y", **DENIED)
+    return after(forge, f"{H}/private/y")
+
+
+def a_blocked_host(forge: Forge) -> dict[str, Any]:
+    forge.run = "one"
+    robots = f"{BLOCKED}/robots.txt"
+    place = forge.index(forge.only("ended"))
+    asked = forge.ask(14.9, robots, 200, "robots", exempt=True)
+    forge.entries.insert(place, forge.entries.pop())
+    return asked
+
+
+def blocked_since(forge: Forge) -> dict[str, Any]:
+    """A new list came, and a target of a host in it is asked all the same."""
+    declared(third_run(forge), f"{H}/y")
+    forge.operator_list(3 * DAY + 3, NEW_LIST)
+    return after(forge, f"{H}/y")
+
+
+def an_invalid_list(forge: Forge) -> dict[str, Any]:
+    third_run(forge)
+    return forge.operator_list(3 * DAY + 4, BAD_LIST)
+
+
+def a_stale_list(forge: Forge) -> dict[str, Any]:
+    declared(third_run(forge), f"{H}/y")
+    return after(forge, f"{H}/y", 22000)
+
+
+def a_list_past_its_refresh(forge: Forge) -> dict[str, Any]:
+    declared(third_run(forge), f"{H}/y")
+    forge.operator_list(3 * DAY + 4, SHORT)
+    return after(forge, f"{H}/y", 70)
+
+
+def old_rules(forge: Forge) -> dict[str, Any]:
+    """Rules of the day before yesterday, taken up as if they were fresh."""
+    forge.start(3 * DAY, "three", "p3")
+    forge.operator_list(3 * DAY + 1)
+    forge.in_force(3 * DAY + 2, "taken_up", digest(ROBOTS))
+    declared(forge, f"{H}/y")
+    return after(forge, f"{H}/y")
+
+
+def old_rules_adopted_again(forge: Forge) -> dict[str, Any]:
+    forge.start(3 * DAY, "three", "p3")
+    forge.operator_list(3 * DAY + 1)
+    return forge.in_force(3 * DAY + 2, "adopted", digest(ROBOTS))
+
+
+def rules_past_their_time(forge: Forge) -> dict[str, Any]:
+    declared(third_run(forge, robots_ttl=600.0), f"{H}/y")
+    return after(forge, f"{H}/y", 700)
+
+
+def another_line(forge: Forge) -> dict[str, Any]:
+    return change(forge.only("refused", f"{H}/private/x"), line=1)
+
+
+def another_rule(forge: Forge) -> dict[str, Any]:
+    return change(forge.only("fetched", f"{H}/a"), rule="Allow: /a", line=9)
+
+
+def another_verdict(forge: Forge) -> dict[str, Any]:
+    return change(forge.only("asked", f"{H}/a"), verdict="allowed_implicit")
+
+
+def another_group(forge: Forge) -> dict[str, Any]:
+    return change(forge.only("adopted", ROBOTS_URL), group=["walsh-research"])
+
+
+def another_digest(forge: Forge) -> dict[str, Any]:
+    return change(forge.only("asked", f"{H}/a"), digest=digest(STRICT))
+
+
+def refused_for_nothing(forge: Forge) -> dict[str, Any]:
+    return forge.entries[
+        forge.index(change(forge.only("refused", f"{BLOCKED}/x"), rule="blocked.example"))
+    ]
+
+
+def rules_that_no_answer_brought(forge: Forge) -> dict[str, Any]:
+    change(forge.only("asked", ROBOTS_URL), status=404)
+    return forge.only("adopted", ROBOTS_URL)
+
+
+def unreachable_without_asking(forge: Forge) -> dict[str, Any]:
+    forge.start(3 * DAY, "three", "p3")
+    forge.operator_list(3 * DAY + 1)
+    return forge.add(
+        3 * DAY + 2,
+        "rejected",
+        url="http://new.test/robots.txt",
+        requirement="R2",
+        verdict="unknown_unreachable",
+        host="new.test",
+        reason="",
+    )
+
+
+def unreachable_after_one_try(forge: Forge) -> dict[str, Any]:
+    forge.start(3 * DAY, "three", "p3")
+    forge.operator_list(3 * DAY + 1)
+    url = "http://new.test/robots.txt"
+    forge.ask(3 * DAY + 2, url, 503, "robots", wait=0.1)
+    return forge.add(
+        3 * DAY + 3,
+        "rejected",
+        url=url,
+        requirement="R2",
+        verdict="unknown_unreachable",
+        host="new.test",
+        reason="",
+    )
+
+
+def rules_forgotten(forge: Forge) -> dict[str, Any]:
+    """T6: the robots.txt fails, and what it once said is not kept to."""
+    forge.start(3 * DAY, "three", "p3", max_retries=0)
+    forge.operator_list(3 * DAY + 1)
+    forge.ask(3 * DAY + 2, ROBOTS_URL, 503, "robots", wait=0.1, gives_up=True)
+    return forge.add(
+        3 * DAY + 3,
+        "rejected",
+        url=ROBOTS_URL,
+        requirement="R2",
+        verdict="unknown_unreachable",
+        host="h.test",
+        reason="",
+    )
+
+
+# -- R4 -----------------------------------------------------------------------------------
+
+
+def too_fast(forge: Forge) -> dict[str, Any]:
+    return move(forge.only("asked", f"{H}/target"), -0.2)
+
+
+def faster_than_crawl_delay(forge: Forge) -> dict[str, Any]:
+    """The spacing of one second is kept, the Crawl-delay of two is not."""
+    asked = change(forge.only("asked", f"{H}/target"), interval=1.0)
+    return move(asked, -1.0)
+
+
+def too_fast_between_processes(forge: Forge) -> dict[str, Any]:
+    third_run(forge)
+    forge.start(3 * DAY + 2.5, "four", "p4")
+    forge.operator_list(3 * DAY + 2.6)
+    return forge.ask(3 * DAY + 2.9, ROBOTS_URL, 200, "robots")
+
+
+def overlap(forge: Forge) -> dict[str, Any]:
+    """Two hosts at once, in one process."""
+    asked = forge.only("asked", f"{H}/target")
+    return change(asked, started=forge.only("asked", f"{H}/own")["ended"] - 0.005)
+
+
+def two_exempt_targets(forge: Forge) -> dict[str, Any]:
+    place = forge.index(forge.only("fetched", f"{H}/a")) + 1
+    forge.run = "one"
+    asked = forge.ask(1.215, f"{H}/busy")
+    forge.entries.insert(place, forge.entries.pop())
+    return asked
+
+
+def exempt_twice(forge: Forge) -> dict[str, Any]:
+    third_run(forge)
+    return change(forge.only("asked", ROBOTS_URL, 1), exempt=True)
+
+
+def exempt_after_a_retry(forge: Forge) -> dict[str, Any]:
+    return change(forge.only("asked", ROBOTS_URL), attempt=1)
+
+
+def exempt_after_another_process(forge: Forge) -> dict[str, Any]:
+    """An exchange that took long had begun before the one that is said to be the first."""
+    url = "http://new.test/robots.txt"
+    for run, process in (("three", "p3"), ("four", "p4")):
+        forge.start(3 * DAY, run, process)
+        forge.operator_list(3 * DAY + (1 if run == "three" else 2.5))
+    forge.run = "three"
+    forge.ask(3 * DAY + 10, url, 200, "robots", exempt=True)
+    forge.run = "four"
+    asked = forge.ask(3 * DAY + 8.5, url, 200, "robots")
+    return change(asked, ended=T + 3 * DAY + 12, at=T + 3 * DAY + 12)
+
+
+def a_target_at_once_though_paced(forge: Forge) -> dict[str, Any]:
+    started = forge.only("started")
+    started["settings"] = {**started["settings"], "pace_robots": True}
+    return forge.only("asked", f"{H}/a")
+
+
+def exempt_target(forge: Forge) -> dict[str, Any]:
+    return change(forge.only("asked", f"{H}/d"), exempt=True)
+
+
+def another_host(forge: Forge) -> dict[str, Any]:
+    return change(forge.only("asked", f"{H}/d"), host="elsewhere.test")
+
+
+def deferred_for_nothing(forge: Forge) -> dict[str, Any]:
+    change(forge.only("asked", f"{H}/e"), retry_after=["9"], wait=9.0)
+    change(forge.only("retried", f"{H}/e"), wait=9.0)
+    return forge.only("deferred")
+
+
+# -- R5 -----------------------------------------------------------------------------------
+
+
+def backoff_shortened(forge: Forge) -> dict[str, Any]:
+    """Retry-After says 7, the ledger 3: and the host is asked as if it were so."""
+    asked = change(forge.only("asked", f"{H}/busy"), wait=3.0)
+    change(forge.only("retried", f"{H}/busy"), wait=3.0)
+    return asked
+
+
+def backoff_not_waited_for(forge: Forge) -> dict[str, Any]:
+    return move(forge.only("asked", f"{H}/busy", 1), -0.5)
+
+
+def backoff_forgotten_by_the_next_run(forge: Forge) -> dict[str, Any]:
+    forge.start(200, "three", "p3")
+    forge.operator_list(200.5)
+    return forge.ask(201, ROBOTS_URL, 200, "robots")
+
+
+def no_wait_after_a_503(forge: Forge) -> dict[str, Any]:
+    asked = forge.only("asked", f"{H}/e")
+    del asked["wait"]
+    drop(forge, forge.only("retried", f"{H}/e"), forge.only("deferred"))
+    return asked
+
+
+def tries(forge: Forge, attempts: list[int], **last: Any) -> dict[str, Any]:
+    third_run(forge)
+    declared(forge, f"{H}/y")
+    asked: dict[str, Any] = {}
+    for place, attempt in enumerate(attempts):
+        at = 3 * DAY + 10.0 + 100 * place
+        gives_up = attempt >= 5
+        asked = forge.ask(at, f"{H}/y", 503, wait=0.5, attempt=attempt, gives_up=gives_up)
+        forge.add(
+            at + 0.02, "given_up" if gives_up else "retried", url=f"{H}/y", host="h.test",
+            status=503, wait=0.5,
+        )  # fmt: skip
+    return change(asked, **last)
+
+
+def a_sixth_retry(forge: Forge) -> dict[str, Any]:
+    return tries(forge, [0, 1, 2, 3, 4, 5, 6])
+
+
+def a_sixth_retry_under_another_number(forge: Forge) -> dict[str, Any]:
+    return tries(forge, [0, 1, 2, 3, 4, 4])
+
+
+def asked_after_it_was_given_up(forge: Forge) -> dict[str, Any]:
+    return tries(forge, [0, 1, 2, 3, 4, 5, 0])
+
+
+def robots_tried_over_and_over(forge: Forge) -> dict[str, Any]:
+    forge.start(3 * DAY, "three", "p3")
+    forge.operator_list(3 * DAY + 1)
+    forge.ask(3 * DAY + 2, ROBOTS_URL, 503, "robots", wait=0.5)
+    return forge.ask(3 * DAY + 9, ROBOTS_URL, 503, "robots", wait=0.5)
+
+
+def a_429_for_an_answer(forge: Forge) -> dict[str, Any]:
+    told = forge.only("retried", f"{H}/busy")
+    told.update(kind="fetched", **RULE)
+    return told
+
+
+# -- R6, R7, R8 ---------------------------------------------------------------------------
+
+
+def undeclared(forge: Forge) -> dict[str, Any]:
+    return after(third_run(forge), f"{H}/link")
+
+
+def declared_by_no_redirect(forge: Forge) -> dict[str, Any]:
+    change(forge.only("asked", f"{H}/own"), status=200)
+    change(forge.only("fetched", f"{H}/own"), status=200)
+    return forge.only("declared", f"{H}/target")
+
+
+def an_excluded_suffix(forge: Forge) -> dict[str, Any]:
+    forge.only("started")["settings"] = {**forge.only("started")["settings"]}
+    forge.only("started")["settings"]["excluded_tlds"] = ["test"]
+    return forge.only("asked", f"{H}/a")
+
+
+def a_304_for_an_answer(forge: Forge) -> dict[str, Any]:
+    return change(forge.only("not_modified"), kind="fetched")
+
+
+def fetched_without_an_exchange(forge: Forge) -> dict[str, Any]:
+    drop(forge, forge.only("asked", f"{H}/d"))
+    return forge.only("not_modified")
+
+
+def sent_elsewhere(forge: Forge) -> dict[str, Any]:
+    return change(forge.only("asked", f"{H}/d"), sent=f"{H}/private/x")
+
+
+def tags_of_no_operator(forge: Forge) -> dict[str, Any]:
+    settings = {**forge.only("started", nth=1)["settings"], "tag_requests": True}
+    forge.only("started", nth=1)["settings"] = settings
+    tags = "impl=o/r&spec=walsh-research-compliance/v1.3"
+    return change(forge.only("asked", f"{H}/d"), sent=f"{H}/d?{tags}")
+
+
+def within_the_hour(forge: Forge) -> dict[str, Any]:
+    forge.start(2000, "three", "p3")
+    forge.in_force(2000.2, "taken_up", digest(ROBOTS))
+    forge.add(2000.1, "taken_up", url=LIST_URL, requirement="R3", reason="", digest=digest(LIST))
+    forge.declare(2000.3, f"{H}/a")
+    return forge.get(2001, f"{H}/a")
+
+
+def twice_in_a_run(forge: Forge) -> dict[str, Any]:
+    declared(third_run(forge), f"{H}/y")
+    after(forge, f"{H}/y")
+    return after(forge, f"{H}/y", 9)
+
+
+BREAKS: dict[Break, str] = {
+    another_agent: "R1", a_browsers_agent: "R1",
+    setting(min_interval=0.5): "R4", setting(max_retries=6): "R5",
+    setting(follow_links=True): "R6", setting(revisit=60.0): "R8",
+    setting(robots_ttl=DAY + 1): "R2", setting(robots_unreachable="ignore"): "R2",
+    setting(patience=None): "run",
+    no_start: "run", after_the_end: "run", started_twice: "run", no_such_kind: "run",
+    a_text_for_a_time: "run", a_gap: "chain",
+    robots_after_the_target: "R2", robots_before_the_list: "R3", a_disallowed_path: "R2",
+    asked_though_refused: "R2", a_blocked_host: "R3", blocked_since: "R3",
+    an_invalid_list: "R3", a_stale_list: "R12", a_list_past_its_refresh: "R12",
+    old_rules: "R12", old_rules_adopted_again: "R2", rules_past_their_time: "R12",
+    another_line: "R2", another_rule: "R2", another_verdict: "R2", another_group: "R2",
+    another_digest: "R2", refused_for_nothing: "R3", rules_that_no_answer_brought: "R2",
+    unreachable_without_asking: "R2", unreachable_after_one_try: "R2", rules_forgotten: "R2",
+    too_fast: "R4", faster_than_crawl_delay: "R4", too_fast_between_processes: "R4",
+    overlap: "R4", two_exempt_targets: "R4", exempt_twice: "R4", exempt_after_a_retry: "R4",
+    exempt_after_another_process: "R4", a_target_at_once_though_paced: "R4", exempt_target: "R4",
+    another_host: "R4", deferred_for_nothing: "R4",
+    backoff_shortened: "R5", backoff_not_waited_for: "R5",
+    backoff_forgotten_by_the_next_run: "R5", no_wait_after_a_503: "R5", a_sixth_retry: "R5",
+    a_sixth_retry_under_another_number: "R5", asked_after_it_was_given_up: "R5",
+    robots_tried_over_and_over: "R5", a_429_for_an_answer: "R5",
+    undeclared: "R6", declared_by_no_redirect: "R6", an_excluded_suffix: "R6",
+    sent_elsewhere: "R13", tags_of_no_operator: "R13",
+    a_304_for_an_answer: "R7", fetched_without_an_exchange: "run",
+    within_the_hour: "R8", twice_in_a_run: "R8",
+}  # fmt: skip
+
+
+def name_of(value: object) -> str | None:
+    return getattr(value, "__name__", None)
+
+
+@pytest.mark.parametrize(("broken", "rule"), BREAKS.items(), ids=name_of)
+def test_own_a_broken_promise_is_named_by_its_line(broken: Break, rule: str, tmp_path: Path):
+    forge = honest()
+    entry = broken(forge)
+    report = forge.check(tmp_path, NEW_LIST, BAD_LIST, STRICT, SHORT)
+    named = {(finding.line, finding.rule) for finding in report.findings}
+    assert (forge.number(entry), rule) in named, told(report)
+
+
+def test_own_an_honest_ledger_holds_and_every_decision_is_derived(tmp_path: Path):
+    report = honest().check(tmp_path)
+    assert told(report) == []
+    assert report.underived == {}
+    assert (report.lines, report.runs, report.requests) == (39, 2, 9)
+    decided = {"asked", "adopted", "taken_up", "fetched", "not_modified", "refused", "deferred"}
+    of_targets = [
+        entry
+        for entry in honest().entries
+        if entry["kind"] in decided and entry.get("purpose") != "operator"
+    ]
+    # Two exchanges brought no answer to a spider: their decision is derived, and told once.
+    assert report.derived == len(of_targets)
+
+
+HONEST_MORE = {
+    "a third run": lambda f: after(declared(third_run(f), f"{H}/y"), f"{H}/y"),
+    "R8 lifted in writing": lambda f: after(
+        declared(third_run(f, revisit_reason="a correction"), f"{H}/y", f"{H}/z"), f"{H}/y"
+    ),
+    "a refresh that failed": lambda f: (
+        declared(third_run(f), f"{H}/y"),
+        f.add(3 * DAY + 22000, "rejected", url=LIST_URL, requirement="R3", reason=""),
+        after(f, f"{H}/y", 22001),
+    ),
+    "five retries": lambda f: tries(f, [0, 1, 2, 3, 4, 5]),
+    "robots.txt unreachable": lambda f: (
+        f.start(3 * DAY, "three", "p3", max_retries=0),
+        f.operator_list(3 * DAY + 1),
+        f.ask(3 * DAY + 2, "http://new.test/robots.txt", 503, "robots", wait=0.1, gives_up=True),
+        f.add(
+            3 * DAY + 3, "rejected", url="http://new.test/robots.txt", requirement="R2",
+            verdict="unknown_unreachable", host="new.test", reason="",
+        ),
+        f.declare(3 * DAY + 4, "http://new.test/x"),
+        f.ask(3 * DAY + 5, "http://new.test/x", verdict="unknown_unreachable", digest=None),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("more", HONEST_MORE.values(), ids=HONEST_MORE.keys())
+def test_own_what_the_spec_allows_is_no_finding(more: Callable[[Forge], Any], tmp_path: Path):
+    forge = honest()
+    more(forge)
+    forge.add(4 * DAY, "ended", reason="finished")
+    report = forge.check(tmp_path, SHORT)
+    assert told(report) == []
+    assert report.underived == {}
+
+
+def test_own_what_was_not_seen_is_never_counted_as_derived(tmp_path: Path):
+    """No documents: the pacing is judged, no decision is."""
+    whole = honest().check(tmp_path / "whole")
+    forge = honest()
+    for entry in forge.entries:  # as if the files of those digests were not there
+        if entry.get("digest"):
+            entry["digest"] = "0" * 64
+    report = forge.check(tmp_path / "bare")
+    assert told(report) == []
+    out_of_scope_not_due_deferred = 3
+    assert report.derived == out_of_scope_not_due_deferred < whole.derived
+    assert report.underived.total() >= whole.derived - report.derived
+
+
+def test_own_redacted_queries_are_stated_and_not_judged_by_robots_txt(tmp_path: Path):
+    forge = honest()
+    url = f"{H}/y?redacted"
+    after(declared(third_run(forge), url), url)
+    forge.add(4 * DAY, "ended", reason="finished")
+    report = forge.check(tmp_path)
+    assert told(report) == []
+    assert report.underived == {
+        "decisions about URLs whose query is redacted": 1,
+        "answers to exchanges whose decision was not derived": 1,
+    }
+
+
+def test_own_r8_after_a_killed_run_is_not_derived(tmp_path: Path):
+    """What a run that was killed had answered may be asked again (design section 8)."""
+    forge = honest()
+    drop(forge, forge.only("ended"))
+    drop(forge, forge.only("refused", f"{H}/a"))
+    place = forge.index(forge.only("asked", f"{H}/d"))
+    forge.run = "two"
+    forge.get(98 + T - T + 8, f"{H}/a")
+    forge.entries[place:place] = [forge.entries.pop(-2), forge.entries.pop()]
+    for entry in forge.entries[place + 2 :]:
+        for name in {"at", "started", "ended", "due"} & entry.keys():
+            entry[name] += 20
+    report = forge.check(tmp_path)
+    assert told(report) == []
+    assert [why for why in report.underived if why.startswith("R8 after a run")]
+
+
+VALUES = [
+    None, True, -1, 0, 10**400, 1e308, -1e308, "", "x", "http://[", "http://h.test:99999/",
+    "\ud800", [], ["x"], [None], {}, "asked", "R2", "R3",
+    digest(ROBOTS), digest(LIST), f"{H}/robots.txt",
+]  # fmt: skip
+
+
+def test_own_no_line_whatever_its_members_stops_the_check(tmp_path: Path):
+    chance = random.Random(11)
+    for _ in range(400):
+        forge = honest()
+        for _ in range(3):
+            entry = chance.choice(forge.entries)
+            name = chance.choice([*entry, "settings"])
+            entry[name] = chance.choice(VALUES)
+            if name in ("kind", "run") and not isinstance(entry[name], str):
+                del entry[name]
+                entry["kind"] = chance.choice(["asked", "adopted", "refused", "started"])
+        forge.check(tmp_path)
