@@ -32,7 +32,7 @@ from scrapy_walsh.adapters.tags import Tags
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.errors import StateError, StoreAway
-from scrapy_walsh.policy import chain, hosts
+from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import Event, Exchange
@@ -245,7 +245,7 @@ class Core:
             and basis is not None
             and (known.url, known.basis) == (url, basis)
             and url not in self.asked
-            and not (self.config.shared_state and self.scope.is_source(url))
+            and self._still_due(url)
         ):
             return known.verdict
         answer = self.judge(url)
@@ -253,6 +253,20 @@ class Core:
             # The gates may have taken up rules from the store.
             self._standing[request] = _Standing(url, answer, basis or self.documents.basis(url))
         return answer
+
+    def _still_due(self, url: str) -> bool:
+        """Whether no other process has asked the source *url* meanwhile (R8)."""
+        if not self.scope.is_source(url):
+            return True
+        gates, last = self.gates, self.documents.last_run(url)
+        return recrawl.not_due(last, self.wall(), gates.revisit, gates.revisit_reason) is None
+
+    async def bring(self, needed: NeedDocument) -> None:
+        """Make one step towards the document that a gate needs."""
+        if needed.kind == chain.BLOCKLIST:
+            await self.documents.operator.bring()
+        else:
+            await self.documents.robots_txt.step(needed.origin)
 
     def refusal(self, request: Request, verdict: Verdict) -> Refused:
         """Record that *request* is refused; the exception to raise for it."""
@@ -292,14 +306,15 @@ class Core:
         standing = self._standing.get(request)
         return None if standing is None else standing.verdict
 
-    def guard(self, request: Request) -> None:
+    def guard(self, request: Request) -> NeedDocument | None:
         """The last look before the wire; raises IgnoreRequest for what no gate has passed.
 
-        What waited here for its host's time is judged again: documents change.
+        What waited here for its host's time is judged again: documents change. What must be
+        brought first, where one has gone stale meanwhile (R12).
         """
         self.stop_if_halted()
         if self.fetcher.owns(request):
-            return
+            return None
         standing = self._standing.get(request)
         cleared = None
         if standing is not None and standing.url == request.url:
@@ -311,13 +326,15 @@ class Core:
             and standing.basis is not None
             and standing.basis[0] == self.documents.operator.serial
         ):
-            return
+            return None
         answer = self.judge(request.url)
         if isinstance(answer, NeedDocument):
             if cleared is None:
                 raise IgnoreRequest(f"{request.url} came to the wire past the gates")
-        elif not answer.allowed:
+            return answer
+        if not answer.allowed:
             raise self.refusal(request, answer)
+        return None
 
     # -- R4, R5 ---------------------------------------------------------------------------
 
@@ -427,12 +444,20 @@ class Core:
         ``started``: by the steady clock. ``unseen``: the host was never asked before. ``counts``:
         False for an exchange that this side broke off, which says nothing about the server.
         """
-        now = self.monotonic()
+        now, steady = self.monotonic(), self.steady()
         status = None if response is None else response.status
         failure = self.retries.assess(request, response) if counts else None
         exempt = unseen and failure is None and self.fetcher.is_first(request, status)
         exchange = journal.exchange_of(
-            self, request, host, response, failure, started=started, exempt=exempt, counts=counts
+            self,
+            request,
+            host,
+            response,
+            failure,
+            started=started,
+            ended=steady,
+            exempt=exempt,
+            counts=counts,
         )
         self.throttle.finished(
             host,

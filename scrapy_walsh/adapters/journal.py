@@ -72,10 +72,11 @@ def exchange_of(
     failure: Retry | GiveUp | None,
     *,
     started: float,
+    ended: float,
     exempt: bool,
     counts: bool,
 ) -> Exchange:
-    """One exchange as it was; ``started``: by the steady clock."""
+    """One exchange as it was; ``started`` and ``ended``: by the steady clock."""
     purpose = core.fetcher.purpose(request)
     passed = core.passed(request) if purpose == TARGET else None
     return Exchange(
@@ -84,7 +85,7 @@ def exchange_of(
         request.method,
         purpose,
         started=round(started, 6),
-        ended=round(core.steady(), 6),
+        ended=round(ended, 6),
         status=None if response is None else response.status,
         answered=counts,
         interval=core.throttle.interval(host),

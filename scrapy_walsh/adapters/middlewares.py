@@ -76,14 +76,11 @@ class GateMiddleware(_Seat):
 
     async def _bring(self, request: Request, needed: NeedDocument) -> Request | None:
         """Bring the document that is *needed*, or give *request* back until its host is due."""
-        documents = self.core.documents
-        if needed.kind == chain.BLOCKLIST:
-            await documents.operator.bring()
-            return None
-        host = documents.robots_txt.next_host(needed.origin)
-        if (bounced := self._paced(request, host, document=True)) is not None:
-            return bounced
-        await documents.robots_txt.step(needed.origin)
+        if needed.kind == chain.ROBOTS:
+            host = self.core.documents.robots_txt.next_host(needed.origin)
+            if (bounced := self._paced(request, host, document=True)) is not None:
+                return bounced
+        await self.core.bring(needed)
         return None
 
     def _paced(self, request: Request, host: str, *, document: bool) -> Request | None:

@@ -19,7 +19,7 @@ from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.backoff import Retry
 from scrapy_walsh.policy.chain import NeedDocument, judge_host
 from scrapy_walsh.policy.event import Event
-from scrapy_walsh.policy.freshness import is_fresh
+from scrapy_walsh.policy.freshness import is_fresh, robots_ttl
 from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots, unreachable
 from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, Verdict
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
@@ -274,7 +274,7 @@ class RobotsTxt:
         self._core.remember(lambda: self._core.store.put_document(document))
         rules = self._parsed(origin, document)
         self._record(events.ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
-        self._hold(origin, rules, document.fetched_at, self._core.config.robots_ttl)
+        self._hold(origin, rules, document.fetched_at, self._ttl(origin))
 
     def _unreadable(self, origin: str, url: str) -> None:
         """A body in a packing that was not asked for: nothing is known, so nothing is fetched."""
@@ -283,9 +283,14 @@ class RobotsTxt:
         )
         self._do_without(origin, verdict)
 
+    def _ttl(self, origin: str) -> float:
+        """Seconds that rules of *origin* are held."""
+        interval = self._core.throttle.interval(self._core.host_of(origin))
+        return robots_ttl(self._core.config.robots_ttl, interval)
+
     def _stored(self, origin: str) -> _Entry | None:
         document = self._core.store.get_document(ROBOTS, origin)
-        ttl = self._core.config.robots_ttl
+        ttl = self._ttl(origin)
         if document is None or not is_fresh(document.fetched_at, self._core.wall(), ttl):
             return None
         rules = self._parsed(origin, document)

@@ -15,6 +15,7 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.core import Core
 from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.adapters.turnstile import TURNSTILE
+from scrapy_walsh.policy.chain import BLOCKLIST, NeedDocument
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -60,7 +61,6 @@ class _Wire:
         started = core.steady()
         exchange = None
         try:
-            core.guard(request)
             self._dress(request)
             response = await self._send(handler, request)
         except BaseException as error:
@@ -102,16 +102,27 @@ class _Wire:
         document = core.fetcher.owns(request)
         while True:
             unseen = await TURNSTILE.enter(core, host, document=document)
-            unsettled = core.documents.operator.arrived and not core.fetcher.is_operators(request)
-            booking = None if unsettled else core.reserve(host)
+            needed = self._last_look(request, host)
+            booking = core.reserve(host) if needed is None else None
             wait = 0.0 if booking is None else booking.wait
             if booking is not None and wait <= 0:
                 return unseen and not booking.known
             TURNSTILE.give_back(host, wait)
-            if request in core.popped or (document and (unsettled or wait > 0)):
+            if request in core.popped or (document and (needed or wait > 0)):
                 raise NotYet(host, wait)
-            if unsettled:
-                await core.documents.operator.bring()
+            if needed is not None:
+                await core.bring(needed)
+
+    def _last_look(self, request: Request, host: str) -> NeedDocument | None:
+        """The document to wait for before *request* may go; raises where it may not go at all."""
+        core = self.core
+        if core.documents.operator.arrived and not core.fetcher.is_operators(request):
+            return NeedDocument(BLOCKLIST)
+        try:
+            return core.guard(request)
+        except BaseException:
+            TURNSTILE.give_back(host, 0.0)
+            raise
 
     def _leave(self, host: str, *, broken: bool) -> None:
         """Open the wire; a little later when the other end has yet to see the connection close."""

@@ -7,6 +7,8 @@ from typing import Final, cast
 
 DEFAULT_REFRESH: Final = 21600.0
 """Seconds: BLOCKLIST_REFRESH, ``PT6H`` (spec section 6)."""
+ROBOTS_TTL: Final = 86400.0
+"""Seconds: ROBOTS_TTL_SECONDS (spec section 6, R2)."""
 SCHEMA_TTL: Final = 604800.0
 """Seconds: SCHEMA_TTL_SECONDS (spec section 6, R10)."""
 MIN_REFRESH: Final = 60.0
@@ -20,6 +22,15 @@ _DURATION: Final = re.compile(
 )
 _SECONDS: Final = (604800, 86400, 3600, 60, 1)
 _MAX_LENGTH: Final = 64
+
+
+def robots_ttl(setting: float, interval: float) -> float:
+    """Seconds that a robots.txt is held where the project asks for *setting*.
+
+    *interval*: seconds between two requests to its host. A shorter time would be over before the
+    target that it was fetched for may go, and the host would be asked for its rules alone.
+    """
+    return min(max(setting, 2 * interval), ROBOTS_TTL)
 
 
 def parse_duration(text: str) -> float:

@@ -40,7 +40,7 @@ class Scope:
     def targets(self) -> Iterator[tuple[str, str | None]]:
         """Every target, and the one that redirects to it where it was not declared itself."""
         yield from ((url, None) for url in self._sources)
-        yield from self._hops.items()
+        yield from ((url, via) for url, via in self._hops.items() if url not in self._sources)
 
     def source_of(self, url: str) -> str | None:
         """The declared target that *url* is, or was reached from by redirects; None if neither."""

@@ -342,6 +342,9 @@ def test_r3_2_a_target_at_the_wire_when_the_list_comes_is_judged_by_it(tmp_path:
     assert 1 < len(queued) < 80, "the list came before or after everything"
     assert all(each.arrived < third.arrived for each in queued)
     assert "R3 blocked_operator" in run.items[-1]["why"]
+    lines = (state_dir(tmp_path / "wire") / "ledger.jsonl").read_text().splitlines()
+    asked = [line["url"] for line in map(json.loads, lines) if line["kind"] == "asked"]
+    assert asked == [each.target for each in run.log], "what was turned back was not asked"
 
 
 def test_own_bs_6_a_list_that_hangs_beside_the_crawl_holds_it_for_five_seconds_at_most(

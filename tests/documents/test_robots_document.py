@@ -499,3 +499,52 @@ def test_r2_1_a_self_signed_host_is_read_exactly_when_the_crawl_reads_it(
     why = run.why("https://signed.test/private/x")
     assert ("GaveUp" if verify else "disallowed_explicit") in why
     assert bool(run.lines("rejected https://signed.test/robots.txt", "unreachable")) is verify
+
+
+PAST_ITS_TIME = """
+import asyncio
+import scrapy
+from scrapy.utils.defer import maybe_deferred_to_future
+
+class Probe(scrapy.Spider):
+    name = "probe"
+
+    async def start(self):
+        also = ["http://stale.test/a", "http://stale.test/b"]
+        yield scrapy.Request("http://path.test/public", meta={"walsh_also": also})
+
+    def ask(self, url):
+        engine = self.crawler.engine
+        if hasattr(engine, "download_async"):
+            return engine.download_async(scrapy.Request(url))
+        return maybe_deferred_to_future(engine.download(scrapy.Request(url)))
+
+    async def parse(self, response):
+        await asyncio.gather(*map(self.ask, response.request.meta["walsh_also"]))
+"""
+
+
+def test_r12_1_rules_that_go_stale_at_the_wire_are_asked_for_again_first(tmp_path: Path) -> None:
+    run = solo(
+        tmp_path / "stale",
+        sites=(site("stale.test", {"/a": Route(delay=3.0), "/b": Route(delay=3.0)}),),
+        spider=PAST_ITS_TIME,
+        settings={"WALSH_ROBOTS_TTL": 2.5},
+    )
+    first, last = sorted(targets(run, "stale.test"))
+    assert (first, last) == ("/a", "/b")
+    assert [path == "/robots.txt" for path in run.asked("stale.test")] == [True, False] * 2
+    assert kept(run.gaps("stale.test")[1:], 1.0)
+
+
+def test_own_a_short_ttl_does_not_ask_for_rules_alone(tmp_path: Path) -> None:
+    """A host whose Crawl-delay is longer than the TTL would never be asked for a target."""
+    run = solo(
+        tmp_path / "short",
+        *(f"http://short.test/{page}" for page in range(3)),
+        sites=(site("short.test", robots="User-agent: *\nCrawl-delay: 2\n"),),
+        settings={"WALSH_ROBOTS_TTL": 0.5},
+    )
+    assert sorted(targets(run, "short.test")) == ["/0", "/1", "/2"]
+    assert run.asked("short.test").count("/robots.txt") <= 3
+    assert kept(run.gaps("short.test")[1:], 2.0)

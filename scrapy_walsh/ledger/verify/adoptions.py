@@ -11,6 +11,7 @@ from scrapy_walsh.ledger.verify.run import Standing
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.blocklist import Blocklist
+from scrapy_walsh.policy.freshness import robots_ttl
 from scrapy_walsh.policy.robots import Robots, no_rules
 from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, UNKNOWN_UNREACHABLE, Verdict
 
@@ -153,8 +154,9 @@ class Adoptions:
         elif run.begun:
             self._report.derived += 1
         delay = 0.0 if rules is None else rules.crawl_delay or 0.0
+        held_for = robots_ttl(ttl, max(delay, run.terms.min_interval))
         run.held.put_rules(
-            origin, RulesHeld(line.n, line.at, rules, fetched_at, ttl, line.digest, delay)
+            origin, RulesHeld(line.n, line.at, rules, fetched_at, held_for, line.digest, delay)
         )
 
     def _reject(self, run: Run, line: Line, origin: str) -> None:
