@@ -78,7 +78,9 @@ class Crawled:
         settings = {**QUICK, "WALSH_LEDGER": "redact"}
         hidden = make_project(directory / "three", settings=settings)
         shared = make_project(directory / "two", settings=QUICK)
-        urls = [f"http://shared.test/{n} http://shared.test/{n}/more" for n in range(2)]
+        urls = [
+            " ".join(f"http://shared.test/{run}/{page}" for page in range(4)) for run in range(2)
+        ]
 
         def run(pages: str) -> None:
             run_scrapy(shared, box, "crawl", "probe", "-a", f"urls={pages}")
