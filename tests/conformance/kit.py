@@ -49,9 +49,14 @@ def conformance(
     folder: Path, *arguments: str, path: Path | None = None, **environment: str
 ) -> Done:
     """``walsh conformance ARGUMENTS`` in *folder*; *path* goes to the front of PYTHONPATH."""
+    return walsh(folder, "conformance", *arguments, path=path, **environment)
+
+
+def walsh(folder: Path, *arguments: str, path: Path | None = None, **environment: str) -> Done:
+    """``walsh ARGUMENTS`` in *folder*, as :func:`conformance`."""
     paths = [str(path)] if path else []
     done = subprocess.run(
-        [sys.executable, "-m", "scrapy_walsh", "conformance", *arguments],
+        [sys.executable, "-m", "scrapy_walsh", *arguments],
         cwd=folder,
         env={
             **os.environ,

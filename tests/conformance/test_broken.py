@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conformance.kit import Done, conformance
+from tests.conformance.kit import Done, conformance, walsh
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,14 +92,20 @@ def broken(folder: Path, patch: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the runs write their records."""
+    return tmp_path_factory.mktemp("broken")
+
+
+@pytest.fixture(scope="module")
+def runs(root: Path) -> dict[str, Done]:
     """Each broken build's run, two at a time."""
-    root = tmp_path_factory.mktemp("broken")
 
     def run(number: int) -> Done:
         patch, part, _ = list(BREAKS.values())[number]
         path = broken(root / str(number), patch)
-        return conformance(root, "--json", "--only", part, path=path)
+        record = str(root / f"{list(BREAKS)[number]}.json")
+        return conformance(root, "--json", "--only", part, "--record", record, path=path)
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(BREAKS, pool.map(run, range(len(BREAKS))), strict=True))
@@ -111,6 +117,19 @@ def test_own_a_broken_gate_fails_its_rows_and_no_others(runs: dict[str, Done], n
     done, expected = runs[name], BREAKS[name][2]
     assert done.code == 1, done.stderr
     assert done.failed() == expected, done.stdout
+
+
+@pytest.mark.crawl
+@pytest.mark.parametrize("name", BREAKS)
+def test_r14_1_a_broken_gate_cannot_be_attested(
+    root: Path, runs: dict[str, Done], name: str
+) -> None:
+    assert runs[name].code == 1
+    done = walsh(root, "attest", "--identity", "walsh-research", "--record", f"{name}.json")
+    assert done.code == 1, done.stderr
+    stated = done.found["requirements"]
+    failed = BREAKS[name][2] | {each.rstrip("abcd") for each in BREAKS[name][2]}
+    assert not any(stated[each] for each in failed & stated.keys())
 
 
 @pytest.mark.crawl
