@@ -70,7 +70,7 @@ def _round(
         if killed is None:
             run.finish()
             return
-        cuts.append(killed)
+        cuts.append(killed.over)
     else:
         report.broken(where, judge.unclean(place.crawl([*urls("a"), *REFUSED])))
         cuts.append(time.monotonic())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from scrapy_walsh.sandbox import LoggedRequest
-    from tests.campaign.world import Ended
+    from tests.campaign.world import Ended, Kill
 
 #: Seconds from the end of an answer for which its reader may not yet have taken it.
 _IN_FLIGHT = 0.25
@@ -56,7 +56,7 @@ def too_soon(log: Sequence[LoggedRequest], cuts: Sequence[float] = ()) -> list[s
     return found
 
 
-def asked_again(log: Sequence[LoggedRequest], kills: Sequence[float]) -> tuple[int, list[str]]:
+def asked_again(log: Sequence[LoggedRequest], kills: Sequence[Kill]) -> tuple[int, list[str]]:
     """How often a request was made again because a kill met it in flight; and what was repeated
     without that reason."""
     count, found = 0, []
@@ -68,7 +68,9 @@ def asked_again(log: Sequence[LoggedRequest], kills: Sequence[float]) -> tuple[i
         if any(_met(at, number, asked) for at in kills):
             count += 1
         else:
-            found.append(f"{earlier.host}{earlier.path} was asked again")
+            before = min((kill.ordered - (earlier.completed or 0.0) for kill in kills), key=abs)
+            asked_for = f"{earlier.host}{earlier.path}"
+            found.append(f"{asked_for} was asked again, answered {before:.3f} s before a kill")
     return count, found
 
 
@@ -76,14 +78,14 @@ def _same(one: LoggedRequest, other: LoggedRequest) -> bool:
     return (one.host, one.target) == (other.host, other.target)
 
 
-def _met(killed: float, number: int, asked: Sequence[LoggedRequest]) -> bool:
+def _met(kill: Kill, number: int, asked: Sequence[LoggedRequest]) -> bool:
     """Whether the kill met request *number*: the last one before it, and not yet taken."""
-    last = _HANDED_OVER_LATE or number + 1 == len(asked) or asked[number + 1].arrived > killed
+    last = _HANDED_OVER_LATE or number + 1 == len(asked) or asked[number + 1].arrived > kill.over
     completed = asked[number].completed
     return (
         last
-        and asked[number].arrived <= killed
-        and (completed is None or completed >= killed - _IN_FLIGHT)
+        and asked[number].arrived <= kill.over
+        and (completed is None or completed >= kill.ordered - _IN_FLIGHT)
     )
 
 

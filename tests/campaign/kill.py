@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_walsh.sandbox import LoggedRequest
+    from tests.campaign.world import Kill
 
     Log = list[LoggedRequest]
 
@@ -72,7 +73,7 @@ def _round(
     kept = "JOBDIR" if jobdir else "same sources"
     where = f"round {number} ({kept})"
     declared = [*_TARGETS, *REFUSED, *(_MANY if jobdir else ())]
-    kills: list[float] = []
+    kills: list[Kill] = []
     aged = False
     while len(kills) < most:
         phase = rng.choice(list(PHASES))
@@ -99,7 +100,7 @@ def _round(
     repeated = [each for each in repeated if not (aged and each.startswith("operator.test"))]
     for found in (
         judge.refused(box.log),
-        judge.too_soon(box.log, kills),
+        judge.too_soon(box.log, [kill.over for kill in kills]),
         judge.lost(_TARGETS, place.parsed()),
         repeated,
         _backoff_cut_short(box.log),

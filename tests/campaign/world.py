@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_walsh.sandbox import Route, Sandbox, Site, requests
 from scrapy_walsh.sandbox.scenario import blocklist
@@ -29,6 +29,8 @@ LIST = "/.well-known/walsh-research/blocklist.json"
 PAUSED, BUSY, BLOCKED = "paused.test", "busy.test", "blocked.test"
 PLAIN = tuple(f"plain{number}.test" for number in range(4))
 #: Seconds between requests, where a host asks for more than one.
+#: Seconds in which the server reads what a killed process had sent.
+_ON_THE_WAY = 0.1
 INTERVALS: Mapping[str, float] = {PAUSED: 1.5}
 
 SPIDER = """
@@ -105,6 +107,17 @@ class Report:
         width = max(len(name) for name in figures)
         table = [f"  {name:<{width}}  {count:>6}" for name, count in figures.items()]
         return [f"{self.name}:", *table, *(f"  BROKEN {each}" for each in self.violations)]
+
+
+class Kill(NamedTuple):
+    """When a process was killed (monotonic).
+
+    ``ordered``: before the signal. ``over``: after its end, when nothing that it sent can still
+    be on the way, and no later run has sent anything yet.
+    """
+
+    ordered: float
+    over: float
 
 
 class Deadline:
@@ -231,10 +244,8 @@ class Run:
         self._reader.join()
         return Ended(self._process.returncode, self._output, self.log)
 
-    def kill_when(
-        self, moment: Callable[[list[LoggedRequest]], bool], after: float
-    ) -> float | None:
-        """kill -9, *after* seconds from when the log says *moment*; when that was (monotonic).
+    def kill_when(self, moment: Callable[[list[LoggedRequest]], bool], after: float) -> Kill | None:
+        """kill -9, *after* seconds from when the log says *moment*; when that was.
 
         None when the crawl ended by itself before.
         """
@@ -243,10 +254,10 @@ class Run:
                 return None
         if self._over(after):
             return None
+        ordered = time.monotonic()
         self._process.kill()
-        killed = time.monotonic()
         self._process.wait()
-        return killed
+        return Kill(ordered, time.monotonic() + _ON_THE_WAY)
 
     def _over(self, seconds: float) -> bool:
         try:
