@@ -75,9 +75,9 @@ def _report(args: argparse.Namespace) -> int:
 
 def _default() -> Path:
     """The ledger of the project's state directory, or of Scrapy's outside one."""
-    from scrapy_walsh.cli.state import _config  # noqa: PLC0415  slow
+    from scrapy_walsh.cli.state import read_config  # noqa: PLC0415  slow
 
-    directory = _config().state_dir
+    directory = read_config().state_dir
     if directory is None:
         raise Misuse("WALSH_STATE_DIR is memory, where no ledger is kept; see --ledger")
     return directory / FILE

@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     action: Callable[[argparse.Namespace, WalshConfig, Path], int] = args.action
     try:
-        config = _config()
+        config = read_config()
         return action(args, config, _directory(args, config))
     except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
 # -- where --------------------------------------------------------------------------------
 
 
-def _config() -> WalshConfig:
+def read_config() -> WalshConfig:
     """The project's settings; outside one the defaults, since nobody is asked anything."""
     from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
 
