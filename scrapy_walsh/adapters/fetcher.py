@@ -14,6 +14,7 @@ from urllib.parse import urljoin
 
 from scrapy import Request, signals
 from scrapy.exceptions import IgnoreRequest, StopDownload
+from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
 from twisted.internet.defer import Deferred
 
@@ -23,8 +24,6 @@ from scrapy_walsh.policy.event import TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
-
-    from scrapy.http import Response
 
     from scrapy_walsh.adapters.core import Core
     from scrapy_walsh.policy.backoff import GiveUp, Retry
@@ -154,14 +153,17 @@ class Fetcher:
             mark.failure = failure
 
     def received(self, request: Request, response: Response) -> Response:
-        """A document's *response* with its body unpacked, within bounds; others as they are."""
+        """A document's *response* with its body unpacked, within bounds; others as they are.
+
+        It is no longer of a class for text, which would decode all of it when it is copied.
+        """
         mark = self._mark(request)
         if mark is None:
             return response
         body = bounded(response, mark.limit)
         mark.readable = body is not None
         response.headers.pop("Content-Encoding", None)
-        return response.replace(body=body or b"")
+        return _plain(response, body or b"")
 
     def _mark(self, request: Request) -> Mark | None:
         mark = request.meta.get(_MARK)
@@ -209,6 +211,11 @@ class Fetcher:
             mark.received += len(data)
             if mark.received > mark.limit:
                 raise StopDownload(fail=False)
+
+
+def _plain(response: Response, body: bytes) -> Response:
+    kept = {name: getattr(response, name) for name in Response.attributes}
+    return Response(**{**kept, "body": body})
 
 
 def _headers(response: Response) -> dict[str, str]:

@@ -11,23 +11,24 @@ import contextlib
 import hashlib
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from scrapy.exceptions import IgnoreRequest
 
-from scrapy_walsh.adapters import compat, validate
+from scrapy_walsh.adapters import bulk, compat, validate
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.adapters.outcomes import Closing, NotYet, Refused
 from scrapy_walsh.errors import DocumentInvalid, StateError
+from scrapy_walsh.ledger.documents import DOCUMENTS
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, revalidate, schema
 from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_delay
 from scrapy_walsh.policy.blocklist import Blocklist, lifted
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
-from scrapy_walsh.state.files import COPY
+from scrapy_walsh.state.files import COPY, LARGE, SECOND
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 #: Octets of a blocklist that are read; a longer one is not adopted.
 _LIMIT: Final = 256 * 1024 * 1024
-#: Octets from which a list is read, written and validated beside the event loop.
-_LARGE: Final = 256 * 1024
+#: Octets that are searched in one step.
+_STEP: Final = 4 * 1024 * 1024
 #: Seconds that a target may wait for the operator's documents.
 _TIMEOUT: Final = 30.0
 #: Seconds that an attempt beside the crawl may keep the wire from the targets.
@@ -54,6 +55,7 @@ _SAME: Final = 1.0
 _MAX_HOPS: Final = 5
 _MAX_LIFTED_LOGGED: Final = 20
 _T = TypeVar("_T")
+_Answer = TypeVar("_Answer", validate.Output, "validate.Output | None")
 
 
 class OperatorList:
@@ -104,16 +106,16 @@ class OperatorList:
 
     async def _load(self) -> None:
         """Take up the copy of an earlier run: "first-ever" counts that one too (T7)."""
-        stored = await self._stored()
-        if stored is None:
-            return
         try:
-            self._list = await self._parse(stored.body, self._stored_schema())
-            self.serial += 1
-            self._document = stored
-            await self._record(events.TAKEN_UP, self._list, stored.body, "held from an earlier run")
+            found = await self._stored(0.0)
         except DocumentInvalid as error:
-            logger.error("the stored blocklist of %s is damaged: %s", stored.url, error)
+            url = self._core.config.blocklist_url
+            logger.error("the stored blocklist of %s is damaged: %s", url, error)
+            return
+        if found is not None:
+            self._list, self._document = found.blocklist, found.document
+            self.serial += 1
+            await self._record(events.TAKEN_UP, found, "held from an earlier run")
 
     # -- one attempt ----------------------------------------------------------------------
 
@@ -157,15 +159,14 @@ class OperatorList:
 
     async def _taken_up(self) -> bool:
         """Go by the list in the store where that is a later one; whether it is fresh."""
-        stored, held = await self._stored(), self._document
-        if stored is None or (held is not None and stored.fetched_at < held.fetched_at + _SAME):
-            return False
+        held = self._document
         try:
-            adopted = await self._parse(stored.body, self._stored_schema())
+            found = await self._stored(0.0 if held is None else held.fetched_at + _SAME)
         except DocumentInvalid:
             return False
-        await self._adopt(adopted, stored.body)
-        self._document = stored
+        if found is None:
+            return False
+        await self._adopt(found)
         return not self._stale()
 
     def _held_for(self) -> float | None:
@@ -177,15 +178,12 @@ class OperatorList:
 
     async def _take(self, fetched: Fetched) -> None:
         if fetched.status == 304 and self._document is not None:
-            await self._keep(replace(self._document, fetched_at=self._core.wall()))
-            if self._list is not None:
-                await self._record(events.TAKEN_UP, self._list, b"", "304, not modified")
+            await self._renewed(self._document)
             return
         if len(fetched.body) >= _LIMIT:
             raise DocumentInvalid(f"blocklist is longer than {_LIMIT} octets")
-        standalone = None if _has_schema(fetched.body) else await self._standalone_schema()
-        adopted = await self._parse(fetched.body, standalone)
-        await self._adopt(adopted, fetched.body)
+        inline = await _has_schema(fetched.body)
+        standalone = None if inline else await self._standalone_schema()
         document = StoredDocument(
             kind=BLOCKLIST,
             key=self._core.config.blocklist_url,
@@ -196,30 +194,52 @@ class OperatorList:
             outcome="held",
             etag=fetched.headers.get("etag"),
             last_modified=fetched.headers.get("last-modified"),
-            refresh=adopted.refresh,
         )
-        await self._keep(document)
+        place = self._place()
+        if place is not None and len(fetched.body) >= LARGE:
+            await self._adopt(await self._kept_in_child(place, document, standalone))
+            return
+        adopted = await self._parse(fetched.body, standalone)
+        document = replace(document, refresh=adopted.refresh)
+        await self._adopt(_Found(adopted, document, inline))
+        self._core.remember(lambda: self._core.store.put_document(document))
 
-    async def _keep(self, document: StoredDocument) -> None:
-        self._document = document
-        if len(document.body) < _LARGE:
+    async def _renewed(self, document: StoredDocument) -> None:
+        """Hold *document* anew from now on: it is still the operator's (304)."""
+        self._document = document = replace(document, fetched_at=self._core.wall())
+        place = self._place()
+        if document.body or place is None:
             self._core.remember(lambda: self._core.store.put_document(document))
         else:
-            await self._beside_the_loop(lambda store: store.put_document(document))
+            try:
+                await self._in_child(
+                    lambda: bulk.renew(place, document.fetched_at, self._time(), self._started)
+                )
+            except DocumentInvalid as error:  # no child could be started
+                logger.error("%s", error)
+        if self._list is not None:
+            self._tell(events.TAKEN_UP, self._list, "304, not modified")
 
-    async def _stored(self) -> StoredDocument | None:
+    # -- the store ------------------------------------------------------------------------
+
+    async def _stored(self, not_before: float) -> _Found | None:
+        """The list that is kept, fetched at *not_before* or later. Raises DocumentInvalid."""
         config = self._core.config
-        url, directory = config.blocklist_url, config.state_dir
-        small = directory is None or _size(directory / COPY) < _LARGE
-        if config.shared_state is None and small:
-            return self._core.store.get_document(BLOCKLIST, url)
-        return await self._beside_the_loop(lambda store: store.get_document(BLOCKLIST, url))
+        url, directory, place = config.blocklist_url, config.state_dir, self._place()
+        size = 0 if directory is None else max(_size(directory / name) for name in (COPY, SECOND))
+        if place is not None and size >= LARGE:
+            return await self._found_in_child(place, not_before, size)
+        if config.shared_state is None:
+            stored = self._core.store.get_document(BLOCKLIST, url)
+        else:
+            stored = await self._beside_the_loop(lambda each: each.get_document(BLOCKLIST, url))
+        if stored is None or stored.fetched_at < not_before:
+            return None
+        adopted = await self._parse(stored.body, self._stored_schema())
+        return _Found(adopted, stored, await _has_schema(stored.body))
 
     async def _beside_the_loop(self, use: Callable[[Store], _T]) -> _T | None:
         """Use the store from a thread, over a connection of its own; what fails is said once."""
-        config = self._core.config
-        if config.state_dir is None and config.shared_state is None:
-            return use(self._core.store)
 
         def work() -> _T:
             store = self._core.open_store()
@@ -234,32 +254,93 @@ class OperatorList:
             logger.error("%s", error)
             return None
 
-    async def _adopt(self, adopted: Blocklist, body: bytes) -> None:
-        """Go by *adopted* from now on, and say which opt-outs the operator lifted (bd-14)."""
-        before, self._list = self._list, adopted
+    def _place(self) -> bulk.Place | None:
+        """Where a child can find what is kept; None where that is this process's memory."""
+        config, ledger = self._core.config, self._core.recorder.ledger
+        directory, shared = config.state_dir, config.shared_state
+        if directory is None and shared is None:
+            return None
+        return bulk.Place(
+            config.blocklist_url,
+            None if directory is None else str(directory.absolute()),
+            shared,
+            config.identity.token,
+            None if ledger is None else str((ledger.directory / DOCUMENTS).absolute()),
+            0 if ledger is None else ledger.file,
+        )
+
+    async def _found_in_child(
+        self, place: bulk.Place, not_before: float, size: int
+    ) -> _Found | None:
+        standalone, time = self._stored_schema(), self._time(size)
+        try:
+            output = await self._in_child(
+                lambda: bulk.take_up(place, standalone, not_before, time, self._started)
+            )
+        except StateError as error:
+            logger.error("%s", error)
+            return None
+        if output is None:
+            return None
+        document = StoredDocument(body=b"", **output.head["record"])
+        return _Found(await _built(output), document, output.head["inline"])
+
+    async def _kept_in_child(
+        self, place: bulk.Place, document: StoredDocument, standalone: dict[str, Any] | None
+    ) -> _Found:
+        time = self._time(len(document.body))
+        output = await self._in_child(
+            lambda: bulk.keep(place, document, standalone, time, self._started)
+        )
+        adopted = await _built(output)
+        document = replace(document, body=b"", refresh=adopted.refresh)
+        return _Found(adopted, document, output.head["inline"])
+
+    async def _in_child(self, ask: Callable[[], _Answer]) -> _Answer:
+        output = await compat.run_in_thread(ask)
+        for error in () if output is None else output.tail["errors"]:
+            logger.error("%s", error)
+        return output
+
+    def _time(self, octets: int = 0) -> float:
+        """Seconds that the child may take over a list of that length."""
+        return _VALIDATION_TIMEOUT + _VALIDATION_PER_MIB * (octets // 2**20)
+
+    def _started(self, end: Callable[[], None]) -> None:
+        self._end_validation = end
+
+    async def _adopt(self, found: _Found) -> None:
+        """Go by *found* from now on, and say which opt-outs the operator lifted (bd-14)."""
+        before, self._list, self._document = self._list, found.blocklist, found.document
+        adopted = found.blocklist
         self.serial += 1
         told = f"blocklist of {len(adopted)} domains, refresh {adopted.refresh:g} s"
-        await self._record(events.ADOPTED, adopted, body, told)
+        await self._record(events.ADOPTED, found, told)
         for warning in adopted.warnings:
             logger.warning("blocklist: %s", warning)
         if before is None:
             return
         gone: list[str] = []
-        for domains in lifted(before, adopted):
+        steps = lifted(before, adopted)
+        del before  # or all of it would be freed at once
+        for domains in steps:
             gone += domains[: _MAX_LIFTED_LOGGED - len(gone)]
             await compat.sleep(0)
         if gone:
             logger.warning("the operator lifted the opt-out of: %s", ", ".join(gone))
 
-    async def _record(self, kind: str, adopted: Blocklist, body: bytes, reason: str) -> None:
+    async def _record(self, kind: str, found: _Found, reason: str) -> None:
         """Record which list is in force now, and keep what it and its schema were read from."""
-        recorder, standalone = self._core.recorder, None
-        if body:
-            standalone = self._schema_beside(body)
-            for name, octets in ((BLOCKLIST, body), (SCHEMA, standalone)):
-                if octets is not None:
-                    await self._keep_for_ledger(name, octets)
-        recorder.record(
+        standalone = None if found.inline else self._schema_beside()
+        for name, octets in ((BLOCKLIST, found.document.body), (SCHEMA, standalone)):
+            if octets:
+                await self._keep_for_ledger(name, octets)
+        self._tell(kind, found.blocklist, reason, standalone)
+
+    def _tell(
+        self, kind: str, adopted: Blocklist, reason: str, standalone: bytes | None = None
+    ) -> None:
+        self._core.recorder.record(
             Event(
                 kind,
                 self._core.config.blocklist_url,
@@ -270,17 +351,15 @@ class OperatorList:
             )
         )
 
-    def _schema_beside(self, body: bytes) -> bytes | None:
-        """The standalone schema that *body* was validated with, if it has none inline."""
+    def _schema_beside(self) -> bytes | None:
+        """The standalone schema that a list without one was validated with."""
         url = self._core.config.schema_url
-        if url is None or _has_schema(body):
-            return None
-        stored = self._core.store.get_document(SCHEMA, url)
+        stored = None if url is None else self._core.store.get_document(SCHEMA, url)
         return None if stored is None else stored.body
 
     async def _keep_for_ledger(self, kind: str, body: bytes) -> None:
         keep = self._core.recorder.keep
-        if len(body) < _LARGE:
+        if len(body) < LARGE:
             keep(kind, body, hashlib.sha256(body).hexdigest())
         else:
             await compat.run_in_thread(lambda: keep(kind, body, hashlib.sha256(body).hexdigest()))
@@ -387,20 +466,25 @@ class OperatorList:
         url = self._core.config.blocklist_url
         if schema.is_tame(body, standalone):
             return schema.parse_blocklist(body, standalone, url)
-
-        timeout = _VALIDATION_TIMEOUT + _VALIDATION_PER_MIB * (len(body) // 2**20)
-
-        def started(end: Callable[[], None]) -> None:
-            self._end_validation = end
-
-        output = await compat.run_in_thread(
-            lambda: validate.validate_in_child(body, standalone, url, timeout, started)
+        timeout = self._time(len(body))
+        return await _built(
+            await compat.run_in_thread(
+                lambda: validate.validate_in_child(body, standalone, url, timeout, self._started)
+            )
         )
-        builder = validate.builder_of(output)
-        for domains in validate.blocklist_chunks(output):
-            builder.add(domains)
-            await compat.sleep(0)
-        return builder.build()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A list, and the record of the document it was read from.
+
+    The record is without its body where a child has kept that, for the ledger as well.
+    ``inline``: the document brings its schema.
+    """
+
+    blocklist: Blocklist
+    document: StoredDocument
+    inline: bool
 
 
 class _NotFetched(Exception):
@@ -424,11 +508,27 @@ def _schema_of(body: bytes) -> dict[str, Any]:
     return found
 
 
-def _has_schema(body: bytes) -> bool:
+async def _has_schema(body: bytes) -> bool:
     """Whether a list brings its schema: read where that is quick, else looked for (R10.1)."""
-    if len(body) < _LARGE:
+    if len(body) < LARGE:
         return not schema.needs_standalone_schema(body)
-    return b'"schema"' in body[:_LARGE] or b'"schema"' in body[-_LARGE:] or b'"schema"' in body
+    member = b'"schema"'
+    if body.find(member, len(body) - LARGE) >= 0:
+        return True
+    for start in range(0, len(body), _STEP):
+        if body.find(member, start, start + _STEP + len(member)) >= 0:
+            return True
+        await compat.sleep(0)
+    return False
+
+
+async def _built(output: validate.Output) -> Blocklist:
+    """The list of a child's *output*, made step by step."""
+    builder = validate.builder_of(output)
+    for domains in validate.blocklist_chunks(output):
+        builder.add(domains)
+        await compat.sleep(0)
+    return builder.build()
 
 
 def _size(path: Path) -> int:

@@ -1,11 +1,13 @@
-"""R10: validates a blocklist in a child process, where it can neither pause nor outlast a crawl.
+"""R10: what must not happen in a crawl's own process: a blocklist validated, a large one kept.
 
 A million entries take seconds and a hostile ``pattern`` takes for ever, both with the
-interpreter lock held. ``python -m scrapy_walsh.adapters.validate`` reads a JSON line
-``{"fallback_schema", "document", "length"}`` and that many octets of body from stdin, and
-writes to stdout either ``{"ok": false, "error"}``, or a line ``{"ok": true, "contract",
-"updated", "refresh", "warnings", "document", "digest", "count"}`` and the normalised domains, one
-a line.
+interpreter lock held; so does copying a hundred megabytes, as SQLite does with each value, long
+enough to be seen. ``python -m scrapy_walsh.adapters.validate`` reads a JSON line, the task, with
+the members ``fallback_schema``, ``document`` and ``length``, and that many octets of body from
+stdin, and writes to stdout either ``{"ok": false, "error"}``, or a line ``{"ok": true,
+"contract", "updated", "refresh", "warnings", "document", "digest", "inline", "count"}``, the
+normalised domains, one a line, and last a line that says whether all was kept that the task asked
+to keep (``adapters.bulk``).
 """
 
 from __future__ import annotations
@@ -18,18 +20,28 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
-from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.errors import DocumentInvalid, StateError
 from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import BufferedReader
 
 _MODULE: Final = "scrapy_walsh.adapters.validate"
 _ROOT: Final = str(Path(__file__).parents[2])
 _MEMORY: Final = 2 * 1024**3  # octets
 _CPU: Final = 300  # seconds; the caller's timeout is what ends it, unless the caller died
+_PIECE: Final = 64 * 1024  # octets; no piece is long enough to pause an event loop
+
+
+class Output(NamedTuple):
+    """The child's answer: its first line, the domains in pieces of whole lines, its last line."""
+
+    head: dict[str, Any]
+    pieces: list[bytes]
+    tail: dict[str, Any]
 
 
 def validate_in_child(
@@ -38,31 +50,47 @@ def validate_in_child(
     document: str | None,
     timeout: float,
     started: Callable[[Callable[[], None]], None] | None = None,
-) -> bytes:
+) -> Output:
     """Validate ``body`` in a child process and return its output for :func:`builder_of`.
 
-    Blocks for at most ``timeout`` seconds: call it from a thread. ``started`` is given what ends
-    the child sooner, for a caller that must not wait any more. Raises DocumentInvalid
-    (one line) when the document must not be adopted, or could not be validated in time.
+    As :func:`ask_child`, whose other parameters these are.
     """
-    head = {"fallback_schema": fallback_schema, "document": document, "length": len(body)}
+    task = {"fallback_schema": fallback_schema, "document": document}
+    return ask_child(task, body, timeout, started)
+
+
+def ask_child(
+    task: dict[str, Any],
+    body: bytes,
+    timeout: float,
+    started: Callable[[Callable[[], None]], None] | None = None,
+) -> Output:
+    """Have a child process do ``task``.
+
+    Blocks for at most ``timeout`` seconds and the time that the disk takes: call it from a
+    thread. ``started`` is given what ends the child sooner, for a caller that must not wait any
+    more. Raises DocumentInvalid (one line) when the document must not be adopted, or could not
+    be validated in time; StateError when what the task needs cannot be read.
+    """
+    head = json.dumps({**task, "length": len(body)}).encode() + b"\n"
     try:
-        code, output = _run_child(json.dumps(head).encode() + b"\n", body, timeout, started)
+        code, lines = _run_child(head, body, timeout, started)
     except OSError as error:
         raise DocumentInvalid(f"blocklist validator could not be started: {error}") from error
     if code != 0:  # also when part of an answer came: half a list would lift opt-outs
         raise DocumentInvalid(
             f"blocklist cannot be validated: no answer in {timeout:g} s (exit code {code})"
         )
-    answer = _head(output)
+    answer = json.loads(lines.pop(0))
     if not answer["ok"]:
-        raise DocumentInvalid(answer["error"])
-    return output
+        raise (StateError if "disk" in answer else DocumentInvalid)(answer["error"])
+    last, _, tail = lines.pop().removesuffix(b"\n").rpartition(b"\n")
+    return Output(answer, [*lines, last + b"\n"] if last else lines, json.loads(tail))
 
 
-def builder_of(output: bytes) -> BlocklistBuilder:
+def builder_of(output: Output) -> BlocklistBuilder:
     """Return an empty builder with the facts of the child's output (not yet its domains)."""
-    head = _head(output)
+    head = output.head
     facts = Blocklist(
         refresh=head["refresh"],
         updated=head["updated"],
@@ -74,50 +102,71 @@ def builder_of(output: bytes) -> BlocklistBuilder:
     return BlocklistBuilder(facts)
 
 
-def blocklist_chunks(output: bytes, size: int = 5_000) -> Iterator[list[str]]:
-    """Yield the domains of the child's output, about ``size`` at a time, for the builder.
+def blocklist_chunks(output: Output, size: int = 5_000) -> Iterator[list[str]]:
+    """Yield the domains of the child's output, at most about ``size`` at a time, for the builder.
 
     Never splits the whole at once: a million lines in one step would pause an event loop.
     """
-    start = output.index(b"\n") + 1
-    while start < len(output):
-        end = output.find(b"\n", min(start + size * 20, len(output) - 1))
-        yield output[start:end].decode("ascii").split("\n")
-        start = end + 1
+    for piece in output.pieces:
+        start = 0
+        while start < len(piece):
+            end = piece.find(b"\n", min(start + size * 20, len(piece) - 1))
+            yield piece[start:end].decode("ascii").split("\n")
+            start = end + 1
 
 
 def main() -> int:
     """Run as the child. Returns the exit code."""
     _limit_resources()
     gc.disable()  # a short life with a million small objects
-    sys.stdout.buffer.write(_answer(sys.stdin.buffer))
-    sys.stdout.buffer.flush()
+    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    task = json.loads(stdin.readline())
+    body = stdin.read(task["length"])
+    for piece in _answer(task, body):
+        stdout.write(piece)
+        stdout.flush()  # the first line ends the time limit
     return 0
 
 
-def _answer(stdin: BinaryIO) -> bytes:
+def _answer(task: dict[str, Any], body: bytes) -> Iterator[bytes]:
+    try:
+        if "place" in task:
+            from scrapy_walsh.adapters import bulk  # noqa: PLC0415 - nor a store
+
+            yield from bulk.perform(task, body)
+        else:
+            yield from (*validation(body, task), line_of({}))
+    except DocumentInvalid as error:
+        yield line_of({"ok": False, "error": str(error)})
+    except StateError as error:
+        yield line_of({"ok": False, "error": str(error), "disk": True})
+
+
+def validation(body: bytes, task: dict[str, Any], **more: Any) -> tuple[bytes, bytes]:
+    """Return the first line of the answer, with ``more`` members, and all domains.
+
+    Raises DocumentInvalid.
+    """
     from scrapy_walsh.policy.schema import validated  # noqa: PLC0415 - the parent needs no jsonschema
 
-    head = json.loads(stdin.readline())
-    body = stdin.read(head["length"])
-    try:
-        parsed = validated(body, head["fallback_schema"])
-    except DocumentInvalid as error:
-        return _line({"ok": False, "error": str(error)})
-    first = {
+    parsed = validated(body, task["fallback_schema"])
+    facts = {
         "ok": True,
         "contract": parsed.contract,
         "updated": parsed.updated,
         "refresh": parsed.refresh,
         "warnings": parsed.warnings,
-        "document": head["document"],
+        "document": task["document"],
         "digest": parsed.digest,
+        "inline": parsed.inline,
         "count": len(parsed.domains),
     }
-    return _line(first) + "".join(f"{domain}\n" for domain in parsed.domains).encode("ascii")
+    domains = "".join(f"{domain}\n" for domain in parsed.domains)
+    return line_of({**facts, **more}), domains.encode("ascii")
 
 
-def _line(value: dict[str, Any]) -> bytes:
+def line_of(value: dict[str, Any]) -> bytes:
+    """One line of the child's answer."""
     return json.dumps(value).encode() + b"\n"
 
 
@@ -134,11 +183,10 @@ def _run_child(
     body: bytes,
     timeout: float,
     started: Callable[[Callable[[], None]], None] | None,
-) -> tuple[int, bytes]:
+) -> tuple[int, list[bytes]]:
     """Return exit code and output. The child reads all before it writes, so pipes suffice.
 
-    Not ``subprocess.run``: joining head and body would copy a large body in one go, with the
-    interpreter lock held.
+    Not ``subprocess.run``: one large read or join would copy it with the interpreter lock held.
     """
     child = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
         [sys.executable, "-m", _MODULE],
@@ -155,19 +203,33 @@ def _run_child(
         with child:
             with contextlib.suppress(BrokenPipeError), cast("BinaryIO", child.stdin) as stdin:
                 stdin.writelines((head, body))
-            output = cast("BinaryIO", child.stdout).read()
-            return child.wait(), output
+            stdout = cast("BufferedReader", child.stdout)
+            first = stdout.readline()
+            watchdog.cancel()
+            if started is not None:  # the document is valid: let it be kept
+                started(lambda: None)
+            lines = [first, *_whole_lines(stdout)]
+            return child.wait(), lines
     finally:
         watchdog.cancel()
 
 
+def _whole_lines(stdout: BufferedReader) -> Iterator[bytes]:
+    """Yield the rest of the output in pieces that end with a line."""
+    begun = b""
+    while piece := stdout.read1(_PIECE):
+        lines, newline, rest = piece.rpartition(b"\n")
+        if newline:
+            yield begun + lines + newline
+            begun = rest
+        else:
+            begun += piece
+    if begun:
+        yield begun
+
+
 def _python_path() -> str:
     return os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
-
-
-def _head(output: bytes) -> dict[str, Any]:
-    head: dict[str, Any] = json.loads(output[: output.index(b"\n")])
-    return head
 
 
 if __name__ == "__main__":

@@ -88,13 +88,7 @@ class Blocklist:
         where = domain if host == domain else f"{host}, below {domain},"
         reason = f"host {where} is on the operator blocklist"
         return Verdict(
-            False,
-            BLOCKED_OPERATOR,
-            "R3",
-            reason,
-            self.document,
-            rule=domain,
-            digest=self.digest,
+            False, BLOCKED_OPERATOR, "R3", reason, self.document, None, (), (), domain, self.digest
         )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # The common case: an ASCII authority with neither userinfo nor escapes, whose last label
 # is no number, of at most DNS's 127 labels. Everything else takes the slow path.
-_HOST: Final = r"(?:[A-Za-z0-9_-]+\.){0,126}[A-Za-z_][A-Za-z0-9_-]*"
+_HOST: Final = r"(?:[A-Za-z0-9_-]++\.){0,126}[A-Za-z_][A-Za-z0-9_-]*+"
 _PLAIN_URL: Final = re.compile(rf"([Hh][Tt][Tt][Pp][Ss]?)://({_HOST})\.?(?::([0-9]*))?(?:[/?#]|\Z)")
 _PLAIN_HOST: Final = re.compile(_HOST)
 
@@ -69,16 +69,15 @@ def host_key(url: str) -> str:
     ``http://h:443`` are one host, which is asked no faster for having several doors.
     Raises ValueError where host or port is unreadable.
     """
-    _, host, port = _endpoint(url)
-    return host if port in (None, 80, 443) else _joined(host, port)
+    return _names(url)[1]
 
 
 def origin(url: str) -> str:
     """Return ``scheme://host[:port]``, the default port dropped (RFC 6454). Raises ValueError."""
-    scheme, host, port = _endpoint(url)
-    if not scheme:
+    name = _names(url)[0]
+    if not name:
         raise ValueError(f"no scheme in {_shown(url)}")
-    return f"{scheme}://{_joined(host, port)}"
+    return name
 
 
 def robots_url(url: str) -> str:
@@ -112,6 +111,18 @@ def _suffix(text: str) -> str:
         return host_of(bare) if bare else ""
     except ValueError:
         return bare
+
+
+@lru_cache(maxsize=1024)  # the gates, the queue and the wire ask in turns about one URL
+def _names(url: str) -> tuple[str, str]:
+    """Return the origin (empty without a scheme) and the throttle key."""
+    plain = _PLAIN_URL.match(url)
+    if plain and not plain[3]:
+        host = plain[2].lower()
+        return f"{plain[1].lower()}://{host}", host
+    scheme, host, port = _endpoint(url)
+    key = host if port in (None, 80, 443) else _joined(host, port)
+    return f"{scheme}://{_joined(host, port)}" if scheme else "", key
 
 
 def _endpoint(url: str) -> tuple[str, str, int | None]:

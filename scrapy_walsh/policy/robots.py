@@ -8,7 +8,9 @@ a leash in ``robots_protego``.
 
 from __future__ import annotations
 
+import gc
 import hashlib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.robots_groups import Records, crawl_delay, decode, select
@@ -25,9 +27,12 @@ from scrapy_walsh.policy.verdict import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scrapy_walsh.policy.robots_match import Rule
 
 _SHOWN: Final = 100
+_LONG: Final = 50_000  # octets
 _PROTEGO_ALONE: Final = "Disallow in Protego's reading of the file, in none of the spec's"
 _PROTEGO_DENIES: Final = (("strict", True), ("protego", False))
 
@@ -84,7 +89,9 @@ class Robots:
             finding = self._rules.judge(path) if path else self._judge(found)
         except TooCostly:
             return self._verdict(DISALLOWED_EXPLICIT, "the rules would take too long to match")
-        if finding.denied or self._protego is None or self._protego_allows(url, found):
+        # A path alone says the same to Protego, sooner; "//x" alone is a host to it.
+        asked = path if path and path[:2] != "//" else url
+        if finding.denied or self._protego is None or self._protego_allows(asked, found):
             return self._explain(finding)
         return self._verdict(DISALLOWED_EXPLICIT, _PROTEGO_ALONE, readings=_PROTEGO_DENIES)
 
@@ -98,7 +105,6 @@ class Robots:
         asked = self._protego
         if asked is None or not asked.allows(url):
             return asked is None
-        # With a host, for "//x" alone is a host to Protego.
         return len(found) < 2 or all(asked.allows(f"http://host{form}") for form in list(found)[1:])
 
     def _explain(self, finding: Finding) -> Verdict:
@@ -154,6 +160,11 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
     ``body``: the octets, of which 500 KiB count. ``token``: such as ``Walsh-Research``,
     without a version. ``document``: URL of the file, for the verdicts.
     """
+    with _collector_at_rest(body):
+        return _parsed(body, token, document)
+
+
+def _parsed(body: bytes, token: str, document: str | None) -> Robots:
     text = decode(body)
     records = Records(text)
     selections = select(records, token)
@@ -167,6 +178,19 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
         crawl_delay=crawl_delay(selections),
         sitemaps=tuple(filter(None, records.sitemaps)),
     )
+
+
+@contextmanager
+def _collector_at_rest(body: bytes) -> Iterator[None]:
+    """Keep the garbage collector from looking at a long file's rules again and again."""
+    working = len(body) > _LONG and gc.isenabled()
+    if working:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if working:
+            gc.enable()
 
 
 def no_rules(document: str | None, why: str = "robots.txt answered 4xx: no rules") -> Robots:

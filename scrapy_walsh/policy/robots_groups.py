@@ -82,21 +82,29 @@ def _without_cut_allow(text: str) -> str:
 class Records:
     """The records of one file, its sitemaps, and the rule lines before any User-agent line."""
 
-    __slots__ = ("_allow_counts", "_ruled", "orphans", "records", "sitemaps")
+    __slots__ = ("_allow_counts", "_lines", "_ruled", "orphans", "records", "sitemaps")
 
     def __init__(self, text: str) -> None:
         self.orphans = Record()
         self.records: list[Record] = []
+        self._lines = self.orphans.lines
         self.sitemaps: list[str] = []
         self._ruled = True
         self._allow_counts = True
         for number, line in enumerate(text.split("\n"), 1):
-            if ":" not in line:
+            name, colon, value = line.partition(":")
+            if not colon:
                 continue
-            name, _, value = line.partition(":")
             kind = _FIELDS.get(name) or _FIELDS.get(name.strip(_BLANK).lower())
-            if kind is not None:
-                self._add(kind, value.partition("#")[0] if "#" in value else value, number)
+            if kind is None:
+                continue
+            if "#" in value:
+                value = value.partition("#")[0]
+            if kind is DISALLOW:  # nearly all lines
+                self._ruled = True
+                self._add_rule(kind, value, number)
+            else:
+                self._add(kind, value, number)
 
     def _add(self, kind: str, value: str, number: int) -> None:
         if kind is USER_AGENT:
@@ -113,7 +121,7 @@ class Records:
 
     def _add_rule(self, kind: str, value: str, number: int) -> None:
         value = value.strip(" \t")
-        lines = self.records[-1].lines if self.records else self.orphans.lines
+        lines = self._lines
         lines.append((kind, value, number))
         # RFC 9309 trims space and tab; all but an Allow is also heeded without other blanks.
         if value and (value[-1] in _BLANK or value[0] in _BLANK) and kind is not ALLOW:
@@ -128,6 +136,7 @@ class Records:
         self._allow_counts = True
         if self._ruled:
             self.records.append(Record())
+            self._lines = self.records[-1].lines
             self._ruled = False
         self.records[-1].names.append(name)
 

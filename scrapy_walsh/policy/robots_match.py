@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.robots_paths import as_octets, normalize_value, utf8
+from scrapy_walsh.policy.robots_paths import utf8
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
@@ -41,7 +41,8 @@ class Rule:
     """One Allow or Disallow. ``variants`` has a bit for each reading of the file that has it.
 
     ``body`` is the value in the spelling of paths, without the anchor; ``prefix`` its text
-    before the first star. What only a match needs is worked out then.
+    before the first star, ``piece`` one that a path must have, ``next`` another rule with that
+    prefix. What only a match needs is worked out then.
     """
 
     __slots__ = (
@@ -51,19 +52,14 @@ class Rule:
         "body",
         "line",
         "names",
+        "next",
+        "piece",
         "prefix",
         "text",
         "variants",
     )
 
-    def __init__(
-        self,
-        allow: bool,
-        text: str,
-        line: int,
-        names: tuple[str, ...],
-        body: str | None = None,
-    ) -> None:
+    def __init__(self, allow: bool, text: str, line: int, names: tuple[str, ...]) -> None:
         self.allow = allow
         self.text = text
         self.line = line
@@ -71,15 +67,22 @@ class Rule:
         self.variants = 0
         # Only a final $ is an anchor; elsewhere it is a character.
         self.anchored = text[-1] == "$"
-        if body is None:
-            body = normalize_value(text[:-1] if self.anchored else text)
-        self.body = body
-        self.prefix = body.partition("*")[0]
         self._parts: tuple[str, ...] | None = None
 
-    def in_octets(self) -> Rule:
+    def spelt(self, body: str) -> None:
+        """Take *body*, which :func:`normalize_values` made, or its octets."""
+        self.body = self.prefix = body
+        self.piece = ""
+        if "*" in body:
+            self.prefix = body.partition("*")[0]
+            # The beginning of the last text between stars.
+            self.piece = body.rstrip("*").rpartition("*")[2][:_PIECE]
+        self.next: Rule | None = None
+
+    def in_octets(self, body: str) -> Rule:
         """This rule, to be held against a path with one character an octet."""
-        twin = Rule(self.allow, self.text, self.line, self.names, as_octets(self.body))
+        twin = Rule(self.allow, self.text, self.line, self.names)
+        twin.spelt(body)
         twin.variants = self.variants
         return twin
 
@@ -147,18 +150,23 @@ class Index:
     __slots__ = ("_buckets", "_crowds", "_prefixes", "_sizes", "_starred")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        self._buckets: dict[str, list[tuple[str, Rule]]] = {}
+        # No list for each prefix: a hostile file has as many as rules, and making so many
+        # objects keeps the garbage collector busy.
+        buckets = self._buckets = dict[str, Rule]()
+        many: dict[str, int] = {}
         self._starred = 0
         for rule in rules:
-            piece = ""
-            if rule.prefix != rule.body:
-                piece = _last_piece(rule.body)
+            prefix = rule.prefix
+            if prefix is not rule.body:
                 self._starred += len(rule.body)
-            self._buckets.setdefault(rule.prefix, []).append((piece, rule))
-        self._prefixes = tuple(self._buckets)
+            if prefix in buckets:
+                rule.next = buckets[prefix]
+                many[prefix] = many.get(prefix, 1) + 1
+            buckets[prefix] = rule
+        self._prefixes = tuple(buckets)
         self._sizes = sorted(set(map(len, self._prefixes)))
-        crowded = [prefix for prefix in self._prefixes if len(self._buckets[prefix]) > _CROWD]
-        self._crowds = {prefix: _by_piece(self._buckets.pop(prefix)) for prefix in crowded}
+        crowded = [prefix for prefix, count in many.items() if count > _CROWD]
+        self._crowds = {prefix: _by_piece(buckets.pop(prefix)) for prefix in crowded}
 
     def hits(self, path: str) -> list[Hit]:
         """The rules that match, in no order; raises TooCostly."""
@@ -179,9 +187,9 @@ class Index:
         return (
             rule
             for size in self._sizes
-            if (bucket := buckets.get(path[:size]))
-            for piece, rule in bucket
-            if piece in pieces
+            if (first := buckets.get(path[:size])) is not None
+            for rule in _chain(first)
+            if rule.piece in pieces
         )
 
     def _crowd_candidates(self, path: str, pieces: set[str]) -> Iterator[Rule]:
@@ -191,13 +199,14 @@ class Index:
                 yield from crowd[piece]
 
 
-def _last_piece(body: str) -> str:
-    """The beginning of the last text between stars: a path without it cannot match."""
-    return body.rstrip("*").rpartition("*")[2][:_PIECE]
+def _chain(rule: Rule | None) -> Iterator[Rule]:
+    while rule is not None:
+        yield rule
+        rule = rule.next
 
 
-def _by_piece(bucket: list[tuple[str, Rule]]) -> dict[str, list[Rule]]:
+def _by_piece(first: Rule) -> dict[str, list[Rule]]:
     pieces: dict[str, list[Rule]] = {}
-    for piece, rule in bucket:
-        pieces.setdefault(piece, []).append(rule)
+    for rule in _chain(first):
+        pieces.setdefault(rule.piece, []).append(rule)
     return pieces

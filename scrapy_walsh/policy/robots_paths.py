@@ -21,7 +21,8 @@ _SPELLINGS: Final = {high + low: _spelling(high + low) for high in _HEX for low 
 _CHARACTERS: Final = {f"{octet:02X}": chr(0x100 + octet) for octet in range(256)}
 _BARE_PERCENT: Final = _CHARACTERS["25"]
 _TO_ENCODE: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%]+")
-_PLAIN_VALUE: Final = re.compile(f"[{re.escape(_UNRESERVED + _RESERVED)}*]*").fullmatch
+_TO_ENCODE_IN_VALUES: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%*\n]+")
+_PLAIN_VALUES: Final = re.compile(f"[{re.escape(_UNRESERVED + _RESERVED)}*\n]*").fullmatch
 _PLAIN_URL: Final = re.compile(
     r"(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\\s]*)?(/[A-Za-z0-9_.~/=&?,;:@!'()+-]*)"
 ).fullmatch
@@ -35,17 +36,25 @@ NO_MARK: Final = "without the empty query"
 
 def normalize(text: str) -> str:
     """One spelling for every octet: unreserved bare, reserved as found, the rest ``%XX``."""
+    return _spelt(text, _TO_ENCODE)
+
+
+def _spelt(text: str, to_encode: re.Pattern[str]) -> str:
     if "%" in text:
         head, *rest = text.split("%")
         text = head + "".join(
             [_SPELLINGS.get(part[:2], "%" + part[:2]) + part[2:] for part in rest]
         )
-    return _TO_ENCODE.sub(_encode, text)
+    return to_encode.sub(_encode, text)
 
 
-def normalize_value(body: str) -> str:
-    """A rule value (its anchor taken off) in the spelling of paths; each ``*`` is a wildcard."""
-    return body if _PLAIN_VALUE(body) else "*".join(map(normalize, body.split("*")))
+def normalize_values(bodies: list[str]) -> list[str]:
+    """Rule values (their anchors taken off) in the spelling of paths; each ``*`` is a wildcard.
+
+    All at once: no value has a line end, and neither that nor a ``*`` is part of an escape.
+    """
+    text = "\n".join(bodies)
+    return bodies if _PLAIN_VALUES(text) else _spelt(text, _TO_ENCODE_IN_VALUES).split("\n")
 
 
 def _encode(match: re.Match[str]) -> str:

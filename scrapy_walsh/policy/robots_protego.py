@@ -43,7 +43,7 @@ class SecondOpinion:
         self._octets = 0
         text = next(filter(_is_parsable, texts), None)
         if text is not None:
-            self._octets = sum(len(line) for line in text.split("\n") if "*" in line)
+            self._octets = sum([len(line) for line in text.split("\n") if "*" in line])
             self._parsed = _parse(text)
 
     def allows(self, url: str) -> bool:
@@ -80,10 +80,14 @@ def _is_parsable(text: str) -> bool:
     (in any spelling: Protego also takes the stars out).
     """
     slow = text.count("%") + text.count("$")
+    if slow > _MAX_WORK:
+        return False
     lines = len(text.splitlines())
     if lines <= _FEW_LINES:
         return lines + slow <= _MAX_WORK
-    names = [name.lower().replace("*", "").strip(": \t") for name in _USER_AGENT.findall(text)]
     rules = len(_RULE.findall(text))
+    if rules + slow > _MAX_WORK:
+        return False
+    names = [name.lower().replace("*", "").strip(": \t") for name in _USER_AGENT.findall(text)]
     repeated = len(names) - len(set(names))
-    return len(names) * (rules + repeated) <= _MAX_PRODUCT and rules + slow <= _MAX_WORK
+    return len(names) * (rules + repeated) <= _MAX_PRODUCT

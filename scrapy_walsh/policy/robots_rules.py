@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.robots_groups import ALLOW, CRAWL_DELAY
 from scrapy_walsh.policy.robots_match import DOLLAR_LENGTHS, LENGTHS, Hit, Index, Rule
-from scrapy_walsh.policy.robots_paths import as_octets
+from scrapy_walsh.policy.robots_paths import as_octets, normalize_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,6 +42,9 @@ class Finding(NamedTuple):
 _NOTHING: Final = Finding(denied=False, rule=None)
 
 
+_NO_RULES: Final = Index(())
+
+
 class RuleSet:
     """The rules of a token in one file; :meth:`judge` holds a path against them."""
 
@@ -58,9 +61,13 @@ class RuleSet:
         ]
         rules = _rules(selections, lines, len(values))
         escaped = [rule for rule in rules if "%" in rule.body]
-        self._bare = Index([rule for rule in rules if "%" not in rule.body] if escaped else rules)
+        if not escaped:
+            self._bare, self._text, self._octets = Index(rules), _NO_RULES, _NO_RULES
+            return
+        self._bare = Index([rule for rule in rules if "%" not in rule.body])
         self._text = Index(escaped)
-        self._octets = Index(rule.in_octets() for rule in escaped)
+        octets = as_octets("\n".join([rule.body for rule in escaped])).split("\n")
+        self._octets = Index(map(Rule.in_octets, escaped, octets))
 
     def judge(self, path: str) -> Finding:
         """The finding for one form of a path (``robots_paths.forms``); raises TooCostly."""
@@ -150,16 +157,26 @@ def _rules(
 ) -> list[Rule]:
     """Each rule once, with a bit for every reading of names and values that has it."""
     rules: dict[bool, dict[str, Rule]] = {True: {}, False: {}}
-    every = 2**width - 1
     for which, selection in enumerate(selections):
+        every, names = (2**width - 1) << (which * width), selection.names
         for allow, value, line in lines[which]:
             known = rules[allow]
-            for text, shapes in ((value, every),) if value[0] == "/" else _spellings(value):
+            if value[0] == "/":
+                rule = known.get(value)
+                if rule is None:
+                    rule = known[value] = Rule(allow, value, line, names)
+                rule.variants |= every
+                continue
+            for text, shapes in _spellings(value):
                 rule = known.get(text)
                 if rule is None:
-                    rule = known[text] = Rule(allow, text, line, selection.names)
+                    rule = known[text] = Rule(allow, text, line, names)
                 rule.variants |= shapes << (which * width)
-    return [*rules[True].values(), *rules[False].values()]
+    found = [*rules[True].values(), *rules[False].values()]
+    bodies = [rule.text[:-1] if rule.anchored else rule.text for rule in found]
+    for rule, body in zip(found, normalize_values(bodies), strict=False):
+        rule.spelt(body)
+    return found
 
 
 def _spellings(value: str) -> tuple[tuple[str, int], ...]:

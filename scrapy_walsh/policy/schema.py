@@ -44,7 +44,7 @@ _TAME_PATTERN: Final = re.compile(r"\^?[A-Za-z0-9_/ -]*\$?")
 class ParsedBlocklist:
     """A document that may be adopted. ``refresh``: seconds, clamped. ``domains``: normalised.
 
-    ``digest``: SHA-256 of the octets, hexadecimal.
+    ``digest``: SHA-256 of the octets, hexadecimal. ``inline``: it brings its schema.
     """
 
     contract: str
@@ -53,6 +53,7 @@ class ParsedBlocklist:
     domains: list[str]
     warnings: tuple[str, ...]
     digest: str
+    inline: bool
 
 
 def parse_blocklist(
@@ -93,6 +94,7 @@ def validated(body: bytes, fallback_schema: dict[str, Any] | None) -> ParsedBloc
         domains=domains,
         warnings=warnings,
         digest=hashlib.sha256(body).hexdigest(),
+        inline="schema" in found,
     )
 
 

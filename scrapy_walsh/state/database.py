@@ -6,6 +6,7 @@ could be read.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -43,6 +44,7 @@ class Database:
         self.rows_lost = False
         self._directory = directory
         self._path = directory / DATABASE
+        self._name = str(self._path)
         self._inode: int | None = None
         self._open()
 
@@ -68,7 +70,7 @@ class Database:
     def _current(self) -> sqlite3.Connection:
         """The connection to the file of that name, which another process may have replaced."""
         try:
-            inode = self._path.stat().st_ino
+            inode = os.stat(self._name).st_ino  # noqa: PTH116 - asked before every statement
         except OSError:
             inode = -1
         if inode != self._inode:

@@ -1,7 +1,9 @@
-"""R11: files of the state directory: its lock, what is set aside, and the blocklist's second copy.
+"""R11: files of the state directory: its lock, what is set aside, and the blocklist's copies.
 
-The copy is three JSON values in a row: the SHA-256 of what follows, the record without its
-body, and the body as served. It outlives the database (D3).
+A copy is three JSON values in a row: the SHA-256 of what follows, the record without its
+body, and the body as served. It outlives the database (D3). A large list has two copies and no
+row: SQLite reads the whole of a row when it compares keys, so that each look-up of a robots.txt
+would read the list, and while it is written no host could be booked.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import json
 import os
 import sys
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.state.records import StoredDocument
@@ -26,6 +28,10 @@ if sys.platform != "win32":
 
 LOCK: Final = "state.lock"
 COPY: Final = "blocklist.json"
+#: The other copy of a large list.
+SECOND: Final = "blocklist-2.json"
+#: Octets from which a list is large.
+LARGE: Final = 256 * 1024
 
 
 @contextmanager
@@ -60,42 +66,42 @@ def _aside(path: Path, number: int, suffix: str) -> Path:
     return path.with_name(f"{path.name}.damaged-{number}{suffix}")
 
 
-def read_copy(directory: Path) -> StoredDocument | None:
-    """The second copy of the blocklist; DamageError when it is not whole, None without one."""
+def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
+    """The copy of the blocklist of that *name*; DamageError when it is not whole, None if none."""
     try:
-        digest, _, rest = (directory / COPY).read_bytes().partition(b"\n")
+        with (directory / name).open("rb") as file:
+            digest, head, body = file.readline(), file.readline(), file.read()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise DamageError(str(error.strerror)) from error
-    if digest != _digest(rest):
+    if digest != _digest(head, body) + b"\n":
         raise DamageError("its checksum does not match")
-    head, _, body = rest.partition(b"\n")
     try:
         return StoredDocument(body=body, **json.loads(head))
     except (TypeError, ValueError) as error:
         raise DamageError("it is of another version") from error
 
 
-def write_copy(directory: Path, document: StoredDocument) -> None:
-    """Replace the second copy by *document*, or leave it as it is. OSError."""
-    head = asdict(document)
-    body = head.pop("body")
+def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> None:
+    """Replace the copy of that *name* by *document*, or leave it as it is. OSError."""
+    head = asdict(replace(document, body=b""))
+    del head["body"]
     record = json.dumps(head).encode("ascii") + b"\n"
-    draft = directory / f"{COPY}.new"
+    draft = directory / f"{name}.new"
     with exclusive(directory):
         with draft.open("wb") as file:
             # In pieces: joining a large body would copy it with the interpreter lock held.
-            file.writelines((_digest(record, body), b"\n", record, body))
+            file.writelines((_digest(record, document.body), b"\n", record, document.body))
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(directory / COPY)
+        draft.replace(directory / name)
 
 
-def newer(row: StoredDocument | None, copy: StoredDocument | None) -> StoredDocument | None:
+def newer(*found: StoredDocument | None) -> StoredDocument | None:
     """The blocklist that counts: one with a body before one without, then the later fetch."""
-    found = [document for document in (row, copy) if document is not None]
-    return max(found, key=lambda document: (bool(document.body), document.fetched_at), default=None)
+    documents = [document for document in found if document is not None]
+    return max(documents, key=lambda each: (bool(each.body), each.fetched_at), default=None)
 
 
 def _digest(*pieces: bytes) -> bytes:

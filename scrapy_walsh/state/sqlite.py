@@ -1,9 +1,13 @@
-"""R11: the store in one SQLite file, and a second copy of the blocklist beside it (D3)."""
+"""R11: the store in one SQLite file, and a second copy of the blocklist beside it (D3).
+
+A large blocklist is in two files beside it instead (``state.files`` says why).
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from heapq import merge
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from scrapy_walsh.errors import StateError
 from scrapy_walsh.state import files
@@ -11,7 +15,7 @@ from scrapy_walsh.state.base import RecordStore
 from scrapy_walsh.state.connect import explain
 from scrapy_walsh.state.database import Database
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
-from scrapy_walsh.state.tables import HOSTS, DamageError
+from scrapy_walsh.state.tables import DOCUMENTS, HOSTS, DamageError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -57,15 +61,15 @@ class SqliteStore(RecordStore):
     def get_document(self, kind: str, key: str) -> StoredDocument | None:
         if kind != BLOCKLIST:
             return super().get_document(kind, key)
-        copy = self._copy(key)
+        copy, second = self._copy(key, files.COPY), self._copy(key, files.SECOND)
         try:
             row = super().get_document(kind, key)
         except StateError:
-            if copy is None:
+            if copy is None and second is None:
                 raise
-            return copy
-        best = files.newer(row, copy)
-        if best is not None and best.body and not row == copy == best:
+            return files.newer(copy, second)
+        best = files.newer(row, copy, second)
+        if best is not None and best.body and not _is_kept(best, row, copy, second):
             with suppress(StateError):
                 self.put_document(best)
         return best
@@ -78,12 +82,9 @@ class SqliteStore(RecordStore):
 
     def delete_document(self, kind: str, key: str) -> None:
         super().delete_document(kind, key)
-        if kind == BLOCKLIST and self._copy(key) is not None:
-            path = self._directory / files.COPY
-            try:
-                path.unlink()
-            except OSError as error:
-                raise StateError(explain(path, "cannot be deleted", error)) from error
+        for name in (files.COPY, files.SECOND) if kind == BLOCKLIST else ():
+            if self._copy(key, name) is not None:
+                self._unlink(name)
 
     def update_host(
         self, host: str, change: Callable[[HostRecord | None], HostRecord | None]
@@ -107,22 +108,37 @@ class SqliteStore(RecordStore):
 
     def _put_blocklist(self, document: StoredDocument) -> None:
         """Keep *document* twice; either place is tried, whatever becomes of the other."""
-        failure: OSError | None = None
-        try:
-            files.write_copy(self._directory, document)
-        except OSError as error:
-            failure = error
-        super().put_document(document)
-        if failure is not None:
-            path = self._directory / files.COPY
-            raise StateError(explain(path, "cannot be written", failure)) from failure
+        failures = [self._write_copy(document, files.COPY)]
+        if len(document.body) < files.LARGE:
+            super().put_document(document)
+            self._unlink(files.SECOND)
+        else:
+            failures.append(self._write_copy(document, files.SECOND))
+            if not any(failures):
+                super().delete_document(document.kind, document.key)
+        for failure in filter(None, failures):
+            raise failure
 
-    def _copy(self, key: str) -> StoredDocument | None:
-        """The second copy, if it is of *key*; a damaged one is set aside, with a notice."""
+    def _write_copy(self, document: StoredDocument, name: str) -> StateError | None:
         try:
-            copy = files.read_copy(self._directory)
+            files.write_copy(self._directory, document, name)
+        except OSError as error:
+            return StateError(explain(self._directory / name, "cannot be written", error))
+        return None
+
+    def _unlink(self, name: str) -> None:
+        path = self._directory / name
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StateError(explain(path, "cannot be deleted", error)) from error
+
+    def _copy(self, key: str, name: str) -> StoredDocument | None:
+        """The copy of that name, if it is of *key*; a damaged one is set aside, with a notice."""
+        try:
+            copy = files.read_copy(self._directory, name)
         except DamageError as damage:
-            path = self._directory / files.COPY
+            path = self._directory / name
             with suppress(OSError):
                 aside = files.set_aside(path)
                 self.notices.append(f"{path} was damaged ({damage}): set aside as {aside.name}")
@@ -149,9 +165,23 @@ class SqliteStore(RecordStore):
 
     def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
         last = after or ("",) * len(table.key)
-        if self._unwritten:
-            return iter(self._merged(table, last))
-        return self._pages(table, last)
+        rows = iter(self._merged(table, last)) if self._unwritten else self._pages(table, last)
+        large = self._large(last) if table is DOCUMENTS else None
+        if large is None:
+            return rows
+        others = (row for row in rows if table.key_of(row) != DOCUMENTS.key_of(large))
+        return merge([cast("R", large)], others, key=table.key_of)
+
+    def _large(self, last: Key) -> StoredDocument | None:
+        """The list that has no row, if its key comes after *last*."""
+        path = self._directory / files.COPY
+        if last[0] > BLOCKLIST or not path.exists() or path.stat().st_size < files.LARGE:
+            return None
+        with suppress(DamageError):
+            copy = files.read_copy(self._directory)
+            if copy is not None and len(copy.body) >= files.LARGE and (BLOCKLIST, copy.key) > last:
+                return copy
+        return None
 
     def _pages(self, table: Table[R], last: Key) -> Iterator[R]:
         """Records after the key *last*, a page at a time, so that no read stays open between."""
@@ -200,6 +230,18 @@ class SqliteStore(RecordStore):
 
     def _apply(self, changes: list[_Change]) -> None:
         self._database.run(lambda connection: _execute_all(connection, changes))
+
+
+def _is_kept(
+    best: StoredDocument,
+    row: StoredDocument | None,
+    copy: StoredDocument | None,
+    second: StoredDocument | None,
+) -> bool:
+    """Whether *best* is in both its places, and nothing older in another."""
+    if len(best.body) < files.LARGE:
+        return row == copy == best and second is None
+    return copy == second == best and row is None
 
 
 def _execute_all(connection: sqlite3.Connection, changes: list[_Change]) -> None:

@@ -116,13 +116,28 @@ def _of_copy(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
         yield f"{files.COPY}: {error}"
         copy = None
     else:
-        if copy is None and any(document.body for document in lists):
+        held = (directory / files.SECOND).exists() or any(document.body for document in lists)
+        if copy is None and held:
             yield f"{files.COPY}: missing, although a blocklist is held"
     if copy is not None:
         row = next((document for document in lists if document.key == copy.key), None)
-        if row is None:
+        if len(copy.body) >= files.LARGE:
+            yield from _of_second(directory, copy)
+        elif row is None:
             yield f"{DATABASE}: the blocklist {copy.key} is held in {files.COPY} only"
         elif row.fetched_at > copy.fetched_at:
             yield f"{files.COPY}: older than the row in {DATABASE}"
         if row is None or row.body != copy.body:
             lists.append(copy)
+
+
+def _of_second(directory: Path, copy: StoredDocument) -> Iterator[str]:
+    """What is wrong with the other copy of a large list, which has no row."""
+    try:
+        second = files.read_copy(directory, files.SECOND)
+    except DamageError as error:
+        yield f"{files.SECOND}: {error}"
+        return
+    if second != copy:
+        state = "missing" if second is None else f"not the same as {files.COPY}"
+        yield f"{files.SECOND}: {state}, although a large blocklist is held"

@@ -86,7 +86,26 @@ def test_own_simulation_judge_counts_a_request_that_comes_too_soon(monkeypatch):
     assert run.violations == 2
 
 
-@pytest.mark.parametrize("name", ["makespan", "queue", "simulate", "blocklist", "robots", "state"])
+@pytest.mark.crawl
+def test_own_pauses_measures_each_way_to_a_list_beside_stock_scrapy(tmp_path):
+    result = run("pauses", tmp_path)
+    assert [row["crawl"] for row in result["rows"]] == [
+        "stock download",
+        "first fetch",
+        "from the store",
+        "refresh, another list",
+        "refresh, 304",
+    ]
+    for row in result["rows"]:
+        assert row["entries"] == 5000
+        assert 0 < row["wall ms"] < row["took s"] * 1e3 + 1e3
+        assert row["cpu ms"] > 0
+
+
+NAMES = ["makespan", "queue", "simulate", "blocklist", "pauses", "gates", "robots", "state", "lab"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_own_readme_names_every_benchmark_and_its_command(name):
     text = (ROOT / "bench" / "README.md").read_text()
     assert f"python bench/{name}.py" in text or f"python -m bench.{name}" in text

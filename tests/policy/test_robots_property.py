@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from protego import Protego
 
 from scrapy_walsh.policy.robots import parse_robots
+from scrapy_walsh.policy.robots_paths import as_octets, normalize, normalize_values
 from tests.policy.robots_oracle import oracle, paths
 
 TOKEN = "Walsh-Research"
@@ -73,3 +74,13 @@ def test_r2c_a_group_for_everybody_else_changes_nothing(text: str, target: str) 
     before = parse_robots(text.encode(), TOKEN).decide(target)
     after = parse_robots(more.encode(), TOKEN).decide(target)
     assert (before.allowed, before.name) == (after.allowed, after.name)
+
+
+VALUES = st.lists(st.text("aZ/%2fF*$?é\x0b\udc80 ", min_size=1), min_size=1)
+
+
+@given(VALUES)
+def test_own_values_are_spelt_together_as_each_alone(values: list[str]) -> None:
+    spelt = normalize_values(values)
+    assert spelt == ["*".join(map(normalize, value.split("*"))) for value in values]
+    assert as_octets("\n".join(spelt)).split("\n") == list(map(as_octets, spelt))

@@ -1,0 +1,175 @@
+"""R11: a blocklist too large for a crawl's own process, read and kept by the validator's (D3).
+
+A crawl never holds such a list as a whole once it has handed it over: SQLite and the second copy
+take a hundred megabytes with the interpreter lock held, which would pause every crawl of the
+process. It learns the facts, the domains, and whether all was kept.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.adapters.validate import ask_child, line_of, validation
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.ledger.documents import Documents
+from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from scrapy_walsh.adapters.validate import Output
+    from scrapy_walsh.state.records import Store
+
+    Started = Callable[[Callable[[], None]], None]
+
+_TAKE_UP: Final = "take up"
+_KEEP: Final = "keep"
+_RENEW: Final = "renew"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the list of ``url`` is kept: the arguments of ``open_store``, and of the ledger.
+
+    ``ledger``: path of its documents, None where there is none. ``file``: the number of its file.
+    """
+
+    url: str
+    state_dir: str | None
+    shared_state: str | None
+    token: str
+    ledger: str | None
+    file: int
+
+    def open(self) -> Store:
+        """The store. StateError."""
+        directory = None if self.state_dir is None else Path(self.state_dir)
+        return open_store(directory, self.shared_state, self.token)
+
+
+# -- in the crawl's process; each blocks, so call it from a thread ----------------------------
+
+
+def take_up(
+    place: Place,
+    fallback_schema: dict[str, Any] | None,
+    not_before: float,
+    timeout: float,
+    started: Started,
+) -> Output | None:
+    """The list that is kept, if it was fetched at *not_before* or later; its record is in the head.
+
+    Raises as ``ask_child``.
+    """
+    task = {**_task(_TAKE_UP, place, fallback_schema), "not_before": not_before}
+    output = ask_child(task, b"", timeout, started)
+    return None if output.head["count"] is None else output
+
+
+def keep(
+    place: Place,
+    document: StoredDocument,
+    fallback_schema: dict[str, Any] | None,
+    timeout: float,
+    started: Started,
+) -> Output:
+    """The list in *document*, validated, and then kept with the ``refresh`` that it asks for.
+
+    Raises as ``ask_child``; what could not be kept is in the tail.
+    """
+    task = {**_task(_KEEP, place, fallback_schema), "record": record_of(document)}
+    return ask_child(task, document.body, timeout, started)
+
+
+def renew(place: Place, fetched_at: float, timeout: float, started: Started) -> Output:
+    """Keep the list that is there as fetched at *fetched_at*. Raises as ``ask_child``."""
+    task = {**_task(_RENEW, place, None), "fetched_at": fetched_at}
+    return ask_child(task, b"", timeout, started)
+
+
+def record_of(document: StoredDocument) -> dict[str, Any]:
+    """*document* without its body, as JSON."""
+    record = asdict(replace(document, body=b""))
+    del record["body"]
+    return record
+
+
+def _task(name: str, place: Place, fallback_schema: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        "task": name,
+        "place": asdict(place),
+        "fallback_schema": fallback_schema,
+        "document": place.url,
+    }
+
+
+# -- in the child -----------------------------------------------------------------------------
+
+
+def perform(task: dict[str, Any], body: bytes) -> Iterator[bytes]:
+    """Yield the answer to *task*. Raises DocumentInvalid or StateError before its first line."""
+    place = Place(**task["place"])
+    return _TASKS[task["task"]](task, place, body)
+
+
+def _take_up(task: dict[str, Any], place: Place, _: bytes) -> Iterator[bytes]:
+    with closing(place.open()) as store:
+        document = store.get_document(BLOCKLIST, place.url)
+    if document is None or document.fetched_at < task["not_before"]:
+        yield line_of({"ok": True, "count": None})
+        yield line_of({"errors": []})
+        return
+    body = document.body
+    head, domains = validation(body, task, record=record_of(document))
+    yield from (head, domains)
+    yield _last_line(lambda: _write_down(place, body, head))
+
+
+def _keep(task: dict[str, Any], place: Place, body: bytes) -> Iterator[bytes]:
+    head, domains = validation(body, task)
+    yield from (head, domains)
+    record = {**task["record"], "refresh": json.loads(head)["refresh"]}
+    document = StoredDocument(body=body, **record)
+    yield _last_line(lambda: _write_down(place, body, head), lambda: _put(place, document))
+
+
+def _renew(task: dict[str, Any], place: Place, _: bytes) -> Iterator[bytes]:
+    yield line_of({"ok": True})
+    yield _last_line(lambda: _put_again(place, task["fetched_at"]))
+
+
+_TASKS: Final = {_TAKE_UP: _take_up, _KEEP: _keep, _RENEW: _renew}
+
+
+def _write_down(place: Place, body: bytes, head: bytes) -> None:
+    """Keep *body* for the ledger, whose events name it by its digest."""
+    if place.ledger is not None:
+        Documents(Path(place.ledger)).put(BLOCKLIST, body, json.loads(head)["digest"], place.file)
+
+
+def _put(place: Place, document: StoredDocument) -> None:
+    with closing(place.open()) as store:
+        store.put_document(document)
+
+
+def _put_again(place: Place, fetched_at: float) -> None:
+    with closing(place.open()) as store:
+        document = store.get_document(BLOCKLIST, place.url)
+        if document is not None:
+            store.put_document(replace(document, fetched_at=fetched_at))
+
+
+def _last_line(*steps: Callable[[], None]) -> bytes:
+    """Take each step, whatever becomes of the others, and say what went wrong."""
+    errors = []
+    for step in steps:
+        try:
+            step()
+        except StateError as error:
+            errors.append(str(error))
+    return line_of({"errors": errors})

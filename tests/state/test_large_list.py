@@ -1,0 +1,116 @@
+"""D3 for a list that is too large for a row: two files beside the database, and no row."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from state_samples import BLOCKLIST_URL, NOW, blocklist, flip, robots
+
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.state import files, tables, verify
+from scrapy_walsh.state.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scrapy_walsh.state.records import StoredDocument
+
+LARGE = blocklist(NOW + 1, b'{"blocked": []}'.ljust(files.LARGE))
+SMALL = blocklist(NOW + 2)
+NAMES = (files.COPY, files.SECOND)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    made = SqliteStore(tmp_path)
+    made.put_document(blocklist(NOW))
+    made.put_document(LARGE)
+    yield made
+    made.close()
+
+
+def row(store: SqliteStore) -> StoredDocument | None:
+    return store._get(tables.DOCUMENTS, ("blocklist", BLOCKLIST_URL))
+
+
+def test_d3_a_large_list_is_in_two_files_and_no_row(store: SqliteStore, tmp_path: Path) -> None:
+    assert [files.read_copy(tmp_path, name) for name in NAMES] == [LARGE, LARGE]
+    assert row(store) is None
+    assert store.get_document("blocklist", BLOCKLIST_URL) == LARGE
+
+
+def test_d3_a_large_list_is_listed_with_the_other_documents(store: SqliteStore) -> None:
+    store.put_document(robots("https://h.test"))
+    assert list(store.documents("blocklist")) == [LARGE]
+    assert [found.kind for found in store._rows(tables.DOCUMENTS)] == ["blocklist", "robots"]
+    assert [found.key for found in store.documents("robots")] == ["https://h.test"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("damage", [lambda octets: flip(octets, 200, 3), lambda octets: None])
+def test_d3_either_file_makes_the_other_good(
+    store: SqliteStore, tmp_path: Path, name: str, damage: Any
+) -> None:
+    damaged = damage((tmp_path / name).read_bytes())
+    if damaged is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(damaged)
+    assert store.get_document("blocklist", BLOCKLIST_URL) == LARGE
+    assert [files.read_copy(tmp_path, each) for each in NAMES] == [LARGE, LARGE]
+    assert len(store.notices) == (damaged is not None)
+
+
+def test_d3_a_large_list_outlives_the_database(store: SqliteStore, tmp_path: Path) -> None:
+    for path in tmp_path.glob("state.sqlite3*"):
+        path.unlink()
+    other = SqliteStore(tmp_path)
+    assert other.get_document("blocklist", BLOCKLIST_URL) == LARGE
+    other.close()
+
+
+def test_d3_a_small_list_after_a_large_one_has_its_row_again(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    store.put_document(SMALL)
+    assert row(store) == files.read_copy(tmp_path) == SMALL
+    assert not (tmp_path / files.SECOND).exists()
+    assert list(store.documents("blocklist")) == [SMALL]
+
+
+def test_d3_delete_removes_both_files(store: SqliteStore, tmp_path: Path) -> None:
+    store.delete_document("blocklist", BLOCKLIST_URL)
+    assert store.get_document("blocklist", BLOCKLIST_URL) is None
+    assert not any((tmp_path / name).exists() for name in NAMES)
+
+
+def test_d3_a_full_disk_leaves_what_was_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    store = SqliteStore(tmp_path)
+    store.put_document(blocklist(NOW))
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StateError, match=r"blocklist\.json .*No space left"):
+        store.put_document(LARGE)
+    assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist(NOW)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (files.SECOND, "blocklist-2.json: missing, although a large blocklist is held"),
+        (files.COPY, "blocklist.json: missing, although a blocklist is held"),
+    ],
+)
+def test_d3_verify_looks_at_both_files(
+    store: SqliteStore, tmp_path: Path, name: str, said: str
+) -> None:
+    assert list(verify.problems(tmp_path, lambda body, url: None)) == []
+    (tmp_path / name).unlink()
+    assert list(verify.problems(tmp_path, lambda body, url: None)) == [said]
