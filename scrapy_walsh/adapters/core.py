@@ -83,6 +83,7 @@ class _Standing:
     url: str
     verdict: Verdict
     basis: tuple[int, int] | None
+    judged_at: float
     cleared_at: float | None = None
 
 
@@ -245,19 +246,22 @@ class Core:
             and basis is not None
             and (known.url, known.basis) == (url, basis)
             and url not in self.asked
-            and self._still_due(url)
+            and self._still_due(url, known)
         ):
             return known.verdict
         answer = self.judge(url)
         if not isinstance(answer, NeedDocument):
             # The gates may have taken up rules from the store.
-            self._standing[request] = _Standing(url, answer, basis or self.documents.basis(url))
+            basis = basis or self.documents.basis(url)
+            self._standing[request] = _Standing(url, answer, basis, self.monotonic())
         return answer
 
-    def _still_due(self, url: str) -> bool:
-        """Whether no other process has asked the source *url* meanwhile (R8)."""
-        if not self.scope.is_source(url):
+    def _still_due(self, url: str, known: _Standing) -> bool:
+        """Whether no other process has asked the source *url* since it was judged (R8)."""
+        now = self.monotonic()
+        if now - known.judged_at < _CLEARANCE or not self.scope.is_source(url):
             return True
+        known.judged_at = now
         gates, last = self.gates, self.documents.last_run(url)
         return recrawl.not_due(last, self.wall(), gates.revisit, gates.revisit_reason) is None
 
