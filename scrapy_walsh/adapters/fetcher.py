@@ -135,6 +135,11 @@ class Fetcher:
         mark = self._mark(request)
         return TARGET if mark is None else mark.kind
 
+    def hops(self, request: Request) -> int:
+        """Redirects that the fetch of a document has followed to *request*."""
+        mark = self._mark(request)
+        return 0 if mark is None else mark.hops
+
     def sent_as(self, request: Request, url: str) -> None:
         """Note that *request* goes on the wire under *url* (R13)."""
         mark = self._mark(request)

@@ -97,4 +97,5 @@ def exchange_of(
         wait=None if failure is None else hold_of(failure),
         gives_up=isinstance(failure, GiveUp),
         sent=core.tags.sent.get(request),
+        hops=core.fetcher.hops(request),
     )

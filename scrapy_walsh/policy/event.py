@@ -82,7 +82,8 @@ class Exchange:
     host asks for between requests. ``exempt``: T1's first robots.txt. ``verdict``, ``digest``: with
     what the gates let it pass. ``attempt``: retries before this one. ``retry_after``: the header
     values. ``wait``: seconds that R5 leaves the host alone; None where it does not apply.
-    ``gives_up``: no retry follows. ``sent``: the URL with R13's tags, if it carried some.
+    ``gives_up``: no retry follows. ``sent``: the URL with R13's tags, if it carried some. ``hops``:
+    redirects that led a document's fetch here.
     """
 
     url: str
@@ -102,3 +103,4 @@ class Exchange:
     wait: float | None = None
     gives_up: bool = False
     sent: str | None = None
+    hops: int = 0

@@ -33,11 +33,17 @@ URLS = (
     "http://long-delay.test/b",
     "http://page.test/x?key=hidden",
     "http://page.test/gone",
+    "http://moved.test/x",
     "http://unchanged.test/feed.xml",
 )
 PAGES = (
     site("page.test", {"/x": Route(body=SECRET), "/gone": Route(behaviour="close")}),
     site("unreachable.test", robots=Route(503)),
+    site(
+        "moved.test",
+        {"/r.txt": Route(body="User-agent: *\nAllow: /\n", content_type="text/plain")},
+        Route(302, location="http://moved.test/r.txt"),
+    ),
 )
 
 
@@ -126,6 +132,14 @@ def test_r6_the_targets_are_the_declared_ones_and_their_hops(written: Written) -
         **dict.fromkeys(URLS),
         "http://redirect.test/target": "http://redirect.test/own",
     }
+
+
+def test_own_a_redirected_robots_txt_says_so(written: Written) -> None:
+    asked = [line for line in written.of(0, "asked") if line["host"] == "moved.test"]
+    found = [(line["purpose"], line["hops"], line["exempt"]) for line in asked]
+    assert found == [("robots", 0, False), ("robots", 1, False), ("target", 0, False)]
+    (adopted,) = (line for line in written.of(0, "adopted") if line["url"].startswith("http://m"))
+    assert adopted["document"] == "http://moved.test/r.txt"
 
 
 def test_r5_a_back_off_says_until_when(written: Written) -> None:

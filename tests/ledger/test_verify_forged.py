@@ -316,6 +316,10 @@ def exempt_after_a_retry(forge: Forge) -> dict[str, Any]:
     return change(forge.only("asked", ROBOTS_URL), attempt=1)
 
 
+def exempt_after_a_redirect(forge: Forge) -> dict[str, Any]:
+    return change(forge.only("asked", ROBOTS_URL), hops=1)
+
+
 def exempt_after_another_process(forge: Forge) -> dict[str, Any]:
     """An exchange that took long had begun before the one that is said to be the first."""
     url = "http://new.test/robots.txt"
@@ -486,6 +490,7 @@ BREAKS: dict[Break, str] = {
     unreachable_without_asking: "R2", unreachable_after_one_try: "R2", rules_forgotten: "R2",
     too_fast: "R4", faster_than_crawl_delay: "R4", too_fast_between_processes: "R4",
     overlap: "R4", two_exempt_targets: "R4", exempt_twice: "R4", exempt_after_a_retry: "R4",
+    exempt_after_a_redirect: "R4",
     exempt_after_another_process: "R4", a_target_at_once_though_paced: "R4", exempt_target: "R4",
     another_host: "R4", deferred_for_nothing: "R4",
     backoff_shortened: "R5", backoff_not_waited_for: "R5",

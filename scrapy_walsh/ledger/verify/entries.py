@@ -60,6 +60,7 @@ class Line:
     interval: float = 0.0
     exempt: bool = False
     attempt: int = 0
+    hops: int = 0
     retry_after: tuple[str, ...] = ()
     gives_up: bool = False
     sent: str | None = None
@@ -103,7 +104,7 @@ _CHECKS: Final[Mapping[Callable[[object], bool], tuple[str, ...]]] = {
     ),
     _time: ("at", "started", "ended"),
     seconds: ("wait", "due", "interval"),
-    _whole: ("n", "line", "status", "attempt"),
+    _whole: ("n", "line", "status", "attempt", "hops"),
     _flag: ("answered", "exempt", "gives_up"),
     _texts: ("group", "retry_after"),
 }  # fmt: skip

@@ -164,6 +164,9 @@ def exempt_fault(line: Line, *, first: bool) -> str | None:
         return "it is exempt, and is for no robots.txt (T1)"
     if not first:
         return f"it is exempt, and is not the first exchange with {line.host} (T1)"
-    if not robots_fetch.counts_as_first(line.status, hops=0, attempt=line.attempt):
-        return f"it is exempt, though its answer ({line.status}) or retry does not allow it (T1)"
+    if not robots_fetch.counts_as_first(line.status, hops=line.hops, attempt=line.attempt):
+        return (
+            f"it is exempt, though its answer ({line.status}), a redirect or a retry"
+            " does not allow it (T1)"
+        )
     return None
