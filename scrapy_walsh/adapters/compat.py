@@ -202,9 +202,15 @@ def close_spider(crawler: Crawler, reason: str) -> None:
         call_later(0.01, lambda: close_spider(crawler, reason))
         return
     if hasattr(engine, "close_spider_async"):
-        deferred_from_coro(engine.close_spider_async(reason=reason))
+        deferred_from_coro(_close_if_open(engine, reason))
     else:
         engine.close_spider(engine.spider, reason=reason)
+
+
+async def _close_if_open(engine: Any, reason: str) -> None:
+    # A coroutine begins later, and a crawl that was refused may have closed by itself.
+    if engine.spider is not None:
+        await engine.close_spider_async(reason=reason)
 
 
 def is_shell(crawler: Crawler) -> bool:

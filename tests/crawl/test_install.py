@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from scrapy.settings import default_settings
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.seats import PINS, SEATS
 from scrapy_walsh.sandbox import max_in_flight, requests, user_agents
 from tests.crawl.harness import USER_AGENT, Crawl, crawl, kept, make_project, side_by_side
@@ -123,6 +126,28 @@ def test_own_a_missing_seat_refuses_the_start_by_name(
     incomplete: dict[str, Crawl], path: str
 ) -> None:
     assert_refused(incomplete[path], path)
+
+
+def test_own_a_crawl_that_has_closed_by_itself_is_not_closed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Scrapy's close begins a moment after it is asked for, and raises when nothing is open."""
+    asked: list[str] = []
+
+    async def close(*, reason: str) -> None:
+        asked.append(reason)
+
+    async def closings(*, soon_over: bool) -> list[str]:
+        engine = SimpleNamespace(spider=object(), running=True, close_spider_async=close)
+        compat.close_spider(cast("Any", SimpleNamespace(_engine=engine)), "walsh_refused")
+        if soon_over:
+            engine.spider = None
+        await asyncio.sleep(0.01)
+        return asked
+
+    monkeypatch.setattr(compat, "deferred_from_coro", asyncio.ensure_future)
+    assert asyncio.run(closings(soon_over=True)) == []
+    assert asyncio.run(closings(soon_over=False)) == ["walsh_refused"]
 
 
 WRONG = {name: changed(name)[name] for name in KNOWN_PINS if name != "DOWNLOAD_HANDLERS"} | {
