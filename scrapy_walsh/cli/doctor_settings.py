@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NAME: Final = re.compile(r"[A-Z_]+")
-#: For an identity that cannot be used, so that what depends on none can be read.
-_STAND_IN: Final = {
-    "product": "Unnamed/0.0",
-    "policy_url": "https://unnamed.invalid/",
-    "blocklist_url": "https://unnamed.invalid/blocklist.json",
+#: For what cannot be used and has no default that can, so that what depends on neither is read.
+_STAND_INS: Final[dict[str, Any]] = {
+    "WALSH_IDENTITY": {
+        "product": "Unnamed/0.0",
+        "policy_url": "https://unnamed.invalid/",
+        "blocklist_url": "https://unnamed.invalid/blocklist.json",
+    },
+    "WALSH_STATE_DIR": "memory",
 }
 
 
@@ -56,6 +59,6 @@ def read(settings: SettingsLike, default_state_dir: Callable[[], str | Path]) ->
             found = _NAME.match(str(error))  # each message begins with its setting
             if found is None or found[0] in overlay.replaced:
                 raise
-            overlay.replaced[found[0]] = _STAND_IN if found[0] == "WALSH_IDENTITY" else None
+            overlay.replaced[found[0]] = _STAND_INS.get(found[0])
         else:
             return Reading(config, problems, frozenset(overlay.replaced))

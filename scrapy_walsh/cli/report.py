@@ -77,7 +77,7 @@ def _default() -> Path:
     """The ledger of the project's state directory, or of Scrapy's outside one."""
     from scrapy_walsh.cli.state import read_config  # noqa: PLC0415  slow
 
-    directory = read_config().state_dir
+    directory = read_config(None).state_dir
     if directory is None:
         raise Misuse("WALSH_STATE_DIR is memory, where no ledger is kept; see --ledger")
     return directory / FILE

@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     action: Callable[[argparse.Namespace, WalshConfig, Path], int] = args.action
     try:
-        config = read_config()
+        config = read_config(args.dir)
         return action(args, config, _directory(args, config))
     except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -73,8 +73,11 @@ def _parser() -> argparse.ArgumentParser:
 # -- where --------------------------------------------------------------------------------
 
 
-def read_config() -> WalshConfig:
-    """The project's settings; outside one the defaults, since nobody is asked anything."""
+def read_config(directory: Path | None) -> WalshConfig:
+    """The project's settings; outside one the defaults, since nobody is asked anything.
+
+    ``directory``: what ``--dir`` names; nothing then hangs on the default one.
+    """
     from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
 
     from scrapy_walsh.adapters.core import default_state_dir  # noqa: PLC0415  slow
@@ -82,7 +85,7 @@ def read_config() -> WalshConfig:
     settings = get_project_settings()
     if not has_identity(settings):
         settings.set("WALSH_IDENTITY", "walsh-research", priority="cmdline")
-    return WalshConfig.from_settings(settings, default_state_dir)
+    return WalshConfig.from_settings(settings, lambda: directory or default_state_dir())
 
 
 def _directory(args: argparse.Namespace, config: WalshConfig) -> Path:

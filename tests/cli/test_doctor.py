@@ -337,6 +337,17 @@ def test_own_two_bad_identities_hide_nothing() -> None:
     assert reading.config.min_interval == 1.0
 
 
+def test_own_a_default_state_directory_that_cannot_be_made_is_a_finding() -> None:
+    def default() -> str:
+        raise PermissionError(13, "Permission denied", "project/.scrapy")
+
+    reading = doctor_settings.read({"WALSH_IDENTITY": OWN_IDENTITY}, default)
+    assert [problem.split()[:3] for problem in reading.problems] == [
+        ["WALSH_STATE_DIR:", "project/.scrapy", "cannot"]
+    ]
+    assert reading.replaced == {"WALSH_STATE_DIR"}
+
+
 def test_own_following_links_and_a_standing_reason_are_said() -> None:
     settings = {
         "WALSH_IDENTITY": OWN_IDENTITY, "WALSH_FOLLOW_LINKS": True, "WALSH_REVISIT_REASON": "tests",
