@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.attest.files import replace_file
-from scrapy_walsh.cli.check_answer import Misuse, printable
+from scrapy_walsh.cli.check_answer import Misuse, printable, told
 from scrapy_walsh.config import WalshConfig, has_identity
 from scrapy_walsh.errors import DocumentInvalid, WalshError
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (WalshError, OSError) as error:
-        _tell(str(error))
+        _tell(told(error))
     return 2
 
 
@@ -93,7 +93,9 @@ def _attest(args: argparse.Namespace) -> int:
 
     settings = settings_of(args)
     if not has_identity(settings):
-        raise Misuse("who attests? Attest in a project, or give --identity")
+        raise Misuse(
+            "who attests? WALSH_IDENTITY is not set: set it in the project, or give --identity"
+        )
     config = WalshConfig.from_settings(settings, default_state_dir)
     out = _Output(args, config)
     evidence = _evidence(args.record, config)

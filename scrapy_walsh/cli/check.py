@@ -102,7 +102,10 @@ def _online(url: str, args: argparse.Namespace) -> Answer:
         raise Misuse("--token goes with --robots; online the token is that of the identity")
     settings = settings_of(args)
     if not has_identity(settings):
-        raise Misuse("who asks? Give --identity, or files to judge by: --robots, --blocklist")
+        raise Misuse(
+            "who asks? WALSH_IDENTITY is not set: set it in the project, or give --identity, or "
+            "files to judge by: --robots, --blocklist"
+        )
     from scrapy_walsh.cli.check_online import ask  # noqa: PLC0415  files need no crawl
 
     return ask(url, settings)

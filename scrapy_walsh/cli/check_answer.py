@@ -161,6 +161,13 @@ def _shown(text: str) -> str:
     return ascii(text if len(text) <= 200 else f"{text[:200]}...")
 
 
+def told(error: Exception) -> str:
+    """*error* as one line for a terminal; one of a file by its name and reason alone."""
+    if isinstance(error, OSError) and error.filename is not None and error.filename2 is None:
+        return printable(f"{error.filename}: {error.strerror}")
+    return printable(str(error))
+
+
 def printable(text: str) -> str:
     """*text* as it can stand in one line of a terminal, whatever its encoding."""
     encoding = sys.stdout.encoding or "ascii"

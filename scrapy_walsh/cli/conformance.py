@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh import SPEC_VERSION, __version__
-from scrapy_walsh.cli.check_answer import Misuse, printable
+from scrapy_walsh.cli.check_answer import Misuse, printable, told
 from scrapy_walsh.cli.conformance_bot import Setup
 from scrapy_walsh.conformance import lab, live, parts, record, run, show
 from scrapy_walsh.conformance.check import holds, in_order
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (WalshError, OSError) as error:
-        print(f"walsh conformance: {printable(str(error))}", file=sys.stderr)
+        print(f"walsh conformance: {told(error)}", file=sys.stderr)
     return 2
 
 

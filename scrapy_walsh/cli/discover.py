@@ -76,7 +76,9 @@ def _settings(args: argparse.Namespace) -> Settings:
 
     settings = settings_of(args)
     if not has_identity(settings):
-        raise Misuse("who asks? Discover in a project, or give --identity")
+        raise Misuse(
+            "who asks? WALSH_IDENTITY is not set: set it in the project, or give --identity"
+        )
     return settings
 
 

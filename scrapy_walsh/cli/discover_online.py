@@ -124,6 +124,11 @@ class DiscoverSpider(Spider):
         answer = from_failure(_steps(self.origins[origin])[number], error)
         yield from self._note(origin, number, answer, ())
 
+    def closed(self, reason: str) -> None:
+        """A stopped crawl has not seen what the host offers."""
+        if reason == "shutdown":
+            self.problems.append("stopped before the host was asked for everything")
+
     def _note(
         self, origin: int, number: int, answer: Answer, sections: tuple[Section, ...]
     ) -> Iterator[Request]:
@@ -144,7 +149,7 @@ def discover(origins: list[str], settings: Settings) -> LinkMap:
     found = LinkMap(origins[0].partition("://")[2])
     problems: list[str] = []
     crawl_apart(settings, DiscoverSpider, problems, origins=origins, found=found)
-    if not found.probes:
+    if problems or not found.probes:
         raise Misuse("; ".join(problems) or "the crawl ended before the host could be asked")
     return found
 

@@ -57,7 +57,11 @@ def main(argv: list[str]) -> int:
             f"walsh: no subcommand {name!r}; there are: {', '.join(SUBCOMMANDS)}", file=sys.stderr
         )
         return 2
-    code: int = import_module(SUBCOMMANDS[name].module).main(rest)
+    try:
+        code: int = import_module(SUBCOMMANDS[name].module).main(rest)
+    except KeyboardInterrupt:
+        print(f"walsh {name}: stopped", file=sys.stderr)
+        return 2
     return code
 
 

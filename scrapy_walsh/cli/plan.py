@@ -96,7 +96,7 @@ def _config(assigned: dict[str, str]) -> WalshConfig:
     for name, value in assigned.items():
         settings.set(name, value, priority="cmdline")
     if not has_identity(settings):
-        raise Misuse("whose run? Plan in the project, or give -s WALSH_IDENTITY=...")
+        raise Misuse("whose run? WALSH_IDENTITY is not set: set it in the project, or by -s")
     return WalshConfig.from_settings(settings, default_state_dir)
 
 

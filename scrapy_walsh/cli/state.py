@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from scrapy_walsh.cli.check_answer import Misuse, absolute, blocklist_of, printable
+from scrapy_walsh.cli.check_answer import Misuse, absolute, blocklist_of, printable, told
 from scrapy_walsh.cli.state_show import as_lines, summary
 from scrapy_walsh.config import WalshConfig, has_identity
 from scrapy_walsh.errors import WalshError
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (WalshError, OSError) as error:
-        print(f"walsh state: {printable(str(error))}", file=sys.stderr)
+        print(f"walsh state: {told(error)}", file=sys.stderr)
     return 2
 
 
@@ -94,7 +94,9 @@ def _directory(args: argparse.Namespace, config: WalshConfig) -> Path:
         raise Misuse("WALSH_STATE_DIR is memory, which no run outlives; see --dir")
     held = any((directory / name).exists() for name in (DATABASE, files.COPY))
     if not held and args.action is not _import:
-        raise Misuse(f"no state in {directory}; run in the project, or give --dir")
+        raise Misuse(
+            f"no state in {directory}: no crawl kept any; run in the project, or give --dir"
+        )
     return directory
 
 

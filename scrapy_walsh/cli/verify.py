@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters import validate
-from scrapy_walsh.cli.check_answer import Misuse, printable
+from scrapy_walsh.cli.check_answer import Misuse, printable, told
 from scrapy_walsh.errors import WalshError
 from scrapy_walsh.ledger.verify import Head, files_of, verify
 from scrapy_walsh.policy import schema
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (WalshError, OSError) as error:
-        print(f"walsh verify: {printable(str(error))}", file=sys.stderr)
+        print(f"walsh verify: {told(error)}", file=sys.stderr)
     return 2
 
 

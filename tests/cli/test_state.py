@@ -157,7 +157,10 @@ def test_own_show_as_json_is_complete(told: Any) -> None:
 def test_own_no_state_is_misuse_and_makes_none(told: Any, folder: Path, action: str) -> None:
     code, out, err = told(action, directory="none")
     assert (code, out) == (2, "")
-    assert err == "walsh state: no state in none; run in the project, or give --dir\n"
+    assert (
+        err
+        == "walsh state: no state in none: no crawl kept any; run in the project, or give --dir\n"
+    )
     assert not (folder / "none").exists()
 
 

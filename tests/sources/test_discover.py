@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from scrapy.settings import Settings
 
+from scrapy_walsh.cli import discover_online
+from scrapy_walsh.cli.discover_online import Probe
 from scrapy_walsh.cli.main import main
+from scrapy_walsh.errors import WalshError
 from scrapy_walsh.policy.formats import ACCEPT_PAGE, markdown_links, markdown_sections
 from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, requests
 from tests.crawl.harness import OWN_IDENTITY, crawl, make_project, run_scrapy, site
@@ -185,6 +189,18 @@ def test_own_nothing_found_or_refused(
     assert found.asked(host.removeprefix("http://")) == asked
     if requirement != "R9":
         assert last["requirement"] == requirement
+
+
+def test_own_a_stopped_look_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C after the first of two answers: what the host offers was not seen."""
+
+    def stopped(_settings: Any, spider: Any, problems: list[str], **given: Any) -> None:
+        given["found"].probes.append(Probe("http://a.test/llms.txt", "", "failed", "", "HTTP 404"))
+        spider(problems=problems, **given).closed("shutdown")
+
+    monkeypatch.setattr(discover_online, "crawl_apart", stopped)
+    with pytest.raises(WalshError, match="stopped before"):
+        discover_online.discover(["http://a.test"], Settings())
 
 
 @pytest.mark.parametrize(
