@@ -30,8 +30,10 @@ _RUNS: Final = (
 
 def main(argv: Sequence[str]) -> int:
     """Run the demo. Exit codes: 0 both crawls ended well, 1 one did not, 2 misuse."""
-    parser = argparse.ArgumentParser(prog="walsh demo", description=__doc__)
-    parser.add_argument("--project", type=Path, default=Path("example_project"))
+    parser = argparse.ArgumentParser(
+        prog="walsh demo", description="Two real crawls of the sandbox, and an account."
+    )
+    parser.add_argument("--project", type=Path, default=Path("example_project"), metavar="DIR")
     project: Path = parser.parse_args(argv).project
     if not (project / "scrapy.cfg").is_file():
         print(f"walsh demo: no Scrapy project in {project}; see --project", file=sys.stderr)

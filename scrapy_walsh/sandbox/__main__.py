@@ -59,7 +59,7 @@ def _announce(box: Sandbox, *, as_json: bool) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="sandbox",
+        prog="walsh sandbox",
         description="Hosts under .test, reached through a forward proxy on the loopback interface.",
     )
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any)")

@@ -322,7 +322,10 @@ class WalshMetadataSpider(Spider):
 def _declared(sources: str | None, urls: str | None) -> tuple[list[Source], list[str]]:
     if bool(sources) == bool(urls):
         raise SourcesInvalid('give either -a sources=FILE or -a urls="URL URL"')
-    return read_sources(sources) if sources else parse_urls(urls or "")
+    found, problems = read_sources(sources) if sources else parse_urls(urls or "")
+    if not found and not problems:
+        raise SourcesInvalid(f"{sources or '-a urls'}: no source in it; write at least one")
+    return found, problems
 
 
 def _flag(name: str, value: str) -> bool:
