@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
@@ -24,6 +25,7 @@ from scrapy_walsh.errors import ConfigError, StoreAway
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.state import redis_scripts as scripts
 from scrapy_walsh.state.redis import SharedStore
+from scrapy_walsh.state.redis_link import LONGEST_PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -36,6 +38,7 @@ _POLL: Final = 1.0
 #: URLs that a worker takes from the operator's list at a time.
 _BATCH: Final = 1000
 _LARGEST_PRIORITY: Final = 10**8
+_KEYS: Final = ("", ":waiting", ":size", ":serial", ":workers", ":looked")
 
 
 class DueQueue:
@@ -45,6 +48,10 @@ class DueQueue:
     that of SCHEDULER_SERIALIZER; JSON without one.
     """
 
+    #: Seconds of silence after which what a worker has claimed is put back in line. Longer than
+    #: its pauses between two tries to reach Redis.
+    lease: float = 2 * LONGEST_PAUSE
+
     def __init__(self, server: Any, spider: Spider, key: str, serializer: Any = None) -> None:  # noqa: ARG002
         core = Core.of(spider.crawler)
         if not isinstance(core.store, SharedStore):
@@ -52,7 +59,12 @@ class DueQueue:
         self._core, self._store, self._spider = core, core.store, spider
         self._serializer = serializer or _Json
         start = f"{core.store.prefix}queue:{key % {'spider': spider.name}}"
-        self._keys = [f"{start}{end}" for end in ("", ":waiting", ":size", ":serial")]
+        self._keys = [f"{start}{end}" for end in _KEYS]
+        #: Claimed requests that the engine is not done with, and their numbers.
+        self._held: dict[Request, str] = {}
+        #: Numbers of claims that Redis is not told yet that they are done with.
+        self._done: list[str] = []
+        self._cancel_renewal: Callable[[], None] | None = None
         #: Requests that a gate refuses: they wait for nothing.
         self._free: deque[Request] = deque()
         #: Requests that Redis has not taken yet.
@@ -85,14 +97,14 @@ class DueQueue:
             return self._popped(self._free.popleft())
         try:
             self._send_unsent()
-            host, data = self._claim()
+            host, number, data = self._claim()
         except StoreAway:
             self._wake_later(_POLL)
             return None
         if not host:
             self._nothing_due(float(data))
             return None
-        request = self._decode(data)
+        request = self._taken(number.decode(), data)
         answer = self._core.judge_request(request)
         if not isinstance(answer, NeedDocument) and not answer.allowed:
             self._release(host.decode())
@@ -107,10 +119,12 @@ class DueQueue:
 
     def stop(self) -> None:
         """Wake nobody any more, and give back what is left."""
-        if self._cancel_timer is not None:
-            self._cancel_timer()
+        for cancel in (self._cancel_timer, self._cancel_renewal):
+            if cancel is not None:
+                cancel()
         try:
             self._send_unsent()
+            self._renew()
         except StoreAway as error:
             logger.error("%d requests could not be given back: %s", len(self._unsent), error)
 
@@ -139,14 +153,47 @@ class DueQueue:
             self._send(self._unsent[0])
             self._unsent.popleft()
 
-    def _claim(self) -> tuple[bytes, bytes]:
-        config, link = self._core.config, self._store.link
-        given = [config.min_interval, config.patience, self._store.host_key("")]
-        host, data = self._store.ask(
+    def _claim(self) -> tuple[bytes, bytes, bytes]:
+        link = self._store.link
+        given = [*self._standing(), self._core.config.patience, self._store.host_key("")]
+        host, number, data = self._store.ask(
             # A first question makes the epoch known.
             lambda: link.run(scripts.POP, self._keys, [*given, link.epoch, *link.epoch_keys])
         )
-        return host, data
+        self._done.clear()
+        return host, number, data
+
+    def _standing(self) -> list[Any]:
+        """This worker, its lease, what it is done with and what it holds, and the interval."""
+        under_way = compat.under_way(self._core.crawler)
+        for request in [each for each in self._held if each not in under_way]:
+            self._done.append(self._held.pop(request))
+        done, held = " ".join(self._done), " ".join(self._held.values())
+        return [self._store.worker, self.lease, done, held, self._core.config.min_interval]
+
+    def _renew(self) -> None:
+        self._run(scripts.RENEW, self._standing())
+        self._done.clear()
+
+    def _keep_renewing(self) -> None:
+        """While a request is under way nothing is popped, and the lease must not end."""
+        with suppress(StoreAway):
+            self._send_unsent()  # before the claim that it comes from goes
+            self._renew()
+        self._renew_later()
+
+    def _renew_later(self) -> None:
+        self._cancel_renewal = compat.call_later(_POLL, self._keep_renewing)
+
+    def _taken(self, number: str, data: bytes) -> Request:
+        """The request of a claim, which is held until the engine is done with it."""
+        self._done.append(number)  # should it be one that cannot be read
+        request = self._decode(data)
+        self._done.remove(number)
+        self._held[request] = number
+        if self._cancel_renewal is None:
+            self._renew_later()
+        return request
 
     def _release(self, host: str) -> None:
         try:

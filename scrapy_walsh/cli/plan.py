@@ -17,15 +17,17 @@ from scrapy_walsh.cli.plan_account import as_document, as_lines
 from scrapy_walsh.cli.plan_judge import plan
 from scrapy_walsh.config import WalshConfig, has_identity
 from scrapy_walsh.errors import WalshError
-from scrapy_walsh.state import files, open_store
+from scrapy_walsh.state import files, view
 from scrapy_walsh.state.database import DATABASE
+from scrapy_walsh.state.memory import MemoryStore
+from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
-    from scrapy_walsh.state.records import Store
+    from scrapy_walsh.state.base import RecordStore
 
 #: Seconds that an answer is assumed to take.
 _LATENCY = 0.2
@@ -63,7 +65,7 @@ def _plan(args: argparse.Namespace) -> int:
     problems, spider.problems = spider.problems, []  # which its start would log
     for problem in problems:
         print(f"walsh plan: {printable(problem)}", file=sys.stderr)
-    store = _store(config.state_dir)
+    store = view(_store(config.state_dir), config.shared_state, config.identity.token)
     try:
         found = plan(spider, config, store, time.time(), args.latency)
     finally:
@@ -109,9 +111,9 @@ def _spider(arguments: dict[str, str]) -> WalshMetadataSpider:
     return spider
 
 
-def _store(directory: Path | None) -> Store:
-    """What is held; a plan makes no state directory."""
+def _store(directory: Path | None) -> RecordStore:
+    """What is held here; a plan makes no state directory."""
     names = (DATABASE, files.COPY)
     if directory is None or not any((directory / name).exists() for name in names):
-        return open_store(None)
-    return open_store(directory)
+        return MemoryStore()
+    return SqliteStore(directory)

@@ -19,13 +19,16 @@ from scrapy_walsh.cli.state_show import as_lines, summary
 from scrapy_walsh.config import WalshConfig, has_identity
 from scrapy_walsh.errors import WalshError
 from scrapy_walsh.policy import hosts
-from scrapy_walsh.state import files, transfer, verify
+from scrapy_walsh.state import files, transfer, verify, view
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.forget import forget
+from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from scrapy_walsh.state.base import RecordStore
 
 
 def main(argv: Sequence[str]) -> int:
@@ -92,20 +95,35 @@ def _directory(args: argparse.Namespace, config: WalshConfig) -> Path:
     directory: Path | None = args.dir or config.state_dir
     if directory is None:
         raise Misuse("WALSH_STATE_DIR is memory, which no run outlives; see --dir")
-    held = any((directory / name).exists() for name in (DATABASE, files.COPY))
-    if not held and args.action is not _import:
+    shown = args.action is _show and _shared(args, config) is not None
+    if not (_holds(directory) or shown or args.action is _import):
         raise Misuse(
             f"no state in {directory}: no crawl kept any; run in the project, or give --dir"
         )
     return directory
 
 
+def _holds(directory: Path) -> bool:
+    return any((directory / name).exists() for name in (DATABASE, files.COPY))
+
+
+def _shared(args: argparse.Namespace, config: WalshConfig) -> str | None:
+    """The fleet's Redis; a directory that is named is looked at alone."""
+    return config.shared_state if args.dir is None else None
+
+
 @contextmanager
 def _opened(directory: Path) -> Iterator[SqliteStore]:
     """The store; what it found damaged, and did about it, goes to stderr."""
     store = SqliteStore(directory)
-    try:
+    with _told(store):
         yield store
+
+
+@contextmanager
+def _told(store: RecordStore) -> Iterator[None]:
+    try:
+        yield
     finally:
         for notice in store.notices:
             print(f"walsh state: {printable(notice)}", file=sys.stderr)
@@ -116,7 +134,11 @@ def _opened(directory: Path) -> Iterator[SqliteStore]:
 
 
 def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:
-    with _opened(directory) as store:
+    shared = _shared(args, config)
+    held = _holds(directory) or shared is None
+    local: RecordStore = SqliteStore(directory) if held else MemoryStore()
+    store = view(local, shared, config.identity.token)
+    with _told(store):
         found = summary(store, config, directory, time.time())
     if args.json:
         print(json.dumps(found))

@@ -32,6 +32,7 @@ def summary(store: RecordStore, config: WalshConfig, directory: Path, now: float
     """Everything that *store* holds, as JSON data; times are Unix seconds. StateError."""
     return {
         "directory": str(directory),
+        "shared": store.shared,
         "now": now,
         "hosts": [_host(record, config) for record in store.hosts()],
         "deferrals": [
@@ -96,7 +97,8 @@ def as_lines(found: dict[str, Any], limit: int) -> Iterator[str]:
     now = found["now"]
     hosts, documents, sources = found["hosts"], found["documents"], found["sources"]
     waiting = sum(host["due"] > now for host in hosts)
-    yield f"state in {found['directory']}"
+    shared = found["shared"]
+    yield f"state in {found['directory']}{f' and {shared}' if shared else ''}"
     yield from _table(
         f"hosts: {len(hosts) - waiting} due, {waiting} not yet",
         ("host", "due", "interval"),

@@ -10,9 +10,10 @@ from scrapy_walsh.state.sqlite import SqliteStore
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from scrapy_walsh.state.base import RecordStore
     from scrapy_walsh.state.records import Store
 
-__all__ = ["open_store"]
+__all__ = ["open_store", "view"]
 
 
 def open_store(directory: Path | None, shared: str | None = None, token: str = "") -> Store:
@@ -28,3 +29,12 @@ def open_store(directory: Path | None, shared: str | None = None, token: str = "
     from scrapy_walsh.state.redis import SharedStore  # noqa: PLC0415  an extra
 
     return SharedStore(local, shared, token)
+
+
+def view(local: RecordStore, shared: str | None, token: str) -> RecordStore:
+    """*local*, with what is in the Redis at the URL *shared*, if any; nothing is written there."""
+    if shared is None:
+        return local
+    from scrapy_walsh.state.redis_view import SharedView  # noqa: PLC0415  an extra
+
+    return SharedView(local, shared, token)

@@ -53,6 +53,9 @@ _OF_HOST: Final[tuple[tuple[Table[Any], Callable[[Any], str]], ...]] = (
 class RecordStore(ABC):
     """A ``Store`` without a place to keep things; a subclass is one."""
 
+    #: The Redis through which records are shared, by its URL without a password.
+    shared: str | None = None
+
     def __init__(self) -> None:
         self.notices: list[str] = []
         #: The last time on record of each host that nobody but this store's user has asked since.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
 from scrapy_walsh.errors import StateError
-from scrapy_walsh.state import files
+from scrapy_walsh.state import files, mark
 from scrapy_walsh.state.connect import connect, explain, is_damage, one_line, salvage
 from scrapy_walsh.state.tables import DamageError
 
@@ -47,6 +47,8 @@ class Database:
         self._name = str(self._path)
         self._inode: int | None = None
         self._open()
+        if mark.found(directory) and not self.rows_lost:
+            self._note_lost()
 
     def close(self) -> None:
         self._connection.close()
@@ -121,6 +123,13 @@ class Database:
                 f"{self._path} cannot be written: it is read, and what this run learns is forgotten"
             )
         return connection
+
+    def _note_lost(self) -> None:
+        self.rows_lost = True
+        self.notices.append(
+            f"{self._path}: an earlier run could not write to it: bookings may be lost, "
+            "hosts without a record are spaced"
+        )
 
     def _alone(self) -> bool:
         """Whether no other connection of this process is to the same file."""

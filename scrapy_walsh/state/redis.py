@@ -69,6 +69,7 @@ class SharedStore(RecordStore):
         self.prefix = f"walsh:{{{token.lower()}}}:"
         self.worker = uuid.uuid4().hex
         self.link = Link(url, self.prefix, wall, monotonic)
+        self.shared = self.link.name
         self._local = local
         self._wall, self._monotonic = wall, monotonic
         self._booked: dict[str, _Booked] = {}
@@ -196,10 +197,10 @@ class SharedStore(RecordStore):
     def get_document(self, kind: str, key: str) -> StoredDocument | None:
         """The later one of the two; a blocklist that only this machine holds is shared."""
         local, found = self._local.get_document(kind, key), self._found(DOCUMENTS, (kind, key))
-        if found is not None and _supersedes(found, local):
+        if found is not None and supersedes(found, local):
             self._local.put_document(found)
             return found  # type: ignore[no-any-return]
-        if local is not None and kind == BLOCKLIST and (not found or _supersedes(local, found)):
+        if local is not None and kind == BLOCKLIST and (not found or supersedes(local, found)):
             self._share(DOCUMENTS, (kind, key), local)
         return local
 
@@ -323,7 +324,7 @@ class SharedStore(RecordStore):
             client.set(name, text, ex=ttl + int(ahead))
 
 
-def _supersedes(document: StoredDocument, held: StoredDocument | None) -> bool:
+def supersedes(document: StoredDocument, held: StoredDocument | None) -> bool:
     """Whether *document* was fetched after *held*; an empty blocklist counts as none."""
     if held is None:
         return True

@@ -109,13 +109,16 @@ return 1
 # -- the queue of a fleet (adapters/redis_queue.py) -------------------------------------------
 #
 # KEYS of each: the ready hosts by work left, the waiting ones by due time, the number of
-# requests, the serial number of arrivals. The line of a host, by rank, has the prefix of KEYS[1].
+# requests, the serial number of arrivals, the workers by the end of their leases, and for how long
+# somebody has been looking. The line of a host, by rank, and what a worker has claimed, by arrival,
+# have the prefix of KEYS[1]. A request counts until its worker is done with it.
 
 _QUEUE: Final = (
     _COMMON
     + """
-local ready, waiting, size, serial = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local ready, waiting, size, serial, workers, looked = unpack(KEYS)
 local function line(host) return KEYS[1] .. ':line:' .. host end
+local function claims(worker) return KEYS[1] .. ':claims:' .. worker end
 local function stand(host, interval)
   redis.call('ZREM', waiting, host)
   redis.call('ZADD', ready, redis.call('ZCARD', line(host)) * interval, host)
@@ -123,6 +126,39 @@ end
 local function put_off(host, due)
   redis.call('ZREM', ready, host)
   redis.call('ZADD', waiting, text(due), host)
+end
+-- Leases run only while workers are seen: an outage of Redis is nobody's silence.
+local function time_seen(now)
+  local known = redis.call('HMGET', looked, 'at', 'seen')
+  local seen = number(known[2]) + math.min(math.max(now - number(known[1]), 0), 2)
+  redis.call('HSET', looked, 'at', text(now), 'seen', text(seen))
+  return seen
+end
+-- Put back in line what a worker has claimed, but for what it holds.
+local function put_back(worker, held, interval)
+  for _, arrival in ipairs(redis.call('HKEYS', claims(worker))) do
+    if not string.find(held, arrival, 1, true) then
+      local claim = redis.call('HGET', claims(worker), arrival)
+      local rank, host, request = string.match(claim, '^(%S+) (%S+) (.*)$')
+      redis.call('HDEL', claims(worker), arrival)
+      redis.call('ZADD', line(host), rank, arrival .. request)
+      if not redis.call('ZSCORE', waiting, host) then stand(host, interval) end
+    end
+  end
+end
+-- What a worker is done with goes, and what it claims without knowing is put back: the answer
+-- never came. So is what those claim whose leases have ended.
+local function settle(worker, lease, done, held, interval, now)
+  for arrival in string.gmatch(done, '%d+') do
+    if redis.call('HDEL', claims(worker), arrival) == 1 then redis.call('DECR', size) end
+  end
+  put_back(worker, held, interval)
+  local seen = time_seen(now)
+  redis.call('ZADD', workers, text(seen + lease), worker)
+  for _, silent in ipairs(redis.call('ZRANGEBYSCORE', workers, '-inf', '(' .. text(seen))) do
+    put_back(silent, '', interval)
+    redis.call('ZREM', workers, silent)
+  end
 end
 """
 )
@@ -145,41 +181,53 @@ return 1
 """
 )
 
-#: ARGV interval, patience, prefix of hosts' records, epoch, key of the epoch, key of the calm.
-#: Gives host and request of the ready host with most work left, which then waits an interval for
-#: its next; else '' and the seconds until a host may be due, -1 where none waits. A host whose
-#: hold is beyond patience is handed out: the gate defers its requests.
+#: ARGV worker, seconds of its lease, numbers of the claims that it is done with, and of those that
+#: it holds, interval.
+RENEW: Final = (
+    _QUEUE
+    + """
+settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], number(ARGV[5]), clock())
+return 1
+"""
+)
+
+#: ARGV as RENEW, then patience, prefix of hosts' records, epoch, key of the epoch, key of the calm.
+#: Gives host, claim's number and request of the ready host with most work left, which then waits an
+#: interval for its next; else '', '' and the seconds until a host may be due, -1 where none waits.
+#: A host whose hold is beyond patience is handed out: the gate defers its requests.
 POP: Final = (
     _QUEUE
     + """
-local interval, patience, now = number(ARGV[1]), number(ARGV[2]), clock()
-if calm(ARGV[5], ARGV[6], ARGV[4], now) ~= 0 then return {'', '1'} end
+local interval, patience, now = number(ARGV[5]), number(ARGV[6]), clock()
+settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], interval, now)
+if calm(ARGV[9], ARGV[10], ARGV[8], now) ~= 0 then return {'', '', '1'} end
 for _, host in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, 64)) do
   stand(host, interval)
 end
 for _ = 1, 64 do
   local host = redis.call('ZREVRANGE', ready, 0, 0)[1]
   if not host then break end
-  local record = record_of(ARGV[3] .. host)
+  local record = record_of(ARGV[7] .. host)
   local own = math.max(interval, number(record[2]))
   local wait = wait_for(record, '', own, now)
   if wait > 0 and wait <= patience then
     put_off(host, now + wait)
   else
-    local request = redis.call('ZRANGE', line(host), 0, 0)[1]
+    local request, rank = unpack(redis.call('ZRANGE', line(host), 0, 0, 'WITHSCORES'))
+    local arrival, data = string.sub(request, 1, 16), string.sub(request, 17)
     redis.call('ZREM', line(host), request)
-    redis.call('DECR', size)
+    redis.call('HSET', claims(ARGV[1]), arrival, rank .. ' ' .. host .. ' ' .. data)
     if redis.call('ZCARD', line(host)) == 0 then
       redis.call('ZREM', ready, host)
     elseif wait <= patience then
       put_off(host, now + own)
     end
-    return {host, string.sub(request, 17)}
+    return {host, arrival, data}
   end
 end
 local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
-if not first[1] then return {'', '-1'} end
-return {'', text(math.max(0, number(first[2]) - now))}
+if not first[1] then return {'', '', '-1'} end
+return {'', '', text(math.max(0, number(first[2]) - now))}
 """
 )
 
@@ -200,6 +248,9 @@ for _, hosts in ipairs({ready, waiting}) do
     redis.call('DEL', line(host))
   end
 end
-return redis.call('DEL', ready, waiting, size, serial)
+for _, worker in ipairs(redis.call('ZRANGE', workers, 0, -1)) do
+  redis.call('DEL', claims(worker))
+end
+return redis.call('DEL', ready, waiting, size, serial, workers, looked)
 """
 )

@@ -10,7 +10,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from scrapy_walsh.errors import StateError
-from scrapy_walsh.state import files
+from scrapy_walsh.state import files, mark
 from scrapy_walsh.state.base import RecordStore
 from scrapy_walsh.state.connect import explain
 from scrapy_walsh.state.database import Database
@@ -50,10 +50,12 @@ class SqliteStore(RecordStore):
         return self._database.rows_lost
 
     def close(self) -> None:
-        """Close the file. What could not be written until now is lost.
+        """Close the file. What cannot be written now either is lost, and later runs are told so.
 
         What this connection wrote is moved into the file, so that no other one has to.
         """
+        if self._unwritten:
+            self._write_pending([])
         with suppress(StateError):
             self._database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint"))
         self._database.close()
@@ -212,6 +214,7 @@ class SqliteStore(RecordStore):
         try:
             self._apply(changes)
         except StateError:
+            mark.leave(self._directory)  # at once: this process may be killed
             self._unwritten.update({(c.table.name, c.key): c for c in changes})
             if not self._write_failed:
                 self._write_failed = True

@@ -1,26 +1,31 @@
-"""R11: whether the log of a SQLite file was cut short, which SQLite itself passes over in silence.
+"""R11: whether the log of a SQLite file was damaged, which SQLite itself passes over in silence.
 
 SQLite replays its ``-wal`` up to the first frame that is not whole, and takes the rest for
-writes that never ended. The ``-shm`` that a killed process leaves says how many frames it had
-committed: when fewer come back, bookings are lost.
+writes that never ended. What it had committed is told by the ``-shm`` that a killed process
+leaves, and by the frames themselves (sqlite.org/fileformat2, section 4): when fewer come back,
+bookings are lost.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import struct
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: Octets of the -wal's header, which changes whenever the log is begun anew, and of each of the
-#: two copies of the -shm's, of which the second is written first.
+#: Octets of the -wal's header, which changes whenever the log is begun anew, of a frame's, and of
+#: each of the two copies of the -shm's, of which the second is written first.
 _WAL_HEADER: Final = 32
+_FRAME_HEADER: Final = 24
 _SHM_HEADER: Final = 48
 #: isInit at offset 12 of the latter and mxFrame at 16, in the machine's order of octets.
 _INDEX: Final = struct.Struct("=12x?3xI")
+#: The first octets of a -wal, and the order of octets in which its checksums read their words.
+_ORDERS: Final = {b"\x37\x7f\x06\x82": "<", b"\x37\x7f\x06\x83": ">"}
 
 
 class Log(NamedTuple):
@@ -31,17 +36,17 @@ class Log(NamedTuple):
 
 
 def committed(path: Path) -> Log | None:
-    """What the log of the database at *path* held when it was last written; None: unknown.
+    """What the log of the database at *path* held when it was last written; None: nothing.
 
     Only for a process without a connection to it: closing the -shm drops the locks on it that
     the process's connections hold (fcntl(2)).
     """
-    header = _read(path, "-wal", _WAL_HEADER)
-    index = _read(path, "-shm", 2 * _SHM_HEADER)
-    if len(index) < 2 * _SHM_HEADER or index[:_SHM_HEADER] != index[_SHM_HEADER:]:
-        return None
-    begun, frames = _INDEX.unpack_from(index)
-    return Log(header, frames) if begun and frames else None
+    header, told = _read(path, "-wal", _WAL_HEADER), _told(path)
+    whole, begun = _found(path, header)
+    # A kill may stop a write midway, but leaves the -shm. Without that, the machine has crashed
+    # or somebody has cut the file, and what was begun may have been committed.
+    frames = max(whole, begun if told is None else told)
+    return Log(header, frames) if frames else None
 
 
 def was_cut(connection: sqlite3.Connection, path: Path, log: Log) -> bool:
@@ -51,8 +56,102 @@ def was_cut(connection: sqlite3.Connection, path: Path, log: Log) -> bool:
     """
     frames = -1
     with suppress(sqlite3.OperationalError):  # a full disk; the next write will say so
+        # Another process may have been seen between its last frame and the -shm.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
         frames = connection.execute("PRAGMA wal_checkpoint").fetchone()[1]
     return 0 <= frames < log.frames and _read(path, "-wal", _WAL_HEADER) == log.header
+
+
+def _told(path: Path) -> int | None:
+    """The committed frames by the -shm; None where it says nothing."""
+    index = _read(path, "-shm", 2 * _SHM_HEADER)
+    if len(index) < 2 * _SHM_HEADER or index[:_SHM_HEADER] != index[_SHM_HEADER:]:
+        return None
+    begun, frames = _INDEX.unpack_from(index)
+    return int(frames) if begun else None
+
+
+def _found(path: Path, header: bytes) -> tuple[int, int]:
+    """The number of the last frame that ends a transaction, and of the last that was begun."""
+    try:
+        with path.with_name(path.name + "-wal").open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if _is_header(header):
+                return _Frames(file, header).last(size)
+            # SQLite syncs the header before all frames: only damage leaves them without it.
+            return (1 if size > _WAL_HEADER else 0), 1
+    except OSError:
+        return 0, 0
+
+
+def _is_header(octets: bytes) -> bool:
+    order = _ORDERS.get(octets[:4])
+    if order is None or len(octets) < _WAL_HEADER or _page_size(octets) % 512:
+        return False
+    return _checksum(octets[:24], order, bytes(8)) == octets[24:]
+
+
+def _page_size(header: bytes) -> int:
+    return int.from_bytes(header[8:12], "big")
+
+
+class _Frames:
+    """The frames of *file*, whose *header* is whole. They are numbered from 1."""
+
+    def __init__(self, file: BinaryIO, header: bytes) -> None:
+        self._file, self._header = file, header
+        self._size = _FRAME_HEADER + _page_size(header)
+
+    def last(self, size: int) -> tuple[int, int]:
+        """See ``_found``; *size*: of the file, in octets."""
+        begun: int | None = None
+        for number in range(-(-(size - _WAL_HEADER) // self._size), 0, -1):
+            if not self._is_of_this_log(number):
+                continue  # left over from before the log was begun anew
+            frame = self._octets(number, self._size)
+            ends = any(frame[4:8])  # a transaction: it tells the size of the database
+            if ends and self._is_whole(number):
+                return number, begun or 0
+            if begun is None:  # a last frame that is there and ends none was never committed
+                begun = number if ends or len(frame) < self._size else 0
+        return 0, begun or 0
+
+    def _is_of_this_log(self, number: int) -> bool:
+        """By its salts or, where these were hit, by the frame before it."""
+        if self._has_salts(number):
+            return True
+        return (number == 1 or self._has_salts(number - 1)) and self._is_whole(number)
+
+    def _has_salts(self, number: int) -> bool:
+        head = self._head(number)
+        return len(head) < 16 or head[8:16] == self._header[16:24]
+
+    def _is_whole(self, number: int) -> bool:
+        """Whether its checksum goes on from that of the frame before it; it covers no salts."""
+        frame = self._octets(number, self._size)
+        if len(frame) < self._size:
+            return False
+        before = self._header[24:] if number == 1 else self._head(number - 1)[16:24]
+        covered = frame[:8] + frame[_FRAME_HEADER:]
+        return _checksum(covered, _ORDERS[self._header[:4]], before) == frame[16:24]
+
+    def _head(self, number: int) -> bytes:
+        return self._octets(number, _FRAME_HEADER)
+
+    def _octets(self, number: int, count: int) -> bytes:
+        self._file.seek(_WAL_HEADER + (number - 1) * self._size)
+        return self._file.read(count)
+
+
+def _checksum(octets: bytes, order: str, before: bytes) -> bytes:
+    """The two running sums over *octets*, begun with those *before*."""
+    first, second = struct.unpack(">2I", before)
+    words = struct.unpack(f"{order}{len(octets) // 4}I", octets)
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        first = (first + even + second) & 0xFFFFFFFF
+        second = (second + odd + first) & 0xFFFFFFFF
+    return struct.pack(">2I", first, second)
 
 
 def _read(path: Path, suffix: str, size: int) -> bytes:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+import shutil
+import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from scrapy_walsh.sandbox import Route, Sandbox
+from scrapy_walsh.state.database import DATABASE
+from scrapy_walsh.state.tables import TABLES
 from tests.campaign import judge
 from tests.campaign.world import (
     LIST,
@@ -34,9 +39,14 @@ KINDS: dict[str, Damage] = {
 
 
 #: A file and the damage to it, for a short campaign.
-SHORT = [("database", "flip many bits"), ("copy", "truncate"), ("wal", "truncate")]
+SHORT = [
+    ("database", "flip many bits"),
+    ("copy", "truncate"),
+    ("wal", "truncate"),
+    ("log", "flip a bit"),
+]
 #: All of them.
-CASES = [(file, kind) for kind in KINDS for file in ("database", "copy", "wal")]
+CASES = [(file, kind) for kind in KINDS for file in ("database", "copy", "wal", "log")]
 
 
 def campaign(
@@ -64,7 +74,7 @@ def _round(
     where = f"{kind}, {file}"
     place = Place(directory, box)
     cuts: list[float] = []
-    if file == "wal":  # only a run that was killed leaves one
+    if file in ("wal", "log"):  # only a run that was killed leaves one
         run = place.start([*urls("a"), *REFUSED])
         killed = run.kill_when(lambda log: sum(each.status == 200 for each in log) > 11, 0.2)
         if killed is None:
@@ -74,7 +84,9 @@ def _round(
     else:
         report.broken(where, judge.unclean(place.crawl([*urls("a"), *REFUSED])))
         cuts.append(time.monotonic())
-    KINDS[kind](place.files[file], rng)
+    held = _held(place)
+    _damage(place, file, kind, rng)
+    lost = _held(place) != held
     report.figures["damaged"] += 1
     box.set_route("operator.test", LIST, Route(404))
     output = ""
@@ -85,10 +97,35 @@ def _round(
         report.broken(where, judge.lost(urls(page), place.parsed()))
         output += ended.output
     said = [line for line in output.splitlines() if "was damaged" in line]
-    report.figures["said so"] += bool(said) or "its log was cut off" in output
+    told = bool(said) or "its log was cut off" in output
+    report.figures["said so"] += told
+    report.figures["nothing was lost"] += not lost
+    report.broken(where, ["something was lost without a word"] if lost and not told else [])
     report.broken(where, _aside(state_dir(place.project), said))
     report.broken(where, judge.refused(box.log))
     report.broken(where, judge.too_soon(box.log, cuts))
+
+
+def _damage(place: Place, file: str, kind: str, rng: random.Random) -> None:
+    """*kind* of damage to *file*; "log" is the -wal after a crash of the machine."""
+    if file == "log":
+        place.files["wal"].with_name(f"{DATABASE}-shm").unlink()
+    KINDS[kind](place.files["wal" if file == "log" else file], rng)
+
+
+def _held(place: Place) -> list[object] | None:
+    """What SQLite itself reads, and the copy; None where it cannot. Damage may hit what is unused:
+    the end of an empty page, or a frame that was written over."""
+    with tempfile.TemporaryDirectory() as directory:
+        for path in place.state.glob(f"{DATABASE}*"):
+            if not path.name.endswith("-shm"):
+                shutil.copy(path, directory)
+        try:
+            with closing(sqlite3.connect(Path(directory) / DATABASE)) as connection:
+                rows = [connection.execute(table.select_all).fetchall() for table in TABLES]
+        except sqlite3.Error:
+            return None
+    return [*rows, place.files["copy"].read_bytes()]
 
 
 def _aside(state: Path, said: list[str]) -> list[str]:

@@ -18,6 +18,7 @@ from tests.campaign.world import LIST, REFUSED, Deadline, Place, Report, urls
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from scrapy_walsh.sandbox import LoggedRequest
     from tests.campaign.world import Ended
 
 #: Octets of the small disk, and of the largest file where there is no small disk to be had.
@@ -84,6 +85,32 @@ def _full(directory: Path, box: Sandbox, report: Report) -> bool:
         report.broken("disk freed again", judge.unclean(after))
         report.broken("disk freed again", judge.lost(urls("d"), place.parsed()))
         report.broken("disk freed again", judge.refused(box.log))
+    return True
+
+
+def _full_meanwhile(directory: Path, box: Sandbox, report: Report) -> bool:
+    """The disk fills up during a run, which is killed, and has room again for the next one."""
+    where = "full meanwhile"
+    with _mounted("-t", "tmpfs", "-o", f"size={_SMALL}", "tmpfs", at=directory / "disk") as disk:
+        if disk is None:
+            return False
+        place = Place(directory / "project", box, {"WALSH_STATE_DIR": str(disk)})
+        run = place.start([*urls("a", "b", "c"), *REFUSED])
+
+        def full(log: list[LoggedRequest]) -> bool:
+            asked = any(each.path == "/a" for each in log)
+            if asked and not (disk / "filler").exists():
+                _fill(disk / "filler")
+            return sum(each.path == "/b" and each.completed is not None for each in log) > 2
+
+        killed = run.kill_when(full, 0.1)
+        report.broken(where, ["the run was over too soon"] if killed is None else [])
+        (disk / "filler").unlink(missing_ok=True)
+        after = place.crawl(urls("b", "d"))
+        report.broken(where, judge.unclean(after))
+        if len(after.lines("bookings may be lost")) != 1:
+            report.broken(where, [f"not one line: {after.output[-1500:]}"])
+        _judge(place, report, where, [killed or 0.0])
     return True
 
 
@@ -206,6 +233,7 @@ def _mounted(*options: str, at: Path) -> Iterator[Path | None]:
 
 CASES: dict[str, Callable[[Path, Sandbox, Report], bool]] = {
     "full disk": _full,
+    "full meanwhile": _full_meanwhile,
     "full at first": _full_at_first,
     "file size limit": _limited,
     "read-only directory": _read_only,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,12 @@ from scrapy import FormRequest, Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.core import Core
 from scrapy_walsh.adapters.redis_queue import DueQueue
 from scrapy_walsh.errors import ConfigError
 from scrapy_walsh.policy.throttle import Throttle
-from scrapy_walsh.sandbox import Sandbox, hosts, paths
+from scrapy_walsh.sandbox import Route, Sandbox, hosts, paths
 from tests.crawl.harness import OWN_IDENTITY, site
 from tests.fleet.fleet import Worker, targets, too_close, wait_until, worker
 
@@ -112,6 +114,63 @@ def test_own_workers_of_scrapy_redis_outlast_an_outage(
     assert too_close(box.log) == []
 
 
+QUICK = """
+from scrapy_walsh.adapters.redis_queue import DueQueue
+
+class Quick(DueQueue):
+    lease = 2.0
+"""
+
+
+def taken_over(box: Sandbox, server: Server, folder: Path) -> list[Worker]:
+    """Two workers: the first is in the midst of a request, which the other waits for."""
+    box.put(site("slow.test", {"/page/slow": Route(sequence=[Route(delay=7), Route(body="p")])}))
+    server.client.rpush("probe:start_urls", json.dumps({"url": "http://slow.test/page/slow"}))
+    options = {**settings(server), "SCHEDULER_QUEUE_CLASS": "spiders.Quick"}
+    workers = []
+    for name in ("first", "other"):
+        started = worker(folder / name, box, server, spider=FLEET_SPIDER + QUICK, **options)
+        wait_until(lambda path=started.project: (path / "ready").exists())
+        wait_until(lambda: targets(box.log))
+        workers.append(started)
+    return workers
+
+
+def test_own_what_a_killed_worker_was_asking_is_asked_by_another(
+    box: Sandbox, server: Server, tmp_path: Path
+) -> None:
+    first, other = taken_over(box, server, tmp_path)
+    time.sleep(2.5)  # the lease of one that lives is renewed, and nobody ends meanwhile
+    assert len(targets(box.log)) == 1
+    assert other.process.poll() is None
+    first.process.kill()
+    killed = time.monotonic()
+    first.process.communicate()
+    assert "http://slow.test/page/slow> (referer" in other.finish()
+    again = targets(box.log)[1:]
+    assert len(again) == 1
+    assert again[0].arrived > killed + 1.0
+    assert too_close(box.log) == []
+
+
+def test_own_a_worker_that_was_stopped_for_longer_than_its_lease_goes_on(
+    box: Sandbox, server: Server, tmp_path: Path
+) -> None:
+    first, other = taken_over(box, server, tmp_path)
+    first.process.send_signal(signal.SIGSTOP)
+    try:
+        other.finish()
+    finally:
+        first.process.send_signal(signal.SIGCONT)
+    server.client.rpush("probe:start_urls", json.dumps({"url": "http://slow.test/page/next"}))
+    first.finish()
+    asked = [each.path for each in targets(box.log)]
+    assert asked == ["/page/slow", "/page/slow", "/page/next"]
+    assert too_close(box.log) == []
+    (size,) = server.client.keys("walsh:*:queue:probe:requests:size")
+    assert server.client.get(size) == b"0"
+
+
 # -- the queue alone --------------------------------------------------------------------------
 
 
@@ -136,6 +195,29 @@ def queue(server: Server | None, **more: Any) -> DueQueue:
     return made
 
 
+LINE = "walsh:{examplebot}:queue:probe:requests:line:"
+
+
+#: What the engine of each crawler would be busy with.
+UNDER_WAY: dict[Crawler, list[Request]] = {}
+
+
+def claimed(line: DueQueue, count: int) -> list[str | None]:
+    """As ``urls_of``; the engine is done with none of them."""
+    found = []
+    for _ in range(count):
+        request = line.pop()
+        UNDER_WAY.setdefault(line._core.crawler, []).extend(filter(None, [request]))
+        found.append(None if request is None else request.url)
+    return found
+
+
+def finish(line: DueQueue) -> None:
+    """The engine is done with all of them."""
+    UNDER_WAY.pop(line._core.crawler, None)
+    line._renew()
+
+
 def urls_of(line: DueQueue, count: int) -> list[str | None]:
     popped = [line.pop() for _ in range(count)]
     return [None if request is None else request.url for request in popped]
@@ -145,6 +227,8 @@ def urls_of(line: DueQueue, count: int) -> list[str | None]:
 def _no_timers(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     if "tmp_path" not in request.fixturenames or "box" not in request.fixturenames:
         monkeypatch.setattr(DueQueue, "_wake_later", lambda *_: None)
+        monkeypatch.setattr(DueQueue, "_renew_later", lambda *_: None)
+        monkeypatch.setattr(compat, "under_way", lambda crawler: UNDER_WAY.get(crawler, ()))
 
 
 def test_own_a_host_is_claimed_once_an_interval_by_whoever_comes(server: Server) -> None:
@@ -155,7 +239,7 @@ def test_own_a_host_is_claimed_once_an_interval_by_whoever_comes(server: Server)
     assert len(other) == 4
     assert urls_of(one, 1) == ["http://a.test/0"]  # most work left first
     assert urls_of(other, 2) == ["http://b.test/0", None]
-    assert len(one) == 2
+    assert len(one) == 3  # two wait, and one is under way
     time.sleep(1.01)
     assert urls_of(other, 2) == ["http://a.test/1", None]
 
@@ -201,7 +285,7 @@ def test_own_a_request_comes_out_as_it_went_in(server: Server) -> None:
         flags=["f"],
     )
     one.push(went)
-    (data,) = server.client.zrange("walsh:{examplebot}:queue:probe:requests:line:a.test", 0, -1)
+    (data,) = server.client.zrange(f"{LINE}a.test", 0, -1)
     assert b"http://a.test/" in data  # readable
     came = one.pop()
     assert came is not None
@@ -226,6 +310,64 @@ def test_r6_a_claim_carries_the_declared_target_and_no_other(server: Server) -> 
 def test_own_what_cannot_be_written_as_json_is_said(server: Server) -> None:
     with pytest.raises(ValueError, match=r"http://a\.test/ cannot be queued as JSON.*SERIALIZER"):
         queue(server).push(Request("http://a.test/", meta={"x": object()}))
+
+
+def silence(line: DueQueue, *others: DueQueue, lease: float = 0.0) -> None:
+    """The lease of *line* ends, while *others* are seen."""
+    line.lease = lease
+    line._renew()
+    for each in others:
+        each._renew()
+
+
+def test_own_a_claim_is_put_back_once_its_worker_is_silent(server: Server) -> None:
+    one, other = queue(server), queue(server)
+    for page, priority in ((0, 5), (1, 0)):
+        one.push(Request(f"http://a.test/{page}", priority=priority))
+    assert claimed(one, 1) == ["http://a.test/0"]
+    other._renew()
+    assert len(other) == 2
+    time.sleep(1.01)
+    silence(one, other)
+    # Before the other, as ever; then the host is spaced.
+    assert claimed(other, 2) == ["http://a.test/0", None]
+    finish(other)
+    finish(one)  # it comes back, and its claim is no more
+    assert len(other) == 1
+
+
+def test_own_an_answer_of_redis_that_was_lost_loses_no_request(server: Server) -> None:
+    one = queue(server)
+    one.push(Request("http://a.test/"))
+    one._claim()  # nobody learns of it
+    time.sleep(1.01)
+    assert urls_of(one, 1) == ["http://a.test/"]
+    finish(one)
+    assert len(one) == 0
+
+
+def test_own_leases_do_not_run_while_nobody_is_seen(server: Server) -> None:
+    """Redis was away for an hour: the workers were not silent, it was."""
+    one, other = queue(server), queue(server)
+    one.push(Request("http://a.test/"))
+    claimed(one, 1)
+    looked = "walsh:{examplebot}:queue:probe:requests:looked"
+    server.client.hset(looked, "at", time.time() - 3600)
+    time.sleep(1.01)
+    assert urls_of(other, 1) == [None]
+
+
+def test_own_a_claim_that_cannot_be_read_is_made_once(server: Server) -> None:
+    one = queue(server)
+    one.push(Request("http://a.test/"))
+    (data,) = server.client.zrange(f"{LINE}a.test", 0, -1)
+    server.client.delete(f"{LINE}a.test")
+    server.client.zadd(f"{LINE}a.test", {data[:16] + b"{}": 1})
+    with pytest.raises(ValueError, match="Expecting"):
+        one.pop()
+    time.sleep(1.01)
+    assert urls_of(one, 1) == [None]
+    assert len(one) == 0
 
 
 def test_own_the_queue_can_be_cleared(server: Server) -> None:

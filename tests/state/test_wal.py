@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import struct
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -13,12 +14,16 @@ import pytest
 from scrapy_walsh.state import wal
 from scrapy_walsh.state.records import HostRecord
 from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.tables import HOSTS as TABLE
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable
     from pathlib import Path
 
 DATABASE = "state.sqlite3"
+#: Octets of a frame of its log.
+FRAME = 24 + 4096
 #: As many single writes, each of one frame or more.
 HOSTS = [f"h{number}.test" for number in range(12)]
 
@@ -66,11 +71,14 @@ def flip(path: Path, at: float) -> None:
 
 @pytest.mark.parametrize("at", [0.0, 0.002, 0.1, 0.4, 0.8, 0.999])
 @pytest.mark.parametrize("damage", [cut, flip])
+@pytest.mark.parametrize("index", [True, False], ids=["killed", "crash of the machine"])
 def test_own_damaged_log_is_said_once(
-    tmp_path: Path, damage: Callable[[Path, float], None], at: float
+    tmp_path: Path, damage: Callable[[Path, float], None], at: float, *, index: bool
 ) -> None:
     directory = killed(tmp_path)
     damage(directory / f"{DATABASE}-wal", at)
+    if not index:
+        (directory / f"{DATABASE}-shm").unlink()
     found, lost, notices = opened(directory)
     assert found < len(HOSTS)
     assert lost
@@ -108,6 +116,74 @@ def test_own_index_that_says_nothing_is_no_loss(tmp_path: Path, octets: bytes) -
     directory = killed(tmp_path)
     (directory / f"{DATABASE}-shm").write_bytes(octets)
     assert opened(directory) == (len(HOSTS), False, [])
+
+
+@pytest.mark.parametrize("index", [True, False], ids=["killed", "crash of the machine"])
+@pytest.mark.parametrize("octet", [0, 7, 8, 15, 16, 23, 24, 4119])
+@pytest.mark.parametrize("back", [1, 2])
+def test_own_no_octet_of_the_last_frames_can_be_hit_unseen(
+    tmp_path: Path, octet: int, back: int, *, index: bool
+) -> None:
+    """Its page, the size that makes it a commit, its salts, its checksum, and what it covers."""
+    directory = killed(tmp_path)
+    log = directory / f"{DATABASE}-wal"
+    flip(log, (log.stat().st_size - back * FRAME + octet + 0.5) / log.stat().st_size)
+    if not index:
+        (directory / f"{DATABASE}-shm").unlink()
+    found, lost, _ = opened(directory)
+    assert (found, lost) == (len(HOSTS) - back, True)
+
+
+def test_own_index_that_is_older_than_the_log_hides_no_damage(tmp_path: Path) -> None:
+    """A crash of the machine leaves of each file what it had written back."""
+    directory = killed(tmp_path)
+    index = bytearray((directory / f"{DATABASE}-shm").read_bytes())
+    index[16:20] = index[64:68] = struct.pack("=I", 3)  # mxFrame
+    (directory / f"{DATABASE}-shm").write_bytes(index)
+    assert opened(directory) == (len(HOSTS), False, [])
+    directory = killed(tmp_path / "again")
+    (directory / f"{DATABASE}-shm").write_bytes(index)
+    flip(directory / f"{DATABASE}-wal", 0.6)
+    assert opened(directory)[1]
+
+
+def test_own_frames_from_before_the_log_was_begun_anew_are_no_loss(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "live")
+    for host in HOSTS:
+        store.put_host(HostRecord(host, 1.0, 1.0))
+    store._database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint").fetchall())
+    store.put_host(HostRecord(HOSTS[0], 2.0, 1.0))
+    shutil.copytree(tmp_path / "live", tmp_path / "killed")
+    store.close()
+    log = tmp_path / "killed" / f"{DATABASE}-wal"
+    (tmp_path / "killed" / f"{DATABASE}-shm").unlink()
+    assert log.stat().st_size > 10 * FRAME
+    assert opened(tmp_path / "killed") == (len(HOSTS), False, [])
+
+
+@pytest.mark.parametrize("more", [0, 1], ids=["last", "written over"])
+def test_own_transaction_that_never_ended_is_no_loss(tmp_path: Path, more: int) -> None:
+    store = SqliteStore(tmp_path / "live")
+    for host in HOSTS:
+        store.put_host(HostRecord(host, 1.0, 1.0))
+
+    def begin(connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA cache_size=10")  # so that it reaches the log
+        connection.execute("BEGIN IMMEDIATE")
+        for number in range(300):
+            host = HostRecord(f"{number}{'x' * 500}.test", 1.0, 1.0)
+            connection.execute(TABLE.replace, TABLE.encode(host))
+
+    store._database.run(begin)
+    log = tmp_path / "live" / f"{DATABASE}-wal"
+    assert log.stat().st_size > 2 * len(HOSTS) * FRAME
+    if more:
+        store._database.run(lambda connection: connection.rollback())
+        store.put_host(HostRecord(HOSTS[0], 2.0, 1.0))
+    shutil.copytree(tmp_path / "live", tmp_path / "killed")
+    store.close()
+    (tmp_path / "killed" / f"{DATABASE}-shm").unlink()
+    assert opened(tmp_path / "killed") == (len(HOSTS), False, [])
 
 
 def test_own_log_that_another_process_begins_anew_is_no_loss(tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""``walsh state show`` and ``walsh plan`` of a fleet: what Redis holds, and nothing changed."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.cli.main import main
+from scrapy_walsh.state import open_store, view
+from scrapy_walsh.state.memory import MemoryStore
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, Deferral, SourceRun, StoredDocument
+from scrapy_walsh.state.sqlite import SqliteStore
+from tests.crawl.harness import make_project, run_scrapy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scrapy_walsh.sandbox import Sandbox
+    from scrapy_walsh.state.base import RecordStore
+    from tests.fleet.fleet import Server
+
+HOUR = 3600.0
+IDENTITY = "walsh-research"
+URL = "http://h.test/feed"
+
+
+def fill(server: Server) -> None:
+    """What another machine's worker has learnt."""
+    now = time.time()
+    store = open_store(None, server.url, IDENTITY)
+    store.book_host("h.test", 2.0, now, 2 * HOUR)
+    store.put_source(SourceRun("http://asked.test/feed", now - 60, "200"))
+    store.put_deferral(Deferral(URL, "h.test", now + 2 * HOUR, "Retry-After"))
+    for kind, key, body in (
+        (ROBOTS, "http://asked.test", b"User-agent: *\nAllow: /\n"),
+        (BLOCKLIST, "http://o.test/list.json", b"{}"),
+    ):
+        store.put_document(StoredDocument(kind, key, key, body, now - 10, 200, "parse"))
+    store.close()
+
+
+def content(server: Server) -> dict[bytes, bytes]:
+    return {key: server.client.dump(key) for key in server.client.scan_iter()}
+
+
+def rows(store: RecordStore) -> list[Any]:
+    return [
+        *(record.host for record in store.hosts()),
+        *(deferral.url for deferral in store.deferrals()),
+        *(run.url for run in store.sources()),
+        *(document.key for kind in (ROBOTS, BLOCKLIST) for document in store.documents(kind)),
+    ]
+
+
+def test_own_a_view_reads_all_and_writes_nothing(server: Server, tmp_path: Path) -> None:
+    fill(server)
+    before = content(server)
+    local = SqliteStore(tmp_path)
+    local.put_deferral(Deferral("http://done.test/", "done.test", time.time(), "dropped by others"))
+    seen = view(local, server.url, IDENTITY)
+    assert rows(seen) == [
+        "h.test",
+        URL,
+        "http://asked.test/feed",
+        "http://asked.test",
+        "http://o.test/list.json",
+    ]
+    found = seen.get_host("h.test")
+    assert found is not None
+    assert found.not_before == pytest.approx(time.time() + 2 * HOUR, abs=5)
+    assert seen.get_document(BLOCKLIST, "http://o.test/list.json") is not None
+    assert rows(local) == ["http://done.test/"]
+    assert content(server) == before
+    with pytest.raises(NotImplementedError):
+        seen.delete_source(URL)
+    seen.close()
+
+
+def test_own_without_redis_the_copy_speaks_and_one_line_says_so(server: Server) -> None:
+    server.kill()
+    local = MemoryStore()
+    local.put_source(SourceRun(URL, 1.0, "200"))
+    seen = view(local, server.url, IDENTITY)
+    assert rows(seen) == [URL]
+    (notice,) = seen.notices
+    assert server.url in notice
+    assert notice.endswith("this machine's copy is read instead")
+
+
+def test_own_state_show_tells_what_the_fleet_holds(
+    box: Sandbox, server: Server, tmp_path: Path
+) -> None:
+    fill(server)
+    project = make_project(
+        tmp_path / "p", settings={"WALSH_SHARED_STATE": server.url, "WALSH_IDENTITY": IDENTITY}
+    )
+    shown = run_scrapy(project, box, "walsh", "state", "show")
+    assert shown.returncode == 0
+    assert server.url in shown.stdout.splitlines()[0]
+    assert "hosts: 0 due, 1 not yet" in shown.stdout
+    assert "deferred targets: 1" in shown.stdout
+    assert "documents: 1 blocklist, 1 robots" in shown.stdout
+    assert "http://asked.test/feed" in shown.stdout
+    server.kill()
+    away = run_scrapy(project, box, "walsh", "state", "show", "--json")
+    assert away.returncode == 0
+    said, found = away.stdout.splitlines()
+    assert "cannot be relied on" in said
+    assert json.loads(found)["hosts"] == []
+
+
+def test_own_a_plan_goes_by_what_the_fleet_holds(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    fill(server)
+    before = content(server)
+    monkeypatch.chdir(tmp_path)
+    settings = {"IDENTITY": IDENTITY, "STATE_DIR": "state", "SHARED_STATE": server.url}
+    given = [part for name, value in settings.items() for part in ("-s", f"WALSH_{name}={value}")]
+    urls = f"urls={URL} http://asked.test/feed http://new.test/feed"
+    assert main(["plan", "-a", urls, *given, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {target["url"]: target["decision"] for target in found["targets"]} == {
+        URL: "defer",
+        "http://asked.test/feed": "skip",
+        "http://new.test/feed": "ask",
+    }
+    assert content(server) == before
+    assert list(tmp_path.glob("state/*")) == []
