@@ -126,7 +126,8 @@ class DueQueue:
             self._send_unsent()
             self._renew()
         except StoreAway as error:
-            logger.error("%d requests could not be given back: %s", len(self._unsent), error)
+            if self._unsent:
+                logger.error("%d requests could not be given back: %s", len(self._unsent), error)
 
     def nudge(self, host: str) -> None:
         """*host* was asked: its record in Redis says so."""

@@ -87,13 +87,9 @@ def _found(path: Path, header: bytes) -> tuple[int, int]:
 
 def _is_header(octets: bytes) -> bool:
     order = _ORDERS.get(octets[:4])
-    if order is None or len(octets) < _WAL_HEADER or _page_size(octets) % 512:
+    if order is None or len(octets) < _WAL_HEADER:
         return False
     return _checksum(octets[:24], order, bytes(8)) == octets[24:]
-
-
-def _page_size(header: bytes) -> int:
-    return int.from_bytes(header[8:12], "big")
 
 
 class _Frames:
@@ -101,7 +97,7 @@ class _Frames:
 
     def __init__(self, file: BinaryIO, header: bytes) -> None:
         self._file, self._header = file, header
-        self._size = _FRAME_HEADER + _page_size(header)
+        self._size = _FRAME_HEADER + int.from_bytes(header[8:12], "big")  # and a page
 
     def last(self, size: int) -> tuple[int, int]:
         """See ``_found``; *size*: of the file, in octets."""

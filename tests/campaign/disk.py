@@ -110,7 +110,7 @@ def _full_meanwhile(directory: Path, box: Sandbox, report: Report) -> bool:
         report.broken(where, judge.unclean(after))
         if len(after.lines("bookings may be lost")) != 1:
             report.broken(where, [f"not one line: {after.output[-1500:]}"])
-        _judge(place, report, where, [killed or 0.0])
+        _judge(place, report, where, [] if killed is None else [killed.over])
     return True
 
 
