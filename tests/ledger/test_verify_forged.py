@@ -549,6 +549,15 @@ HONEST_MORE = {
         f.declare(3 * DAY + 4, "http://new.test/x"),
         f.ask(3 * DAY + 5, "http://new.test/x", verdict="unknown_unreachable", digest=None),
     ),
+    "robots.txt answers 304 to nothing": lambda f: (
+        f.start(3 * DAY, "three", "p3"),
+        f.operator_list(3 * DAY + 1),
+        f.ask(3 * DAY + 2, "http://new.test/robots.txt", 304, "robots"),
+        f.add(
+            3 * DAY + 3, "rejected", url="http://new.test/robots.txt", requirement="R2",
+            verdict="unknown_unreachable", host="new.test", reason="",
+        ),
+    ),
 }  # fmt: skip
 
 

@@ -215,7 +215,9 @@ def _no_cause(run: Run, line: Line) -> str | None:
         good = status is not None and 200 <= status < 300
     elif status == 429:
         good = answer.gives_up and not line.verdict
+    elif status is None or status >= 500:
+        good = answer.gives_up or not answer.answered
     else:
-        failed = status is None or status >= 500
-        good = (answer.gives_up or not answer.answered) if failed else not 200 <= status < 500
+        means = robots_fetch.meaning(status, location=False, hops=0, failure=None)
+        good = means == robots_fetch.UNREACHABLE
     return None if good else f"line {answer.n} answered {status}, which does not lead to this"
