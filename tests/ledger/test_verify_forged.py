@@ -398,6 +398,13 @@ def backoff_forgotten_by_the_next_run(forge: Forge) -> dict[str, Any]:
     return forge.ask(201, ROBOTS_URL, 200, "robots")
 
 
+def broken_off_and_answered(forge: Forge) -> dict[str, Any]:
+    """A 429 that says this side broke it off, so that nobody waits for its Retry-After."""
+    declared(third_run(forge), f"{H}/y")
+    more = {"answered": False, "retry_after": ["600"]}
+    return forge.ask(3 * DAY + 5, f"{H}/y", 429, **more)
+
+
 def no_wait_after_a_503(forge: Forge) -> dict[str, Any]:
     asked = forge.only("asked", f"{H}/e")
     del asked["wait"]
@@ -520,7 +527,8 @@ BREAKS: dict[Break, str] = {
     exempt_after_another_process: "R4", a_target_at_once_though_paced: "R4", exempt_target: "R4",
     another_host: "R4", deferred_for_nothing: "R4",
     backoff_shortened: "R5", backoff_not_waited_for: "R5",
-    backoff_forgotten_by_the_next_run: "R5", no_wait_after_a_503: "R5", a_sixth_retry: "R5",
+    backoff_forgotten_by_the_next_run: "R5", no_wait_after_a_503: "R5",
+    broken_off_and_answered: "R5", a_sixth_retry: "R5",
     a_sixth_retry_under_another_number: "R5", asked_after_it_was_given_up: "R5",
     robots_tried_over_and_over: "R5", a_429_for_an_answer: "R5",
     undeclared: "R6", declared_by_no_redirect: "R6", an_excluded_suffix: "R6",
