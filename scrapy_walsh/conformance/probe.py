@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider, signals
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from scrapy.crawler import Crawler
     from scrapy.http import Response
@@ -25,18 +26,22 @@ if TYPE_CHECKING:
 class ProbeSpider(Spider):
     """``-a urls="URL URL"`` are asked; ``-a undeclared=...`` are yielded by the first callback.
 
+    ``-a past=...`` it downloads itself, past the scheduler.
     ``-a user_agents="UA|UA"`` are set on the requests in turn. ``-a document=URL``: the JSON of
     that target is told. ``-a account=FILE`` gets the account: ``results`` (a target each),
-    ``received`` (URL and monotonic seconds of every answer's head), ``intervals`` (by host).
+    ``past`` (the same), ``received`` (URL and monotonic seconds of every answer's head),
+    ``intervals`` (by host).
     """
 
     name = "walsh_conformance"
 
     def __init__(
         self,
+        *,
         urls: str = "",
         account: str = "",
         undeclared: str = "",
+        past: str = "",
         user_agents: str = "",
         document: str = "",
         **kwargs: Any,
@@ -45,6 +50,8 @@ class ProbeSpider(Spider):
         self.urls = urls.split()
         self.account = account
         self.undeclared = undeclared.split()
+        self.past = past.split()
+        self.went_past: list[dict[str, Any]] = []
         self.user_agents = [each for each in user_agents.split("|") if each]
         self.document = document
         self.results: list[dict[str, Any]] = []
@@ -68,7 +75,7 @@ class ProbeSpider(Spider):
         meta = {"declared": url}
         return Request(url, self.parse, errback=self.failed, headers=headers, meta=meta)
 
-    def parse(self, response: Response) -> Iterator[Request]:
+    async def parse(self, response: Response) -> AsyncIterator[Request]:
         """Note the answer; ask, once, for what was never declared."""
         found: dict[str, Any] = {"status": response.status, "final": response.url}
         if response.meta["declared"] == self.document:
@@ -77,6 +84,17 @@ class ProbeSpider(Spider):
         undeclared, self.undeclared = self.undeclared, []
         for number, url in enumerate(undeclared):
             yield self._request(url, number)
+        past, self.past = self.past, []
+        for url in past:
+            await self._download(url)
+
+    async def _download(self, url: str) -> None:
+        try:
+            response = await compat.download(self.crawler, Request(url))
+        except Exception as error:
+            self.went_past.append({"url": url, **_told(error)})
+        else:
+            self.went_past.append({"url": url, "status": response.status})
 
     def failed(self, failure: Failure) -> None:
         """Note why there was no answer."""
@@ -99,6 +117,7 @@ class ProbeSpider(Spider):
         told = {
             "reason": reason,
             "results": self.results,
+            "past": self.went_past,
             "received": self.received,
             "intervals": intervals,
         }

@@ -11,6 +11,7 @@ from scrapy_walsh.conformance.check import Check, in_order, judged
 from scrapy_walsh.conformance.scene import Scene, stage
 from scrapy_walsh.conformance.scene_again import AGAIN_OWN
 from scrapy_walsh.conformance.scene_documents import DOCUMENTS
+from scrapy_walsh.conformance.scene_edges import EDGES
 from scrapy_walsh.conformance.scene_formats import FORMATS_OWN
 from scrapy_walsh.conformance.scene_operator import OPERATOR
 from scrapy_walsh.conformance.scene_spider import SPIDER
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _Chosen = TypeVar("_Chosen", bound="Part | Scene")
 
-SCENES: Final = (DOCUMENTS, AGAIN_OWN, OPERATOR, SPIDER, FORMATS_OWN)
+SCENES: Final = (DOCUMENTS, EDGES, AGAIN_OWN, OPERATOR, SPIDER, FORMATS_OWN)
 VECTORS: Final = "vectors"
 #: Scenes at a time. Most of a scene is waiting for a host's time.
 _SIDE_BY_SIDE: Final = 3

@@ -63,6 +63,66 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
         "backoff",
         {"R5a", "R5b"},
     ),
+    "robots.txt not obeyed by https": (
+        """
+        from scrapy_walsh.policy.robots import Robots
+        from scrapy_walsh.policy.verdict import Verdict
+        whole = Robots.decide
+        def by_http_alone(self, url):
+            found = whole(self, url)
+            if not url.startswith("https:"):
+                return found
+            return Verdict(True, "allowed_implicit", "R2", "broken", found.document)
+        Robots.decide = by_http_alone
+        """,
+        "edges",
+        {"R2"},
+    ),
+    "what goes past the scheduler not judged": (
+        """
+        from scrapy_walsh.adapters.core import Core
+        from scrapy_walsh.adapters.middlewares import GateMiddleware
+        Core.guard = lambda self, request: None
+        judged = GateMiddleware.process_request
+        async def popped_alone(self, request, spider=None):
+            if request in self.core.popped:
+                return await judged(self, request, spider)
+        GateMiddleware.process_request = popped_alone
+        """,
+        "edges",
+        {"R6"},
+    ),
+    "Crawl-delay capped": (
+        """
+        from scrapy_walsh.policy import robots
+        whole = robots.crawl_delay
+        robots.crawl_delay = lambda selections: min(whole(selections) or 0.0, 10.0)
+        """,
+        "edges",
+        {"R2d"},
+    ),
+    "earlier runs forgotten": (
+        """
+        from scrapy_walsh.adapters.core import Core
+        from scrapy_walsh.state.records import Booking
+        Core._restore = lambda self, host: None
+        Core.reserve = lambda self, host: Booking(0.0, known=False)
+        """,
+        "edges",
+        {"R4"},
+    ),
+    "429 of robots.txt taken for no rules": (
+        """
+        from scrapy_walsh.policy import robots_fetch
+        whole = robots_fetch.meaning
+        def never_deferred(status, **more):
+            found = whole(status, **more)
+            return robots_fetch.NO_RULES if found == robots_fetch.DEFER else found
+        robots_fetch.meaning = never_deferred
+        """,
+        "edges",
+        {"R2"},
+    ),
     "links followed": (
         """
         from scrapy_walsh.policy.scope import Scope

@@ -165,6 +165,24 @@ def an_invalid_list(forge: Forge) -> dict[str, Any]:
     return forge.operator_list(3 * DAY + 4, BAD_LIST)
 
 
+def a_list_forgotten(forge: Forge) -> dict[str, Any]:
+    """R3b, T7: the refresh fails, and the list of the runs before is not kept to."""
+    forge.start(3 * DAY, "three", "p3")
+    forge.ask(3 * DAY + 1, LIST_URL, 404, "operator")
+    return forge.add(3 * DAY + 2, "rejected", url=LIST_URL, requirement="R3", reason="")
+
+
+def an_older_list(forge: Forge) -> dict[str, Any]:
+    """A newer list came, and the next run goes by the one before."""
+    forge.start(200, "three", "p3")
+    forge.operator_list(201, NEW_LIST)
+    forge.add(202, "ended", reason="finished")
+    forge.start(300, "four", "p4")
+    return forge.add(
+        301, "taken_up", url=LIST_URL, requirement="R3", reason="", digest=digest(LIST)
+    )
+
+
 def a_stale_list(forge: Forge) -> dict[str, Any]:
     declared(third_run(forge), f"{H}/y")
     return after(forge, f"{H}/y", 22000)
@@ -220,6 +238,17 @@ def refused_for_nothing(forge: Forge) -> dict[str, Any]:
     return forge.entries[
         forge.index(change(forge.only("refused", f"{BLOCKED}/x"), rule="blocked.example"))
     ]
+
+
+def a_page_asked_as_robots_txt(forge: Forge) -> dict[str, Any]:
+    """A disallowed page, and the ledger says that it was for a robots.txt."""
+    third_run(forge)
+    return forge.ask(3 * DAY + 5, f"{H}/private/x", 200, "robots", interval=2.0)
+
+
+def a_page_asked_as_the_operators_list(forge: Forge) -> dict[str, Any]:
+    third_run(forge)
+    return forge.ask(3 * DAY + 5, "http://operator.test/private", 200, "operator")
 
 
 def rules_that_no_answer_brought(forge: Forge) -> dict[str, Any]:
@@ -373,6 +402,13 @@ def backoff_forgotten_by_the_next_run(forge: Forge) -> dict[str, Any]:
     return forge.ask(201, ROBOTS_URL, 200, "robots")
 
 
+def broken_off_and_answered(forge: Forge) -> dict[str, Any]:
+    """A 429 that says this side broke it off, so that nobody waits for its Retry-After."""
+    declared(third_run(forge), f"{H}/y")
+    more = {"answered": False, "retry_after": ["600"]}
+    return forge.ask(3 * DAY + 5, f"{H}/y", 429, **more)
+
+
 def no_wait_after_a_503(forge: Forge) -> dict[str, Any]:
     asked = forge.only("asked", f"{H}/e")
     del asked["wait"]
@@ -483,10 +519,12 @@ BREAKS: dict[Break, str] = {
     a_text_for_a_time: "run", a_gap: "chain",
     robots_after_the_target: "R2", robots_before_the_list: "R3", a_disallowed_path: "R2",
     asked_though_refused: "R2", a_blocked_host: "R3", blocked_since: "R3",
-    an_invalid_list: "R3", a_stale_list: "R12", a_list_past_its_refresh: "R12",
+    an_invalid_list: "R3", a_list_forgotten: "R3", an_older_list: "R3",
+    a_stale_list: "R12", a_list_past_its_refresh: "R12",
     old_rules: "R12", old_rules_adopted_again: "R2", rules_past_their_time: "R12",
     another_line: "R2", another_rule: "R2", another_verdict: "R2", another_group: "R2",
     another_digest: "R2", refused_for_nothing: "R3", rules_that_no_answer_brought: "R2",
+    a_page_asked_as_robots_txt: "R2", a_page_asked_as_the_operators_list: "R3",
     unreachable_without_asking: "R2", unreachable_after_one_try: "R2", rules_forgotten: "R2",
     too_fast: "R4", faster_than_crawl_delay: "R4", too_fast_between_processes: "R4",
     overlap: "R4", two_exempt_targets: "R4", exempt_twice: "R4", exempt_after_a_retry: "R4",
@@ -494,7 +532,8 @@ BREAKS: dict[Break, str] = {
     exempt_after_another_process: "R4", a_target_at_once_though_paced: "R4", exempt_target: "R4",
     another_host: "R4", deferred_for_nothing: "R4",
     backoff_shortened: "R5", backoff_not_waited_for: "R5",
-    backoff_forgotten_by_the_next_run: "R5", no_wait_after_a_503: "R5", a_sixth_retry: "R5",
+    backoff_forgotten_by_the_next_run: "R5", no_wait_after_a_503: "R5",
+    broken_off_and_answered: "R5", a_sixth_retry: "R5",
     a_sixth_retry_under_another_number: "R5", asked_after_it_was_given_up: "R5",
     robots_tried_over_and_over: "R5", a_429_for_an_answer: "R5",
     undeclared: "R6", declared_by_no_redirect: "R6", an_excluded_suffix: "R6",
@@ -553,6 +592,15 @@ HONEST_MORE = {
         ),
         f.declare(3 * DAY + 4, "http://new.test/x"),
         f.ask(3 * DAY + 5, "http://new.test/x", verdict="unknown_unreachable", digest=None),
+    ),
+    "robots.txt answers 304 to nothing": lambda f: (
+        f.start(3 * DAY, "three", "p3"),
+        f.operator_list(3 * DAY + 1),
+        f.ask(3 * DAY + 2, "http://new.test/robots.txt", 304, "robots"),
+        f.add(
+            3 * DAY + 3, "rejected", url="http://new.test/robots.txt", requirement="R2",
+            verdict="unknown_unreachable", host="new.test", reason="",
+        ),
     ),
 }  # fmt: skip
 

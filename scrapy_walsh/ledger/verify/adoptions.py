@@ -33,6 +33,8 @@ class Adoptions:
         self._report = report
         self._documents = documents
         self._lists: dict[tuple[str, str], float] = {}
+        #: The line and the digest of the last list that any run went by, by URL.
+        self._last_list: dict[str, tuple[int, str]] = {}
         self._robots: dict[str, Known] = {}
 
     def take(self, run: Run, line: Line) -> None:
@@ -71,6 +73,7 @@ class Adoptions:
 
     def _keep_list(self, run: Run, line: Line) -> None:
         if run.held.latest_list() is None:
+            self._check_last_list(run, line, None)
             run.held.put_list(ListHeld(line.n, line.at, _NOTHING, None, rejected=True))
         else:
             run.held.keep_list()
@@ -78,13 +81,27 @@ class Adoptions:
     def _new_list(self, run: Run, line: Line, digest: str, answer: Line | None) -> None:
         status = 200 if line.kind == events.ADOPTED else 304
         key = (line.url, digest)
-        if answer is not None and answer.status == status:
+        brought = answer is not None and answer.status == status
+        if line.kind == events.TAKEN_UP and not brought:
+            self._check_last_list(run, line, digest)
+        self._last_list[line.url] = line.n, digest
+        if answer is not None and brought:
             self._lists[key] = max(answer.at, self._lists.get(key, answer.at))
         fetched_at = self._lists.get(key)
         if fetched_at is None:
             self._report.missed(_NO_AGE)
         found = self._parsed(line, digest)
         run.held.put_list(ListHeld(line.n, line.at, found, fetched_at, digest))
+
+    def _check_last_list(self, run: Run, line: Line, digest: str | None) -> None:
+        """R3b, T7: what a run begins with is the list that was held before it began, or none."""
+        number, held = self._last_list.get(line.url, (0, digest))
+        if digest == held or number > run.line or not run.begun or run.holes:
+            return
+        if digest is None or (line.url, digest) in self._lists:
+            told = "none" if digest is None else "an older list"
+            text = f"goes by {told}, though the list of line {number} was held (R3b)"
+            self._report.find(line.n, "R3", text)
 
     def _parsed(self, line: Line, digest: str) -> Blocklist | None:
         try:
@@ -215,7 +232,9 @@ def _no_cause(run: Run, line: Line) -> str | None:
         good = status is not None and 200 <= status < 300
     elif status == 429:
         good = answer.gives_up and not line.verdict
+    elif status is None or status >= 500:
+        good = answer.gives_up or not answer.answered
     else:
-        failed = status is None or status >= 500
-        good = (answer.gives_up or not answer.answered) if failed else not 200 <= status < 500
+        means = robots_fetch.meaning(status, location=False, hops=0, failure=None)
+        good = means == robots_fetch.UNREACHABLE
     return None if good else f"line {answer.n} answered {status}, which does not lead to this"

@@ -15,7 +15,7 @@ from scrapy_walsh.ledger.verify.adoptions import Adoptions
 from scrapy_walsh.ledger.verify.decisions import Decisions
 from scrapy_walsh.ledger.verify.entries import Malformed, line_of
 from scrapy_walsh.ledger.verify.pacing import Asked, Pacing
-from scrapy_walsh.ledger.verify.retries import wait_faults
+from scrapy_walsh.ledger.verify.retries import REDIRECTS, wait_faults
 from scrapy_walsh.ledger.verify.run import Run
 from scrapy_walsh.ledger.verify.tags import sent_fault
 from scrapy_walsh.ledger.verify.terms import Terms, broken_terms, terms_of
@@ -114,7 +114,9 @@ class Judge:
             self._report.note(f"run {line.run} goes by {terms.spec}; judged by {SPEC_VERSION}")
         self._report.runs += 1
         scope = Scope(terms.follow_links)
-        self._runs[line.run] = Run(line.run, terms, line.process, begun=True, scope=scope)
+        self._runs[line.run] = Run(
+            line.run, terms, line.process, begun=True, line=line.n, scope=scope
+        )
 
     def _of_run(self, line: Line) -> None:
         run = self._runs.get(line.run)
@@ -194,6 +196,13 @@ class Judge:
         return fault is None
 
     def _asked_robots(self, run: Run, line: Line) -> None:
+        if not (_is_robots(line.url) or line.url in run.robots_asked or run.holes):
+            if run.robots_hops > 0:
+                run.robots_hops -= 1
+            else:
+                text = f"{line.url} is no robots.txt, and none redirected to it"
+                self._report.find(line.n, "R2", text)
+        run.robots_hops += line.status in REDIRECTS
         run.robots_asked[line.url] = line
         if not run.begun:
             return
@@ -227,9 +236,13 @@ class Judge:
 
     def _asked_operator(self, run: Run, line: Line) -> None:
         terms = run.terms
-        known = [_origin(url) for url in (terms.blocklist_url, terms.schema_url) if url]
-        if run.begun and _origin(line.url) not in known:
+        known = [url for url in (terms.blocklist_url, terms.schema_url) if url]
+        if run.begun and _origin(line.url) not in map(_origin, known):
             self._report.find(line.n, "R3", f"{line.url} is not of the operator")
+        elif run.begun and line.url not in known and not (run.operator_hop or run.holes):
+            text = f"{line.url} is neither blocklist nor schema, and neither redirected to it"
+            self._report.find(line.n, "R3", text)
+        run.operator_hop = line.status in REDIRECTS
         if line.status in (200, 304) and line.url != terms.schema_url:
             run.operator_answer = line
 
@@ -280,6 +293,13 @@ def _host(url: str) -> str:
         return hosts.host_key(url)
     except ValueError:
         return url
+
+
+def _is_robots(url: str) -> bool:
+    try:
+        return url == hosts.robots_url(url)
+    except ValueError:
+        return False
 
 
 def _origin(url: str) -> str:

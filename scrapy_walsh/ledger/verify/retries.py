@@ -29,6 +29,8 @@ def wait_faults(line: Line, terms: Terms) -> Iterator[str]:
     """What is wrong with the ``wait`` and the ``attempt`` of an exchange."""
     if line.attempt < 0 or line.attempt > terms.max_retries:
         yield f"it is retry {line.attempt} of {line.url}, {terms.max_retries} are allowed"
+    if not line.answered and line.status is not None:
+        yield f"it was broken off, and yet answered {line.status}"
     if not line.answered or not is_failure(line.status):
         return
     if line.wait is None:

@@ -36,12 +36,13 @@ _UNREAD_RULES = Standing(Verdict(True, ALLOWED_IMPLICIT, "R2", "the file is not 
 
 @dataclass(slots=True)
 class Run:
-    """``begun``: its line ``started`` is in the ledger. ``holes``: lines of it may be missing."""
+    """``begun``: its line ``started``, number ``line``, is here. ``holes``: lines may miss."""
 
     name: str
     terms: Terms
     process: str
     begun: bool
+    line: int = 0
     holes: bool = False
     ended: bool = False
     scope: Scope = field(default_factory=Scope)
@@ -49,6 +50,10 @@ class Run:
     retries: Retries = field(default_factory=Retries)
     #: The last exchange for a robots.txt, or for what one redirects to, by URL.
     robots_asked: dict[str, Line] = field(default_factory=dict)
+    #: Redirects among them that no request has followed yet.
+    robots_hops: int = 0
+    #: Whether the operator's last answer was a redirect.
+    operator_hop: bool = False
     #: The operator's answer that is not yet adopted or rejected.
     operator_answer: Line | None = None
     #: Exchanges whose answer no line has told yet, with the verdict that was derived.
