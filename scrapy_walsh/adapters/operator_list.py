@@ -166,7 +166,7 @@ class OperatorList:
             return False
         if found is None:
             return False
-        await self._adopt(found)
+        await self._adopt(found, events.TAKEN_UP)
         return not self._stale()
 
     def _held_for(self) -> float | None:
@@ -309,13 +309,13 @@ class OperatorList:
     def _started(self, end: Callable[[], None]) -> None:
         self._end_validation = end
 
-    async def _adopt(self, found: _Found) -> None:
+    async def _adopt(self, found: _Found, kind: str = events.ADOPTED) -> None:
         """Go by *found* from now on, and say which opt-outs the operator lifted (bd-14)."""
         before, self._list, self._document = self._list, found.blocklist, found.document
         adopted = found.blocklist
         self.serial += 1
         told = f"blocklist of {len(adopted)} domains, refresh {adopted.refresh:g} s"
-        await self._record(events.ADOPTED, found, told)
+        await self._record(kind, found, told)
         for warning in adopted.warnings:
             logger.warning("blocklist: %s", warning)
         if before is None:

@@ -46,12 +46,12 @@ def _difference(record: Mapping[str, Any], user_agent: str) -> str | None:
         "spec": SPEC_VERSION,
         "user_agent": user_agent,
     }
-    beneath = {name: version(name) for name in _BENEATH if name in record["versions"]}
+    beneath = {name: version(name) for name in _BENEATH}
     for name, value in {**ours, **beneath}.items():
-        found = record["versions"][name] if name in beneath else record[name]
+        found = record["versions"].get(name) if name in beneath else record[name]
         if found != value:
             return f"is of another build or identity ({name}: {found}, here {value})"
-    return None
+    return "is of a --live run, which shows a few rows only" if record["live"] else None
 
 
 def _misdated(date: str) -> str | None:

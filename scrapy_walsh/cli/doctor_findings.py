@@ -9,6 +9,8 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -101,6 +103,15 @@ def of_identity(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Findin
     if config.follow_links:
         yield Finding(
             WARN, "R6", "settings", "WALSH_FOLLOW_LINKS is on: R6 is attested false; or remove it"
+        )
+    if config.backoff_base < BACKOFF_BASE or config.backoff_cap < BACKOFF_CAP:
+        yield Finding(
+            FAIL,
+            "R5",
+            "settings",
+            f"WALSH_BACKOFF_BASE {config.backoff_base:g} or WALSH_BACKOFF_CAP "
+            f"{config.backoff_cap:g} is below the specification's {BACKOFF_BASE:g} and "
+            f"{BACKOFF_CAP:g}: remove it, or raise it",
         )
     if config.revisit_reason:
         yield Finding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh import SPEC_VERSION, __version__
@@ -33,7 +34,7 @@ def record(**more: Any) -> dict[str, Any]:
         "date": DATE,
         "seconds": 61.5,
         "live": False,
-        "versions": {"python": "3.11"},
+        "versions": {name: version(name) for name in ("scrapy", "protego")},
         "settings": {"mirrored": True, "overrides": {}},
         "checks": [check(id_) for id_ in IDS],
         **more,

@@ -167,6 +167,13 @@ def test_own_record_with_another_scrapy_attests_nothing(
     assert attest("--record", "r.json")[0] == 0
     put_record(folder / "r.json", versions={**installed, name: "0.1"})
     assert nothing_is_attested(attest("--record", "r.json"), name, "0.1")
+    put_record(folder / "r.json", versions={"python": "3.11"})
+    assert nothing_is_attested(attest("--record", "r.json"), "scrapy", "None")
+
+
+def test_own_record_of_a_live_run_attests_nothing(attest: Any, folder: Path) -> None:
+    put_record(folder / "r.json", live=True)
+    assert nothing_is_attested(attest("--record", "r.json"), "--live")
 
 
 def test_own_record_of_another_source_file_attests_nothing(

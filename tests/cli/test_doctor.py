@@ -361,6 +361,14 @@ def test_own_following_links_and_a_standing_reason_are_said() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["WALSH_BACKOFF_BASE", "WALSH_BACKOFF_CAP"])
+def test_r5_5_a_shorter_back_off_than_the_specifications_fails(name: str) -> None:
+    config = doctor_settings.read({"WALSH_IDENTITY": OWN_IDENTITY, name: 0.5}, lambda: "x").config
+    (found,) = (f for f in doctor_findings.of_identity(config, ()) if f.mark == "FAIL")
+    assert found.requirement == "R5"
+    assert name in found.text
+
+
 # -- pins, seats, spiders -----------------------------------------------------------------
 
 
