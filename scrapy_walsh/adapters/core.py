@@ -60,6 +60,9 @@ _REFUSED: Final = "walsh_refused"
 _CLOSING_CHECK: Final = 0.2
 #: Seconds that a booked request may take to reach its server.
 _REACH: Final = 0.25
+#: Seconds for which nobody else can have asked a source that was looked up: a host that another
+#: process has booked is held for longer.
+_JUST_NOW: Final = 0.1
 #: Seconds for which a clearance needs no second look.
 _CLEARANCE: Final = 1.0
 
@@ -259,7 +262,7 @@ class Core:
     def _still_due(self, url: str, known: _Standing) -> bool:
         """Whether no other process has asked the source *url* since it was judged (R8)."""
         now = self.monotonic()
-        if now - known.judged_at < _CLEARANCE or not self.scope.is_source(url):
+        if now - known.judged_at < _JUST_NOW or not self.scope.is_source(url):
             return True
         known.judged_at = now
         gates, last = self.gates, self.documents.last_run(url)
