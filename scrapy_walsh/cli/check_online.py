@@ -115,17 +115,15 @@ async def _verdict(core: Core, url: str) -> Verdict:
     """What the gates say about *url*, the documents that they need being brought first."""
     request = Request(url)
     core.declare(request)
-    robots_txt = core.documents.robots_txt
     try:
         while isinstance(answer := core.judge(request.url), NeedDocument):
             core.stop_if_halted()
-            if answer.kind == chain.BLOCKLIST:
-                await core.documents.operator.bring()
-                continue
-            deferral = core.deferral(robots_txt.next_host(answer.origin), document=True)
-            if deferral is not None:
-                return deferral
-            await robots_txt.step(answer.origin)
+            if answer.kind == chain.ROBOTS:
+                host = core.documents.robots_txt.next_host(answer.origin)
+                deferral = core.deferral(host, document=True)
+                if deferral is not None:
+                    return deferral
+            await core.bring(answer)
     except Refused as error:
         return error.verdict
     deferral = core.deferral(core.host_of(request.url)) if answer.allowed else None
