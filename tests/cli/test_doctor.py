@@ -27,7 +27,6 @@ from scrapy_walsh.cli import (
 )
 from scrapy_walsh.cli.doctor_state import Clocks, Held, Place
 from scrapy_walsh.sandbox import LoggedRequest, Sandbox, blocklist, user_agents
-from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
 from tests.crawl.harness import (
     LIST_SPIDER,
@@ -35,6 +34,7 @@ from tests.crawl.harness import (
     OWN_IDENTITY,
     USER_AGENT,
     make_project,
+    put_records,
     run_scrapy,
     state_dir,
 )
@@ -121,15 +121,7 @@ def a_list(fetched_at: float, key: str = LIST, body: bytes | None = None) -> Sto
 
 
 def put(project: Path, *records: StoredDocument | HostRecord | SourceRun) -> None:
-    store = open_store(state_dir(project))
-    for record in records:
-        if isinstance(record, StoredDocument):
-            store.put_document(record)
-        elif isinstance(record, HostRecord):
-            store.put_host(record)
-        else:
-            store.put_source(record)
-    store.close()
+    put_records(state_dir(project), *records)
 
 
 def damage(project: Path) -> None:

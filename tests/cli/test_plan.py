@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,9 +13,17 @@ import pytest
 from scrapy_walsh.cli.main import main
 from scrapy_walsh.cli.plan_time import HostWork, lower_bound
 from scrapy_walsh.sandbox import Sandbox, blocklist, requests
-from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
-from tests.crawl.harness import OPERATOR, SETTINGS, crawl, make_project, run_scrapy, site, state_dir
+from tests.crawl.harness import (
+    OPERATOR,
+    SETTINGS,
+    crawl,
+    make_project,
+    put_records,
+    run_scrapy,
+    site,
+    state_dir,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,19 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def put(folder: Path) -> Callable[..., None]:
     """Put records into the state directory."""
-
-    def _put(*records: StoredDocument | HostRecord | SourceRun) -> None:
-        store = open_store(folder / "state")
-        for record in records:
-            if isinstance(record, StoredDocument):
-                store.put_document(record)
-            elif isinstance(record, HostRecord):
-                store.put_host(record)
-            else:
-                store.put_source(record)
-        store.close()
-
-    return _put
+    return partial(put_records, folder / "state")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, paths, requests
 from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -162,6 +163,19 @@ def side_by_side(
 def state_dir(project: Path) -> Path:
     """Where a project keeps its state by default."""
     return project / ".scrapy" / "walsh"
+
+
+def put_records(directory: Path, *records: StoredDocument | HostRecord | SourceRun) -> None:
+    """Put *records* into the state directory."""
+    store = open_store(directory)
+    for record in records:
+        if isinstance(record, StoredDocument):
+            store.put_document(record)
+        elif isinstance(record, HostRecord):
+            store.put_host(record)
+        else:
+            store.put_source(record)
+    store.close()
 
 
 def age_document(project: Path, kind: str, key: str, seconds: float = 700_000) -> None:
