@@ -23,6 +23,7 @@ from scrapy_walsh.adapters.asked import Asked
 from scrapy_walsh.adapters.documents import Documents
 from scrapy_walsh.adapters.events import Recorder, logger
 from scrapy_walsh.adapters.fetcher import Fetcher
+from scrapy_walsh.adapters.holds import Holds
 from scrapy_walsh.adapters.lease import Lease
 from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.adapters.pulse import Pulse
@@ -137,6 +138,7 @@ class Core:
         self.first: WeakSet[Request] = WeakSet()
         self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()
         self.asked = Asked(self)
+        self.holds = Holds(self)
         self.retries = Retries(self)
         self._looked_up: set[str] = set()
         self._store_closed = False
@@ -394,9 +396,6 @@ class Core:
         """
         if wait < math.inf:
             self.throttle.hold(host, self.monotonic() + wait)
-        self.recorder.record(
-            Event(events.HELD, request.url, "R4", reason=f"{wait:.3f} s", host=host, wait=wait)
-        )
         return self.again(request)
 
     def again(self, request: Request) -> Request:

@@ -77,6 +77,15 @@ class DiskLines:
         self._taken[request] = row
         return request
 
+    def first(self, host: str) -> str | None:
+        """The URL of the first of *host*'s line; None where nothing waits."""
+        row = self._db.execute(
+            "SELECT url FROM line WHERE host = ?"
+            " ORDER BY rank, priority, start, arrival, id LIMIT 1",
+            (host,),
+        ).fetchone()
+        return None if row is None else row[0]
+
     def _forget_done(self) -> None:
         under_way = compat.under_way(self._crawler)
         for request in [each for each in self._taken if each not in under_way]:

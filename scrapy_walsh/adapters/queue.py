@@ -49,6 +49,11 @@ class MemoryLines:
             del self._lines[host]
         return request
 
+    def first(self, host: str) -> str | None:
+        """The URL of the first of *host*'s line; None where nothing waits."""
+        line = self._lines.get(host)
+        return line[0][1].url if line else None
+
     def take(self, host: str, refused: Callable[[str], bool]) -> list[Request]:
         """Take every request of *host* whose URL *refused* says yes to."""
         kept: list[tuple[Key, Request]] = []
@@ -104,12 +109,15 @@ class HostQueue:
         self._order = _direction(queue_cls)
         self._start_order = self._order if start_queue_cls is None else _direction(start_queue_cls)
         self._starts_apart = start_queue_cls is not None
-        self._agenda = Agenda(self._due, core.throttle.interval)
+        self._agenda = Agenda(core.holds.due, core.throttle.interval)
+        #: Hosts of an earlier run's requests, of whose holds nothing is said before this one began.
+        self._resumed: list[str] = []
         self._cancel_timer: Callable[[], None] | None = None
         self._timer_due = math.inf
         for host, count in self._lines.counts():
             self._agenda.add(host, count, core.monotonic())
             self._count += count
+            self._resumed.append(host)
         for url, source in self._lines.sources():
             core.scope.declare(source)
             core.scope.declare_hop(url, source)
@@ -131,6 +139,7 @@ class HostQueue:
         self._lines.push(host, self._key(request), request)
         self._count += 1
         self._agenda.add(host, now=self._core.monotonic())
+        self._tell_hold(host)
 
     def outlook(self) -> tuple[int, int, float]:
         """Hosts that are due, hosts that are held, and the seconds that this takes at least."""
@@ -141,6 +150,8 @@ class HostQueue:
     def pop(self) -> Request | None:
         """The request to make now, or None where no host is due; the engine is then woken."""
         self._core.asked.settle()
+        while self._resumed:
+            self._tell_hold(self._resumed.pop())
         self._free_turn = not self._free_turn
         host = None
         if not (self._free and self._free_turn):
@@ -179,6 +190,10 @@ class HostQueue:
         """*host* has been asked: look at its due time again."""
         self._agenda.nudge(host)
         self._wake_later()
+        self._tell_hold(host)
+
+    def _tell_hold(self, host: str) -> None:
+        self._core.holds.tell(host, lambda: self._lines.first(host))
 
     def judge_again(self, host: str) -> None:
         """A document that concerns *host* has come: what it refuses need not wait."""
@@ -197,13 +212,6 @@ class HostQueue:
             self._core.declare(request)  # resumed: its "walsh_also" too
         self._core.popped.add(request)
         return request
-
-    def _due(self, host: str) -> float:
-        """When *host* may be asked; at once when that is so far off that the gate will defer it."""
-        due = self._core.throttle.due(host)
-        if due != math.inf and due - self._core.monotonic() > self._core.config.patience:
-            return -math.inf
-        return due
 
     def _key(self, request: Request) -> Key:
         start = self._starts_apart and bool(request.meta.get("is_start_request", False))

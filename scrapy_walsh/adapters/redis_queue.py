@@ -130,7 +130,8 @@ class DueQueue:
                 logger.error("%d requests could not be given back: %s", len(self._unsent), error)
 
     def nudge(self, host: str) -> None:
-        """*host* was asked: its record in Redis says so."""
+        """*host* was asked: what waits for it is held until it is due again."""
+        self._core.holds.tell(host, lambda: self._put_off(host))
 
     def judge_again(self, host: str) -> None:
         """A document came: requests are judged when they are claimed."""
@@ -143,11 +144,10 @@ class DueQueue:
     def _send(self, request: Request) -> None:
         core = self._core
         host = core.host_of(request.url)
-        wait = core.throttle.wait(host, core.monotonic())
-        if wait > core.config.patience:  # the gate is to defer it
-            wait = 0.0
+        wait = core.holds.wait(host)
         arguments = [host, self._rank(request), self._encode(request), wait, self._interval(host)]
         self._run(scripts.PUSH, arguments)
+        core.holds.tell(host, lambda: request.url)
 
     def _send_unsent(self) -> None:
         while self._unsent:
@@ -205,6 +205,14 @@ class DueQueue:
     def _interval(self, host: str) -> float:
         return self._core.throttle.interval(host)
 
+    def _put_off(self, host: str) -> str | None:
+        """The URL of the first of *host*'s line, which waits from now on; None for none."""
+        try:
+            head: bytes = self._run(scripts.PUT_OFF, [host, self._core.holds.wait(host)])
+        except StoreAway:
+            return None
+        return json.loads(head)["url"] if head else None
+
     # -- requests -------------------------------------------------------------------------
 
     def _rank(self, request: Request) -> int:
@@ -213,15 +221,16 @@ class DueQueue:
         return late - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
 
     def _encode(self, request: Request) -> bytes:
-        """The declared target that the request belongs to (R6), and the request."""
-        source = json.dumps({"source": self._core.scope.source_of(request.url)}).encode()
+        """Its URL and the declared target that it belongs to (R6) in a line, and the request."""
+        source = self._core.scope.source_of(request.url)
+        head = json.dumps({"url": request.url, "source": source}).encode()
         try:
             data = self._serializer.dumps(request.to_dict(spider=self._spider))
         except TypeError as error:
             raise ValueError(
                 f"{request.url} cannot be queued as JSON: {error}; see SCHEDULER_SERIALIZER"
             ) from error
-        return source + b"\n" + (data.encode() if isinstance(data, str) else bytes(data))
+        return head + b"\n" + (data.encode() if isinstance(data, str) else bytes(data))
 
     def _decode(self, data: bytes) -> Request:
         head, _, body = data.partition(b"\n")

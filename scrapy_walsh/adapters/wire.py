@@ -59,7 +59,6 @@ class _Wire:
         response: Response | None = None
         answered = True
         started = core.steady()
-        exchange = None
         try:
             self._dress(request)
             response = await self._send(handler, request)
@@ -73,10 +72,9 @@ class _Wire:
                 exchange = core.ended(
                     request, host, response, started=started, unseen=unseen, counts=answered
                 )
+                core.recorder.exchange(exchange)
             finally:
                 self._leave(host, broken=response is None)
-                if exchange is not None:
-                    core.recorder.exchange(exchange)
         return core.fetcher.received(request, response)
 
     async def _send(self, handler: Any, request: Request) -> Response:

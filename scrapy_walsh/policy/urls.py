@@ -7,7 +7,7 @@ from typing import Final
 
 from scrapy_walsh.policy.hosts import stripped
 
-_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(?:\?([^#]*))?", re.DOTALL)
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?]*)([^?]*)(?:\?(.*))?", re.DOTALL)
 _PORT: Final = re.compile(r"(.*):([0-9]*)", re.DOTALL)
 _DEFAULT_PORT: Final = {"http": "80", "https": "443"}
 
@@ -18,10 +18,10 @@ def canonical_url(url: str) -> str:
     Userinfo and an empty query are dropped (T19); the query is otherwise verbatim. A URL
     without an authority only loses its fragment. Raises nothing.
     """
-    text = stripped(url)
+    text = stripped(stripped(url).partition("#")[0])
     found = _URL.match(text)
     if not found:
-        return text.partition("#")[0]
+        return text
     scheme, authority, path, query = found.groups()
     scheme = scheme.lower()
     path = path.removesuffix("/") or "/"

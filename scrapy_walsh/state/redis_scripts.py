@@ -231,6 +231,19 @@ return {'', '', text(math.max(0, number(first[2]) - now))}
 """
 )
 
+#: ARGV host, seconds: it was asked, and may not be again for so long. Gives the line before the
+#: request that goes first on it, '' where none waits.
+PUT_OFF: Final = (
+    _QUEUE
+    + """
+local host, now = ARGV[1], clock()
+local request = redis.call('ZRANGE', line(host), 0, 0)[1]
+if not request then return '' end
+put_off(host, math.max(number(redis.call('ZSCORE', waiting, host)), now + number(ARGV[2])))
+return string.match(string.sub(request, 17), '^[^\\n]*')
+"""
+)
+
 #: ARGV host, interval: its request was refused, so the host was not asked and may be at once.
 RELEASE: Final = (
     _QUEUE

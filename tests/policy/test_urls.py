@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scrapy_walsh.policy.urls import canonical_url
@@ -38,6 +38,7 @@ def test_own_any_text_has_a_key_without_a_fragment(text: str, scheme: str) -> No
 
 
 @given(st.from_regex(r"(/[a-z]{1,3}){0,3}", fullmatch=True), st.from_regex(r"[a-z=&]{1,8}"))
+@example("", "= #")  # white space that only the fragment keeps from the end
 def test_own_a_key_is_its_own_key(path: str, query: str) -> None:
     key = canonical_url(f"HTTPS://X.test:443{path}?{query}")
     assert canonical_url(key) == key

@@ -129,7 +129,7 @@ _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     events.NOT_MODIFIED: _ANSWER,
     events.REFUSED: (*_ABOUT, "host", "verdict"),
     events.DEFERRED: (*_ABOUT, "host", "verdict", "due"),
-    events.HELD: ("run", "url", "host"),
+    events.HELD: ("run", "url", "host", "wait"),
     events.RETRIED: ("run", "url", "host", "wait"),
     events.GIVEN_UP: ("run", "url", "host", "wait"),
 }  # fmt: skip

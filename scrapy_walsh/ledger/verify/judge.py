@@ -56,6 +56,7 @@ class Judge:
             events.FETCHED: self._decisions.told,
             events.NOT_MODIFIED: self._decisions.told,
             events.REFUSED: self._decisions.refused,
+            events.HELD: self._held,
             events.DEFERRED: self._deferred,
             events.RETRIED: self._retried,
             events.GIVEN_UP: self._retried,
@@ -260,6 +261,15 @@ class Judge:
             host, why = _host(line.url), f"line {line.n} leaves it to a later run (429, D7)"
             since = self._pacing.last_end(host)
             self._pacing.hold(host, since, robots_fetch.REASK, run.process, why)
+
+    def _held(self, run: Run, line: Line) -> None:
+        host = _host(line.url)
+        if line.host != host:
+            self._report.find(line.n, "R4", f"{line.url} is of the host {host}, not {line.host}")
+        elif line.at + (line.wait or 0.0) <= self._due(run, host, line) + _RECKONED:
+            self._report.derived += 1
+        else:  # AutoThrottle, other processes: longer than was due harms nobody
+            self._report.missed("holds that rest on what is not in this ledger")
 
     def _deferred(self, run: Run, line: Line) -> None:
         if line.verdict != DEFERRED:
