@@ -229,7 +229,7 @@ def _numbers(report: Report, sources: Sources | None) -> Markup:
         ("Fetched", kinds.get(events.FETCHED, 0), "answers for the spider"),
         ("Not modified", kinds.get(events.NOT_MODIFIED, 0), "304, no new data (R7)"),
         ("Refused", kinds.get(events.REFUSED, 0), "never asked (R2, R3, R6, R8)"),
-        ("Held", kinds.get(events.HELD, 0), "put back until due (R4)"),
+        ("Held", kinds.get(events.HELD, 0), "times that targets waited (R4)"),
         ("Backed off", kinds.get(events.RETRIED, 0), "retries booked (R5)"),
         ("Given up", kinds.get(events.GIVEN_UP, 0), "retries used up (R5)"),
         ("Deferred", kinds.get(events.DEFERRED, 0), "left for a later run"),

@@ -102,7 +102,7 @@ def timeline(report: Report, limits: Limits) -> Markup:
                     ("operator", "operator's document"),
                     ("wait", "spacing required (R4)"),
                     ("hold", "hold after 429, 503, no answer (R5)"),
-                    ("held", "held: put back"),
+                    ("held", "held in the queue"),
                     ("refused", "refused"),
                     ("deferred", "deferred"),
                     ("given_up", "given up"),

@@ -6,12 +6,14 @@ import json
 import re
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from scrapy import FormRequest, Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
+from scrapy.statscollectors import StatsCollector
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.core import Core
@@ -25,6 +27,7 @@ from tests.fleet.fleet import Worker, targets, too_close, wait_until, worker
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from scrapy_walsh.adapters.events import Recorder
     from tests.fleet.fleet import Server
 
 FLEET_SPIDER = """
@@ -186,6 +189,7 @@ def queue(server: Server | None, **more: Any) -> DueQueue:
     shared = {} if server is None else {"WALSH_SHARED_STATE": server.url}
     given = {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory", **shared, **more}
     crawler = Crawler(Probe, Settings(given))
+    crawler.stats = StatsCollector(crawler)
     crawler.spider = Probe()
     crawler.spider.crawler = crawler
     made = DueQueue(None, crawler.spider, "%(spider)s:requests")
@@ -393,3 +397,49 @@ def test_own_what_comes_during_an_outage_is_sent_later(server: Server) -> None:
 def test_own_without_a_shared_store_there_is_no_queue() -> None:
     with pytest.raises(ConfigError, match="WALSH_SHARED_STATE"):
         queue(None)
+
+
+def holds_of(line: DueQueue) -> list[tuple[str, float]]:
+    """A list of the events that are recorded from now on: URL and wait in seconds."""
+    found: list[tuple[str, float]] = []
+    recorder = SimpleNamespace(record=lambda event: found.append((event.url, round(event.wait, 1))))
+    line._core.recorder = cast("Recorder", recorder)
+    return found
+
+
+def test_own_a_hold_is_told_once_by_who_asked_the_host(server: Server) -> None:
+    one, other = queue(server), queue(server)
+    told, told_by_other = holds_of(one), holds_of(other)
+    for page in range(3):
+        one.push(Request(f"http://a.test/{page}"))
+    assert urls_of(one, 1) == ["http://a.test/0"]
+    assert told == []  # under way: its end says how long the hold is
+    one._core.throttle.started("a.test")
+    one._core.throttle.finished("a.test", time.monotonic())
+    for _ in range(2):
+        one.nudge("a.test")
+        one.push(Request("http://a.test/3"))
+    assert told == [("http://a.test/1", 1.0)]
+    assert urls_of(other, 1) == [None]
+    assert told_by_other == []
+
+
+def test_own_a_host_is_held_in_redis_until_its_own_interval_is_over(server: Server) -> None:
+    one, other = queue(server), queue(server)
+    one.push(Request("http://a.test/0"))
+    one.push(Request("http://a.test/1"))
+    assert urls_of(one, 1) == ["http://a.test/0"]
+    one._core.throttle.set_interval("a.test", 2.0)
+    one._core.throttle.finished("a.test", time.monotonic())
+    one.nudge("a.test")
+    time.sleep(1.1)
+    assert urls_of(other, 1) == [None]
+
+
+def test_own_a_hold_with_nobody_waiting_is_none(server: Server) -> None:
+    one = queue(server)
+    told = holds_of(one)
+    one._core.throttle.finished("a.test", time.monotonic())
+    one.nudge("a.test")
+    assert told == []
+    assert server.client.zcard(f"{LINE.removesuffix('line:')}waiting") == 0

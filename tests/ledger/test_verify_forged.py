@@ -96,6 +96,16 @@ def setting(**members: Any) -> Break:
     return broken
 
 
+def held_for_another_host(forge: Forge) -> dict[str, Any]:
+    return hold_of(forge, host="other.test")
+
+
+def hold_of(forge: Forge, wait: float = 1.9, host: str = "h.test") -> dict[str, Any]:
+    """A hold after the robots.txt of a third run, which asks for two seconds."""
+    declared(third_run(forge), f"{H}/y")
+    return forge.add(3 * DAY + 2.1, "held", url=f"{H}/y", host=host, wait=wait)
+
+
 def no_start(forge: Forge) -> dict[str, Any]:
     drop(forge, forge.only("started", nth=1))
     return forge.only("declared", f"{H}/a", 1)
@@ -539,7 +549,7 @@ BREAKS: dict[Break, str] = {
     undeclared: "R6", declared_by_no_redirect: "R6", an_excluded_suffix: "R6",
     sent_elsewhere: "R13", tags_of_no_operator: "R13",
     a_304_for_an_answer: "R7", fetched_without_an_exchange: "run",
-    within_the_hour: "R8", twice_in_a_run: "R8",
+    within_the_hour: "R8", twice_in_a_run: "R8", held_for_another_host: "R4",
 }  # fmt: skip
 
 
@@ -581,6 +591,7 @@ HONEST_MORE = {
         f.add(3 * DAY + 22000, "rejected", url=LIST_URL, requirement="R3", reason=""),
         after(f, f"{H}/y", 22001),
     ),
+    "a hold": hold_of,
     "five retries": lambda f: tries(f, [0, 1, 2, 3, 4, 5]),
     "robots.txt unreachable": lambda f: (
         f.start(3 * DAY, "three", "p3", max_retries=0),
@@ -613,6 +624,15 @@ def test_own_what_the_spec_allows_is_no_finding(more: Callable[[Forge], Any], tm
     report = forge.check(tmp_path, SHORT)
     assert told(report) == []
     assert report.underived == {}
+
+
+def test_own_a_hold_that_nothing_here_asks_for_is_not_derived(tmp_path: Path):
+    forge = honest()
+    hold_of(forge, wait=60.0)
+    forge.add(4 * DAY, "ended", reason="finished")
+    report = forge.check(tmp_path)
+    assert told(report) == []
+    assert report.underived == {"holds that rest on what is not in this ledger": 1}
 
 
 def test_own_what_was_not_seen_is_never_counted_as_derived(tmp_path: Path):
