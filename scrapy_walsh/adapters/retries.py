@@ -46,8 +46,12 @@ class Retries:
     def succeeded(self, request: Request) -> None:
         """Note that *request* was answered: what it took is forgotten."""
         core = self._core
-        if self.attempt(request) and not core.fetcher.owns(request):
+        if core.fetcher.owns(request):
+            return
+        if self.attempt(request):
             core.remember(lambda: core.store.clear_attempts(request.url))
+        else:
+            del self._attempts[request.url]
 
     def attempt(self, request: Request) -> int:
         """Retries made so far for this URL."""
@@ -61,9 +65,10 @@ class Retries:
             return self._attempts[url]
         core = self._core
         found = core.recall(lambda: core.store.get_attempts(url))
-        if found is None or abs(core.wall() - found.last_at) >= recrawl.REVISIT_FLOOR:
-            return 0
-        return min(found.count, core.config.max_retries)
+        counts = found is not None and abs(core.wall() - found.last_at) < recrawl.REVISIT_FLOOR
+        count = min(found.count, core.config.max_retries) if found and counts else 0
+        self._attempts[url] = count
+        return count
 
     def failure(self, request: Request) -> Retry | GiveUp | None:
         """What R5 decided about the last exchange for *request*, told once."""
