@@ -175,6 +175,14 @@ def an_invalid_list(forge: Forge) -> dict[str, Any]:
     return forge.operator_list(3 * DAY + 4, BAD_LIST)
 
 
+def a_list_that_nobody_sent(forge: Forge) -> dict[str, Any]:
+    """Another list is adopted in mid-run: who wanted the opt-outs gone would write that."""
+    third_run(forge)
+    entry = forge.operator_list(3 * DAY + 4)
+    drop(forge, forge.entries[-2])
+    return entry
+
+
 def a_list_forgotten(forge: Forge) -> dict[str, Any]:
     """R3b, T7: the refresh fails, and the list of the runs before is not kept to."""
     forge.start(3 * DAY, "three", "p3")
@@ -529,7 +537,8 @@ BREAKS: dict[Break, str] = {
     a_text_for_a_time: "run", a_gap: "chain",
     robots_after_the_target: "R2", robots_before_the_list: "R3", a_disallowed_path: "R2",
     asked_though_refused: "R2", a_blocked_host: "R3", blocked_since: "R3",
-    an_invalid_list: "R3", a_list_forgotten: "R3", an_older_list: "R3",
+    an_invalid_list: "R3", a_list_that_nobody_sent: "R3",
+    a_list_forgotten: "R3", an_older_list: "R3",
     a_stale_list: "R12", a_list_past_its_refresh: "R12",
     old_rules: "R12", old_rules_adopted_again: "R2", rules_past_their_time: "R12",
     another_line: "R2", another_rule: "R2", another_verdict: "R2", another_group: "R2",

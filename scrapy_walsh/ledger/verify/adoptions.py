@@ -84,6 +84,8 @@ class Adoptions:
         brought = answer is not None and answer.status == status
         if line.kind == events.TAKEN_UP and not brought:
             self._check_last_list(run, line, digest)
+        elif line.kind == events.ADOPTED and not brought and run.begun and not run.holes:
+            self._report.find(line.n, "R3", f"no exchange of this run brought {line.url}")
         self._last_list[line.url] = line.n, digest
         if answer is not None and brought:
             self._lists[key] = max(answer.at, self._lists.get(key, answer.at))
