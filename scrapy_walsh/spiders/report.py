@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.errors import SourcesInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,6 +51,31 @@ class Row:
     moved_to: str | None = None
     suggested_feeds: list[str] = field(default_factory=list)
     next_due: str | None = None
+
+
+def check_writable(path: str) -> None:
+    """Raise SourcesInvalid where a report cannot be written to *path*, before anything is asked."""
+    target = Path(path)
+    folder = target.parent
+    if target.is_dir():
+        raise SourcesInvalid(_cannot(path, "it is a directory"))
+    if not folder.is_dir():
+        raise SourcesInvalid(_cannot(path, f"there is no directory {folder}"))
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise SourcesInvalid(_cannot(path, "permission denied"))
+
+
+def write(document: dict[str, Any], path: str) -> None:
+    """Write a report to *path* as JSON; SourcesInvalid where that fails."""
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SourcesInvalid(_cannot(path, error.strerror or str(error))) from error
+
+
+def _cannot(path: str, why: str) -> str:
+    return f"-a report={path}: cannot be written: {why}"
 
 
 def as_document(rows: Sequence[Row], problems: Sequence[str], documents: int) -> dict[str, Any]:

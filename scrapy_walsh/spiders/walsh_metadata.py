@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy import Request, Spider, signals
@@ -36,6 +34,8 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from scrapy_walsh.adapters.core import Core
+
+_ARGUMENTS: Final = "there are sources, urls, report and all_items"
 
 
 @dataclass(slots=True)
@@ -69,10 +69,12 @@ class WalshMetadataSpider(Spider):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.report_path = report
+        self.report_path: str | None = None
         self.all_items = False
         self.handover: Handover | None = None
         self.refusal: str | None = None
+        #: What a runner adds (scrapyd: ``_job``) begins with an underscore.
+        self.unknown = sorted(name for name in kwargs if not name.startswith("_"))
         self.problems: list[str] = []
         self.visits: list[_Visit] = []
         self.documents = 0
@@ -82,6 +84,7 @@ class WalshMetadataSpider(Spider):
         self._answers: dict[str, Answer] = {}
         self._seen: set[str] = set()
         try:
+            self.report_path = _writable(report)
             self.all_items = _flag("all_items", all_items)
             self._declare(*_declared(sources, urls))
         except SourcesInvalid as error:
@@ -122,6 +125,8 @@ class WalshMetadataSpider(Spider):
         """One request for each first step; ``walsh_also`` declares what may follow it."""
         for problem in self.problems:
             self.logger.warning("%s", problem)
+        for name in self.unknown:
+            self.logger.warning("-a %s is no argument of walsh_metadata: %s", name, _ARGUMENTS)
         if self.refusal is not None:
             self.logger.error("walsh_metadata: %s", self.refusal)
             fail_command()
@@ -299,7 +304,11 @@ class WalshMetadataSpider(Spider):
         if self.report_path:
             refusal = [self.refusal] if self.refusal else []
             problems = [*self.problems, *refusal]
-            self._write(report.as_document(rows, problems, self.documents), self.report_path)
+            try:
+                report.write(report.as_document(rows, problems, self.documents), self.report_path)
+            except SourcesInvalid as error:
+                self.logger.error("walsh_metadata: %s", error)
+                fail_command()
 
     def _next_due(self, visit: _Visit) -> str | None:
         core = self._core
@@ -311,13 +320,6 @@ class WalshMetadataSpider(Spider):
         due = max((moment for moment in found if moment and moment > now), default=None)
         return None if due is None else iso(math.ceil(due))
 
-    def _write(self, document: dict[str, Any], path: str) -> None:
-        text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-        try:
-            Path(path).write_text(text, encoding="utf-8")
-        except OSError as error:
-            self.logger.error("-a report=%s: cannot be written: %s", path, error.strerror)
-
 
 def _declared(sources: str | None, urls: str | None) -> tuple[list[Source], list[str]]:
     if bool(sources) == bool(urls):
@@ -326,6 +328,12 @@ def _declared(sources: str | None, urls: str | None) -> tuple[list[Source], list
     if not found and not problems:
         raise SourcesInvalid(f"{sources or '-a urls'}: no source in it; write at least one")
     return found, problems
+
+
+def _writable(path: str | None) -> str | None:
+    if path:
+        report.check_writable(path)
+    return path
 
 
 def _flag(name: str, value: str) -> bool:

@@ -444,12 +444,39 @@ def test_own_report_in_the_log_and_as_json(
     assert any(line.startswith("a.test  negotiated") for line in lines)
 
 
-def test_own_a_report_that_cannot_be_written_is_one_line(
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("", "it is a directory"), ("none/r.json", "there is no directory {tmp_path}/none")],
+)
+def test_own_a_report_that_cannot_be_written_is_one_line_before_anything_is_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, why: str
+) -> None:
+    path = str(tmp_path / name)
+    spider = WalshMetadataSpider(urls="https://a.test/", report=path)
+    assert start_requests(spider) == []
+    assert [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR] == [
+        f"walsh_metadata: -a report={path}: cannot be written: {why.format(tmp_path=tmp_path)}"
+    ]
+
+
+def test_own_a_report_that_cannot_be_written_in_the_end_fails_the_command(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Net(WalshMetadataSpider(urls="https://a.test/", report=str(tmp_path)), {}).run()
-    assert [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR] == [
-        f"-a report={tmp_path}: cannot be written: Is a directory"
+    path = tmp_path / "gone" / "r.json"
+    path.parent.mkdir()
+    spider = WalshMetadataSpider(urls="https://a.test/", report=str(path))
+    path.parent.rmdir()
+    Net(spider, {}).run()
+    (line,) = (r.getMessage() for r in caplog.records if r.levelno == logging.ERROR)
+    assert line.startswith(f"walsh_metadata: -a report={path}: cannot be written: ")
+
+
+def test_own_an_argument_that_is_none_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    given = {"reprot": "r.json", "_job": "of scrapyd"}
+    start_requests(WalshMetadataSpider(urls="https://a.test/", **given))
+    lines = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert lines == [
+        "-a reprot is no argument of walsh_metadata: there are sources, urls, report and all_items"
     ]
 
 
