@@ -160,7 +160,9 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
     ``body``: the octets, of which 500 KiB count. ``token``: such as ``Walsh-Research``,
     without a version. ``document``: URL of the file, for the verdicts.
     """
-    with _collector_at_rest(body):
+    if len(body) <= _LONG:
+        return _parsed(body, token, document)
+    with _collector_at_rest():
         return _parsed(body, token, document)
 
 
@@ -181,11 +183,10 @@ def _parsed(body: bytes, token: str, document: str | None) -> Robots:
 
 
 @contextmanager
-def _collector_at_rest(body: bytes) -> Iterator[None]:
+def _collector_at_rest() -> Iterator[None]:
     """Keep the garbage collector from looking at a long file's rules again and again."""
-    working = len(body) > _LONG and gc.isenabled()
-    if working:
-        gc.disable()
+    working = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:

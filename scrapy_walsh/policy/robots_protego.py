@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _MAX_PRODUCT: Final = 1_000_000
 _MAX_WORK: Final = 15_000
 """Rules, escapes and anchors: Protego takes the last two apart one by one."""
+_SHORT: Final = 8_000
+"""So few characters reach neither limit: a name takes ten, a rule four, an escape one."""
 _FEW_LINES: Final = 2_000
 """Whatever they are, the product stays below the limit."""
 _MAX_COMPARED: Final = 20_000_000
@@ -79,6 +81,8 @@ def _is_parsable(text: str) -> bool:
     It costs User-agent lines x rule lines, and User-agent lines x those that repeat a name
     (in any spelling: Protego also takes the stars out).
     """
+    if len(text) <= _SHORT:
+        return True
     slow = text.count("%") + text.count("$")
     if slow > _MAX_WORK:
         return False
