@@ -121,11 +121,11 @@ class Records:
 
     def _add_rule(self, kind: str, value: str, number: int) -> None:
         value = value.strip(" \t")
-        lines = self._lines
-        lines.append((kind, value, number))
+        self._lines.append((kind, value, number))
         # RFC 9309 trims space and tab; all but an Allow is also heeded without other blanks.
-        if value and (value[-1] in _BLANK or value[0] in _BLANK) and kind is not ALLOW:
-            lines.append((kind, value.strip(_BLANK), number))
+        bare = value.strip(_BLANK)
+        if bare != value and kind is not ALLOW:
+            self._lines.append((kind, bare, number))
 
     def _add_name(self, name: str) -> None:
         # T29: an empty value names nobody. Opening a group or not are both defensible: what

@@ -23,6 +23,8 @@ _BARE_PERCENT: Final = _CHARACTERS["25"]
 _TO_ENCODE: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%]+")
 _TO_ENCODE_IN_VALUES: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%*\n]+")
 _PLAIN_VALUES: Final = re.compile(f"[{re.escape(_UNRESERVED + _RESERVED)}*\n]*").fullmatch
+is_plain = re.compile(f"/[{re.escape(_UNRESERVED + _RESERVED)}]*").fullmatch
+"""Of a value: it has a leading slash, no star, anchor or escape, and one spelling."""
 _PLAIN_URL: Final = re.compile(
     r"(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\\s]*)?(/[A-Za-z0-9_.~/=&?,;:@!'()+-]*)"
 ).fullmatch

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.robots_groups import ALLOW, CRAWL_DELAY
 from scrapy_walsh.policy.robots_match import DOLLAR_LENGTHS, LENGTHS, Hit, Index, Rule
 from scrapy_walsh.policy.robots_paths import as_octets, normalize_values
+from scrapy_walsh.policy.robots_texts import Texts, all_readings, tabulate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from scrapy_walsh.policy.robots_groups import Selection
+    from scrapy_walsh.policy.robots_texts import Table
 
 AS_WRITTEN: Final = "value as written"
 WITH_SLASH: Final = "value with a leading /"
@@ -24,8 +25,6 @@ AS_TEXT: Final = "escapes as text"
 AS_OCTETS: Final = "escapes as octets"
 
 Readings = tuple[tuple[str, bool], ...]
-RuleLine = tuple[bool, str, int]
-"""Whether it is an Allow, value, line number."""
 
 
 class Finding(NamedTuple):
@@ -48,18 +47,19 @@ _NO_RULES: Final = Index(())
 class RuleSet:
     """The rules of a token in one file; :meth:`judge` holds a path against them."""
 
-    __slots__ = ("_bare", "_octets", "_text", "_variants")
+    __slots__ = ("_bare", "_octets", "_plain", "_text", "_variants")
 
     def __init__(self, selections: Sequence[Selection]) -> None:
-        lines = [_rule_lines(selection) for selection in selections]
-        bare = any(value[0] != "/" for each in lines for _, value, _ in each)
+        found = tabulate(selections)
+        bare = any(value[0] != "/" for table in found for _, value, _ in table.others)
         values = (AS_WRITTEN, WITH_SLASH) if bare else ("",)
         self._variants = [
             _label(selection.reading * (len(selections) > 1), value)
             for selection in selections
             for value in values
         ]
-        rules = _rules(selections, lines, len(values))
+        self._plain = Texts(found, len(values))
+        rules = _rules(found, len(values))
         escaped = [rule for rule in rules if "%" in rule.body]
         if not escaped:
             self._bare, self._text, self._octets = Index(rules), _NO_RULES, _NO_RULES
@@ -73,10 +73,11 @@ class RuleSet:
         """The finding for one form of a path (``robots_paths.forms``); raises TooCostly."""
         if "%" not in path:
             # A value with an escape cannot match here, and text and octets are one.
-            return self._weigh(self._bare.hits(path))
+            return self._weigh(self._plain.hits(path) + self._bare.hits(path))
         octets = as_octets(path)
-        text = self._weigh(self._bare.hits(path) + self._text.hits(path))
-        atoms = self._weigh(self._bare.hits(octets) + self._octets.hits(octets))
+        plain = self._plain.hits(path)
+        text = self._weigh(plain + self._bare.hits(path) + self._text.hits(path))
+        atoms = self._weigh(plain + self._bare.hits(octets) + self._octets.hits(octets))
         return text if text == atoms else combine({AS_TEXT: text, AS_OCTETS: atoms})
 
     def _weigh(self, hits: list[Hit]) -> Finding:
@@ -144,22 +145,12 @@ def _differing(readings: Readings) -> Readings:
     return readings if len({answer for _, answer in readings}) > 1 else ()
 
 
-def _rule_lines(selection: Selection) -> list[RuleLine]:
-    return [
-        (kind == ALLOW, value, line)
-        for kind, value, line in selection.lines
-        if value and kind != CRAWL_DELAY  # an empty value matches nothing (9.1.4)
-    ]
-
-
-def _rules(
-    selections: Sequence[Selection], lines: Sequence[list[RuleLine]], width: int
-) -> list[Rule]:
-    """Each rule once, with a bit for every reading of names and values that has it."""
+def _rules(found: Sequence[Table], width: int) -> list[Rule]:
+    """Each rule that is no plain text, once, with a bit for every reading that has it."""
     rules: dict[bool, dict[str, Rule]] = {True: {}, False: {}}
-    for which, selection in enumerate(selections):
-        every, names = (2**width - 1) << (which * width), selection.names
-        for allow, value, line in lines[which]:
+    for which, (names, _, _, others) in enumerate(found):
+        every = all_readings(which, width)
+        for allow, value, line in others:
             known = rules[allow]
             if value[0] == "/":
                 rule = known.get(value)
@@ -172,11 +163,11 @@ def _rules(
                 if rule is None:
                     rule = known[text] = Rule(allow, text, line, names)
                 rule.variants |= shapes << (which * width)
-    found = [*rules[True].values(), *rules[False].values()]
-    bodies = [rule.text[:-1] if rule.anchored else rule.text for rule in found]
-    for rule, body in zip(found, normalize_values(bodies), strict=False):
+    once = [*rules[True].values(), *rules[False].values()]
+    bodies = [rule.text[:-1] if rule.anchored else rule.text for rule in once]
+    for rule, body in zip(once, normalize_values(bodies), strict=False):
         rule.spelt(body)
-    return found
+    return once
 
 
 def _spellings(value: str) -> tuple[tuple[str, int], ...]:

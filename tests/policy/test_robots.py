@@ -239,6 +239,32 @@ def test_r2b_verdict_lists_readings_where_they_differ() -> None:
     assert "reading: each * at its most" in verdict.reason
 
 
+def test_own_a_text_counts_for_its_own_length_and_only_where_a_path_has_all_of_it() -> None:
+    robots = everybody("Allow: /", "Disallow: /$", "Disallow: /a/longer/text", "Allow: /a/longer")
+    readings = dict(robots.decide("/").readings)
+    assert readings["each * at its most"] is True
+    assert readings["each * at its most, $ counted"] is False
+    assert robots.decide("/a/longer/te").name == "allowed_explicit"
+    assert robots.decide("/a/longer/text").line == 4
+
+
+def test_own_a_text_of_an_allow_and_a_disallow_is_allowed_by_its_first_line() -> None:
+    verdict = everybody("Disallow: /a", "Allow: /a", "Allow: /a", "Disallow: /a").decide("/ab")
+    assert (verdict.name, verdict.line, verdict.readings) == ("allowed_explicit", 3, ())
+
+
+def test_own_a_rule_with_and_without_its_slash_is_one_rule_with_its_first_line() -> None:
+    verdict = everybody("Disallow: private", "Disallow: /private").decide("/private")
+    assert (verdict.line, verdict.rule) == (2, "Disallow: /private")
+
+
+def test_own_both_readings_of_a_name_share_the_rule_that_they_both_have() -> None:
+    robots = parse("User-agent: walsh\nDisallow: /a\n\nUser-agent: walsh/1\nDisallow: /b")
+    verdicts = [robots.decide(path) for path in ("/a", "/b")]
+    assert [verdict.line for verdict in verdicts] == [2, 5]
+    assert [len(verdict.readings) for verdict in verdicts] == [0, 2]
+
+
 def test_own_a_reason_is_one_short_line() -> None:
     verdict = everybody("Disallow: /\x1b[31m\u2028" + "x" * 5000 + "$", "Disallow: /a").decide("/a")
     assert verdict.reason == "Disallow: /a (line 3, group *)"
