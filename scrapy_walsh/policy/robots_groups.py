@@ -41,24 +41,26 @@ _PRODUCT: Final = re.compile(r"[a-z_-]*", re.ASCII)
 _SECONDS: Final = re.compile(r"\d+(?:\.\d*)?|\.\d+", re.ASCII)
 
 Line = tuple[str, str, int]
-"""A rule line: field, value, line number from 1."""
+"""A rule line: Allow or Disallow, value, line number from 1."""
 
 
 @dataclass(slots=True)
 class Record:
-    """User-agent values, lower case, and the rule lines that apply to them."""
+    """User-agent values, lower case, and the rule lines and Crawl-delays that apply to them."""
 
     names: list[str] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
+    delays: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What one reading of the names selects: the names, and their rule lines in file order."""
+    """What one reading of the names selects: the names, and their lines in file order."""
 
     reading: str = field(compare=False)
     names: tuple[str, ...]
     lines: list[Line]
+    delays: list[str]
 
 
 def decode(body: bytes) -> str:
@@ -82,12 +84,12 @@ def _without_cut_allow(text: str) -> str:
 class Records:
     """The records of one file, its sitemaps, and the rule lines before any User-agent line."""
 
-    __slots__ = ("_allow_counts", "_lines", "_ruled", "orphans", "records", "sitemaps")
+    __slots__ = ("_allow_counts", "_record", "_ruled", "orphans", "records", "sitemaps")
 
     def __init__(self, text: str) -> None:
         self.orphans = Record()
         self.records: list[Record] = []
-        self._lines = self.orphans.lines
+        self._record = self.orphans
         self.sitemaps: list[str] = []
         self._ruled = True
         self._allow_counts = True
@@ -116,16 +118,19 @@ class Records:
             self._add_rule(DISALLOW, value, number)
         else:
             self._ruled = True
-            if self._allow_counts or kind is not ALLOW:
+            if kind is CRAWL_DELAY:
+                self._record.delays.append(value.strip(_BLANK))
+            elif self._allow_counts:
                 self._add_rule(kind, value, number)
 
     def _add_rule(self, kind: str, value: str, number: int) -> None:
         value = value.strip(" \t")
-        self._lines.append((kind, value, number))
+        lines = self._record.lines
+        lines.append((kind, value, number))
         # RFC 9309 trims space and tab; all but an Allow is also heeded without other blanks.
         bare = value.strip(_BLANK)
         if bare != value and kind is not ALLOW:
-            self._lines.append((kind, bare, number))
+            lines.append((kind, bare, number))
 
     def _add_name(self, name: str) -> None:
         # T29: an empty value names nobody. Opening a group or not are both defensible: what
@@ -135,10 +140,10 @@ class Records:
             return
         self._allow_counts = True
         if self._ruled:
-            self.records.append(Record())
-            self._lines = self.records[-1].lines
+            self._record = Record()
+            self.records.append(self._record)
             self._ruled = False
-        self.records[-1].names.append(name)
+        self._record.names.append(name)
 
 
 def product_token(name: str) -> str:
@@ -170,10 +175,12 @@ def _select(
     best = max(names, key=len, default="*")
     chosen = {id(record): record for name, record in named if name == best}
     lines = [line for record in chosen.values() for line in record.lines]
+    delays = [value for record in chosen.values() for value in record.delays]
     if best == "*":
         # Rules before any User-agent line: nobody's (RFC 9309) or everybody's (webcanon).
         lines = [line for line in orphans.lines if line[0] != ALLOW] + lines
-    return Selection(reading, (best,) if chosen else (), lines)
+        delays += orphans.delays
+    return Selection(reading, (best,) if chosen else (), lines, delays)
 
 
 def crawl_delay(selections: list[Selection]) -> float | None:
@@ -181,7 +188,7 @@ def crawl_delay(selections: list[Selection]) -> float | None:
     delays = [
         min(float(value), LONGEST)
         for selection in selections
-        for kind, value, _ in selection.lines
-        if kind == CRAWL_DELAY and _SECONDS.fullmatch(value)
+        for value in selection.delays
+        if _SECONDS.fullmatch(value)
     ]
     return max(delays, default=None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_walsh.policy.robots_groups import ALLOW, CRAWL_DELAY, DISALLOW
+from scrapy_walsh.policy.robots_groups import ALLOW, DISALLOW
 from scrapy_walsh.policy.robots_match import Hit, Rule
 from scrapy_walsh.policy.robots_paths import is_plain
 
@@ -45,8 +45,6 @@ def _apart(selection: Selection) -> Table | None:
     texts: dict[str, dict[str, int]] = {ALLOW: {}, DISALLOW: {}}
     others: list[RuleLine] = []
     for kind, value, line in selection.lines:
-        if kind == CRAWL_DELAY:
-            continue
         if is_plain(value):
             texts[kind].setdefault(value, line)
         elif value:
@@ -57,11 +55,7 @@ def _apart(selection: Selection) -> Table | None:
 
 
 def _together(selection: Selection) -> Table:
-    others = [
-        (kind == ALLOW, value, line)
-        for kind, value, line in selection.lines
-        if value and kind != CRAWL_DELAY
-    ]
+    others = [(kind == ALLOW, value, line) for kind, value, line in selection.lines if value]
     return Table(selection.names, {}, {}, others)
 
 
