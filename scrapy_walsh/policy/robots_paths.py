@@ -45,7 +45,10 @@ def _spelt(text: str, to_encode: re.Pattern[str]) -> str:
     if "%" in text:
         head, *rest = text.split("%")
         text = head + "".join(
-            [_SPELLINGS.get(part[:2], "%" + part[:2]) + part[2:] for part in rest]
+            [
+                known + part[2:] if (known := _SPELLINGS.get(part[:2])) else "%" + part
+                for part in rest
+            ]
         )
     return to_encode.sub(_encode, text)
 
@@ -79,7 +82,7 @@ def as_octets(text: str) -> str:
     head, *rest = text.split("%")
     return head + "".join(
         [
-            _CHARACTERS[part[:2]] + part[2:] if part[:2] in _CHARACTERS else _BARE_PERCENT + part
+            known + part[2:] if (known := _CHARACTERS.get(part[:2])) else _BARE_PERCENT + part
             for part in rest
         ]
     )
