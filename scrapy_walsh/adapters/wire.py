@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
 #: Seconds that the wire stays shut after a transfer that was broken off.
-_GRACE: Final = 0.02
+_GRACE: Final = 0.1
 
 
 class _Wire:
