@@ -112,7 +112,7 @@ def test_own_hostile_input_ends_in_an_answer(body: bytes) -> None:
         assert URL in str(error)  # noqa: PT017
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(st.sampled_from(EXPECTED), st.integers(0, 4000), st.sampled_from(SPLICES))
 def test_own_any_damage_gives_entries_or_document_invalid(
     path: Path, position: int, splice: bytes

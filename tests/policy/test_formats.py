@@ -122,7 +122,7 @@ def test_own_only_the_start_of_a_huge_markdown_is_read(monkeypatch: pytest.Monke
     assert markdown_links(text) == [("a", "https://a.test/")]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(alphabet="[]()<>!*_`\\ \nah:/.#&;\"'", max_size=200))
 def test_own_every_link_is_absolute_and_unique(text: str) -> None:
     urls = [url for _, url in markdown_links(text + "[x](http://h)")]

@@ -38,7 +38,7 @@ files = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(files, targets)
 @example("User-agent: *\nDisallow: /*a\nAllow: /ab", "/aba")  # only each * at its most denies
 @example("User-agent: *\nDisallow: /a\nAllow: /*", "/abc")  # only each * at its least
@@ -59,7 +59,7 @@ def test_r2c_allowed_if_and_only_if_every_reading_and_protego_allow(text: str, t
         assert not all(protego.can_fetch(form, TOKEN) for form in forms)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=200), st.text(max_size=30))
 def test_own_no_octets_and_no_url_raise(body: bytes, url: str) -> None:
     robots = parse_robots(body, TOKEN)
@@ -67,7 +67,7 @@ def test_own_no_octets_and_no_url_raise(body: bytes, url: str) -> None:
     assert "\n" not in robots.decide(url).reason
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(files, targets)
 def test_r2c_a_group_for_everybody_else_changes_nothing(text: str, target: str) -> None:
     more = "User-agent: GoogleBot\nAllow: /\n\n" + text
