@@ -213,6 +213,86 @@ def test_own_a_second_run_is_judged_by_both_logs(
     assert outcome(title, FIRST, second) == expected
 
 
+def of_scene(title: str, *runs: Run) -> str:
+    (row,) = (row for scene in SCENES for row in scene.rows if row.title == title)
+    (check,) = judged([row], Evidence(USER_AGENT, TOKEN, runs))
+    return check.outcome
+
+
+EMPTY = Run([])
+MODIFIED = (("If-Modified-Since", "Tue, 03 Nov 2026 08:30:00 GMT"), ("User-Agent", USER_AGENT))
+MATCH = (("If-None-Match", '"page-1"'), ("User-Agent", USER_AGENT))
+FOREIGN_MATCH = (("If-None-Match", '"page-1"'), ("User-Agent", "ExampleBrowser/1.0"))
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        ([], NOT_SEEN),
+        (visit("etag.test", "/page", headers=MATCH), NOT_SEEN),
+        (
+            [
+                *visit("etag.test", "/page", headers=MATCH),
+                *visit("modified.test", "/page", headers=MODIFIED),
+            ],
+            PASS,
+        ),
+        (visit("etag.test", "/page", headers=FOREIGN_MATCH), FAIL),
+    ],
+)
+def test_r1_1_conditional_requests_are_judged_by_themselves(
+    log: list[LoggedRequest], expected: str
+) -> None:
+    assert of_scene("exact UA on conditional requests", EMPTY, EMPTY, Run(log), EMPTY) == expected
+
+
+def left_alone(*, due: float | None, verdict: str = "deferred", calls: int = 1) -> Run:
+    told = {"url": "http://tomorrow.test/page", "verdict": verdict, "due": due}
+    log = visit("tomorrow.test", "/robots.txt", *["/page"] * calls)
+    return Run(log, told={"results": [told]})
+
+
+WHOLE = 1_800_000_001.0 + 86_400
+
+
+@pytest.mark.parametrize(
+    ("first", "third", "expected"),
+    [
+        (left_alone(due=WHOLE), left_alone(due=WHOLE - 7_200, calls=0), PASS),
+        (left_alone(due=WHOLE), left_alone(due=WHOLE - 82_800, calls=0), FAIL),
+        (left_alone(due=WHOLE - 82_800), left_alone(due=WHOLE - 7_200, calls=0), FAIL),
+        (left_alone(due=WHOLE), left_alone(due=WHOLE - 7_200), FAIL),
+        (left_alone(due=WHOLE), left_alone(due=None, calls=0), FAIL),
+        (left_alone(due=WHOLE), left_alone(due=WHOLE, verdict="excluded_tld", calls=0), FAIL),
+        (left_alone(due=WHOLE), EMPTY, FAIL),
+        (EMPTY, EMPTY, NOT_SEEN),
+    ],
+)
+def test_r5_3_a_retry_after_is_for_its_whole_time_in_a_later_run_too(
+    first: Run, third: Run, expected: str
+) -> None:
+    title = "Retry-After of a day: deferred, with its whole time"
+    assert of_scene(title, first, EMPTY, third, EMPTY) == expected
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (("/robots.txt", "/a", "/robots.txt"), PASS),
+        (("/robots.txt", "/a", "/b"), FAIL),
+        (("/robots.txt", "/a", "/robots.txt", "/b"), FAIL),
+        (("/robots.txt", "/a"), NOT_SEEN),
+        (("/robots.txt",), NOT_SEEN),
+    ],
+)
+def test_r2_31_rules_past_their_ttl_are_not_gone_by_within_a_run(
+    paths: tuple[str, ...], expected: str
+) -> None:
+    run = Run(visit("turning.test", *paths))
+    title = "opt-out in robots.txt honored once its TTL is over within a run"
+    assert of_scene(title, EMPTY, EMPTY, EMPTY, run) == expected
+
+
 def test_r6_a_request_that_nobody_declared_fails_whatever_its_host() -> None:
     title = "no unexpected URL fetched (no recursion)"
     declared = ["http://path.test/public"]
