@@ -92,6 +92,22 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
         "days",
         {"R1"},
     ),
+    "the last 429 or 503 handed to the spider": (
+        """
+        from scrapy_walsh.adapters import middlewares
+        middlewares.BACKOFF_STATUSES = frozenset()
+        """,
+        "edges",
+        {"R5"},
+    ),
+    "what was given up not recorded": (
+        """
+        from scrapy_walsh.adapters.middlewares import BackoffMiddleware
+        BackoffMiddleware._give_up = lambda self, request, failure, status: None
+        """,
+        "edges",
+        {"R5"},
+    ),
     "no back-off": (
         """
         from scrapy_walsh.policy import backoff

@@ -293,6 +293,37 @@ def test_r2_31_rules_past_their_ttl_are_not_gone_by_within_a_run(
     assert of_scene(title, EMPTY, EMPTY, EMPTY, run) == expected
 
 
+def to_the_end(*results: dict[str, Any], recorded: int = 2, calls: int = 6) -> Run:
+    log = [
+        each
+        for host in ("down.test", "busy.test")
+        for each in visit(host, "/robots.txt", *["/page"] * calls)
+    ]
+    hosts = ("down.test", "busy.test")
+    urls = [{"url": f"http://{host}/page"} for host in hosts]
+    told = [url | result for url, result in zip(urls, results, strict=True)]
+    return Run(log, told={"results": told, "given_up": recorded})
+
+
+GAVE_UP = ({"requirement": "R5", "gave_up": 503}, {"requirement": "R5", "gave_up": 429})
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (to_the_end(*GAVE_UP), PASS),
+        (to_the_end(GAVE_UP[0], {"status": 429}), FAIL),
+        (to_the_end({"status": 503}, GAVE_UP[1]), FAIL),
+        (to_the_end(*GAVE_UP, recorded=0), FAIL),
+        (to_the_end(*GAVE_UP, calls=7), FAIL),
+        (to_the_end(*GAVE_UP, calls=1), FAIL),
+        (to_the_end(*GAVE_UP, calls=0), NOT_SEEN),
+    ],
+)
+def test_r5_8_the_last_429_or_503_is_no_response_of_a_spider(run: Run, expected: str) -> None:
+    assert of_scene("503 and 429 to the end: given up, and no response", run) == expected
+
+
 def test_r6_a_request_that_nobody_declared_fails_whatever_its_host() -> None:
     title = "no unexpected URL fetched (no recursion)"
     declared = ["http://path.test/public"]
