@@ -108,6 +108,25 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
         "edges",
         {"R5"},
     ),
+    "meta refresh on, and refused": (
+        """
+        from scrapy_walsh.adapters import seats
+        seats.PINS["METAREFRESH_ENABLED"] = True
+        """,
+        "spider",
+        {"R6"},
+    ),
+    "meta refresh followed": (
+        """
+        from scrapy_walsh.adapters import seats
+        from scrapy_walsh.policy.scope import Scope
+        seats.PINS["METAREFRESH_ENABLED"] = True
+        whole = Scope.refuses
+        Scope.refuses = lambda self, url: None if url.endswith("/by-meta") else whole(self, url)
+        """,
+        "scope",
+        {"R6"},
+    ),
     "no back-off": (
         """
         from scrapy_walsh.policy import backoff

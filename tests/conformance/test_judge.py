@@ -30,6 +30,7 @@ LIST_FIRST = "blocklist asked before anything else"
 SERIAL = "requests are serial"
 NO_COST = "a refused URL costs its host no wait"
 NO_PARTS = "no image, script, style sheet or font asked"
+NO_REFRESH = "neither meta refresh nor a Refresh header followed"
 THEN_LLMS = "llms.txt asked where a page has no markdown"
 CANONICAL = "one request for one canonical URL"
 RETRY_DATE = "Retry-After as a date waited for"
@@ -166,6 +167,10 @@ TWO_AGENTS = {"headers": (("User-Agent", USER_AGENT), ("User-Agent", USER_AGENT)
         ("no link followed", visit("links.test", "/page", "/next"), FAIL),
         ("no link followed", visit("links.test", "/page"), PASS),
         (NO_PARTS, visit("links.test", "/page", "/style.css"), FAIL),
+        (NO_REFRESH, visit("links.test", "/page", "/refreshing"), PASS),
+        (NO_REFRESH, visit("links.test", "/refreshing", "/by-meta"), FAIL),
+        (NO_REFRESH, visit("links.test", "/refreshing", "/by-header"), FAIL),
+        (NO_REFRESH, visit("links.test", "/page"), NOT_SEEN),
         (CANONICAL, visit("same.test", "/page", "/page/"), FAIL),
         (THEN_LLMS, visit("llms.test", "/page", "/llms.txt"), PASS),
         (THEN_LLMS, visit("llms.test", "/llms.txt", "/page"), FAIL),
@@ -322,6 +327,26 @@ GAVE_UP = ({"requirement": "R5", "gave_up": 503}, {"requirement": "R5", "gave_up
 )
 def test_r5_8_the_last_429_or_503_is_no_response_of_a_spider(run: Run, expected: str) -> None:
     assert of_scene("503 and 429 to the end: given up, and no response", run) == expected
+
+
+REFRESHING = "http://refresh.test/page"
+
+
+@pytest.mark.parametrize(
+    ("told", "paths", "expected"),
+    [
+        ({"status": 200, "final": REFRESHING}, ["/page"], PASS),
+        ({"status": 200, "final": REFRESHING}, ["/page", "/by-header"], FAIL),
+        ({"status": 200, "final": "http://refresh.test/by-meta"}, ["/page", "/by-meta"], FAIL),
+        ({"error": "Refused", "why": "out of scope"}, ["/page"], FAIL),
+    ],
+)
+def test_r6_1_a_page_that_refreshes_is_the_answer_itself(
+    told: dict[str, Any], paths: list[str], expected: str
+) -> None:
+    log = visit("refresh.test", "/robots.txt", *paths)
+    run = Run(log, told={"results": [{"url": REFRESHING, **told}]})
+    assert of_scene("a page that refreshes is the answer itself", run) == expected
 
 
 def test_r6_a_request_that_nobody_declared_fails_whatever_its_host() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from scrapy_walsh.conformance.record import code_digest, read_record
 from scrapy_walsh.spec import REQUIREMENTS
-from tests.conformance.kit import USER_AGENT, Done, conformance
+from tests.conformance.kit import ROOT, USER_AGENT, Done, conformance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +67,11 @@ def test_own_every_requirement_and_its_parts_have_rows(done: Done) -> None:
     assert list(dict.fromkeys(check["requirement"] for check in checks)) == [
         row.id for row in REQUIREMENTS
     ]
+
+
+def test_own_the_docs_say_how_many_checks_there_are(done: Done) -> None:
+    text = (ROOT / "docs" / "conformance.md").read_text()
+    assert f"(here three of {len(done.found['checks'])})" in text
 
 
 def test_own_the_reference_bots_21_checks_are_among_them(done: Done) -> None:
