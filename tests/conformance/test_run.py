@@ -132,6 +132,7 @@ def test_own_another_identity_and_stricter_settings_are_judged_by_what_they_say(
     done = conformance(
         tmp_path, "--only", "identity,blocklist", "--identity", OWN, "--record", str(record),
         "-s", "WALSH_PACE_ROBOTS=True", "-s", "WALSH_MIN_INTERVAL=1.5",
+        "-s", "DOWNLOAD_DELAY=1.2", "-s", "FTP_PASSWORD=secret",
     )  # fmt: skip
     lines = done.stdout.splitlines()
     assert done.code == 0, done.stdout
@@ -143,5 +144,7 @@ def test_own_another_identity_and_stricter_settings_are_judged_by_what_they_say(
     assert found["settings"]["overrides"] == {
         "WALSH_MIN_INTERVAL": "1.5",
         "WALSH_PACE_ROBOTS": "True",
+        "DOWNLOAD_DELAY": "1.2",
+        "FTP_PASSWORD": "set",
     }
     assert not (tmp_path / ".scrapy").exists()
