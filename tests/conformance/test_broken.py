@@ -100,14 +100,6 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
         "edges",
         {"R5"},
     ),
-    "what was given up not recorded": (
-        """
-        from scrapy_walsh.adapters.middlewares import BackoffMiddleware
-        BackoffMiddleware._give_up = lambda self, request, failure, status: None
-        """,
-        "edges",
-        {"R5"},
-    ),
     "meta refresh on, and refused": (
         """
         from scrapy_walsh.adapters import seats
