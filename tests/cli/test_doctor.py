@@ -26,7 +26,7 @@ from scrapy_walsh.cli import (
     doctor_state,
 )
 from scrapy_walsh.cli.doctor_state import Clocks, Held, Place
-from scrapy_walsh.sandbox import LoggedRequest, Sandbox, blocklist, user_agents
+from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, blocklist, user_agents
 from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
 from tests.crawl.harness import (
     LIST_SPIDER,
@@ -691,3 +691,15 @@ def test_r1_a_policy_url_and_a_list_that_are_not_there(asked: dict[str, list[Vis
     assert found.code == 1
     assert found.line("FAIL", "R1.4", "http://operator.test/gone gives no 2xx: 404")
     assert found.line("FAIL", "R3", "http://operator.test/none.json gives no 2xx", "HTTP 404")
+
+
+def test_own_the_policy_page_leaves_no_validators_to_a_crawl(tmp_path: Path) -> None:
+    """A source that is the page would else be answered 304, without a body to read."""
+    project = make_project(tmp_path / "project", settings={"WALSH_IDENTITY": OWN_IDENTITY})
+    with Sandbox() as box:
+        box.set_route("operator.test", "/bot/", Route(body="opt out here", etag='"policy-1"'))
+        visits = [visit(project, "--online", box=box) for _ in range(2)]
+    pages = [each for each in visits[-1].log if each.path == "/bot/"]
+    assert [found.code for found in visits] == [0, 0]
+    assert len(pages) == 2
+    assert [each.values("If-None-Match") for each in pages] == [[], []]
