@@ -34,10 +34,14 @@ _ID: Final = re.compile(r"(R\d+)[a-z]?")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The conformance record of this very build, or why there is none (one line)."""
+    """The conformance record of this very build, or why there is none (one line).
+
+    ``note``: in which settings the run was less strict than the project is (one line).
+    """
 
     record: Mapping[str, Any] | None
     problem: str | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

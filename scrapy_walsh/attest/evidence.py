@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh.attest.document import TOOL, Evidence
+from scrapy_walsh.attest.terms import compare
 from scrapy_walsh.conformance.record import code_digest, read_record
 from scrapy_walsh.errors import DocumentInvalid
 
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from scrapy_walsh.config import WalshConfig
+
 _RUN: Final = "run walsh conformance"
 #: What a build stands on: with another Scrapy it was not seen to do anything.
 _BENEATH: Final = ("scrapy", "protego")
 
 
-def evidence_in(path: Path, user_agent: str) -> Evidence:
-    """The record in *path*, where it is of this build and speaks of *user_agent*."""
+def evidence_in(path: Path, config: WalshConfig) -> Evidence:
+    """The record in *path*, where it is of this build and speaks of *config*: who, and how."""
     try:
         record = read_record(path)
     except FileNotFoundError:
@@ -31,10 +34,12 @@ def evidence_in(path: Path, user_agent: str) -> Evidence:
         return Evidence(None, f"cannot read the conformance record {path}: {error.strerror}")
     except DocumentInvalid as error:
         return Evidence(None, str(error))
-    problem = _difference(record, user_agent) or _misdated(record["date"])
+    terms = compare(record["settings"], config)
+    problem = _difference(record, config.identity.user_agent) or _misdated(record["date"])
+    problem = problem or terms.problem
     if problem:
         return Evidence(None, f"the conformance record {path} {problem}: {_RUN} again")
-    return Evidence(record)
+    return Evidence(record, note=terms.note)
 
 
 def _difference(record: Mapping[str, Any], user_agent: str) -> str | None:

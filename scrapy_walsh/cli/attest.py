@@ -158,7 +158,7 @@ def _evidence(given: Path | None, config: WalshConfig) -> Evidence:
     path = given or _record_of(config)
     if path is None:
         return Evidence(None, "WALSH_STATE_DIR is memory, which keeps no conformance record")
-    return evidence_in(path, config.identity.user_agent)
+    return evidence_in(path, config)
 
 
 def _policy_page(config: WalshConfig, settings: Any) -> PolicyPage:
@@ -177,11 +177,13 @@ def _now() -> str:
 
 
 def _lines(evidence: Evidence, page: PolicyPage, findings: Mapping[str, Finding]) -> Iterator[str]:
-    """Why not all is true: a line for each reason."""
+    """Why not all is true, a line for each reason; and what the document leaves to its reader."""
     if evidence.problem:
         yield f"no requirement is attested: {evidence.problem}"
     for id_, finding in findings.items():
         yield from (f"{id_} is not attested: {why}" for why in finding.against)
+    if evidence.note:
+        yield evidence.note
     if page.checked is None:
         yield f"R1.4 was not looked at: with --online the policy page {page.url} is asked for"
 

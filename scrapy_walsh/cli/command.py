@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from scrapy.commands import ScrapyCommand
 
-from scrapy_walsh.cli.main import main
+from scrapy_walsh.cli.main import main, usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class _Help(argparse.Action):
+    """Lists the subcommands: argparse knows of none, and its formatter would fold the list."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,  # noqa: ARG002
+        values: str | Sequence[str] | None,  # noqa: ARG002
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        print(usage())
+        parser.exit()
 
 
 class Command(ScrapyCommand):
@@ -16,7 +34,7 @@ class Command(ScrapyCommand):
     default_settings = {"LOG_ENABLED": False}  # noqa: RUF012  Scrapy's own attribute
 
     def syntax(self) -> str:
-        """What ``scrapy walsh -h`` shows."""
+        """What ``scrapy walsh`` takes."""
         return "SUBCOMMAND [options]"
 
     def short_desc(self) -> str:
@@ -25,6 +43,7 @@ class Command(ScrapyCommand):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Take everything as it is: each subcommand has a parser of its own."""
+        parser.add_argument("-h", "--help", action=_Help, nargs=0)  # in place of Scrapy's
         parser.add_argument("subcommand", nargs=argparse.REMAINDER)
         parser.set_defaults(profile=None)
 

@@ -51,6 +51,7 @@ class Setup:
         self.state_dir: Path | None = config.state_dir
         self._config = config
         self._overrides = _overrides(settings)
+        self._given = {name: _told(name, given[name]) for name in given.keys() - DEFAULTS.keys()}
         self.bot = Bot(
             config.identity,
             identity_given(settings),
@@ -72,7 +73,7 @@ class Setup:
             "mirrored": not live,
             "pace_robots": self._config.pace_robots,
             "follow_links": self._config.follow_links,
-            "overrides": self._overrides,
+            "overrides": {**self._overrides, **self._given},
         }
 
 
@@ -82,6 +83,11 @@ def _given(args: argparse.Namespace) -> Mapping[str, str]:
     if taken:
         raise Misuse(f"-s {taken[0]}: a conformance run sets that itself")
     return given
+
+
+def _told(name: str, value: str) -> str:
+    """What the record says of a setting that is not ours: that of pacing, else no secret."""
+    return value if name == "DOWNLOAD_DELAY" else "set"
 
 
 def _overrides(settings: Settings) -> dict[str, Any]:

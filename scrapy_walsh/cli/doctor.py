@@ -271,9 +271,9 @@ def _of_operator(
     if reading.problems or not sound:
         yield Finding(UNSEEN, "R1.4", "policy", f"{url} not asked: put the FAILs above right first")
         return
-    from scrapy_walsh.cli.doctor_online import ask  # noqa: PLC0415  slow
+    from scrapy_walsh.cli.doctor_online import findings  # noqa: PLC0415  slow
 
     try:
-        yield from ask(reading.config, settings)
+        yield from findings(reading.config, settings)
     except WalshError as error:
         yield Finding(FAIL, "R1.4", "policy", f"{url} could not be asked: {one_line(error)}")

@@ -151,6 +151,10 @@ def of_spiders(report: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             WARN, requirement_of(text), "pins", f"{text}; it is pinned: remove yours{suffix}"
         )
+    for text, suffix in _grouped(spiders, "jobdir", project):
+        yield Finding(
+            FAIL, _EVERY, "jobdir", f"{text}: no crawl starts: set another, or remove it{suffix}"
+        )
     yield from _of_seats(spiders)
 
 

@@ -33,7 +33,7 @@ from scrapy_walsh.adapters import seats
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.core import default_state_dir
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.cli import doctor_settings
+from scrapy_walsh.cli import doctor_settings, doctor_state
 from scrapy_walsh.cli.doctor_findings import one_line
 from scrapy_walsh.config import is_shared, unknown_settings
 
@@ -148,7 +148,7 @@ def _entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
     """What the settings of a spider tell, without a crawl."""
     entry: dict[str, Any] = {
         "name": getattr(cls, "name", None), "addon": False, "config": [], "unknown": [],
-        "overridden": [], "missing": None, "error": None,
+        "overridden": [], "jobdir": [], "missing": None, "error": None,
     }  # fmt: skip
     settings = project.copy()
     try:
@@ -156,12 +156,20 @@ def _entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
         load_object(settings.get("TWISTED_REACTOR") or "scrapy.Spider")
         entry["config"] = doctor_settings.read(settings, default_state_dir).problems
         entry["unknown"] = unknown_settings(settings)
+        entry["jobdir"] = _jobdir(settings)
         entry["addon"] = _has_addon(settings)
         if entry["addon"] and not entry["config"]:
             entry["overridden"] = _overridden(settings, entry["unknown"])
     except (Exception, SystemExit) as error:
         entry["error"] = _explained(error)
     return entry
+
+
+def _jobdir(settings: Settings) -> list[str]:
+    """What is wrong with the JOBDIR, which the empty crawl goes without."""
+    directory = settings.get("JOBDIR")
+    why = doctor_state.why_unusable(Path(directory)) if directory else None
+    return [] if why is None else [f"JOBDIR {directory} cannot be written ({why})"]
 
 
 def _has_addon(settings: Settings) -> bool:

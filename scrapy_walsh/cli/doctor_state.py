@@ -93,9 +93,7 @@ def place_of(directory: Path) -> Place:
     """The state directory as it is; one that is not there yet is not made."""
     try:
         exists = directory.is_dir()
-        there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
-        with tempfile.TemporaryFile(dir=there) as file:
-            file.write(b"?")
+        there = _written_to(directory)
         status = there.stat()
     except OSError as error:
         return Place(directory, directory.exists(), one_line(error.strerror or error))
@@ -109,6 +107,23 @@ def place_of(directory: Path) -> Place:
         problems=tuple(verify.problems(directory, blocklist_of)) if has_files(directory) else (),
         set_aside=tuple(verify.set_aside(directory)) if exists else (),
     )
+
+
+def why_unusable(directory: Path) -> str | None:
+    """Why *directory* cannot be made, or nothing be written in it; None where it can."""
+    try:
+        _written_to(directory)
+    except OSError as error:
+        return one_line(error.strerror or error)
+    return None
+
+
+def _written_to(directory: Path) -> Path:
+    """*directory*, or what is there of its path, where a file was written and is gone. OSError."""
+    there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+    with tempfile.TemporaryFile(dir=there) as file:
+        file.write(b"?")
+    return there
 
 
 def has_files(directory: Path) -> bool:

@@ -6,6 +6,8 @@ import sys
 from importlib import import_module
 from typing import Final, NamedTuple
 
+from scrapy_walsh import SPEC_VERSION, __version__
+
 
 class Subcommand(NamedTuple):
     """Where a subcommand's ``main(argv) -> int`` lives, and what it does, in one line."""
@@ -51,6 +53,9 @@ def main(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"scrapy-walsh {__version__}, for {SPEC_VERSION}")
+        return 0
     name, *rest = argv
     if name not in SUBCOMMANDS:
         print(
@@ -68,4 +73,5 @@ def main(argv: list[str]) -> int:
 def usage() -> str:
     """The list of subcommands."""
     lines = [f"  {name:<12} {entry.summary}" for name, entry in SUBCOMMANDS.items()]
-    return "\n".join(["usage: walsh SUBCOMMAND ...", "", *lines])
+    head = ["usage: walsh SUBCOMMAND ...", "       walsh SUBCOMMAND -h | walsh --version", ""]
+    return "\n".join([*head, *lines])

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.cli.check_answer import Misuse, printable
 from scrapy_walsh.errors import WalshError
-from scrapy_walsh.ledger.files import read_head, rotated
-from scrapy_walsh.ledger.lines import FILE, HEAD
+from scrapy_walsh.ledger.files import read_head
+from scrapy_walsh.ledger.lines import FILE
+from scrapy_walsh.ledger.verify import files_of
 from scrapy_walsh.report.findings import NO, findings
 from scrapy_walsh.report.html import page
 from scrapy_walsh.report.model import ALL, LAST, build
@@ -35,11 +36,11 @@ def main(argv: Sequence[str]) -> int:
         return _report(args)
     except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except WalshError as error:
+        print(f"walsh report: {printable(str(error))}", file=sys.stderr)
     except OSError as error:
         where = printable(str(error.filename or args.output))
         print(f"walsh report: {where}: {error.strerror}", file=sys.stderr)
-    except WalshError as error:
-        print(f"walsh report: {printable(str(error))}", file=sys.stderr)
     return 2
 
 
@@ -56,10 +57,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _report(args: argparse.Namespace) -> int:
-    files = ledger_files(args.ledger or _default())
+    files = files_of(args.ledger or _default())
     sources = None if args.sources is None else _sources(args.sources)
-    head = read_head(files[-1].parent / HEAD) if files[-1].name == FILE else None
-    report = build(lambda: read_lines(files), args.run, head)
+    head = None if files.head is None else read_head(files.head)
+    report = build(lambda: read_lines(files.parts), args.run, head)
     text = page(report, sources)
     if args.output == "-":
         sys.stdout.buffer.write(text.encode())
@@ -74,13 +75,15 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _default() -> Path:
-    """The ledger of the project's state directory, or of Scrapy's outside one."""
+    """Where the ledger is of the project's state directory, or of Scrapy's outside one."""
     from scrapy_walsh.cli.state import read_config  # noqa: PLC0415  slow
 
     directory = read_config(None).state_dir
     if directory is None:
         raise Misuse("WALSH_STATE_DIR is memory, where no ledger is kept; see --ledger")
-    return directory / FILE
+    if not (directory / FILE).is_file():
+        raise Misuse(f"no ledger {directory / FILE}; run in the project, or give --ledger")
+    return directory
 
 
 def _sources(path: Path) -> Sources:
@@ -88,17 +91,6 @@ def _sources(path: Path) -> Sources:
         return read_sources(path.read_bytes())
     except NoReport as error:
         raise NoReport(f"{path} {error}") from None
-
-
-def ledger_files(path: Path) -> list[Path]:
-    """The files of the ledger at *path*, a ``ledger.jsonl`` or its directory, oldest first.
-
-    A file of another name is read alone. Misuse where there is none.
-    """
-    path = path / FILE if path.is_dir() else path
-    if not path.is_file():
-        raise Misuse(f"no ledger {path}; run in the project, or give --ledger")
-    return [*rotated(path.parent), path] if path.name == FILE else [path]
 
 
 def read_lines(files: Sequence[Path]) -> Iterator[tuple[str, int, bytes]]:

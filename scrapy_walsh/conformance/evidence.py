@@ -146,6 +146,16 @@ def was_asked(run: Run, *urls: str) -> Finding:
     return verdict(not missing, f"{missing[0]} was not asked" if missing else "")
 
 
+def exact_user_agent(evidence: Evidence, asked: Iterable[LoggedRequest]) -> Finding:
+    """Every one of *asked* carried the bot's User-Agent, in one line; NOT SEEN where none was."""
+    looked_at = list(asked)
+    wrong = [each for each in looked_at if each.values("User-Agent") != [evidence.user_agent]]
+    if wrong:
+        said = ", ".join(wrong[0].values("User-Agent")) or "none"
+        return Finding(FAIL, f"{said!r} to {wrong[0].host}{wrong[0].path}")
+    return Finding(PASS, f"requests={len(looked_at)}") if looked_at else unseen("not asked")
+
+
 def intervals(asked: Sequence[LoggedRequest], *, exempt: bool = False) -> list[float]:
     """Seconds from each request's arrival to the next one's.
 

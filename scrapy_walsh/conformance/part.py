@@ -64,6 +64,13 @@ def negotiated(**fields: Any) -> Route:
     return Route(body=HTML, headers=vary, accept={"text/markdown": markdown}, **fields)
 
 
+def refreshing(meta: str, header: str) -> Route:
+    """HTML that refreshes to *meta* by an element, and to *header* by a header line."""
+    element = f'<meta http-equiv="refresh" content="1; url={meta}"><title>Page</title>'
+    body = HTML.replace("<title>Page</title>", element)
+    return Route(body=body, headers={"Refresh": f"1; url={header}"})
+
+
 def operator_site(*domains: str) -> Site:
     """The operator's host: its list (schema inline), the schema, the policy page."""
     listed = json.dumps(blocklist(f"http://{OPERATOR_HOST}", *domains))

@@ -24,7 +24,7 @@ from scrapy_walsh.conformance.evidence import (
     split,
     target_of,
 )
-from scrapy_walsh.conformance.part import HTML, TEXT, Part, negotiated, site
+from scrapy_walsh.conformance.part import HTML, TEXT, Part, negotiated, refreshing, site
 from scrapy_walsh.sandbox import Route, Site, host_key
 
 # -- R6 ---------------------------------------------------------------------------------------
@@ -43,6 +43,8 @@ _MARKDOWN: Final = (
     "![](http://links.test/image.png)\n"
 )
 _START: Final = "http://links.test/page"
+_REFRESHING: Final = "http://links.test/refreshing"
+_REFRESHED: Final = ("http://links.test/by-meta", "http://links.test/by-header")
 _LINKED: Final = (
     "http://links.test/next",
     "http://links.test/deeper/page",
@@ -58,7 +60,8 @@ _PARTS_OF_A_PAGE: Final = tuple(
 def _scope_sites(_token: str) -> list[Site]:
     markdown = Route(body=_MARKDOWN, content_type="text/markdown; charset=utf-8")
     linked = Route(body=_PAGE, accept={"text/markdown": markdown})
-    return [site("links.test", page=linked), site("elsewhere.test")]
+    moving = refreshing("/by-meta", "/by-header")
+    return [site("links.test", page=linked, refreshing=moving), site("elsewhere.test")]
 
 
 def _nothing_undeclared(evidence: Evidence) -> Finding:
@@ -79,13 +82,19 @@ SCOPE: Final = Part(
     "scope",
     ("R6",),
     _scope_sites,
-    (_START,),
+    (_START, _REFRESHING),
     (
         Row("R6", "no link followed", lambda e: never(e.first, _LINKED, _START), MUST_NOT),
         Row(
             "R6",
             "no image, script, style sheet or font asked",
             lambda e: never(e.first, _PARTS_OF_A_PAGE, _START),
+            MUST_NOT,
+        ),
+        Row(
+            "R6",
+            "neither meta refresh nor a Refresh header followed",
+            lambda e: never(e.first, _REFRESHED, _REFRESHING),
             MUST_NOT,
         ),
         Row("R6", "no unexpected URL fetched (no recursion)", _nothing_undeclared, MUST_NOT),

@@ -20,6 +20,7 @@ from scrapy_walsh.conformance.evidence import (
     ROBOTS,
     SCHEMA,
     Evidence,
+    exact_user_agent,
     never,
     nothing_of,
     was_asked,
@@ -40,14 +41,7 @@ def _kind(request: LoggedRequest) -> str:
 
 
 def _exact_user_agent(evidence: Evidence, kind: str) -> Finding:
-    asked = [each for each in evidence.log if _kind(each) == kind]
-    if not asked:
-        return unseen(f"{kind}: not asked")
-    wrong = [each for each in asked if each.values("User-Agent") != [evidence.user_agent]]
-    if wrong:
-        said = ", ".join(wrong[0].values("User-Agent")) or "none"
-        return Finding(FAIL, f"{said!r} to {wrong[0].host}{wrong[0].path}")
-    return Finding(PASS, f"requests={len(asked)}")
+    return exact_user_agent(evidence, (each for each in evidence.log if _kind(each) == kind))
 
 
 def _one_user_agent(evidence: Evidence) -> Finding:

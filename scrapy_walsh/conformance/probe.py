@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request, Spider, signals
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.core import Core
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ class ProbeSpider(Spider):
 
     ``-a past=...`` it downloads itself, past the scheduler.
     ``-a user_agents="UA|UA"`` are set on the requests in turn. ``-a document=URL``: the JSON of
-    that target is told. ``-a account=FILE`` gets the account: ``results`` (a target each),
+    that target is told. ``-a later=SECONDS``: with the first callback so much time goes by, of
+    the clock on the wall. ``-a account=FILE`` gets the account: ``results`` (a target each),
     ``past`` (the same), ``received`` (URL and monotonic seconds of every answer's head),
-    ``intervals`` (by host).
+    ``intervals`` (by host), ``given_up`` (how many, of the stats).
     """
 
     name = "walsh_conformance"
@@ -44,6 +46,7 @@ class ProbeSpider(Spider):
         past: str = "",
         user_agents: str = "",
         document: str = "",
+        later: str = "0",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -54,6 +57,7 @@ class ProbeSpider(Spider):
         self.went_past: list[dict[str, Any]] = []
         self.user_agents = [each for each in user_agents.split("|") if each]
         self.document = document
+        self.later = float(later)
         self.results: list[dict[str, Any]] = []
         self.received: list[dict[str, Any]] = []
 
@@ -76,17 +80,25 @@ class ProbeSpider(Spider):
         return Request(url, self.parse, errback=self.failed, headers=headers, meta=meta)
 
     async def parse(self, response: Response) -> AsyncIterator[Request]:
-        """Note the answer; ask, once, for what was never declared."""
+        """Note the answer; ask, once, for what was never declared; let time go by, once."""
         found: dict[str, Any] = {"status": response.status, "final": response.url}
         if response.meta["declared"] == self.document:
             found["document"] = _json(response)
         self._note(response.meta["declared"], **found)
+        self._let_time_go_by()
         undeclared, self.undeclared = self.undeclared, []
         for number, url in enumerate(undeclared):
             yield self._request(url, number)
         past, self.past = self.past, []
         for url in past:
             await self._download(url)
+
+    def _let_time_go_by(self) -> None:
+        seconds, self.later = self.later, 0.0
+        if seconds:
+            core = Core.of(self.crawler)
+            wall = core.wall
+            core.wall = lambda: wall() + seconds
 
     async def _download(self, url: str) -> None:
         try:
@@ -120,6 +132,7 @@ class ProbeSpider(Spider):
             "past": self.went_past,
             "received": self.received,
             "intervals": intervals,
+            "given_up": self.crawler.stats.get_value("walsh/given_up", 0),
         }
         if self.account:
             Path(self.account).write_text(json.dumps(told), encoding="utf-8")
@@ -138,6 +151,7 @@ def _told(error: BaseException | None) -> dict[str, Any]:
     if isinstance(error, Refused):
         verdict = error.verdict
         found |= {"requirement": verdict.requirement, "verdict": verdict.name, "rule": verdict.rule}
+        found["due"] = error.due
     elif isinstance(error, NotModified):
         found["status"] = 304
     elif isinstance(error, GaveUp):

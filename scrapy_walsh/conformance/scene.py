@@ -59,6 +59,17 @@ class Stage:
         finally:
             store.close()
 
+    def age_host(self, host: str, seconds: float) -> None:
+        """Make what is stored of a host *seconds* older: its last answer, and its hold (R4, R5)."""
+        store = open_store(crawl.state_dir(self.project))
+        try:
+            record = store.get_host(host)
+            if record is not None:
+                hold = None if record.not_before is None else record.not_before - seconds
+                store.put_host(replace(record, last_end=record.last_end - seconds, not_before=hold))
+        finally:
+            store.close()
+
     def evidence(self) -> Evidence:
         """What the runs so far showed."""
         identity = self.bot.identity

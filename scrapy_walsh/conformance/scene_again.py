@@ -1,23 +1,27 @@
 """One day after another: conditional requests, R8's refusal and its written reason, an opt-out.
 
-R2, R7, R8, R11 and R12, in four runs that share their state.
+R1, R2, R5, R7, R8, R11 and R12, in four runs that share their state. Before the third, what is
+stored is made older; during the fourth, a day goes by.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.conformance.check import PASS, SHOULD, Finding, Row, unseen, verdict
+from scrapy_walsh.conformance.check import FAIL, PASS, SHOULD, Finding, Row, unseen, verdict
 from scrapy_walsh.conformance.evidence import (
     LIST,
     OPERATOR_HOST,
     ROBOTS,
+    TOLERANCE,
     Evidence,
     asked_for,
+    exact_user_agent,
     never,
 )
-from scrapy_walsh.conformance.part import negotiated, operator_site, site, text
+from scrapy_walsh.conformance.part import OPEN, TEXT, negotiated, operator_site, site, text
 from scrapy_walsh.conformance.scene import Scene, stage
+from scrapy_walsh.sandbox import Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,10 +33,18 @@ _DATE: Final = "Tue, 03 Nov 2026 08:30:00 GMT"
 _HOSTS: Final = ("etag.test", "modified.test", "changed.test", "optout.test", "expired.test")
 _PAGES: Final = tuple(f"http://{host}/page" for host in _HOSTS)
 _NEW: Final = "http://etag.test/new"
+_TOMORROW: Final = "http://tomorrow.test/page"
+#: Its robots.txt disallows all from the second answer on.
+_TURNING: Final = ("http://turning.test/a", "http://turning.test/b")
+#: Seconds of a Retry-After, and how many of them have gone by before the third run.
+_RETRY_AFTER: Final = 86_400
+_GONE_BY: Final = 7_200.0
 _REASON: Final = {"WALSH_REVISIT_REASON": "the conformance run asks twice"}
 
 
 def _play(bot: Bot) -> Evidence:
+    opt_out = text(f"User-agent: {bot.identity.token}\nDisallow: /\n")
+    later = Route(503, "tomorrow\n", TEXT, headers={"Retry-After": str(_RETRY_AFTER)})
     sites = [
         operator_site(),
         site("etag.test", page=negotiated(etag='"page-1"')),
@@ -40,16 +52,19 @@ def _play(bot: Bot) -> Evidence:
         site("changed.test", page=negotiated(etag='"old"')),
         site("optout.test"),
         site("expired.test"),
+        site("tomorrow.test", page=later),
+        site("turning.test", Route(sequence=(text(OPEN), opt_out))),
     ]
     with stage(bot, sites) as here:
-        here.probe(*_PAGES)
+        here.probe(*_PAGES, _TOMORROW)
         here.probe(*_PAGES, _NEW)
         here.serve("changed.test", "/page", negotiated(etag='"new"'))
-        here.serve("optout.test", ROBOTS, text(f"User-agent: {bot.identity.token}\nDisallow: /\n"))
+        here.serve("optout.test", ROBOTS, opt_out)
         for host in ("optout.test", "expired.test"):
             here.age("robots", f"http://{host}", _DAY)
-        here.probe(*_PAGES, settings=_REASON)
-        here.probe(_PAGES[2], settings=_REASON)
+        here.age_host("tomorrow.test", _GONE_BY)
+        here.probe(*_PAGES, _TOMORROW, settings=_REASON)
+        here.probe(_PAGES[2], *_TURNING, settings=_REASON, later=str(_DAY))
         return here.evidence()
 
 
@@ -116,12 +131,45 @@ def _refresh_first(evidence: Evidence) -> Finding:
     return verdict(paths == [ROBOTS, "/page"], ", ".join(paths))
 
 
+def _conditional_user_agent(evidence: Evidence) -> Finding:
+    headers = ("If-None-Match", "If-Modified-Since")
+    asked = [each for each in evidence.log if any(map(each.values, headers))]
+    missing = [header for header in headers if not any(each.values(header) for each in asked)]
+    found = exact_user_agent(evidence, asked)
+    return unseen(f"no {missing[0]}") if missing and found.outcome == PASS else found
+
+
+def _whole_time(evidence: Evidence) -> Finding:
+    """Asked once, then left until its whole time is over, in the run two hours later too (D8)."""
+    asked = [each for run in evidence.runs for each in run.get("tomorrow.test", "/page")]
+    if not asked:
+        return unseen("it was not asked")
+    due = asked[0].wall + _RETRY_AFTER
+    told = [evidence.runs[number].result(_TOMORROW) or {} for number in (0, 2)]
+    if len(asked) > 1 or any(each.get("verdict") != "deferred" for each in told):
+        return Finding(FAIL, f"calls={len(asked)}")
+    first, second = (each.get("due") or 0.0 for each in told)
+    early = max(due - first, due - _GONE_BY - second)
+    return verdict(early <= TOLERANCE, f"due {early:.0f}s early" if early > TOLERANCE else "")
+
+
+def _turned(evidence: Evidence) -> Finding:
+    """Between two targets its robots.txt went past its TTL: it is asked, and obeyed (R2.31)."""
+    paths = evidence.runs[3].paths("turning.test")
+    if "/a" not in paths or paths == [ROBOTS, "/a"]:
+        return unseen("it was not asked past the TTL")
+    return verdict(paths == [ROBOTS, "/a", ROBOTS], ", ".join(paths))
+
+
 AGAIN_OWN: Final = Scene(
     "days",
-    ("R2", "R7", "R8", "R11", "R12"),
+    ("R1", "R2", "R5", "R7", "R8", "R11", "R12"),
     _play,
     (
+        Row("R1", "exact UA on conditional requests", _conditional_user_agent),
         Row("R2", "opt-out in robots.txt honored once its TTL is over", _opted_out),
+        Row("R2", "opt-out in robots.txt honored once its TTL is over within a run", _turned),
+        Row("R5b", "Retry-After of a day: deferred, with its whole time", _whole_time),
         Row("R7", "ETag replayed", _replayed(2, "etag.test", "If-None-Match", '"page-1"'), SHOULD),
         Row(
             "R7",

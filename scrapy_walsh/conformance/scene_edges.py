@@ -15,10 +15,12 @@ from scrapy_walsh.conformance.evidence import (
     ROBOTS,
     Evidence,
     asked_for,
+    exact_user_agent,
     intervals,
     never,
     nothing_of,
     spaced,
+    split,
 )
 from scrapy_walsh.conformance.part import TEXT, operator_site, site, text
 from scrapy_walsh.conformance.scene import Scene, stage
@@ -34,6 +36,8 @@ _YEARS: Final = ("http://years.test/a", "http://years.test/b")
 _PREFIX: Final = ("http://prefix-delay.test/a", "http://prefix-delay.test/b")
 _LIMITED: Final = "http://limited-robots.test/page"
 _FAILING: Final = "http://failing-robots.test/page"
+#: 503 and 429 to the end.
+_DOWN: Final = ("http://down.test/page", "http://busy.test/page")
 _PAST: Final = ("http://past.test/page", "http://blocked.test/page", "http://start.test/denied")
 #: Older than a list (PT6H) and than a robots.txt (a day), younger than any upper limit.
 _LIST_AGED: Final = 25_000.0
@@ -58,6 +62,8 @@ def _sites(token: str) -> list[Site]:
             "prefix-delay.test",
             f"User-agent: *\nDisallow:\n\nUser-agent: {start}\nCrawl-delay: 2\n",
         ),
+        site("down.test", page=down),
+        site("busy.test", page=busy),
         site("limited-robots.test", busy),
         site("failing-robots.test", failing),
         site("delayed.test", f"User-agent: *\nCrawl-delay: {_DELAY:g}\n"),
@@ -66,7 +72,7 @@ def _sites(token: str) -> list[Site]:
 
 
 def _play(bot: Bot) -> Evidence:
-    first = (_CONTROL, *_SECURE_CONTROLS, *_SECURE, *_YEARS, *_PREFIX, _LIMITED, _FAILING)
+    first = (_CONTROL, *_SECURE_CONTROLS, *_SECURE, *_YEARS, *_PREFIX, *_DOWN, _LIMITED, _FAILING)
     with stage(bot, _sites(bot.identity.token)) as here:
         here.probe(*first, past=" ".join(_PAST))
         here.probe("http://again.test/a", "http://delayed.test/a")
@@ -77,10 +83,9 @@ def _play(bot: Bot) -> Evidence:
 
 
 def _exact_user_agent(evidence: Evidence) -> Finding:
-    wrong = [each for each in evidence.log if each.values("User-Agent") != [evidence.user_agent]]
     if not any(each.scheme == "https" for each in evidence.log):
         return unseen("nothing was asked by https")
-    return verdict(not wrong, f"{wrong[0].host}{wrong[0].path}" if wrong else "")
+    return exact_user_agent(evidence, evidence.log)
 
 
 def _by_https(evidence: Evidence) -> Finding:
@@ -114,6 +119,20 @@ def _robots_failing(evidence: Evidence) -> Finding:
         return unseen("its robots.txt was not asked")
     kept = asked == 3 and not asked_for(evidence.first, _FAILING)
     return verdict(kept, f"calls={asked}")
+
+
+def _given_up(evidence: Evidence) -> Finding:
+    """After five retries it is recorded, and the spider's errback is told: no response (R5.8)."""
+    run = evidence.first
+    calls = [len(run.get(*split(url))) for url in _DOWN]
+    told = [run.result(url) for url in _DOWN]
+    if not all(calls) or not all(told):
+        return unseen("it was not asked to the end")
+    named = [(each or {}).get("gave_up") for each in told]
+    recorded = run.told.get("given_up")
+    bounded = all(2 <= each <= 6 for each in calls)
+    kept = bounded and named == [503, 429] and recorded == len(_DOWN)
+    return verdict(kept, f"calls={max(calls)}, recorded={recorded}")
 
 
 def _past_the_scheduler(evidence: Evidence) -> Finding:
@@ -165,6 +184,7 @@ EDGES: Final = Scene(
         Row("R4", "spacing kept from one run to the next (>=8s)", _kept_from_run_to_run),
         Row("R4", "a robots.txt asked again is spaced from its target", _refresh_spaced, MUST_NOT),
         Row("R5", "robots.txt answering 503 asked again", _robots_failing),
+        Row("R5", "503 and 429 to the end: given up, and no response", _given_up, MUST_NOT),
         Row("R6", "what a callback downloads past the scheduler", _past_the_scheduler, MUST_NOT),
     ),
 )

@@ -16,8 +16,14 @@ from scrapy_walsh.conformance.check import (
     unseen,
     verdict,
 )
-from scrapy_walsh.conformance.evidence import Evidence, asked_for, never, nothing_of
-from scrapy_walsh.conformance.part import TEXT, operator_site, site
+from scrapy_walsh.conformance.evidence import (
+    Evidence,
+    asked_for,
+    exact_user_agent,
+    never,
+    nothing_of,
+)
+from scrapy_walsh.conformance.part import TEXT, operator_site, refreshing, site
 from scrapy_walsh.conformance.scene import Scene, stage
 from scrapy_walsh.sandbox import Route
 
@@ -36,6 +42,8 @@ _HOPS: Final = {
     "hop-allowed.test": "http://hop-allowed.test/moved",
 }
 _MOVED_ROBOTS: Final = "http://robots-moved.test/page"
+_REFRESHING: Final = "http://refresh.test/page"
+_REFRESHED: Final = ("http://refresh.test/by-meta", "http://refresh.test/by-header")
 _UNDECLARED: Final = ("http://start.test/undeclared", "http://elsewhere.test/undeclared")
 _FOREIGN: Final = (
     "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0",
@@ -51,9 +59,10 @@ def _play(bot: Bot) -> Evidence:
         site("tomorrow.test", page=gone),
         *(site(host, page=Route(302, location=target)) for host, target in _HOPS.items()),
         site("robots-moved.test", Route(302, location="http://blocked.test/robots.txt")),
+        site("refresh.test", page=refreshing("/by-meta", "/by-header")),
         *map(site, ("blocked.test", "elsewhere.test")),
     ]
-    urls = [_START, _DENIED, _BLOCKED, _TOMORROW, _MOVED_ROBOTS]
+    urls = [_START, _DENIED, _BLOCKED, _TOMORROW, _MOVED_ROBOTS, _REFRESHING]
     urls += [f"http://{host}/page" for host in _HOPS]
     with stage(bot, sites) as here:
         here.probe(*urls, undeclared=" ".join(_UNDECLARED), user_agents="|".join(_FOREIGN))
@@ -61,11 +70,9 @@ def _play(bot: Bot) -> Evidence:
 
 
 def _user_agent_kept(evidence: Evidence) -> Finding:
-    asked = [each for each in evidence.log if each.host == "start.test"]
-    if not asked:
+    if not any(each.host == "start.test" for each in evidence.log):
         return unseen("nothing was asked")
-    wrong = [each for each in evidence.log if each.values("User-Agent") != [evidence.user_agent]]
-    return verdict(not wrong, f"{wrong[0].values('User-Agent')}" if wrong else "")
+    return exact_user_agent(evidence, evidence.log)
 
 
 def _refused(url: str, requirement: str, name: str) -> Callable[[Evidence], Finding]:
@@ -91,6 +98,16 @@ def _robots_not_moved(evidence: Evidence) -> Finding:
     if "/robots.txt" not in evidence.first.paths("robots-moved.test"):
         return unseen("its robots.txt was not asked")
     return nothing_of(evidence.first, ["blocked.test"], _START)
+
+
+def _not_refreshed(evidence: Evidence) -> Finding:
+    """Its own answer is the spider's, and nothing else is asked for in its place."""
+    told = evidence.first.result(_REFRESHING)
+    if told is None:
+        return unseen("nothing was said of it")
+    if (told.get("status"), told.get("final")) != (200, _REFRESHING):
+        return Finding(FAIL, str(told.get("why", told.get("final"))))
+    return never(evidence.first, _REFRESHED, _REFRESHING)
 
 
 def _undeclared(evidence: Evidence) -> Finding:
@@ -127,6 +144,7 @@ SPIDER: Final = Scene(
         Row("R3", "redirect to a listed host not followed", _hop_refused("hop-blocked.test")),
         Row("R3", "robots.txt redirected to a listed host not followed", _robots_not_moved),
         Row("R5", "503 is never a success", _not_a_success, MUST_NOT),
+        Row("R6", "a page that refreshes is the answer itself", _not_refreshed, MUST_NOT),
         Row("R6", "undeclared requests of a callback refused, by name", _undeclared, MUST_NOT),
     ),
 )

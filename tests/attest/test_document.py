@@ -186,6 +186,51 @@ def test_own_record_of_another_source_file_attests_nothing(
     assert nothing_is_attested(attest("--record", "r.json"), "code")
 
 
+@pytest.mark.parametrize(
+    ("run", "here", "named"),
+    [
+        ({"WALSH_MIN_INTERVAL": "5"}, (), "WALSH_MIN_INTERVAL 5.0, here 1.0"),
+        ({"DOWNLOAD_DELAY": "5"}, (), "WALSH_MIN_INTERVAL 5.0, here 1.0"),
+        ({"WALSH_MIN_INTERVAL": 5}, ("WALSH_MIN_INTERVAL=2",), "WALSH_MIN_INTERVAL 5.0, here 2.0"),
+        ({"WALSH_MAX_RETRIES": 1}, (), "WALSH_MAX_RETRIES 1, here 5"),
+        ({"WALSH_BACKOFF_BASE": 10}, ("WALSH_BACKOFF_BASE=0.5",), "WALSH_BACKOFF_BASE 10.0, here"),
+        ({"WALSH_BACKOFF_CAP": 90.0}, (), "WALSH_BACKOFF_CAP"),
+        ({"WALSH_ROBOTS_TTL": 60}, (), "WALSH_ROBOTS_TTL 60.0, here 86400.0"),
+        ({"WALSH_ROBOTS_UNREACHABLE": "deny"}, (), "WALSH_ROBOTS_UNREACHABLE deny, here allow"),
+        ({"WALSH_PACE_ROBOTS": "True"}, (), "WALSH_PACE_ROBOTS True, here False"),
+        ({"WALSH_REVISIT": 604_800}, (), "WALSH_REVISIT 604800.0, here 86400.0"),
+        ({"WALSH_MIN_INTERVAL": 0.1}, (), "no run has"),
+        ({"WALSH_MIN_INTERVAL": []}, (), "no run has"),
+        (None, (), "does not say"),
+    ],
+)
+def test_own_record_of_stricter_settings_attests_nothing(
+    attest: Any, folder: Path, run: Any, here: tuple[str, ...], named: str
+) -> None:
+    put_record(folder / "r.json", settings={"mirrored": True, "overrides": run})
+    given = [word for setting in here for word in ("-s", setting)]
+    assert nothing_is_attested(attest("--record", "r.json", *given), "r.json", named)
+
+
+@pytest.mark.parametrize(
+    ("run", "here", "said"),
+    [
+        ({}, "WALSH_MIN_INTERVAL=2", ["WALSH_MIN_INTERVAL 1.0, here 2.0"]),
+        ({"WALSH_MIN_INTERVAL": "2"}, "WALSH_MIN_INTERVAL=2", []),
+        ({"WALSH_MIN_INTERVAL": "2"}, "DOWNLOAD_DELAY=2", []),
+        ({}, "WALSH_ROBOTS_UNREACHABLE=defer", ["WALSH_ROBOTS_UNREACHABLE allow, here defer"]),
+        ({"WALSH_LEDGER": False, "LOG_LEVEL": "DEBUG"}, "WALSH_EXCLUDED_TLDS=gov", []),
+    ],
+)
+def test_own_stricter_project_keeps_what_the_run_showed(
+    attest: Any, folder: Path, run: dict[str, Any], here: str, said: list[str]
+) -> None:
+    put_record(folder / "r.json", settings={"mirrored": True, "overrides": run})
+    code, found, told = attest("--record", "r.json", "-s", here)
+    assert (code, found["requirements"]) == (0, dict.fromkeys(IDS, True))
+    assert told[:-1] == [f"walsh attest: the conformance run had {each}" for each in said]
+
+
 def test_own_edited_record_attests_nothing(attest: Any, folder: Path) -> None:
     path = put_record(folder / "r.json", checks=[check("R1", "FAIL"), check("R2")])
     path.write_text(path.read_text().replace("FAIL", "PASS"))

@@ -26,7 +26,7 @@ from scrapy_walsh.cli import (
     doctor_state,
 )
 from scrapy_walsh.cli.doctor_state import Clocks, Held, Place
-from scrapy_walsh.sandbox import LoggedRequest, Sandbox, blocklist, user_agents
+from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, blocklist, user_agents
 from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
 from tests.crawl.harness import (
     LIST_SPIDER,
@@ -86,6 +86,21 @@ class Fine(scrapy.Spider):
 
     def __init__(self, must_be_given):
         raise RuntimeError("no spider is made by the doctor")
+"""
+
+JOBS = """
+import scrapy
+
+class Resumed(scrapy.Spider):
+    name = "resumed"
+
+class Blocked(scrapy.Spider):
+    name = "blocked"
+    custom_settings = {"JOBDIR": "spiders.py"}
+
+class Elsewhere(scrapy.Spider):
+    name = "elsewhere"
+    custom_settings = {"JOBDIR": "/proc/job"}
 """
 
 OTHER_SCHEDULER = """
@@ -162,6 +177,8 @@ PROJECTS: Mapping[str, tuple[dict[str, Any], str, Callable[[Path], None] | None]
         by_hand(), LIST_SPIDER,
         lambda project: put(project, a_list(time.time()), SourceRun("u", time.time() + 9e5, "200")),
     ),
+    "a file for a JOBDIR": ({"JOBDIR": "spiders.py/job"}, LIST_SPIDER, None),
+    "JOBDIRs of spiders": ({"JOBDIR": "jobs/one"}, JOBS, None),
     "by hand, in part": (by_hand(RETRY_ENABLED=True, SPIDER_MIDDLEWARES={}), LIST_SPIDER, None),
     "spiders": ({}, SPIDERS, None),
     "broken spider": ({}, LIST_SPIDER, broken_module),
@@ -420,7 +437,7 @@ def test_own_the_scheduler_of_scrapy_redis_needs_our_queue() -> None:
 def test_own_a_look_that_fails_is_no_pass() -> None:
     spider = {
         "name": "s", "addon": True, "config": [], "unknown": [], "overridden": [],
-        "missing": None, "error": "Boom",
+        "jobdir": [], "missing": None, "error": "Boom",
     }  # fmt: skip
     report = {"project": spider, "spiders": [spider], "broken": [], "reached": []}
     (found,) = doctor_findings.of_spiders(report)
@@ -430,6 +447,20 @@ def test_own_a_look_that_fails_is_no_pass() -> None:
     assert (found.mark, found.text.split(": ")[0]) == ("FAIL", "cannot be looked at")
     report["spiders"] = [{**spider, "config": ["WALSH_REVISIT is 1"]}]
     assert [f.mark for f in doctor_findings.of_spiders(report)] == ["FAIL", "FAIL"]
+
+
+def test_own_a_jobdir_that_cannot_be(visits: dict[str, Visit]) -> None:
+    found = visits["a file for a JOBDIR"]
+    assert found.code == 1
+    assert "set another, or remove it" in found.line("FAIL", "jobdir", "spiders.py/job")
+    assert len(found.marked("FAIL")) == 1
+
+
+def test_own_a_jobdir_of_one_spider_is_looked_at(visits: dict[str, Visit]) -> None:
+    found = visits["JOBDIRs of spiders"]
+    assert found.line("FAIL", "jobdir", "spiders.py cannot be written", "(spider blocked)")
+    assert found.line("FAIL", "jobdir", "/proc/job cannot be written", "(spider elsewhere)")
+    assert len(found.marked("FAIL")) == 2
 
 
 # -- state --------------------------------------------------------------------------------
@@ -660,3 +691,15 @@ def test_r1_a_policy_url_and_a_list_that_are_not_there(asked: dict[str, list[Vis
     assert found.code == 1
     assert found.line("FAIL", "R1.4", "http://operator.test/gone gives no 2xx: 404")
     assert found.line("FAIL", "R3", "http://operator.test/none.json gives no 2xx", "HTTP 404")
+
+
+def test_own_the_policy_page_leaves_no_validators_to_a_crawl(tmp_path: Path) -> None:
+    """A source that is the page would else be answered 304, without a body to read."""
+    project = make_project(tmp_path / "project", settings={"WALSH_IDENTITY": OWN_IDENTITY})
+    with Sandbox() as box:
+        box.set_route("operator.test", "/bot/", Route(body="opt out here", etag='"policy-1"'))
+        visits = [visit(project, "--online", box=box) for _ in range(2)]
+    pages = [each for each in visits[-1].log if each.path == "/bot/"]
+    assert [found.code for found in visits] == [0, 0]
+    assert len(pages) == 2
+    assert [each.values("If-None-Match") for each in pages] == [[], []]

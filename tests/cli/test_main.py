@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import pytest
+
+from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh.cli import main as commands
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    import pytest
+ROOT = Path(__file__).parents[2]
 
 
 def test_own_a_file_that_is_not_there_is_named_with_the_reason(
@@ -36,3 +42,40 @@ def test_own_ctrl_c_ends_a_command_in_one_line(
     for name in commands.SUBCOMMANDS:
         assert commands.main([name]) == 2
         assert capsys.readouterr() == ("", f"walsh {name}: stopped\n")
+
+
+MODULES = ("scrapy walsh", "scrapy_walsh")
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_own_help_lists_every_subcommand(tmp_path: Path, module: str, option: str) -> None:
+    done = run(tmp_path, *module.split(), option)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{commands.usage()}\n", "")
+    for name, (_, summary) in commands.SUBCOMMANDS.items():
+        assert f"  {name:<12} {summary}" in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_r4v_3_version_names_the_tool_and_the_specification(tmp_path: Path, module: str) -> None:
+    done = run(tmp_path, *module.split(), "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"scrapy-walsh {__version__}, for {SPEC_VERSION}\n"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_own_help_after_a_subcommand_is_its_own(tmp_path: Path, module: str) -> None:
+    done = run(tmp_path, *module.split(), "check", "-h")
+    assert done.returncode == 0
+    assert done.stdout.startswith("usage: walsh check ")

@@ -182,7 +182,7 @@ def test_r10_a_list_with_its_own_schema_needs_no_other(planned: Any, put: Any) -
 
 
 def test_d8_a_deferred_host_is_not_asked_for_its_robots_txt_either(planned: Any, put: Any) -> None:
-    put(operator_list(), HostRecord("a.test", NOW - 60, 1.0, NOW + 7200))
+    put(operator_list(), HostRecord("a.test", NOW - 60, 1.0, time.time() + 7200))
     code, plan, _ = planned("https://a.test/")
     assert code == 1
     assert targets(plan) == {"https://a.test/": ("defer", "deferred")}

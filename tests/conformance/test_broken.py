@@ -49,6 +49,76 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
         "pacing",
         {"R2d", "R4", "R4b"},
     ),
+    "Retry-After capped at an hour": (
+        """
+        from scrapy_walsh.policy import backoff
+        backoff.LONGEST = 3600.0
+        """,
+        "days",
+        {"R5b"},
+    ),
+    "a hold remembered for an hour at most": (
+        """
+        import time
+        from scrapy_walsh.policy.throttle import Throttle
+        whole = Throttle.held_until
+        Throttle.held_until = lambda self, host: min(whole(self, host), time.monotonic() + 3600.0)
+        """,
+        "days",
+        {"R5b"},
+    ),
+    "robots.txt used past its TTL within a run": (
+        """
+        import math
+        from scrapy_walsh.adapters.robots_txt import RobotsTxt
+        whole = RobotsTxt._hold
+        def for_ever(self, origin, rules, fetched_at, ttl):
+            return whole(self, origin, rules, fetched_at, math.inf)
+        RobotsTxt._hold = for_ever
+        """,
+        "days",
+        {"R2"},
+    ),
+    "another User-Agent on conditional requests": (
+        """
+        from scrapy_walsh.adapters import wire
+        whole = wire._Wire._dress
+        def dress(self, request):
+            whole(self, request)
+            if b"If-None-Match" in request.headers or b"If-Modified-Since" in request.headers:
+                request.headers["User-Agent"] = "Mozilla/5.0"
+        wire._Wire._dress = dress
+        """,
+        "days",
+        {"R1"},
+    ),
+    "the last 429 or 503 handed to the spider": (
+        """
+        from scrapy_walsh.adapters import middlewares
+        middlewares.BACKOFF_STATUSES = frozenset()
+        """,
+        "edges",
+        {"R5"},
+    ),
+    "meta refresh on, and refused": (
+        """
+        from scrapy_walsh.adapters import seats
+        seats.PINS["METAREFRESH_ENABLED"] = True
+        """,
+        "spider",
+        {"R6"},
+    ),
+    "meta refresh followed": (
+        """
+        from scrapy_walsh.adapters import seats
+        from scrapy_walsh.policy.scope import Scope
+        seats.PINS["METAREFRESH_ENABLED"] = True
+        whole = Scope.refuses
+        Scope.refuses = lambda self, url: None if url.endswith("/by-meta") else whole(self, url)
+        """,
+        "scope",
+        {"R6"},
+    ),
     "no back-off": (
         """
         from scrapy_walsh.policy import backoff

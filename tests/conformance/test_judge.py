@@ -30,6 +30,7 @@ LIST_FIRST = "blocklist asked before anything else"
 SERIAL = "requests are serial"
 NO_COST = "a refused URL costs its host no wait"
 NO_PARTS = "no image, script, style sheet or font asked"
+NO_REFRESH = "neither meta refresh nor a Refresh header followed"
 THEN_LLMS = "llms.txt asked where a page has no markdown"
 CANONICAL = "one request for one canonical URL"
 RETRY_DATE = "Retry-After as a date waited for"
@@ -166,6 +167,10 @@ TWO_AGENTS = {"headers": (("User-Agent", USER_AGENT), ("User-Agent", USER_AGENT)
         ("no link followed", visit("links.test", "/page", "/next"), FAIL),
         ("no link followed", visit("links.test", "/page"), PASS),
         (NO_PARTS, visit("links.test", "/page", "/style.css"), FAIL),
+        (NO_REFRESH, visit("links.test", "/page", "/refreshing"), PASS),
+        (NO_REFRESH, visit("links.test", "/refreshing", "/by-meta"), FAIL),
+        (NO_REFRESH, visit("links.test", "/refreshing", "/by-header"), FAIL),
+        (NO_REFRESH, visit("links.test", "/page"), NOT_SEEN),
         (CANONICAL, visit("same.test", "/page", "/page/"), FAIL),
         (THEN_LLMS, visit("llms.test", "/page", "/llms.txt"), PASS),
         (THEN_LLMS, visit("llms.test", "/llms.txt", "/page"), FAIL),
@@ -211,6 +216,137 @@ def test_own_a_second_run_is_judged_by_both_logs(
     title: str, second: list[LoggedRequest], expected: str
 ) -> None:
     assert outcome(title, FIRST, second) == expected
+
+
+def of_scene(title: str, *runs: Run) -> str:
+    (row,) = (row for scene in SCENES for row in scene.rows if row.title == title)
+    (check,) = judged([row], Evidence(USER_AGENT, TOKEN, runs))
+    return check.outcome
+
+
+EMPTY = Run([])
+MODIFIED = (("If-Modified-Since", "Tue, 03 Nov 2026 08:30:00 GMT"), ("User-Agent", USER_AGENT))
+MATCH = (("If-None-Match", '"page-1"'), ("User-Agent", USER_AGENT))
+FOREIGN_MATCH = (("If-None-Match", '"page-1"'), ("User-Agent", "ExampleBrowser/1.0"))
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        ([], NOT_SEEN),
+        (visit("etag.test", "/page", headers=MATCH), NOT_SEEN),
+        (
+            [
+                *visit("etag.test", "/page", headers=MATCH),
+                *visit("modified.test", "/page", headers=MODIFIED),
+            ],
+            PASS,
+        ),
+        (visit("etag.test", "/page", headers=FOREIGN_MATCH), FAIL),
+    ],
+)
+def test_r1_1_conditional_requests_are_judged_by_themselves(
+    log: list[LoggedRequest], expected: str
+) -> None:
+    assert of_scene("exact UA on conditional requests", EMPTY, EMPTY, Run(log), EMPTY) == expected
+
+
+def left_alone(*, due: float | None, verdict: str = "deferred", calls: int = 1) -> Run:
+    told = {"url": "http://tomorrow.test/page", "verdict": verdict, "due": due}
+    log = visit("tomorrow.test", "/robots.txt", *["/page"] * calls)
+    return Run(log, told={"results": [told]})
+
+
+WHOLE = 1_800_000_001.0 + 86_400
+
+
+@pytest.mark.parametrize(
+    ("first", "third", "expected"),
+    [
+        (left_alone(due=WHOLE), left_alone(due=WHOLE - 7_200, calls=0), PASS),
+        (left_alone(due=WHOLE), left_alone(due=WHOLE - 82_800, calls=0), FAIL),
+        (left_alone(due=WHOLE - 82_800), left_alone(due=WHOLE - 7_200, calls=0), FAIL),
+        (left_alone(due=WHOLE), left_alone(due=WHOLE - 7_200), FAIL),
+        (left_alone(due=WHOLE), left_alone(due=None, calls=0), FAIL),
+        (left_alone(due=WHOLE), left_alone(due=WHOLE, verdict="excluded_tld", calls=0), FAIL),
+        (left_alone(due=WHOLE), EMPTY, FAIL),
+        (EMPTY, EMPTY, NOT_SEEN),
+    ],
+)
+def test_r5_3_a_retry_after_is_for_its_whole_time_in_a_later_run_too(
+    first: Run, third: Run, expected: str
+) -> None:
+    title = "Retry-After of a day: deferred, with its whole time"
+    assert of_scene(title, first, EMPTY, third, EMPTY) == expected
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (("/robots.txt", "/a", "/robots.txt"), PASS),
+        (("/robots.txt", "/a", "/b"), FAIL),
+        (("/robots.txt", "/a", "/robots.txt", "/b"), FAIL),
+        (("/robots.txt", "/a"), NOT_SEEN),
+        (("/robots.txt",), NOT_SEEN),
+    ],
+)
+def test_r2_31_rules_past_their_ttl_are_not_gone_by_within_a_run(
+    paths: tuple[str, ...], expected: str
+) -> None:
+    run = Run(visit("turning.test", *paths))
+    title = "opt-out in robots.txt honored once its TTL is over within a run"
+    assert of_scene(title, EMPTY, EMPTY, EMPTY, run) == expected
+
+
+def to_the_end(*results: dict[str, Any], recorded: int = 2, calls: int = 6) -> Run:
+    log = [
+        each
+        for host in ("down.test", "busy.test")
+        for each in visit(host, "/robots.txt", *["/page"] * calls)
+    ]
+    hosts = ("down.test", "busy.test")
+    urls = [{"url": f"http://{host}/page"} for host in hosts]
+    told = [url | result for url, result in zip(urls, results, strict=True)]
+    return Run(log, told={"results": told, "given_up": recorded})
+
+
+GAVE_UP = ({"requirement": "R5", "gave_up": 503}, {"requirement": "R5", "gave_up": 429})
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (to_the_end(*GAVE_UP), PASS),
+        (to_the_end(GAVE_UP[0], {"status": 429}), FAIL),
+        (to_the_end({"status": 503}, GAVE_UP[1]), FAIL),
+        (to_the_end(*GAVE_UP, recorded=0), FAIL),
+        (to_the_end(*GAVE_UP, calls=7), FAIL),
+        (to_the_end(*GAVE_UP, calls=1), FAIL),
+        (to_the_end(*GAVE_UP, calls=0), NOT_SEEN),
+    ],
+)
+def test_r5_8_the_last_429_or_503_is_no_response_of_a_spider(run: Run, expected: str) -> None:
+    assert of_scene("503 and 429 to the end: given up, and no response", run) == expected
+
+
+REFRESHING = "http://refresh.test/page"
+
+
+@pytest.mark.parametrize(
+    ("told", "paths", "expected"),
+    [
+        ({"status": 200, "final": REFRESHING}, ["/page"], PASS),
+        ({"status": 200, "final": REFRESHING}, ["/page", "/by-header"], FAIL),
+        ({"status": 200, "final": "http://refresh.test/by-meta"}, ["/page", "/by-meta"], FAIL),
+        ({"error": "Refused", "why": "out of scope"}, ["/page"], FAIL),
+    ],
+)
+def test_r6_1_a_page_that_refreshes_is_the_answer_itself(
+    told: dict[str, Any], paths: list[str], expected: str
+) -> None:
+    log = visit("refresh.test", "/robots.txt", *paths)
+    run = Run(log, told={"results": [{"url": REFRESHING, **told}]})
+    assert of_scene("a page that refreshes is the answer itself", run) == expected
 
 
 def test_r6_a_request_that_nobody_declared_fails_whatever_its_host() -> None:

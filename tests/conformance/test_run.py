@@ -9,7 +9,7 @@ import pytest
 
 from scrapy_walsh.conformance.record import code_digest, read_record
 from scrapy_walsh.spec import REQUIREMENTS
-from tests.conformance.kit import USER_AGENT, Done, conformance
+from tests.conformance.kit import ROOT, USER_AGENT, Done, conformance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +67,11 @@ def test_own_every_requirement_and_its_parts_have_rows(done: Done) -> None:
     assert list(dict.fromkeys(check["requirement"] for check in checks)) == [
         row.id for row in REQUIREMENTS
     ]
+
+
+def test_own_the_docs_say_how_many_checks_there_are(done: Done) -> None:
+    text = (ROOT / "docs" / "conformance.md").read_text()
+    assert f"(here three of {len(done.found['checks'])})" in text
 
 
 def test_own_the_reference_bots_21_checks_are_among_them(done: Done) -> None:
@@ -127,6 +132,7 @@ def test_own_another_identity_and_stricter_settings_are_judged_by_what_they_say(
     done = conformance(
         tmp_path, "--only", "identity,blocklist", "--identity", OWN, "--record", str(record),
         "-s", "WALSH_PACE_ROBOTS=True", "-s", "WALSH_MIN_INTERVAL=1.5",
+        "-s", "DOWNLOAD_DELAY=1.2", "-s", "FTP_PASSWORD=secret",
     )  # fmt: skip
     lines = done.stdout.splitlines()
     assert done.code == 0, done.stdout
@@ -138,5 +144,7 @@ def test_own_another_identity_and_stricter_settings_are_judged_by_what_they_say(
     assert found["settings"]["overrides"] == {
         "WALSH_MIN_INTERVAL": "1.5",
         "WALSH_PACE_ROBOTS": "True",
+        "DOWNLOAD_DELAY": "1.2",
+        "FTP_PASSWORD": "set",
     }
     assert not (tmp_path / ".scrapy").exists()

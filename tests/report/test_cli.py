@@ -70,12 +70,12 @@ def test_own_a_tampered_ledger_is_named_at_the_top(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--ledger", "none.jsonl"], "no ledger none.jsonl"),
+        (["--ledger", "none.jsonl"], "none.jsonl: no ledger there"),
         (["--ledger", "other.jsonl", "--run", "x"], "no run 'x' begins"),
         (["--ledger", "other.jsonl", "--sources", "none.json"], "none.json: No such file"),
         (["--ledger", "other.jsonl", "--sources", "other.jsonl"], "other.jsonl is not JSON"),
         (["--ledger", "other.jsonl", "--output", "no/such/place"], "no/such/place: No such file"),
-        ([], "no ledger"),
+        ([], "no ledger .scrapy/walsh/ledger.jsonl; run in the project, or give --ledger"),
     ],
 )
 def test_own_misuse_is_one_line_and_exit_code_2(
