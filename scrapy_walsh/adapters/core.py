@@ -134,6 +134,8 @@ class Core:
         self.tags = Tags(self)
         #: Requests that the queue popped and the downloader has not finished: only these bounce.
         self.popped: WeakSet[Request] = WeakSet()
+        #: Who is told of each request that goes on the wire.
+        self.on_wire: list[Callable[[Request], None]] = []
         #: Requests that go first on their host: retries and bounced ones.
         self.first: WeakSet[Request] = WeakSet()
         self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()

@@ -61,6 +61,8 @@ class _Wire:
         started = core.steady()
         try:
             self._dress(request)
+            for tell in core.on_wire:
+                tell(request)
             response = await self._send(handler, request)
         except BaseException as error:
             answered = isinstance(error, compat.TRANSPORT_ERRORS)

@@ -94,7 +94,6 @@ class WalshMetadataSpider(Spider):
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> WalshMetadataSpider:
         spider = super().from_crawler(crawler, *args, **kwargs)
         crawler.signals.connect(spider._opened, signals.spider_opened)
-        crawler.signals.connect(spider._count_request, signals.request_reached_downloader)
         crawler.signals.connect(spider._count_bytes, signals.bytes_received)
         crawler.signals.connect(spider._idle, signals.spider_idle)
         spider.handover = Handover(crawler)
@@ -106,6 +105,7 @@ class WalshMetadataSpider(Spider):
         if self.refusal is None and core is None:
             self.refusal = "scrapy_walsh is not installed here: set ADDONS, see docs/install.md"
         if self.refusal is None and core is not None:
+            core.on_wire.append(self._count_request)
             self.progress = Progress(core, self._counts)
             self.progress.start()
 
