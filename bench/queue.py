@@ -35,6 +35,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])  # this file is not Pytho
 from scrapy import Request, Spider, squeues  # noqa: E402
 from scrapy.crawler import Crawler  # noqa: E402
 from scrapy.pqueues import DownloaderAwarePriorityQueue  # noqa: E402
+from scrapy.statscollectors import StatsCollector  # noqa: E402
 
 from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh.adapters import compat  # noqa: E402
@@ -115,7 +116,9 @@ class Bench:
 
 
 def ours(directory: str, state: Any = None) -> Bench:  # noqa: ARG001  its state is in the file
-    core = Core.of(Crawler(Spider, settings=SETTINGS))
+    crawler = Crawler(Spider, settings=SETTINGS)
+    crawler.stats = StatsCollector(crawler)
+    core = Core.of(crawler)
     bench = Bench(None)
     core.monotonic = lambda: bench.now
     compat.call_later = lambda *_: lambda: None  # the benchmark moves the clock itself

@@ -43,7 +43,7 @@ def test_own_makespan_keeps_every_promise_and_says_how_long_it_took(tmp_path):
     assert rows["ours"]["violations"] == 0
     assert rows["ours"]["in flight"] == 1
     assert rows["ours"]["took s"] >= 0.8
-    assert 0.05 <= result["scrapy_latency"] < 5
+    assert 0.05 <= result["handler_latency"] < 5
 
 
 def test_own_queue_measures_both_queues_and_the_jobdir(tmp_path):
