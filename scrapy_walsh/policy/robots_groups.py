@@ -38,6 +38,7 @@ _FIELDS: Final = {
 _FIELDS.update({kind: kind for kind in (USER_AGENT, ALLOW, DISALLOW)})  # the usual spelling
 _BLANK: Final = string.whitespace + "\0\x85\xa0\u2028\u2029\ufeff"
 _PRODUCT: Final = re.compile(r"[a-z_-]*", re.ASCII)
+_HALF_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]?\Z")
 _SECONDS: Final = re.compile(r"\d+(?:\.\d*)?|\.\d+", re.ASCII)
 
 Line = tuple[str, str, int]
@@ -71,14 +72,30 @@ def decode(body: bytes) -> str:
     else:
         text = kept.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _without_cut_allow(text) if len(body) > MAX_OCTETS else text
+    return _lifting_nothing(text) if len(body) > MAX_OCTETS else text
 
 
-def _without_cut_allow(text: str) -> str:
-    """A rule that the limit cut in two is kept, unless it is an Allow: cut, it allows more."""
-    head, newline, last = text.rpartition("\n")
-    field_name = last.partition(":")[0].strip(_BLANK).lower()
-    return head + newline if _FIELDS.get(field_name) == ALLOW else text
+def _lifting_nothing(text: str) -> str:
+    """What the limit leaves of a file, without what only the cut makes lift a rule.
+
+    That is an Allow cut in two, and a name, cut or whole, all of whose rules lie beyond: without
+    any, its group would take the place of another. A Disallow cut in two is kept; half an escape
+    at its end would match no path.
+    """
+    lines = _HALF_ESCAPE.sub("", text).split("\n")
+    if _kind(lines[-1]) == ALLOW:
+        lines[-1] = ""
+    for number in reversed(range(len(lines))):
+        kind = _kind(lines[number])
+        if kind in {ALLOW, DISALLOW, CRAWL_DELAY}:
+            break
+        if kind == USER_AGENT:
+            lines[number] = ""
+    return "\n".join(lines)
+
+
+def _kind(line: str) -> str | None:
+    return _FIELDS.get(line.partition(":")[0].strip(_BLANK).lower())
 
 
 class Records:

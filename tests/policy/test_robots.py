@@ -335,6 +335,44 @@ def test_own_a_rule_cut_in_two_never_allows_more(rule: bytes, expected: bool) ->
     assert allowed(robots, "/early" if rule.startswith(b"Allow") else "/axx") == expected
 
 
+def cut_by_the_limit(head: bytes, tail: bytes, kept: bytes) -> Robots:
+    """Rules of a file of which the limit leaves *head* and, of *tail*, what *kept* says."""
+    assert tail.startswith(kept)
+    filling = b"\n" + b"#" * (LIMIT - len(head) - len(kept) - 2) + b"\n"
+    return parse_robots(head + filling + tail + b"\nAllow: /\n", TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("tail", "kept"),
+    [
+        (b"User-agent: walshbot", b"User-agent: walsh"),
+        (b"User-agent: WebBot", b"User-agent: W"),
+        (b"User-agent: walsh-research-images", b"User-agent: walsh-research"),
+        (b"User-agent: walsh-research\nDisallow: /early", b"User-agent: walsh-research\n"),
+        (b"User-agent: w\nUser-agent: walsh\nAllow: /x", b"User-agent: w\nUser-agent: walsh\n"),
+        (b"User-agent: walsh\nAllow: /private", b"User-agent: walsh\nAllow: /p"),
+        (b"User-agent: walsh\nHost: h\n# x\nDisallow: /", b"User-agent: walsh\nHost: h\n"),
+    ],
+)  # fmt: skip
+def test_r2c_a_name_without_its_rules_takes_no_groups_place(tail: bytes, kept: bytes) -> None:
+    robots = cut_by_the_limit(HEAD, tail, kept)
+    assert robots.group == ("*",)
+    assert not allowed(robots, "/early")
+
+
+def test_own_a_name_with_a_rule_before_the_limit_keeps_its_group() -> None:
+    tail = b"User-agent: walsh\nDisallow: /named\nUser-agent: other\nDisallow: /"
+    robots = cut_by_the_limit(HEAD, tail, tail[:-3])
+    assert robots.group == ("walsh",)
+    assert [allowed(robots, path) for path in ("/early", "/named")] == [True, False]
+
+
+@pytest.mark.parametrize("kept", [b"Disallow: /%", b"Disallow: /%4"])
+def test_own_half_an_escape_at_the_limit_matches_the_whole(kept: bytes) -> None:
+    robots = cut_by_the_limit(HEAD, b"Disallow: /%41b", kept)
+    assert [allowed(robots, path) for path in ("/Ab", "/%41b")] == [False, False]
+
+
 def test_r2_no_robots_txt_allows_everything() -> None:
     robots = no_rules(DOCUMENT)
     verdict = robots.decide("http://h.test/private?x=1")
