@@ -18,7 +18,11 @@ def _spelling(pair: str) -> str:
 
 
 _SPELLINGS: Final = {high + low: _spelling(high + low) for high in _HEX for low in _HEX}
-_CHARACTERS: Final = {f"{octet:02X}": chr(0x100 + octet) for octet in range(256)}
+# RFC 3986 has no bare bracket in a path or query, so whoever sends one escapes it: one octet.
+_CHARACTERS: Final = {f"{octet:02X}": chr(0x100 + octet) for octet in range(256)} | {
+    "5B": "[",
+    "5D": "]",
+}
 _BARE_PERCENT: Final = _CHARACTERS["25"]
 _TO_ENCODE: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%]+")
 _TO_ENCODE_IN_VALUES: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%*\n]+")
@@ -26,13 +30,17 @@ _PLAIN_VALUES: Final = re.compile(f"[{re.escape(_UNRESERVED + _RESERVED)}*\n]*")
 is_plain = re.compile(f"/[{re.escape(_UNRESERVED + _RESERVED)}]*").fullmatch
 """Of a value: it has a leading slash, no star, anchor or escape, and one spelling."""
 _PLAIN_URL: Final = re.compile(
-    r"(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\\s]*)?(/[A-Za-z0-9_.~/=&?,;:@!'()+-]*)"
+    r"(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\\s]+)?(/[A-Za-z0-9_.~/=&?,;:@!'()+-]*)"
 ).fullmatch
-_AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[/\\]{2}[^/?#\\]*")
+_AUTHORITY: Final = re.compile(
+    r"(?:https?:[/\\]*|[a-z][a-z0-9+.-]*:[/\\]{2})[^/?#\\]*", re.IGNORECASE | re.ASCII
+)
+"""WHATWG URL: after http and https any run of slashes and backslashes opens it."""
 _URL_NOISE: Final = str.maketrans("", "", "\t\r\n")
 
 AS_SENT: Final = "path as sent"
 RESOLVED: Final = "dot segments resolved"
+SLASHED: Final = "backslashes as slashes"
 NO_MARK: Final = "without the empty query"
 
 
@@ -77,7 +85,7 @@ def utf8(text: str) -> bytes:
 def as_octets(text: str) -> str:
     """Normalized text with one character an octet, so that nothing matches inside an escape.
 
-    A ``%`` that escapes nothing is the octet ``%25``.
+    A ``%`` that escapes nothing is the octet ``%25``; a bracket is one octet, escaped or not.
     """
     head, *rest = text.split("%")
     return head + "".join(
@@ -98,18 +106,26 @@ def forms(url: str) -> dict[str, str]:
     """The forms of a URL's path and query that rules are held against: name by form.
 
     Dot segments are judged raw and resolved (T41), a ``?`` with nothing after it with and
-    without. The fragment is dropped, an empty path is ``/``.
+    without, a backslash in the path as one and as the slash that WHATWG URL, and Scrapy, make of
+    it. The fragment is dropped, an empty path is ``/``.
     """
     text = url.translate(_URL_NOISE).strip().partition("#")[0]
     authority = _AUTHORITY.match(text)
-    raw = normalize(text[authority.end() :] if authority else text)
-    raw = raw if raw.startswith("/") else "/" + raw
-    found = {raw: AS_SENT}
-    found.setdefault(_resolved(raw), RESOLVED)
+    target = text[authority.end() :] if authority else text
+    path, mark, query = target.partition("?")
+    found = {_rooted(normalize(target)): AS_SENT}
+    if "\\" in path:
+        found[_rooted(normalize(path.replace("\\", "/") + mark + query))] = SLASHED
+    for form in list(found):
+        found.setdefault(_resolved(form), RESOLVED)
     for form in list(found):
         if form.find("?") == len(form) - 1:
             found.setdefault(form[:-1], NO_MARK)
     return found
+
+
+def _rooted(target: str) -> str:
+    return target if target.startswith("/") else "/" + target
 
 
 def _resolved(target: str) -> str:

@@ -71,7 +71,7 @@ class RuleSet:
 
     def judge(self, path: str) -> Finding:
         """The finding for one form of a path (``robots_paths.forms``); raises TooCostly."""
-        if "%" not in path:
+        if "%" not in path and "[" not in path and "]" not in path:
             # A value with an escape cannot match here, and text and octets are one.
             return self._weigh(self._plain.hits(path) + self._bare.hits(path))
         octets = as_octets(path)

@@ -42,7 +42,7 @@ def pattern_items(value: str) -> list[str | None]:
 def spell(items: list[str], escapes: str) -> list[str]:
     if escapes == "text":
         return list("".join(items))
-    return ["%25" if item == "%" else item for item in items]
+    return [{"%": "%25", "%5B": "[", "%5D": "]"}.get(item, item) for item in items]
 
 
 def spell_pattern(items: list[str | None], escapes: str) -> list[str | None]:
@@ -98,10 +98,11 @@ def resolve(path: str) -> str:
 
 
 def paths(target: str) -> set[str]:
-    target = target.partition("#")[0]
-    raw = "".join(octets(target if target.startswith("/") else "/" + target))
-    both = {raw, resolve(raw)}
-    return both | {path[:-1] for path in both if path.endswith("?") and path.count("?") == 1}
+    path, mark, query = target.partition("#")[0].partition("?")
+    found = {path + mark + query, path.replace("\\", "/") + mark + query}
+    found = {"".join(octets(each if each.startswith("/") else "/" + each)) for each in found}
+    found |= set(map(resolve, found))
+    return found | {each[:-1] for each in found if each.endswith("?") and each.count("?") == 1}
 
 
 def groups(text: str) -> list[tuple[list[str], list[tuple[str, str]]]]:

@@ -13,7 +13,8 @@ from tests.policy.robots_oracle import oracle, paths
 TOKEN = "Walsh-Research"
 NAMES = ["*", "Walsh-Research", "walsh", "w", "walsh*", "walsh-research/1.2", "walsh2", "GPTBot"]
 PIECES = ["a", "b", "/", "/", "%61", "%2F", "%2f", "é", "%C3", "%A9", "?", "=", "%3D", "%", "2"]
-DOTS = ["/.", "/..", "/%2e%2E/", "."]
+PIECES += ["[", "%5b", "]", "%5D"]
+DOTS = ["/.", "/..", "/%2e%2E/", ".", "\\", "..\\"]
 
 values = st.lists(st.sampled_from([*PIECES, "*", "*", "**", "$", "%24", "%2A"]), max_size=6)
 patterns = st.builds(
@@ -46,6 +47,8 @@ files = st.builds(
 @example("User-agent: *\nDisallow: /%61b\nAllow: /ab", "/ab")  # only those as written
 @example("User-agent: *\nDisallow: /*b$\nAllow: /aab", "/aab")  # only with $ counted
 @example("User-agent: *\nDisallow: /%C3\nAllow: /*A9", "/é")
+@example("User-agent: *\nDisallow: /a[\nAllow: /a%5B*", "/a%5B")  # only brackets as octets
+@example("User-agent: *\nDisallow: /a/b", "/a\\b")
 def test_r2c_allowed_if_and_only_if_every_reading_and_protego_allow(text: str, target: str) -> None:
     url = "http://h.test" + target
     answers = oracle(text, TOKEN, target)
