@@ -26,6 +26,7 @@ from scrapy_walsh.cli.check_answer import (
     blocklist_of,
     printable,
     token_of,
+    told,
 )
 from scrapy_walsh.config import WalshConfig, has_identity
 from scrapy_walsh.errors import WalshError
@@ -63,9 +64,17 @@ def main(argv: Sequence[str]) -> int:
         return _batch(_defaults(args)) if args.batch else _single(args)
     except WalshError as error:
         print(f"walsh check: {printable(str(error))}", file=sys.stderr)
-    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has gone
+        _write_no_more()
+    except OSError as error:
+        print(f"walsh check: {told(error)}", file=sys.stderr)
+        _write_no_more()
     return 2
+
+
+def _write_no_more() -> None:
+    """The interpreter flushes again at its exit: what is left goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -149,11 +158,17 @@ def _defaults(args: argparse.Namespace) -> Defaults:
 def _read(path: str, limit: int) -> bytes:
     try:
         if path == "-":
-            return sys.stdin.buffer.read(limit)
+            return _standard_input().read(limit)
         with Path(path).open("rb") as file:
             return file.read(limit)
     except OSError as error:
         raise Misuse(f"cannot read {path}: {error.strerror}") from None
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:
+        raise Misuse("standard input is closed")
+    return sys.stdin.buffer
 
 
 # -- batch --------------------------------------------------------------------------------
@@ -161,7 +176,7 @@ def _read(path: str, limit: int) -> bytes:
 
 def _batch(defaults: Defaults) -> int:
     code = 0
-    for number, line in enumerate(_read_lines(sys.stdin.buffer), 1):
+    for number, line in enumerate(_read_lines(_standard_input()), 1):
         if line.strip():
             members = _members(number, line, defaults)
             code = 2 if "error" in members else code

@@ -170,6 +170,6 @@ def told(error: Exception) -> str:
 
 def printable(text: str) -> str:
     """*text* as it can stand in one line of a terminal, whatever its encoding."""
-    encoding = sys.stdout.encoding or "ascii"
+    encoding = (sys.stdout and sys.stdout.encoding) or "ascii"  # None where it was closed
     line = text if text.isprintable() else ascii(text)[1:-1]
     return line.encode(encoding, "backslashreplace").decode(encoding)

@@ -212,6 +212,50 @@ def test_own_misuse_is_one_line(
     assert not (folder / ".scrapy").exists()
 
 
+@pytest.mark.parametrize("arguments", [["--batch"], ["http://h.test/", "--robots", "-"]])
+def test_own_closed_standard_input_is_one_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["check", *arguments]) == 2
+    assert capsys.readouterr().err == "walsh check: standard input is closed\n"
+
+
+@pytest.mark.parametrize(("path", "code"), [("/private", 1), ("/other", 0)])
+def test_own_closed_standard_output_leaves_the_exit_code(
+    path: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["check", f"http://h.test{path}", "--robots", "robots.txt"]) == code
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["http://h.test/private", "--robots", "robots.txt"], ""),
+        (["http://h.test/private", "--robots", "robots.txt", "--json"], ""),
+        (["--batch"], '{"robots": "", "url": "http://h.test/"}'),
+    ],
+)
+def test_own_an_answer_that_cannot_be_written_is_unknown_and_not_denied(
+    arguments: list[str], line: str
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            env=child_environment(),
+            input=line,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "walsh check: [Errno 28] No space left on device\n"
+
+
 def test_own_unknown_option() -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["check", "http://h.test/", "--bogus"])
