@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 _SHARDS: Final = 128  # a power of two
 _MASK: Final = _SHARDS - 1
 _USUAL_ENTRY: Final = re.compile(r"(?:[a-z0-9_-]+\.)+[a-z_][a-z0-9_-]*")
-_SEPARATORS: Final = re.compile(r"[\s,;]+")
+_SEPARATORS: Final = re.compile(r"[\s,;|]+")
+_AROUND: Final = "\"'`<>(){}^!"  # no name has them, and people put names between them
+_NO_ADDRESS: Final = re.compile(r"[^0-9.]")
+_ASKABLE: Final = re.compile(r"[a-z0-9._:-]+")
 _ADDRESS_RANGE: Final = re.compile(r"[0-9A-Fa-f.:]+/[0-9]+")
 _MAX_WARNINGS: Final = 20
 
@@ -130,28 +133,45 @@ def _unusual(entry: str) -> tuple[tuple[str, ...], str | None]:
     """Return the domains of an entry that is not plainly a domain, and a warning or None."""
     if not entry.strip():
         return (), "an entry with an empty domain is ignored"
-    pieces = _SEPARATORS.split(entry.strip())
-    if len(pieces) > 1:  # several domains, or prose around one
-        pieces = [piece for piece in pieces if "." in piece.strip(".")]
-    found = tuple(form for piece in pieces for form in _entry_forms(piece))
-    return found, _warning(entry, found)
+    words = [word.strip(_AROUND) for word in _SEPARATORS.split(entry)]
+    pieces = words = [word for word in words if word]
+    if len(words) > 1:  # several domains, or prose around one
+        pieces = [word for word in words if "." in word.strip(".") or word.count(":") > 1]
+    read = list(map(_entry_forms, pieces))
+    whole = len(pieces) == len(words) and all(read) and not any(map(_is_open, pieces))
+    found = tuple(form for forms in read for form in forms)
+    return found, _warning(entry, found, whole)
 
 
-def _warning(entry: str, found: tuple[str, ...]) -> str | None:
+def _is_open(piece: str) -> bool:
+    return _authority(piece).endswith("*")
+
+
+def _authority(piece: str) -> str:
+    return re.split(r"[/?#]", piece.rpartition("://")[2], maxsplit=1)[0]
+
+
+def _warning(entry: str, found: tuple[str, ...], whole: bool) -> str | None:
     shown = repr(entry[:200])
     if not found:
         return f"entry {shown} names no readable host and blocks nothing"
     if _ADDRESS_RANGE.fullmatch(entry.strip()):
         return f"entry {shown} is a range, of which only {found[0]} is blocked"
+    if not all(map(_ASKABLE.fullmatch, found)):
+        return f"entry {shown} names a host that nobody can ask for"
     wide = [domain for domain in found if "." not in domain and ":" not in domain]
-    return f"entry {shown} blocks every host below {wide[0]}" if wide else None
+    if wide:
+        return f"entry {shown} blocks every host below {wide[0]}"
+    return None if whole else f"of entry {shown} only {', '.join(found[:3])} is blocked"
 
 
 def _entry_forms(entry: str) -> tuple[str, ...]:
     bare = entry.strip()
     if "*" in bare:  # what follows the last wildcard covers all that it stands for
-        authority = re.split(r"[/?#]", bare.rpartition("://")[2], maxsplit=1)[0]
-        bare = authority.rpartition("*")[2]
+        *before, bare = _authority(bare).split("*")
+        if not bare:  # nothing covers all that ends in anything: at least what it begins with
+            names = (part.strip(".:") for part in reversed(before))
+            bare = next((name for name in names if "." in name and _NO_ADDRESS.search(name)), "")
     try:
         return host_forms(bare)
     except ValueError:

@@ -79,6 +79,12 @@ def test_r3_2_no_readable_host_is_no_permission(url: str) -> None:
         ("exa mple", "no readable host"),
         ("256.1.1.1", "no readable host"),
         ("192.0.2.0/24", "only 192.0.2.0"),
+        ("192.0.2.*", "no readable host"),
+        ("127.0.0.1 localhost", "only 127.0.0.1"),
+        ("ample.org and more", "only ample.org"),
+        ("ample.org, http://[bad", "only ample.org"),
+        ("ample.org*", "only ample.org"),
+        ("o'ample.org", "nobody can ask for"),
         ("\x00\n" * 100, "no readable host"),
     ],
 )
@@ -90,7 +96,19 @@ def test_own_an_odd_entry_is_named(entry: str, warning: str) -> None:
     assert "\n" not in found[1][0]
 
 
-@pytest.mark.parametrize("entry", ["example.com", "*.example.com", "192.0.2.7", "2001:db8::1"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "example.com",
+        "*.example.com",
+        "https://*.example.com/*",
+        "'example.com'",
+        "a.test, b.test|c.test",
+        "b\u00fccher.example",
+        "192.0.2.7",
+        "2001:db8::1",
+    ],
+)
 def test_own_a_clear_entry_needs_no_warning(entry: str) -> None:
     assert normalised([entry])[1] == ()
 
