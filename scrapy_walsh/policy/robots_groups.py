@@ -1,7 +1,7 @@
 """R2: robots.txt lines into records, and the records that speak to a token (9.1.2, 9.1.3).
 
 Two readings of a ``User-agent`` value are kept apart: the text as it stands, and RFC 9309's
-product token, its leading letters, ``_`` and ``-``. A caller denies if either denies.
+product token, its leading letters, ``_`` and ``-``, or ``*``. A caller denies if either denies.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FIELDS: Final = {
 )
 _FIELDS.update({kind: kind for kind in (USER_AGENT, ALLOW, DISALLOW)})  # the usual spelling
 _BLANK: Final = string.whitespace + "\0\x85\xa0\u2028\u2029\ufeff"
-_PRODUCT: Final = re.compile(r"[a-z_-]*", re.ASCII)
+_PRODUCT: Final = re.compile(r"\*(?!\S)|[a-z_-]*", re.ASCII)
 _HALF_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]?\Z")
 _SECONDS: Final = re.compile(r"\d+(?:\.\d*)?|\.\d+", re.ASCII)
 
@@ -164,7 +164,10 @@ class Records:
 
 
 def product_token(name: str) -> str:
-    """RFC 9309's product token at the head of a lower-case name: ``bot/1.2`` is ``bot``."""
+    """RFC 9309's product token at the head of a lower-case name: ``bot/1.2`` is ``bot``.
+
+    ``* and more`` is ``*``, as Google's parser has it.
+    """
     return _PRODUCT.match(name).group()  # type: ignore[union-attr]  # matches empty too
 
 
@@ -175,10 +178,10 @@ def select(records: Records, token: str) -> list[Selection]:
         (name, record)
         for record in records.records
         for name in record.names
-        if name[0] == token[:1] or name == "*"
+        if name[0] in {token[:1], "*"}
     ]
     literal = _select(LITERAL_NAME, near, records.orphans, token)
-    cut = [(name if name == "*" else product_token(name), record) for name, record in near]
+    cut = [(product_token(name), record) for name, record in near]
     if cut == near:
         return [literal]
     product = _select(PRODUCT_TOKEN, cut, records.orphans, token)

@@ -128,7 +128,7 @@ def selected(text: str, token: str, names: str) -> list[tuple[str, str]]:
     def cut(name: str) -> str:
         if names == "literal" or name == "*":
             return name
-        product = re.match("[a-z_-]*", name)
+        product = re.match(r"\*(?=\s)|[a-z_-]*", name)
         assert product
         return product[0]
 

@@ -160,6 +160,16 @@ def test_r2a_both_readings_of_a_name_must_allow() -> None:
     assert not allowed(robots, "/star")
 
 
+@pytest.mark.parametrize("name", ["* all", "*\t(every robot)", "* Disallow: /"])
+def test_own_a_star_and_more_is_everybody_too(name: str) -> None:
+    """Google's parser has it so. The text does not, so an Allow there lifts nothing."""
+    assert not allowed(parse(f"User-agent: {name}\nDisallow: /x"), "/x")
+    lifted = parse(f"User-agent: *\nDisallow: /x\n\nUser-agent: {name}\nAllow: /x/y")
+    assert not allowed(lifted, "/x/y")
+    assert allowed(parse(f"User-agent: {name}\nDisallow: /\n\nUser-agent: walsh\nAllow: /"), "/x")
+    assert allowed(parse("User-agent: *bot\nDisallow: /"), "/x")
+
+
 def test_own_an_empty_name_opens_nothing_that_lifts_a_rule() -> None:
     robots = parse("User-agent: *\nDisallow: /a\nUser-agent:\nAllow: /a\nDisallow: /b")
     assert not allowed(robots, "/a")

@@ -12,6 +12,7 @@ from tests.policy.robots_oracle import oracle, paths
 
 TOKEN = "Walsh-Research"
 NAMES = ["*", "Walsh-Research", "walsh", "w", "walsh*", "walsh-research/1.2", "walsh2", "GPTBot"]
+NAMES += ["* all", "*bot"]
 PIECES = ["a", "b", "/", "/", "%61", "%2F", "%2f", "é", "%C3", "%A9", "?", "=", "%3D", "%", "2"]
 PIECES += ["[", "%5b", "]", "%5D"]
 DOTS = ["/.", "/..", "/%2e%2E/", ".", "\\", "..\\"]
