@@ -6,7 +6,8 @@ import re
 from typing import Final
 
 _UNRESERVED: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-_RESERVED: Final = ":/?#[]@!&'()+,;="
+_DELIMITERS: Final = ":/?#@!&'()+,;="
+_RESERVED: Final = _DELIMITERS + "[]"
 """RFC 3986's, without ``$`` and ``*``: RFC 9309 2.2.3 reads ``%24`` and ``%2A`` as those."""
 
 _HEX: Final = "0123456789abcdefABCDEF"
@@ -27,8 +28,8 @@ _BARE_PERCENT: Final = _CHARACTERS["25"]
 _TO_ENCODE: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%]+")
 _TO_ENCODE_IN_VALUES: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%*\n]+")
 _PLAIN_VALUES: Final = re.compile(f"[{re.escape(_UNRESERVED + _RESERVED)}*\n]*").fullmatch
-is_plain = re.compile(f"/[{re.escape(_UNRESERVED + _RESERVED)}]*").fullmatch
-"""Of a value: it has a leading slash, no star, anchor or escape, and one spelling."""
+is_plain = re.compile(f"/[{re.escape(_UNRESERVED + _DELIMITERS)}]*").fullmatch
+"""Of a value: it has a leading slash, no star, anchor, bracket or escape, and one spelling."""
 _PLAIN_URL: Final = re.compile(
     r"(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\\s]+)?(/[A-Za-z0-9_.~/=&?,;:@!'()+-]*)"
 ).fullmatch

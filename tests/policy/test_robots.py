@@ -245,10 +245,11 @@ def test_r2b_one_spelling_on_both_sides(rule: str, target: str, expected: bool) 
 
 def test_r2b_a_bracket_is_escaped_by_whoever_sends_it() -> None:
     """Scrapy does. Not by Protego's help: so many starred rules are not shown to it."""
-    robots = everybody("Disallow: /*?f[", *(f"Disallow: /{n}/*/{'x' * 60}" for n in range(3500)))
-    target = "/shoes/" + "y" * 300 + "?f%5B0%5D=red"
-    verdict = robots.decide("http://h.test" + target)
-    assert (verdict.name, verdict.line) == ("disallowed_explicit", 2)
+    many = [f"Disallow: /{number}/*/{'x' * 60}" for number in range(3500)]
+    robots = everybody("Disallow: /*?f[", "Disallow: /list[", "Disallow: /list%5d", *many)
+    for line, target in enumerate(("/?f%5B0%5D={}", "/list%5B1%5D/{}", "/list]/{}"), 2):
+        verdict = robots.decide("http://h.test" + target.format("y" * 300))
+        assert (verdict.name, verdict.line) == ("disallowed_explicit", line)
     # Nor does an Allow lift more by it than as it stands.
     assert not allowed(everybody("Disallow: /", "Allow: /a[b]"), "/a%5Bb%5D")
     for both in ("/a[b]", "/a%5Bb%5D"):
