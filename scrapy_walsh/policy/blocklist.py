@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
-from scrapy_walsh.policy.hosts import host_forms
+from scrapy_walsh.policy.hosts import host_forms, usual_url
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, Verdict
 
 if TYPE_CHECKING:
@@ -77,8 +77,9 @@ class Blocklist:
 
         Raises ValueError where there is no readable host: refuse such a request.
         """
+        usual = usual_url(url_or_host)
         shards = self._shards
-        for host in host_forms(url_or_host):
+        for host in (usual[1],) if usual else host_forms(url_or_host):
             # An IP address needs no exception: listed ones are whole, so none is a suffix.
             domain = host
             while domain:
@@ -88,8 +89,8 @@ class Blocklist:
         return None
 
     def _verdict(self, host: str, domain: str) -> Verdict:
-        where = domain if host == domain else f"{host}, below {domain},"
-        reason = f"host {where} is on the operator blocklist"
+        below = "" if host == domain else f", below {domain},"
+        reason = f"host {host}{below} is on the operator blocklist"
         return Verdict(
             False, BLOCKED_OPERATOR, "R3", reason, self.document, None, (), (), domain, self.digest
         )

@@ -39,6 +39,13 @@ _NUMBER: Final = re.compile(r"0[xX][0-9A-Fa-f]*|[0-9]+")
 _MAX_NAME: Final = 255  # characters; no longer name can be resolved, and IDNA is quadratic
 
 
+#: The commonest of all: in lower case, without a port, too short to have too many labels. Of such
+#: a URL, ``[1]`` is the only form of the host; of any other, :func:`host_forms` gives them.
+usual_url: Final = re.compile(
+    r"https?://([a-z0-9_-][a-z0-9._-]{0,180}\.[a-z_][a-z0-9_-]{0,62})(?:[/?#]|\Z)"
+).match
+
+
 def host_of(url_or_host: str) -> str:
     """Return the canonical host of a URL, ``host:port`` or bare host, without the port.
 
