@@ -99,10 +99,10 @@ def builder_of(output: Output) -> BlocklistBuilder:
         document=head["document"],
         digest=head["digest"],
     )
-    return BlocklistBuilder(facts)
+    return BlocklistBuilder(facts, head["count"])
 
 
-def blocklist_chunks(output: Output, size: int = 5_000) -> Iterator[list[str]]:
+def blocklist_chunks(output: Output, size: int = 2_000) -> Iterator[list[str]]:
     """Yield the domains of the child's output, at most about ``size`` at a time, for the builder.
 
     Never splits the whole at once: a million lines in one step would pause an event loop.

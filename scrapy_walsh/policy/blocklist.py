@@ -2,17 +2,17 @@
 
 A host is blocked when any form of it (trap T15) equals a listed domain or is below one.
 Entries are read generously (T16): over-blocking is conformant, dropping an opt-out is not.
-A list may hold a million domains, so they are spread over many small dicts: no single
-step of building, replacing or comparing lists is long, and CPython's garbage collector
-does not walk dicts of strings.
+A list may hold a million domains (:mod:`~scrapy_walsh.policy.domains`): no single step of
+building, replacing or comparing lists is long.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.policy.domains import Domains
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
 from scrapy_walsh.policy.hosts import host_forms, usual_url
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, Verdict
@@ -20,8 +20,6 @@ from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_SHARDS: Final = 128  # a power of two
-_MASK: Final = _SHARDS - 1
 _USUAL_ENTRY: Final = re.compile(r"(?:[a-z0-9_-]+\.)+[a-z_][a-z0-9_-]*")
 _SEPARATORS: Final = re.compile(r"[\s,;|]+")
 _AROUND: Final = "\"'`<>(){}^!"  # no name has them, and people put names between them
@@ -29,18 +27,6 @@ _NO_ADDRESS: Final = re.compile(r"[^0-9.]")
 _ASKABLE: Final = re.compile(r"[a-z0-9._:-]+")
 _ADDRESS_RANGE: Final = re.compile(r"[0-9A-Fa-f.:]+/[0-9]+")
 _MAX_WARNINGS: Final = 20
-
-
-def _no_domains() -> tuple[dict[str, None], ...]:
-    return tuple(map(_empty_shard, range(_SHARDS)))
-
-
-def _empty_shard(_: int) -> dict[str, None]:
-    # A dict that has held another key than a string keeps the hashes beside its entries
-    # (CPython): a miss in a large list then reads half as much memory.
-    shard: dict[Any, None] = {0: None}
-    del shard[0]
-    return shard
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -58,7 +44,7 @@ class Blocklist:
     warnings: tuple[str, ...] = ()
     document: str | None = None
     digest: str | None = None
-    _shards: tuple[dict[str, None], ...] = field(default_factory=_no_domains, repr=False)
+    _domains: Domains = field(default_factory=Domains, repr=False)
 
     @classmethod
     def empty(cls) -> Blocklist:
@@ -66,11 +52,10 @@ class Blocklist:
         return cls()
 
     def __len__(self) -> int:
-        return sum(map(len, self._shards))
+        return len(self._domains)
 
     def __iter__(self) -> Iterator[str]:
-        for shard in self._shards:
-            yield from shard
+        return iter(self._domains)
 
     def blocks(self, url_or_host: str) -> Verdict | None:
         """Return the verdict that refuses ``url_or_host``, or None where nothing is listed.
@@ -78,14 +63,11 @@ class Blocklist:
         Raises ValueError where there is no readable host: refuse such a request.
         """
         usual = usual_url(url_or_host)
-        shards = self._shards
         for host in (usual[1],) if usual else host_forms(url_or_host):
             # An IP address needs no exception: listed ones are whole, so none is a suffix.
-            domain = host
-            while domain:
-                if domain in shards[hash(domain) & _MASK]:
-                    return self._verdict(host, domain)
-                domain = domain.partition(".")[2]
+            domain = self._domains.covering(host)
+            if domain:
+                return self._verdict(host, domain)
         return None
 
     def _verdict(self, host: str, domain: str) -> Verdict:
@@ -99,15 +81,17 @@ class Blocklist:
 class BlocklistBuilder:
     """Collects normalised domains, chunk by chunk, so that an event loop can breathe between."""
 
-    def __init__(self, facts: Blocklist | None = None) -> None:
-        """``facts``: an empty list that carries the facts of the document."""
+    def __init__(self, facts: Blocklist | None = None, count: int = 0) -> None:
+        """``facts``: an empty list that carries the facts of the document.
+
+        ``count``: how many domains will come; with more, a later chunk takes longer.
+        """
         self._made = Blocklist() if facts is None else facts  # an empty list is false
+        self._made._domains.reserve(count)
 
     def add(self, domains: Iterable[str]) -> None:
         """Add domains that :func:`normalised` made."""
-        shards = self._made._shards
-        for domain in domains:
-            shards[hash(domain) & _MASK][domain] = None
+        self._made._domains.add(domains)
 
     def build(self) -> Blocklist:
         """Return the list. Takes the same short time whatever its length."""
@@ -182,11 +166,10 @@ def _entry_forms(entry: str) -> tuple[str, ...]:
 def lifted(old: Blocklist, new: Blocklist) -> Iterator[list[str]]:
     """Yield, in many short steps, the domains that ``old`` blocks and ``new`` does not (bd-14).
 
-    Lets go of ``old`` on the way: where nobody else holds it, its memory is freed in these
-    steps too, and not in one long pause.
+    Lets go of ``old`` at once: what it took must not add to what comes next.
     """
-    shards = list(zip(old._shards, new._shards, strict=True))
+    parts = old._domains.parts()
     del old
-    while shards:
-        held, coming = shards.pop()
-        yield [domain for domain in held if domain not in coming and new.blocks(domain) is None]
+    covering = new._domains.covering
+    for names in parts:
+        yield [name for name in names if covering(name) is None and new.blocks(name) is None]
