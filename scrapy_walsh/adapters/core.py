@@ -247,19 +247,18 @@ class Core:
     def judge_request(self, request: Request) -> Verdict | NeedDocument:
         """As :meth:`judge`, cheaply where nothing has changed since *request* was judged."""
         url, known = request.url, self._standing.get(request)
-        basis = self.documents.basis(url)
         if (
             known is not None
-            and basis is not None
-            and (known.url, known.basis) == (url, basis)
+            and known.basis is not None
+            and known.url == url
+            and known.basis == self.documents.basis(url)
             and url not in self.asked
             and self._still_due(url, known)
         ):
             return known.verdict
         answer = self.judge(url)
         if not isinstance(answer, NeedDocument):
-            # The gates may have taken up rules from the store.
-            basis = basis or self.documents.basis(url)
+            basis = self.documents.basis(url)
             self._standing[request] = _Standing(url, answer, basis, self.monotonic())
         return answer
 

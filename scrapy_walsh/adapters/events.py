@@ -16,6 +16,7 @@ from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
     ALLOWED_IMPLICIT,
     EXCLUDED_TLD,
+    NAMES,
     ROBOTS_NAMES,
 )
 
@@ -42,6 +43,7 @@ _LEVELS: Final = {
     events.REJECTED: logging.WARNING,
     events.TAKEN_UP: logging.DEBUG,
 }
+_VERDICT_STATS: Final = {name: f"walsh/verdict/{name}" for name in NAMES}
 #: Hosts counted one by one in the stats; beyond them, together.
 _HOSTS_COUNTED: Final = 1000
 #: Lines of one kind that the account lists.
@@ -123,7 +125,7 @@ class Recorder:
     def verdict(self, verdict: Verdict) -> None:
         """Count a verdict that let a request pass."""
         self._verdicts[verdict.name] += 1
-        self.count(f"verdict/{verdict.name}")
+        self.crawler.stats.inc_value(_VERDICT_STATS[verdict.name])
 
     def rates(self) -> None:
         """Put SPYDER's rates into the stats: what robots.txt allowed, what suffixes excluded."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
@@ -29,6 +30,9 @@ COMPANIONS: Final = ("-wal", "-shm", "-journal")
 #: SQLite's smallest page; it takes less for an empty database.
 _SMALLEST_FILE: Final = 512
 
+#: Seconds after which a read looks again whether another process has replaced the file.
+_LOOKS: Final = 0.02
+
 _MISUSE: Final = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.DataError)
 
 
@@ -46,6 +50,7 @@ class Database:
         self._path = directory / DATABASE
         self._name = str(self._path)
         self._inode: int | None = None
+        self._looked = -_LOOKS
         self._open()
         if mark.found(directory) and not self.rows_lost:
             self._note_lost()
@@ -54,12 +59,19 @@ class Database:
         self._connection.close()
         _OPEN.discard(self)
 
-    def run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
-        """The value of *operation*, after repair if it meets damage; StateError when it fails."""
+    def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+        """As :meth:`run`, for what writes nothing: it may miss a new file by some milliseconds."""
+        return self.run(operation, looks=time.monotonic() - self._looked >= _LOOKS)
+
+    def run(self, operation: Callable[[sqlite3.Connection], T], *, looks: bool = True) -> T:
+        """The value of *operation*, after repair if it meets damage; StateError when it fails.
+
+        ``looks``: whether another process may have replaced the file.
+        """
         damage: Exception | None = None
         for _ in range(3):
             try:
-                return operation(self._current())
+                return operation(self._current() if looks else self._connection)
             except _MISUSE:
                 raise
             except (sqlite3.DatabaseError, DamageError) as error:
@@ -71,6 +83,7 @@ class Database:
 
     def _current(self) -> sqlite3.Connection:
         """The connection to the file of that name, which another process may have replaced."""
+        self._looked = time.monotonic()
         try:
             inode = os.stat(self._name).st_ino  # noqa: PTH116 - asked before every statement
         except OSError:

@@ -157,7 +157,7 @@ class SqliteStore(RecordStore):
             row = connection.execute(table.select, key).fetchone()
             return None if row is None else table.decode(row)
 
-        return self._database.run(fetch)
+        return self._database.read(fetch)
 
     def _put(self, table: Table[R], records: Sequence[R]) -> None:
         self._write([_Change(table, table.key_of(r), r, table.encode(r)) for r in records])
