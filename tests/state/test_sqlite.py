@@ -240,7 +240,7 @@ def test_own_items_of_one_page_are_one_transaction(tmp_path: Path) -> None:
 def test_d3_copy_counts_when_the_database_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(operation: Any) -> Any:
+    def broken(operation: Any, **_: object) -> Any:
         raise StateError("the disk")
 
     store = SqliteStore(tmp_path)
