@@ -25,6 +25,8 @@ _SEPARATORS: Final = re.compile(r"[\s,;|]+")
 _AROUND: Final = "\"'`<>(){}^!"  # no name has them, and people put names between them
 _NO_ADDRESS: Final = re.compile(r"[^0-9.]")
 _ASKABLE: Final = re.compile(r"[a-z0-9._:-]+")
+_SIGNS: Final = re.compile(r"[]=:/?$()[{}<>|^]+")  # of filters and patterns, around a name
+_NAME: Final = re.compile(r"\.?[\w-]+(?:\.[\w-]+)+\.?")
 _ADDRESS_RANGE: Final = re.compile(r"[0-9A-Fa-f.:]+/[0-9]+")
 _MAX_WARNINGS: Final = 20
 
@@ -123,7 +125,7 @@ def _unusual(entry: str) -> tuple[tuple[str, ...], str | None]:
     if len(words) > 1:  # several domains, or prose around one
         pieces = [word for word in words if "." in word.strip(".") or word.count(":") > 1]
     read = list(map(_entry_forms, pieces))
-    whole = len(pieces) == len(words) and all(read) and not any(map(_is_open, pieces))
+    whole = len(pieces) == len(words) and all(map(_read, pieces)) and not any(map(_is_open, pieces))
     found = tuple(form for forms in read for form in forms)
     return found, _warning(entry, found, whole)
 
@@ -151,6 +153,17 @@ def _warning(entry: str, found: tuple[str, ...], whole: bool) -> str | None:
 
 
 def _entry_forms(entry: str) -> tuple[str, ...]:
+    found = _read(entry)
+    if r"\." in entry:  # a regular expression's dot, or a path after a backslash
+        found = (*[form for form in found if "." in form], *_read(entry.replace(r"\.", ".")))
+    askable = [form for form in found if _ASKABLE.fullmatch(form)]
+    if "*" in entry or any("." in form or ":" in form for form in askable):
+        return found
+    names = filter(_NAME.fullmatch, _SIGNS.split(entry.replace(r"\.", ".")))
+    return (*askable, *(form for name in names for form in _read(name.strip(".")))) or found
+
+
+def _read(entry: str) -> tuple[str, ...]:
     bare = entry.strip()
     if "*" in bare:  # what follows the last wildcard covers all that it stands for
         *before, bare = _authority(bare).split("*")
