@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +18,6 @@ from scrapy_walsh.sandbox import Route, Sandbox, blocklist
 from scrapy_walsh.sandbox.scenario import page
 from tests.crawl.harness import Crawl, crawl, make_project, site, solo, state_dir
 from tests.documents.kit import SCHEMA, operator, served
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DECISIONS = {
     "refused", "held", "fetched", "retried", "deferred", "given_up", "not_modified", "adopted",
@@ -90,6 +90,19 @@ def test_own_every_decision_is_counted_in_the_stats_as_often(written: Written) -
         assert {kind: found[kind] for kind in DECISIONS} == told
     seen = {line["kind"] for line in written.lines}
     assert seen >= DECISIONS, "the crawls have to meet every kind"
+
+
+def test_own_the_docs_name_every_stat(written: Written) -> None:
+    page = (Path(__file__).parents[2] / "docs/stats.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    names = [name for row in rows for name in re.findall(r"`(walsh/[^`]+)`", row)]
+    told = {name: re.compile(re.sub(r"[A-Z]+", r"[^/]+", name)) for name in names}
+    dumps = written.first.output + written.second.output
+    ours = set(re.findall(r"'(walsh/[^']+)': ", dumps.partition("Dumping Scrapy stats")[2]))
+    unknown = [n for n in ours if not any(map(methodcaller("fullmatch", n), told.values()))]
+    assert unknown == []
+    unmet = {name for name, form in told.items() if not any(map(form.fullmatch, ours))}
+    assert unmet == {"walsh/denied/other_hosts"}  # after a thousand hosts
 
 
 def test_own_every_decision_is_a_line_of_the_log(written: Written) -> None:
