@@ -78,12 +78,15 @@ class DiskLines:
         return request
 
     def first(self, host: str) -> str | None:
-        """The URL of the first of *host*'s line; None where nothing waits."""
-        row = self._db.execute(
-            "SELECT url FROM line WHERE host = ?"
-            " ORDER BY rank, priority, start, arrival, id LIMIT 1",
-            (host,),
-        ).fetchone()
+        """The URL of the first of *host*'s line; None for none, or an unreadable file."""
+        try:
+            row = self._db.execute(
+                "SELECT url FROM line WHERE host = ?"
+                " ORDER BY rank, priority, start, arrival, id LIMIT 1",
+                (host,),
+            ).fetchone()
+        except sqlite3.Error:  # whoever pops will say so; this is for an event
+            return None
         return None if row is None else row[0]
 
     def _forget_done(self) -> None:

@@ -114,6 +114,7 @@ class HostQueue:
         self._resumed: list[str] = []
         self._cancel_timer: Callable[[], None] | None = None
         self._timer_due = math.inf
+        self._closed = False
         for host, count in self._lines.counts():
             self._agenda.add(host, count, core.monotonic())
             self._count += count
@@ -182,12 +183,15 @@ class HostQueue:
 
     def stop(self) -> None:
         """Wake nobody any more."""
+        self._closed = True
         if self._cancel_timer is not None:
             self._cancel_timer()
             self._cancel_timer = None
 
     def nudge(self, host: str) -> None:
-        """*host* has been asked: look at its due time again."""
+        """*host* has been asked: look at its due time again. A crawl beside this one may say so."""
+        if self._closed:
+            return
         self._agenda.nudge(host)
         self._wake_later()
         self._tell_hold(host)

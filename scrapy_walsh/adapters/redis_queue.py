@@ -70,6 +70,7 @@ class DueQueue:
         #: Requests that Redis has not taken yet.
         self._unsent: deque[Request] = deque()
         self._cancel_timer: Callable[[], None] | None = None
+        self._closed = False
         core.queues.append(self)
 
     def __len__(self) -> int:
@@ -119,6 +120,7 @@ class DueQueue:
 
     def stop(self) -> None:
         """Wake nobody any more, and give back what is left."""
+        self._closed = True
         for cancel in (self._cancel_timer, self._cancel_renewal):
             if cancel is not None:
                 cancel()
@@ -131,7 +133,8 @@ class DueQueue:
 
     def nudge(self, host: str) -> None:
         """*host* was asked: what waits for it is held until it is due again."""
-        self._core.holds.tell(host, lambda: self._put_off(host))
+        if not self._closed:
+            self._core.holds.tell(host, lambda: self._put_off(host))
 
     def judge_again(self, host: str) -> None:
         """A document came: requests are judged when they are claimed."""

@@ -9,9 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.squeues import LifoMemoryQueue
+from scrapy.statscollectors import StatsCollector
 
+from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.queue import HostQueue
+from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, max_in_flight
-from tests.crawl.harness import Crawl, crawl, make_project, site
+from tests.crawl.harness import OWN_IDENTITY, Crawl, crawl, make_project, site
 from tests.pacing.pacing import HEARTBEAT, Stopped, longest_pause, rules, stop, targets, too_soon
 
 if TYPE_CHECKING:
@@ -188,6 +195,25 @@ def test_r4_2_no_run_is_too_soon_after_another(done: Job) -> None:
     assert max(max_in_flight(run.log) for run in done.runs) == 1
     assert too_soon(done.log) == []
     assert longest_pause(done.runs[0].log) < HEARTBEAT - 1
+
+
+def test_own_a_closed_queue_outlives_what_other_crawls_ask_of_its_hosts(tmp_path: Path) -> None:
+    """Another crawl of the process ends an exchange after this one's queue was closed."""
+    crawler = Crawler(Spider, {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory"})
+    crawler.stats = StatsCollector(crawler)
+    crawler.spider = Spider("probe")
+    core = Core.of(crawler)
+    core.throttle = Throttle()  # the process's own remembers other tests
+    core.scope.follow_links = True
+    queue = HostQueue(core, LifoMemoryQueue, str(tmp_path))
+    queue.push(Request("http://from.test/"))
+    core.throttle.finished("from.test", core.monotonic())
+    queue.nudge("from.test")
+    assert crawler.stats.get_value("walsh/held") == 1
+    queue.close()
+    core.throttle.finished("from.test", core.monotonic() + 1)
+    queue.nudge("from.test")
+    assert crawler.stats.get_value("walsh/held") == 1
 
 
 def test_own_the_queue_is_one_file(done: Job) -> None:
