@@ -61,7 +61,8 @@ class Database:
 
     def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         """As :meth:`run`, for what writes nothing: it may miss a new file by some milliseconds."""
-        return self.run(operation, looks=time.monotonic() - self._looked >= _LOOKS)
+        looked = self._inode is not None and time.monotonic() - self._looked < _LOOKS
+        return self.run(operation, looks=not looked)
 
     def run(self, operation: Callable[[sqlite3.Connection], T], *, looks: bool = True) -> T:
         """The value of *operation*, after repair if it meets damage; StateError when it fails.

@@ -415,3 +415,23 @@ def test_own_full_disk_during_repair_leaves_the_damaged_file(
     store = SqliteStore(target)
     assert sum(1 for _ in store.hosts()) == len(HOSTS) - 1
     store.close()
+
+
+def test_own_a_file_that_could_not_be_opened_again_is_tried_at_each_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path)
+    store.put_host(HOSTS[0])
+    database = store._database
+
+    def cannot(_: object) -> None:
+        raise OSError("the disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "_connect", cannot)
+        with pytest.raises(StateError, match="the disk"):
+            database._reopen()
+        with pytest.raises(StateError, match="the disk"):
+            store.get_host(HOSTS[0].host)
+    assert store.get_host(HOSTS[0].host) == HOSTS[0]
+    store.close()
