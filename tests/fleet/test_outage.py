@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOSTS = ["a.test", "b.test"]
-PAGES = 4
+#: So many that a worker is still at it when a slow machine has started the other one.
+PAGES = 7
 
 
 def urls(of: int) -> list[str]:
