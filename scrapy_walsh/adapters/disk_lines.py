@@ -33,6 +33,8 @@ CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;
 INSERT INTO line SELECT * FROM taken;
 DELETE FROM taken;
 """
+#: Who goes first on a host.
+_ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id"
 
 
 class DiskLines:
@@ -62,11 +64,7 @@ class DiskLines:
 
     def pop(self, host: str) -> Request:
         """Take the first of *host*'s line."""
-        (row,) = self._db.execute(
-            "SELECT id FROM line WHERE host = ?"
-            " ORDER BY rank, priority, start, arrival, id LIMIT 1",
-            (host,),
-        ).fetchone()
+        (row,) = self._db.execute(f"SELECT id {_ORDER} LIMIT 1", (host,)).fetchone()
         self._db.execute("BEGIN")
         try:
             self._forget_done()
@@ -80,11 +78,7 @@ class DiskLines:
     def first(self, host: str) -> str | None:
         """The URL of the first of *host*'s line; None for none, or an unreadable file."""
         try:
-            row = self._db.execute(
-                "SELECT url FROM line WHERE host = ?"
-                " ORDER BY rank, priority, start, arrival, id LIMIT 1",
-                (host,),
-            ).fetchone()
+            row = self._db.execute(f"SELECT url {_ORDER} LIMIT 1", (host,)).fetchone()
         except sqlite3.Error:  # whoever pops will say so; this is for an event
             return None
         return None if row is None else row[0]
@@ -96,10 +90,7 @@ class DiskLines:
 
     def take(self, host: str, refused: Callable[[str], bool]) -> list[Request]:
         """Take every request of *host* whose URL *refused* says yes to."""
-        rows = self._db.execute(
-            "SELECT id, url FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id",
-            (host,),
-        ).fetchall()
+        rows = self._db.execute(f"SELECT id, url {_ORDER}", (host,)).fetchall()
         self._db.execute("BEGIN")
         try:
             return [self._take(row) for row, url in rows if refused(url)]
