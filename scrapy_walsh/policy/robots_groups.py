@@ -85,12 +85,18 @@ def _lifting_nothing(text: str) -> str:
     lines = _HALF_ESCAPE.sub("", text).split("\n")
     if _kind(lines[-1]) == ALLOW:
         lines[-1] = ""
+    kinds: dict[str, str | None] = {"": None}  # most lines of a file without rules are alike
     for number in reversed(range(len(lines))):
-        kind = _kind(lines[number])
-        if kind in {ALLOW, DISALLOW, CRAWL_DELAY}:
-            break
+        line = lines[number]
+        if line not in kinds:
+            kinds[line] = _kind(line)
+        kind = kinds[line]
+        if kind is None:
+            continue
         if kind == USER_AGENT:
             lines[number] = ""
+        elif kind in {ALLOW, DISALLOW, CRAWL_DELAY}:
+            break
     return "\n".join(lines)
 
 
