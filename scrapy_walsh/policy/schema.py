@@ -162,6 +162,8 @@ def _schema(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> di
     if "schema" not in found and fallback_schema is None:
         raise DocumentInvalid("blocklist has no schema inline and no standalone schema is held")
     schema = found.get("schema", fallback_schema)
+    if schema is True:  # Draft 2020-12, section 4.3.2: the same as {}; T9's floor checks remain
+        return {}
     if not isinstance(schema, dict):
         raise DocumentInvalid("blocklist schema is not a JSON object")
     return schema

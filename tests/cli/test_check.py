@@ -265,7 +265,7 @@ def test_own_unknown_option() -> None:
     "change",
     [
         {"contract": "walsh-research-blocklist/v2"},
-        {"schema": True},
+        {"schema": False},
         {"updated": 17},
         {"blocked": [{"host": "h.test"}], "schema": {}},
         {"schema": {"$ref": "http://other.test/s.json"}},
