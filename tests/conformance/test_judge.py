@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +26,7 @@ ROBOTS_BEFORE = "robots.txt asked before any target of a host"
 BLOCKED = "nothing asked of a listed host, not even robots.txt"
 EVERY_HOST = "never above one request per second per host"
 CRAWL_DELAY = "per-host spacing honors Crawl-delay (>=2s)"
+JITTER = "backoff jitter produces variance"
 BOUNDED = "at most five retries of a 503, then given up"
 LIST_FIRST = "blocklist asked before anything else"
 SERIAL = "requests are serial"
@@ -76,6 +78,15 @@ def visit(host: str, *paths: str, every: float = 1.0, **fields: Any) -> list[Log
 ROBOTS_FIRST = visit("path.test", "/robots.txt", "/public")
 OTHER_AGENT = {"headers": (("User-Agent", "ExampleBrowser/1.0"),)}
 TWO_AGENTS = {"headers": (("User-Agent", USER_AGENT), ("User-Agent", USER_AGENT))}
+
+
+def down(*counts: int, every: tuple[float, ...] = (1.0, 1.0, 1.0)) -> list[LoggedRequest]:
+    """So many visits to each of the hosts that are down, each at its own pace."""
+    log = [
+        visit(f"down-{name}.test", *["/page"] * count, every=pace)
+        for name, count, pace in zip("abc", counts, every, strict=True)
+    ]
+    return list(chain.from_iterable(log))
 
 
 @pytest.mark.parametrize(
@@ -144,21 +155,13 @@ TWO_AGENTS = {"headers": (("User-Agent", USER_AGENT), ("User-Agent", USER_AGENT)
         ),
         (BOUNDED, visit("down-a.test", *["/page"] * 6), NOT_SEEN),
         (BOUNDED, visit("down-a.test", *["/page"] * 7), FAIL),
-        (
-            BOUNDED,
-            [*visit("down-a.test", *["/page"] * 7), *visit("down-b.test", *["/page"] * 6)],
-            FAIL,
-        ),
-        (
-            BOUNDED,
-            [*visit("down-a.test", "/page"), *visit("down-b.test", "/page")],
-            FAIL,
-        ),
-        (
-            "backoff jitter produces variance",
-            [*visit("down-a.test", *["/page"] * 6), *visit("down-b.test", *["/page"] * 6)],
-            FAIL,
-        ),
+        (BOUNDED, down(7, 6, 6), FAIL),
+        (BOUNDED, down(1, 1, 1), FAIL),
+        (BOUNDED, down(6, 6, 2), PASS),
+        (JITTER, down(6, 6, 6), FAIL),
+        (JITTER, down(6, 6, 6, every=(1.0, 1.4, 1.2)), FAIL),
+        (JITTER, down(6, 6, 6, every=(1.0, 1.1, 1.6)), PASS),
+        (JITTER, down(6, 6, 0), NOT_SEEN),
         ("429 asked again until 200", visit("limited.test", *["/page"] * 3), PASS),
         ("429 asked again until 200", visit("limited.test", "/page", status=429), FAIL),
         ("Retry-After in seconds waited for (>=2s)", visit("limited.test", *["/page"] * 3), FAIL),
