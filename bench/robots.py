@@ -74,6 +74,8 @@ FILES = {
     "names twice": (lines("User-agent: {}", LIMIT // 2) + "\n") * 2,
     "near misses": "User-agent: *\n" + lines("Disallow: *" + "a" * 60 + "{}" + "a" * 60, LIMIT),
     "line ends": "\n" * LIMIT,
+    "unknown fields": "a:b\n" * 150_000,
+    "words": "a b\n" * 150_000,
 }
 NO_END = {("protego", "names x rules"), ("urllib", "names x rules"), ("robotspy", "names x rules")}
 

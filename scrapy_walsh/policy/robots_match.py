@@ -46,6 +46,7 @@ class Rule:
     """
 
     __slots__ = (
+        "_longest",
         "_parts",
         "allow",
         "anchored",
@@ -92,12 +93,13 @@ class Rule:
         if self._parts is None:
             _, *parts = self.body.split("*")
             self._parts = (*filter(None, parts[:-1]), *parts[-1:])
+            self._longest = max(map(len, self._parts), default=0)
         return self._parts
 
     def cost(self, path: str) -> int:
         """An upper bound of the work of :meth:`span`, in octets compared."""
-        longest = max(map(len, self.parts), default=0)
-        return longest * len(path) + _PART_COST * len(self.parts) + _RULE_COST
+        parts = self.parts
+        return self._longest * len(path) + _PART_COST * len(parts) + _RULE_COST
 
     def span(self, path: str) -> tuple[int, int] | None:
         """The least and the most characters covered of a path that starts with ``prefix``."""

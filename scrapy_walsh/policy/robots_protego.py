@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 _MAX_PRODUCT: Final = 1_000_000
 _MAX_WORK: Final = 15_000
 """Rules, escapes and anchors: Protego takes the last two apart one by one."""
+_MAX_LINES: Final = 50_000
+"""Protego takes a microsecond and more for a line that says nothing to it."""
 _SHORT: Final = 8_000
-"""So few characters reach neither limit: a name takes ten, a rule four, an escape one."""
-_FEW_LINES: Final = 2_000
-"""Whatever they are, the product stays below the limit."""
+"""So few characters reach no limit: a name takes ten, a rule four, an escape one."""
 _MAX_COMPARED: Final = 20_000_000
 
-_ENDS: Final = r"\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029"
+_LINE_ENDS: Final = "\n\x0b\x0c\r\x1c\x1d\x1e\x85\u2028\u2029"
+_ENDS: Final = re.escape(_LINE_ENDS)
 _GAP: Final = rf"[^\S{_ENDS}]"
 _LINE: Final = rf"(?:\A|[{_ENDS}]){_GAP}*"
 """Where a line begins for Protego, and the blanks there."""
@@ -84,11 +85,11 @@ def _is_parsable(text: str) -> bool:
     if len(text) <= _SHORT:
         return True
     slow = text.count("%") + text.count("$")
-    if slow > _MAX_WORK:
+    lines = 1 + sum(map(text.count, _LINE_ENDS))
+    if slow > _MAX_WORK or lines > _MAX_LINES:
         return False
-    lines = len(text.splitlines())
-    if lines <= _FEW_LINES:
-        return lines + slow <= _MAX_WORK
+    if lines + slow <= _MAX_WORK and text.lower().count("agent") * lines <= _MAX_PRODUCT:
+        return True  # whatever the lines are
     rules = len(_RULE.findall(text))
     if rules + slow > _MAX_WORK:
         return False

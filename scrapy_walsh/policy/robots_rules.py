@@ -150,19 +150,17 @@ def _rules(found: Sequence[Table], width: int) -> list[Rule]:
     rules: dict[bool, dict[str, Rule]] = {True: {}, False: {}}
     for which, (names, _, _, others) in enumerate(found):
         every = all_readings(which, width)
+        as_written, with_slash = 0b01 << which * width, 0b10 << which * width
         for allow, value, line in others:
-            known = rules[allow]
-            if value[0] == "/":
-                rule = known.get(value)
-                if rule is None:
-                    rule = known[value] = Rule(allow, value, line, names)
-                rule.variants |= every
-                continue
-            for text, shapes in _spellings(value):
-                rule = known.get(text)
-                if rule is None:
-                    rule = known[text] = Rule(allow, text, line, names)
-                rule.variants |= shapes << (which * width)
+            known, text, bits = rules[allow], value, every
+            if value[0] == "*":
+                # As written, only a star at the front can stand for the slash of every path.
+                _once(known, value, allow, line, names).variants |= as_written
+                text, bits = "/" + value, with_slash
+            elif value[0] != "/":
+                text, bits = "/" + value, with_slash
+            rule = known.get(text) or _once(known, text, allow, line, names)
+            rule.variants |= bits
     once = [*rules[True].values(), *rules[False].values()]
     bodies = [rule.text[:-1] if rule.anchored else rule.text for rule in once]
     for rule, body in zip(once, normalize_values(bodies), strict=False):
@@ -170,8 +168,10 @@ def _rules(found: Sequence[Table], width: int) -> list[Rule]:
     return once
 
 
-def _spellings(value: str) -> tuple[tuple[str, int], ...]:
-    """A value without a leading slash in the readings of values, with the bit of each."""
-    slashed = ("/" + value, 0b10)
-    # As written, only a star at the front can stand for the slash of every path.
-    return ((value, 0b01), slashed) if value[0] == "*" else (slashed,)
+def _once(
+    known: dict[str, Rule], text: str, allow: bool, line: int, names: tuple[str, ...]
+) -> Rule:
+    rule = known.get(text)
+    if rule is None:
+        rule = known[text] = Rule(allow, text, line, names)
+    return rule

@@ -446,6 +446,8 @@ HOSTILE = {
     "starred rules": "User-agent: *\n" + fill("Disallow: *{}z"),
     "near misses": "User-agent: *\n" + fill("Allow: *" + "a" * 60 + "{}" + "a" * 60),
     "line ends": "\n" * LIMIT,
+    "unknown fields": "a:b\n" * 150_000,
+    "words": "a b\n" * 150_000,
     "vertical tabs": "User-agent: *\x0bDisallow: /x\x0b" * 14_000,
 }  # fmt: skip
 
@@ -461,6 +463,11 @@ def test_own_hostile_files_are_answered(name: str, target: str) -> None:
 @functools.cache
 def hostile(name: str) -> Robots:
     return parse(HOSTILE[name])
+
+
+def test_own_of_a_file_of_idle_lines_protego_is_shown_the_rules() -> None:
+    robots = parse("User-agent: *\nDisallow: /a?b\n" + "a:b\n" * 60_000)
+    assert [allowed(robots, path) for path in ("/a%3Fb", "/a?b", "/a")] == [False, False, True]
 
 
 def test_own_a_crowd_of_rules_is_judged_like_a_few() -> None:
