@@ -50,7 +50,8 @@ class Progress:
 
     def start(self) -> None:
         """Show the line from now on, if stderr is a terminal."""
-        if not self._terminal.isatty():
+        # Scrapy Cloud puts an object in stderr's place that cannot be asked.
+        if not getattr(self._terminal, "isatty", bool)():
             return
         for handler in logging.getLogger().handlers:
             if isinstance(handler, logging.StreamHandler) and handler.stream is self._terminal:

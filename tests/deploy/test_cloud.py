@@ -104,6 +104,7 @@ def test_own_state_comes_and_goes_with_dotscrapy(
     }
     first = cloud.container(1).run(1, **job)
     assert len(first.items) > 0
+    assert "Traceback" not in first.log
     assert cloud.box.log
     cloud.box.clear()
     second = cloud.container(2).run(2, **job)
@@ -150,7 +151,7 @@ def test_own_a_job_out_of_bounds_asks_nothing(cloud: Cloud, setting: str, value:
 
 def slow_feed() -> Site:
     """A host whose page takes longer than another job needs to start."""
-    return make_site("slow.test", {"/feed.xml": Route(body="<rss/>", delay=4)}, robots=OPEN)
+    return make_site("slow.test", {"/feed.xml": Route(body="<rss/>", delay=10)}, robots=OPEN)
 
 
 def test_own_a_job_that_overlaps_another_is_refused(cloud: Cloud) -> None:
