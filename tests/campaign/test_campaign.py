@@ -19,7 +19,7 @@ def unbroken(report: Report) -> bool:
 
 
 def test_own_kill_at_random_moments() -> None:
-    report = kill.campaign(runs=6, seconds=20, seed=1)
+    report = kill.campaign(runs=6, seconds=60, seed=1)
     assert unbroken(report)
     assert report.figures["kills"] >= 3
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -82,6 +83,8 @@ def test_own_an_interrupted_run_stops_and_leaves_nothing_behind(tmp_path: Path) 
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # What a shell runs in the background ignores an interrupt, and so would its children.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     while not list(temporary.glob("*/project/crawl.log")):
         assert process.poll() is None

@@ -30,6 +30,9 @@ OWN_IDENTITY = {
     "schema_url": f"{OPERATOR}/blocklist.schema.json",
 }
 
+#: What fails is not asked again while a short crawl lasts: a wait below 10 s has odds of 1e-5.
+FAR_OFF: dict[str, Any] = {"WALSH_BACKOFF_BASE": 1e6, "WALSH_BACKOFF_CAP": 1e6}
+
 #: Seconds that a gap seen at the server may be short by.
 TOLERANCE = 0.02
 OPEN = "User-agent: *\nAllow: /\n"

@@ -11,6 +11,7 @@ import pytest
 
 from scrapy_walsh.sandbox import Route, Sandbox, blocklist
 from tests.crawl.harness import (
+    FAR_OFF,
     OPERATOR,
     Crawl,
     age_blocklist,
@@ -101,7 +102,7 @@ class Lists:
 
 @pytest.fixture(scope="module")
 def lists(tmp_path_factory: pytest.TempPathFactory) -> Lists:
-    settings = {"WALSH_REVISIT_REASON": "again", "WALSH_BACKOFF_BASE": 30.0}
+    settings = {"WALSH_REVISIT_REASON": "again", **FAR_OFF}
     project = make_project(tmp_path_factory.mktemp("lists"), settings=settings)
     with Sandbox() as box:
         crawl(project, box, HELD)

@@ -11,6 +11,7 @@ import pytest
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.sandbox import Route, Sandbox, blocklist, hosts
 from tests.crawl.harness import (
+    FAR_OFF,
     OPERATOR,
     Crawl,
     age_blocklist,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 LIST = "/.well-known/walsh-research/blocklist.json"
 SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
 HELD, OTHER = "http://blocked.test/x", "http://other.test/x"
-AGAIN = {"WALSH_REVISIT_REASON": "one run after another", "WALSH_BACKOFF_BASE": 30.0}
+AGAIN = {"WALSH_REVISIT_REASON": "one run after another", **FAR_OFF}
 
 
 def served(document: object) -> Route:
@@ -200,7 +201,7 @@ def test_r3_2_what_only_looks_like_a_listed_host_is_fetched(hosts_crawl: Crawl) 
 
 def test_r3_10_a_first_fetch_that_fails_gives_an_empty_list(run: Callable[..., Crawl]) -> None:
     nothing = site("operator.test", {LIST: Route(404)})
-    result = run(HELD, sites=(nothing,), settings={"WALSH_BACKOFF_BASE": 30.0})
+    result = run(HELD, sites=(nothing,), settings=FAR_OFF)
     assert result.asked("blocked.test") == ["/robots.txt", "/x"]
     assert len(result.lines("WARNING", f"{OPERATOR}/blocklist.json", "NO LIST")) == 1
 
@@ -246,6 +247,6 @@ def test_r3_7_without_an_inline_schema_the_standalone_one_is_asked_for(
 
 def test_r10_5_without_any_schema_the_document_is_not_adopted(run: Callable[..., Crawl]) -> None:
     operator = site("operator.test", {LIST: served(blocklist(inline=False)), SCHEMA: Route(404)})
-    result = run(HELD, sites=(operator,), settings={"WALSH_BACKOFF_BASE": 30.0})
+    result = run(HELD, sites=(operator,), settings=FAR_OFF)
     assert "/x" in result.asked("blocked.test")  # nothing was ever held: open (R3.10), and said
     assert result.lines("rejected", f"{OPERATOR}/blocklist.json", "schema")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.sandbox import Route, Sandbox, Site, blocklist, hosts
 from scrapy_walsh.state import open_store
-from tests.crawl.harness import Crawl, make_project, run_scrapy, site
+from tests.crawl.harness import FAR_OFF, Crawl, make_project, run_scrapy, site
 from tests.documents.kit import served
 
 if TYPE_CHECKING:
@@ -38,11 +38,7 @@ for name, urls in json.loads(sys.argv[1]).items():
 process.start()
 """
 #: Not repeated while a short crawl lasts, so that only what must be is seen.
-ONCE: dict[str, Any] = {
-    "WALSH_REVISIT_REASON": "one run after another",
-    "WALSH_BACKOFF_BASE": 10_000.0,
-    "WALSH_BACKOFF_CAP": 10_000.0,
-}
+ONCE: dict[str, Any] = {"WALSH_REVISIT_REASON": "one run after another", **FAR_OFF}
 _NO_SCHEMA = Route(404)
 
 

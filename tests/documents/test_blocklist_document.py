@@ -14,6 +14,7 @@ from scrapy_walsh.policy.freshness import SCHEMA_TTL
 from scrapy_walsh.sandbox import Request, Route, Sandbox, blocklist, hosts, max_in_flight
 from scrapy_walsh.state import open_store
 from tests.crawl.harness import (
+    FAR_OFF,
     LIST_SPIDER,
     OPERATOR,
     Crawl,
@@ -117,7 +118,7 @@ ADOPTED = {
 }
 #: Not even asked for: the held list is within its refresh, floor and ceiling counted (T12).
 UNASKED = {
-    "under-the-floor": Case(document("DOMAIN"), first={"refresh": "PT2S"}, age=40),
+    "under-the-floor": Case(document("DOMAIN"), first={"refresh": "PT2S"}, age=5),
     "under-the-ceiling": Case(document("DOMAIN"), first={"refresh": "P3650D"}, age=604_000),
     "under-six-hours": Case(document("DOMAIN"), first={"refresh": "PT"}, age=21_000),
 }
@@ -366,7 +367,7 @@ def test_own_bs_6_a_list_that_hangs_beside_the_crawl_holds_it_for_five_seconds_a
 
 @pytest.fixture(scope="module")
 def refreshed(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
-    """A list with six seconds to go; the next one adds a host that is being crawled."""
+    """A list with 14 seconds to go; the next one adds a host that is being crawled."""
     project = make_project(tmp_path_factory.mktemp("refreshed"), settings=ONCE)
     with Sandbox() as box:
         box.put(operator(listing("blocked.test", refresh="PT60S")))
@@ -374,8 +375,8 @@ def refreshed(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
         crawl(project, box, "http://path.test/public")
         box.put(operator(listing("blocked.test", "queued.test", refresh="PT60S")))
         stamp = _list_age(project)
-        age_document(project, "blocklist", LIST_KEY, 54.0 - stamp)
-        return crawl(project, box, *(f"http://queued.test/{number}" for number in range(14)))
+        age_document(project, "blocklist", LIST_KEY, 46.0 - stamp)
+        return crawl(project, box, *(f"http://queued.test/{number}" for number in range(24)))
 
 
 def _list_age(project: Path) -> float:
@@ -421,7 +422,7 @@ def test_own_d3_a_hostile_pattern_is_given_up_and_the_crawl_goes_on(tmp_path: Pa
         "http://path.test/private/x",
         sites=(operator(listing("blocked.test", operator="a" * 40 + "!", schema=HOSTILE)),),
         spider=SHORT_LIMIT,
-        settings={"WALSH_BACKOFF_BASE": 10_000.0, "WALSH_BACKOFF_CAP": 10_000.0},
+        settings=FAR_OFF,
     )
     assert run.lines("WARNING", f"rejected {LIST_KEY}", "no answer in 2 s")
     assert targets(run, "path.test") == ["/public"]

@@ -127,7 +127,7 @@ class Quick(DueQueue):
 
 def taken_over(box: Sandbox, server: Server, folder: Path) -> list[Worker]:
     """Two workers: the first is in the midst of a request, which the other waits for."""
-    box.put(site("slow.test", {"/page/slow": Route(sequence=[Route(delay=7), Route(body="p")])}))
+    box.put(site("slow.test", {"/page/slow": Route(sequence=[Route(delay=15), Route(body="p")])}))
     server.client.rpush("probe:start_urls", json.dumps({"url": "http://slow.test/page/slow"}))
     options = {**settings(server), "SCHEDULER_QUEUE_CLASS": "spiders.Quick"}
     workers = []

@@ -175,7 +175,8 @@ def test_own_nothing_is_lost_and_nothing_repeated(done: Job) -> None:
 def test_own_each_stop_left_something_to_do(done: Job) -> None:
     assert [run.stats["close_reason"] for run in done.runs] == ["shutdown", "shutdown", "finished"]
     assert all(len(targets(run.log)) >= 6 for run in done.runs)
-    assert done.waiting[0] > done.waiting[1]
+    # The second run may get as far as the callback that adds this one.
+    assert done.waiting[0] > done.waiting[1] - {"http://late.test/more"}
 
 
 def test_own_what_was_declared_before_the_stop_is_in_scope_after_it(done: Job) -> None:

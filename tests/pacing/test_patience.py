@@ -8,7 +8,7 @@ import pytest
 
 from scrapy_walsh.sandbox import Route, Sandbox, max_in_flight, requests
 from scrapy_walsh.state import open_store
-from tests.crawl.harness import Crawl, crawl, make_project, site, state_dir
+from tests.crawl.harness import FAR_OFF, Crawl, crawl, make_project, site, state_dir
 from tests.pacing.pacing import crawl_of, rules, targets, too_soon
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ HOSTS = {
 PAGES = [f"http://{host}/{page}" for page in range(3) for host in HOSTS]
 SETTINGS = {
     "WALSH_PATIENCE": PATIENCE,
-    "WALSH_BACKOFF_BASE": 1e8,  # a computed delay below PATIENCE has odds of 4e-8
-    "WALSH_BACKOFF_CAP": 1e8,
+    **FAR_OFF,  # also beyond PATIENCE
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.sandbox import Route, blocklist, requests
-from tests.crawl.harness import Crawl, site
+from tests.crawl.harness import FAR_OFF, Crawl, site
 from tests.runs.kit import AGAIN, DAY, HOUR, LIST, LIST_URL, SCHEMA, SCHEMA_URL, Runs
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ ALL = (HELD, OTHER, THIRD)
 @pytest.fixture(scope="module")
 def schemas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Crawl]]:
     """Runs with a new list each, and every fate of its schema."""
-    settings = {**AGAIN, "WALSH_BACKOFF_BASE": 30.0}
+    settings = {**AGAIN, **FAR_OFF}
     with Runs(
         tmp_path_factory.mktemp("schemas"), site("other.test"), site("third.test"),
         settings=settings,
