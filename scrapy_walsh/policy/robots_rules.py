@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.robots_match import DOLLAR_LENGTHS, LENGTHS, Hit, Index, Rule
+from scrapy_walsh.policy.robots_match import (
+    DOLLAR_LENGTHS,
+    LENGTHS,
+    Hit,
+    Index,
+    Rule,
+    TooCostly,
+)
 from scrapy_walsh.policy.robots_paths import as_octets, normalize_values
 from scrapy_walsh.policy.robots_texts import Texts, all_readings, tabulate
 
@@ -23,6 +30,9 @@ AS_WRITTEN: Final = "value as written"
 WITH_SLASH: Final = "value with a leading /"
 AS_TEXT: Final = "escapes as text"
 AS_OCTETS: Final = "escapes as octets"
+
+_MAX_RULES: Final = 30_000
+"""Rules that are no plain text. Of more no index is made, and the answer is no (T40)."""
 
 Readings = tuple[tuple[str, bool], ...]
 
@@ -39,18 +49,19 @@ class Finding(NamedTuple):
 
 
 _NOTHING: Final = Finding(denied=False, rule=None)
-
-
 _NO_RULES: Final = Index(())
 
 
 class RuleSet:
     """The rules of a token in one file; :meth:`judge` holds a path against them."""
 
-    __slots__ = ("_bare", "_octets", "_plain", "_text", "_variants")
+    __slots__ = ("_bare", "_octets", "_plain", "_text", "_too_many", "_variants")
 
     def __init__(self, selections: Sequence[Selection]) -> None:
         found = tabulate(selections)
+        self._too_many = sum([len(table.others) for table in found]) > _MAX_RULES
+        if self._too_many:
+            found = []
         bare = any(value[0] != "/" for table in found for _, value, _ in table.others)
         values = (AS_WRITTEN, WITH_SLASH) if bare else ("",)
         self._variants = [
@@ -71,6 +82,8 @@ class RuleSet:
 
     def judge(self, path: str) -> Finding:
         """The finding for one form of a path (``robots_paths.forms``); raises TooCostly."""
+        if self._too_many:
+            raise TooCostly
         if "%" not in path and "[" not in path and "]" not in path:
             # A value with an escape cannot match here, and text and octets are one.
             return self._weigh(self._plain.hits(path) + self._bare.hits(path))

@@ -440,6 +440,8 @@ HOSTILE = {
     "one line": "Disallow" * 64_000,
     "many groups": fill("User-agent: w{}\nDisallow: /{}"),
     "a run of names, then rules": fill("User-agent: {}", HALF) + fill("\nDisallow: /{}", HALF),
+    "300 names": fill("User-agent: {}", 300 * 18) + fill("\nDisallow: /{}", 330 * 17),
+    "versions": fill("User-agent: w/{}\nDisallow: /{}*a"),
     "names twice": fill("User-agent: {}", HALF) + "\n" + fill("User-agent: {}", HALF),
     "names twice, disguised": fill("User-agent: {}#\nuser\xa0agent {}*"),
     "misspelt names, then rules": fill("useragent {}", HALF) + fill("\nDisallow: /{}", HALF),
@@ -468,6 +470,15 @@ def hostile(name: str) -> Robots:
 def test_own_of_a_file_of_idle_lines_protego_is_shown_the_rules() -> None:
     robots = parse("User-agent: *\nDisallow: /a?b\n" + "a:b\n" * 60_000)
     assert [allowed(robots, path) for path in ("/a%3Fb", "/a?b", "/a")] == [False, False, True]
+
+
+def test_own_t40_more_rules_than_can_be_looked_up_in_time_refuse_all() -> None:
+    text = "User-agent: *\n" + fill("Disallow:%{}\x0b")  # each is heeded with and without its end
+    robots = parse(text)
+    assert robots.decide("http://h.test/page").reason == "the rules would take too long to match"
+    assert not allowed(robots, "/page")
+    assert allowed(robots, "/robots.txt")
+    assert allowed(parse(text[:200_000]), "/page")
 
 
 def test_own_a_crowd_of_rules_is_judged_like_a_few() -> None:
