@@ -65,13 +65,18 @@ class Worker:
     """A crawl under way in a project of its own: nothing on disk is shared."""
 
     project: Path
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
+
+    @property
+    def output(self) -> str:
+        """What it has said so far."""
+        return (self.project / "output").read_text()
 
     def finish(self, timeout: float = 60) -> str:
         """Its output; AssertionError unless it exits with 0."""
-        output, _ = self.process.communicate(timeout=timeout)
-        assert self.process.returncode == 0, output
-        return output
+        self.process.wait(timeout)
+        assert self.process.returncode == 0, self.output
+        return self.output
 
 
 def worker(
@@ -88,15 +93,15 @@ def worker(
     (project / "urls.txt").write_text("\n".join(urls))
     proxy = {"http_proxy": box.proxy_url, "https_proxy": box.proxy_url, "no_proxy": ""}
     path = os.pathsep.join(filter(None, [str(project), os.environ.get("PYTHONPATH")]))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "scrapy", "crawl", "probe", "-a", f"urls={' '.join(urls)}"],
-        cwd=project,
-        env={**os.environ, **proxy, "PYTHONPATH": path},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    with (project / "output").open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "scrapy", "crawl", "probe", "-a", f"urls={' '.join(urls)}"],
+            cwd=project,
+            env={**os.environ, **proxy, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
     return Worker(project, process)
 
 
@@ -121,7 +126,7 @@ def too_close(log: Sequence[LoggedRequest], interval: float = 1.0) -> list[str]:
     return found
 
 
-def wait_until(condition: Any, timeout: float = 20) -> None:
+def wait_until(condition: Any, timeout: float = 40) -> None:
     """Return when *condition* holds; AssertionError when it does not within *timeout*."""
     end = time.monotonic() + timeout
     while not condition():

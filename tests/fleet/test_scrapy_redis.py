@@ -38,7 +38,7 @@ from scrapy_walsh.adapters.redis_queue import DueSpiderMixin
 
 class Probe(DueSpiderMixin, RedisSpider):
     name = "probe"
-    max_idle_time = 2
+    max_idle_time = 5
 
     async def start(self):
         Path("ready").touch()
@@ -77,9 +77,11 @@ def test_r4_6_two_workers_of_scrapy_redis_share_the_work_and_keep_the_spacing(
         box.put(site(name))
     box.put(site("closed.test", robots="User-agent: *\nDisallow: /\nCrawl-delay: 20\n"))
     urls += [f"http://closed.test/page/{page}" for page in range(4)]
+    workers = fleet(box, server, tmp_path)
+    wait_until(lambda: all((each.project / "ready").exists() for each in workers))
     for url in urls:
         server.client.rpush("probe:start_urls", json.dumps({"url": url}))
-    outputs = [each.finish() for each in fleet(box, server, tmp_path)]
+    outputs = [each.finish() for each in workers]
     fetched = sorted(f"http://{each.host}{each.path}" for each in targets(box.log))
     assert fetched == sorted(url for url in urls if "closed" not in url)
     assert too_close(box.log) == []
