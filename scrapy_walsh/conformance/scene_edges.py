@@ -43,6 +43,8 @@ _PAST: Final = ("http://past.test/page", "http://blocked.test/page", "http://sta
 _LIST_AGED: Final = 25_000.0
 _ROBOTS_AGED: Final = 90_000.0
 _DELAY: Final = 8.0
+#: Seconds that a robots.txt's own 503 asks for.
+_RETRY_AFTER: Final = 2.0
 
 
 def _sites(token: str) -> list[Site]:
@@ -50,7 +52,8 @@ def _sites(token: str) -> list[Site]:
     busy = Route(429, "slow down\n", TEXT, headers={"Retry-After": "0"})
     down = Route(503, "later\n", TEXT, headers={"Retry-After": "0"})
     start = token.lower()[: max(1, len(token) // 2)]
-    failing = Route(sequence=(down, down, text(f"User-agent: {token}\nDisallow: /\n")))
+    soon = Route(503, "later\n", TEXT, headers={"Retry-After": f"{_RETRY_AFTER:g}"})
+    failing = Route(sequence=(soon, down, text(f"User-agent: {token}\nDisallow: /\n")))
     return [
         operator_site(),
         site("start.test", deny),
@@ -121,6 +124,14 @@ def _robots_failing(evidence: Evidence) -> Finding:
     return verdict(kept, f"calls={asked}")
 
 
+def _robots_retry_after(evidence: Evidence) -> Finding:
+    """R5.3 binds every request, so the fetch of a robots.txt too."""
+    asked = evidence.first.get("failing-robots.test", ROBOTS)
+    if len(asked) < 2:
+        return unseen("its robots.txt was not asked again")
+    return spaced(intervals(asked[:2]), _RETRY_AFTER)
+
+
 def _given_up(evidence: Evidence) -> Finding:
     """After five retries it is recorded, and the spider's errback is told: no response (R5.8)."""
     run = evidence.first
@@ -185,6 +196,7 @@ EDGES: Final = Scene(
         Row("R4", "a robots.txt asked again is spaced from its target", _refresh_spaced, MUST_NOT),
         Row("R5", "robots.txt answering 503 asked again", _robots_failing),
         Row("R5", "503 and 429 to the end: given up, and no response", _given_up, MUST_NOT),
+        Row("R5b", "Retry-After of a robots.txt waited for (>=2s)", _robots_retry_after),
         Row("R6", "what a callback downloads past the scheduler", _past_the_scheduler, MUST_NOT),
     ),
 )

@@ -181,6 +181,20 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
         "edges",
         {"R4"},
     ),
+    "Retry-After of a robots.txt not waited for": (
+        """
+        from scrapy_walsh.adapters import core
+        from scrapy_walsh.policy.backoff import Retry
+        whole, hold_of = core.Core.ended, core.hold_of
+        def targets_alone(self, request, *more, **rest):
+            at_once = request.url.endswith("/robots.txt")
+            core.hold_of = (lambda failure: 0.0) if at_once else hold_of
+            return whole(self, request, *more, **rest)
+        core.Core.ended = targets_alone
+        """,
+        "edges",
+        {"R5b"},
+    ),
     "429 of robots.txt taken for no rules": (
         """
         from scrapy_walsh.policy import robots_fetch
