@@ -57,7 +57,7 @@ def judge(log: Log, terms: Terms) -> list[Row]:
         robots_rows.obeyed_row(targets, terms.timeline),
         optout_row(log.entries, last, terms),
         pace_rows.spacing_row(walk, terms.answer_time, rules=bool(terms.timeline.versions)),
-        pace_rows.backoff_row(walk, terms.retry_after),
+        pace_rows.backoff_row(walk, terms.retry_after, terms.answer_time),
         scope_row(log.entries),
         pace_rows.conditional_row(walk),
         pace_rows.revisit_row(targets, last),

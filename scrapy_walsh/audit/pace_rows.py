@@ -2,7 +2,8 @@
 
 The log's clock has whole seconds, and is read at the start (Apache) or end (nginx) of a request:
 ``n`` seconds apart in the log is anything between ``n - 1`` and ``n + 1``, and where the ends are
-logged an answer that took long moves it further. Broken is what even the upper bound breaks.
+logged an answer that took long moves it further. Broken is what even the upper bound breaks: of
+one gap, or of several in a row, over which the clock's second does not add up.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Seconds that two stamps of the log's clock may be off by.
 CLOCK: Final = 1
+#: Seconds that a gap of several may be short by at the server: what the wire and two clocks may do.
+_TOLERANCE: Final = 0.02
 #: Seconds without a request after which a process may have begun that has never seen the host.
 QUIET: Final = 3600
 
@@ -59,6 +62,42 @@ class Gap:
         )
 
 
+@dataclass(slots=True)
+class _Streak:
+    """Requests to a host, each after the one before as soon as the log lets it have been.
+
+    ``since``: the first of them; ``count``: gaps from there. ``earliest``: Unix seconds, when the
+    last can have been asked at the soonest, if all were far enough apart.
+    """
+
+    since: Entry
+    answer_time: float
+    count: int = 0
+    earliest: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.begin(self.since)
+
+    def begin(self, entry: Entry) -> None:
+        """Begin anew with *entry*."""
+        self.since, self.count = entry, 0
+        self.earliest = entry.time - self.answer_time
+
+    def follow(self, entry: Entry, required: float) -> str | None:
+        """Add *entry*; what is wrong if it cannot have come *required* seconds after the last."""
+        self.earliest += max(0.0, required - _TOLERANCE)
+        self.count += 1
+        if self.earliest >= entry.time + CLOCK:
+            most = entry.time - self.since.time + CLOCK + self.answer_time
+            return (
+                f"{self.count} gaps in under {most:g} s since {self.since.place}, "
+                f"{required:g} s each required"
+            )
+        if self.earliest <= entry.time - self.answer_time:
+            self.begin(entry)
+        return None
+
+
 def gaps(walk: Iterable[Step]) -> Iterator[Gap]:
     """Neighbouring requests of each host.
 
@@ -86,15 +125,24 @@ def spacing_row(walk: Sequence[Step], answer_time: float, *, rules: bool) -> Row
     exempt = 0
     shortest: int | None = None
     slack = CLOCK + answer_time
+    streaks: dict[str, _Streak] = {}
     for gap in gaps(walk):
+        before, entry = gap.before.entry, gap.after.entry
+        streak = streaks.setdefault(entry.host, _Streak(before, answer_time))
+        exempted = gap.first_pair and (gap.fresh or gap.quiet)
+        too_many = streak.follow(entry, 0.0 if exempted else gap.required)
         if gap.first_pair and gap.fresh:
             exempt += 1
             continue
         shortest = gap.stamped if shortest is None else min(shortest, gap.stamped)
         if gap.stamped - slack >= gap.required:
             row.seen += 1
-        elif gap.stamped + slack <= gap.required and not (gap.first_pair and gap.quiet):
-            row.breach(gap.after.entry, _too_soon(gap, slack))
+        elif gap.stamped + slack <= gap.required and not exempted:
+            row.breach(entry, _too_soon(gap, slack))
+            streak.begin(entry)
+        elif too_many is not None:
+            row.breach(entry, too_many)
+            streak.begin(entry)
         else:
             row.undecided += 1
     row.detail = _spacing_detail(row, shortest, slack, exempt, rules=rules)
@@ -122,10 +170,11 @@ def _spacing_detail(
     return "; ".join(parts)
 
 
-def backoff_row(walk: Sequence[Step], retry_after: float | None) -> Row:
+def backoff_row(walk: Sequence[Step], retry_after: float | None, answer_time: float) -> Row:
     """R5: after a 429 or 503 the host is left alone, and a URL retried at most five times.
 
     ``retry_after``: seconds of the Retry-After that the site sends with them, if it is known.
+    ``answer_time``: as of ``spacing_row``; the request after may have begun so much earlier.
     """
     row = Row("R5", "MUST", "back-off after 429 and 503", within_clock=True)
     refusals = sum(step.entry.status in BACKOFF_STATUSES for step in walk)
@@ -134,7 +183,7 @@ def backoff_row(walk: Sequence[Step], retry_after: float | None) -> Row:
         return row
     for gap in gaps(walk):
         if gap.before.entry.status in BACKOFF_STATUSES:
-            _backed_off(row, gap, retry_after)
+            _backed_off(row, gap, retry_after, CLOCK + answer_time)
     longest = _retries(row, [step.entry for step in walk], retry_after or 0.0)
     row.detail = (
         f"429 or 503 answered: {refusals}; at most {longest} retries of a URL in a row; "
@@ -148,11 +197,13 @@ def backoff_row(walk: Sequence[Step], retry_after: float | None) -> Row:
     return row
 
 
-def _backed_off(row: Row, gap: Gap, retry_after: float | None) -> None:
-    """The request after a refusal. Without Retry-After full jitter may draw 0: R4 alone holds."""
+def _backed_off(row: Row, gap: Gap, retry_after: float | None, slack: float) -> None:
+    """The request after a refusal, from its end on. Without Retry-After full jitter may draw 0:
+    R4 alone holds.
+    """
     required = max(gap.required, retry_after or 0.0)
     entry, before = gap.after.entry, gap.before.entry
-    if gap.stamped - CLOCK >= required:
+    if gap.stamped - slack >= required:
         row.seen += 1
     elif gap.stamped + CLOCK <= required:
         row.breach(

@@ -322,7 +322,52 @@ def test_r4_3_what_is_said_of_a_gap_is_true(
             assert start_to_start >= 1.0 - 1e-6
 
 
+def test_r4_3_gaps_that_are_each_within_the_clock_do_not_add_up(rows: Any) -> None:
+    """A request a second, where one in a second and a half is allowed: no single gap shows it."""
+    timeline = rules((-math.inf, "User-agent: *\nCrawl-delay: 1.5\n"))
+    lines = [line(T0, ROBOTS), *(line(T0 + number, f"/{number}") for number in range(7))]
+    found = rows(lines, timeline=timeline)["spacing"]
+    assert places(found) == [5, 8]
+    assert "3 gaps in under 4 s since" in found.findings[0].what
+    assert found.undecided == 4
+    assert told(rows(lines)["spacing"]) == ("held", 0, 6, 0)  # one a second is allowed
+    kept = [line(T0, ROBOTS), *(line(T0 + 1.5 * number, f"/{number}") for number in range(40))]
+    assert rows(kept, timeline=timeline)["spacing"].broken == 0
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 0.4), st.floats(0, 1.5)), min_size=2, max_size=60),
+    st.floats(0, 1),
+    st.sampled_from(("", "1.1", "1.5", "2.75")),
+    st.booleans(),
+)
+def test_own_who_keeps_every_gap_is_never_broken(
+    schedule: list[tuple[float, float]], phase: float, delay: str, ends: bool
+) -> None:
+    """However close to the required spacing, from start to start, and however long the run."""
+    body = f"User-agent: *\nCrawl-delay: {delay}\n" if delay else OPEN
+    at, stamps = T0 + phase, []
+    for more, took in schedule:
+        at += float(delay or 1) + more
+        stamps.append(int(at + took if ends else at))
+    asked = [(T0 - 60, ROBOTS), *((stamp, "/a") for stamp in sorted(stamps))]
+    entries = [
+        Entry(stamp, "a", 1, "", "", "", "GET", target, 200, 1, False, USER_AGENT)
+        for stamp, target in asked
+    ]
+    log = Log(entries, len(entries), entries[0].time, entries[-1].time)
+    terms = {"timeline": rules((-math.inf, body)), "answer_time": 1.5 if ends else 0.0}
+    assert rows_of(log, **terms)["spacing"].broken == 0
+
+
 # -- R5 -----------------------------------------------------------------------------------
+
+
+def test_own_a_retry_is_certainly_late_enough_only_beyond_the_answers_time(rows: Any) -> None:
+    """In a log of the ends, a slow answer to the request after moves its stamp, not its start."""
+    lines = [line(T0, status=429), line(T0 + 33)]
+    assert told(rows(lines, retry_after=30.0)["backoff"]) == ("held", 1, 0, 0)
+    assert told(rows(lines, retry_after=30.0, answer_time=5.0)["backoff"]) == ("held", 0, 1, 0)
 
 
 def test_r5_3_a_retry_before_its_time_is_broken(rows: Any) -> None:
