@@ -24,6 +24,7 @@ from scrapy_walsh.conformance.evidence import (
 )
 from scrapy_walsh.conformance.part import TEXT, operator_site, site, text
 from scrapy_walsh.conformance.scene import Scene, stage
+from scrapy_walsh.policy.backoff import MAX_RETRIES
 from scrapy_walsh.sandbox import Route, Site
 
 if TYPE_CHECKING:
@@ -116,6 +117,14 @@ def _robots_limited(evidence: Evidence) -> Finding:
     return never(evidence.first, [_LIMITED], _CONTROL)
 
 
+def _robots_given_up(evidence: Evidence) -> Finding:
+    """R5.6 binds the fetch of a robots.txt too."""
+    calls = len(evidence.first.get("limited-robots.test", ROBOTS))
+    if calls == 0:
+        return unseen("its robots.txt was not asked")
+    return verdict(calls <= MAX_RETRIES + 1, f"retries={calls - 1}")
+
+
 def _robots_failing(evidence: Evidence) -> Finding:
     asked = len(evidence.first.get("failing-robots.test", ROBOTS))
     if not asked:
@@ -195,6 +204,7 @@ EDGES: Final = Scene(
         Row("R4", "spacing kept from one run to the next (>=8s)", _kept_from_run_to_run),
         Row("R4", "a robots.txt asked again is spaced from its target", _refresh_spaced, MUST_NOT),
         Row("R5", "robots.txt answering 503 asked again", _robots_failing),
+        Row("R5", "robots.txt answering 429 asked five times again at most", _robots_given_up),
         Row("R5", "503 and 429 to the end: given up, and no response", _given_up, MUST_NOT),
         Row("R5b", "Retry-After of a robots.txt waited for (>=2s)", _robots_retry_after),
         Row("R6", "what a callback downloads past the scheduler", _past_the_scheduler, MUST_NOT),

@@ -195,6 +195,21 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
         "edges",
         {"R5b"},
     ),
+    "robots.txt retried eight times": (
+        """
+        from scrapy_walsh.adapters.retries import Retries
+        from scrapy_walsh.policy import backoff
+        whole, after_failure, most = Retries.assess, backoff.after_failure, [5]
+        def more_often(*given, max_retries, **rest):
+            return after_failure(*given, max_retries=most[0], **rest)
+        def assess(self, request, response):
+            most[0] = 8 if request.url.endswith("/robots.txt") else 5
+            return whole(self, request, response)
+        backoff.after_failure, Retries.assess = more_often, assess
+        """,
+        "edges",
+        {"R5"},
+    ),
     "429 of robots.txt taken for no rules": (
         """
         from scrapy_walsh.policy import robots_fetch
