@@ -172,7 +172,8 @@ def _seat_lines(spider: Mapping[str, Any]) -> list[str]:
     if spider["config"] and not spider["error"]:  # no crawl starts, and that is said
         return []
     if spider["missing"] is None:
-        return [f"cannot be looked at: {spider['error'] or 'its crawl did not open'}"]
+        why = spider["error"] or "its crawl did not open"
+        return [f"cannot be looked at: {why}: correct the setting or component that fails so"]
     missing: list[str] = spider["missing"]
     bare = all(any(part in line for line in missing) for part in _HEART)
     if bare and not spider["addon"]:

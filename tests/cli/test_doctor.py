@@ -441,7 +441,8 @@ def test_own_a_look_that_fails_is_no_pass() -> None:
     }  # fmt: skip
     report = {"project": spider, "spiders": [spider], "broken": [], "reached": []}
     (found,) = doctor_findings.of_spiders(report)
-    assert (found.mark, found.text) == ("FAIL", "cannot be looked at: Boom (spider s)")
+    todo = "correct the setting or component that fails so"
+    assert (found.mark, found.text) == ("FAIL", f"cannot be looked at: Boom: {todo} (spider s)")
     report["spiders"] = [{**spider, "error": None}]
     (found,) = doctor_findings.of_spiders(report)
     assert (found.mark, found.text.split(": ")[0]) == ("FAIL", "cannot be looked at")
