@@ -35,6 +35,8 @@ class Documents:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[str, int] = {}
+        #: Digests under which ``get`` has found what they are not of.
+        self.altered: set[str] = set()
 
     def put(self, kind: str, body: bytes, digest: str, file: int) -> None:
         """Keep *body*, which ledger file number *file* names."""
@@ -57,18 +59,23 @@ class Documents:
         self._known[digest] = file
 
     def get(self, digest: str) -> bytes | None:
-        """The body with that digest; None where it is not here, or is damaged."""
+        """The body with that digest; None where it is not here, or is not what it was."""
         if not self._path.exists():
             return None
+        row = None
         try:
             with closing(self._open(read_only=True)) as connection:
                 row = connection.execute(
                     "SELECT body FROM documents WHERE digest = ?", (digest,)
                 ).fetchone()
             body = None if row is None else zlib.decompress(row[0])
-        except (sqlite3.Error, zlib.error):
-            return None
-        return body if body is not None and hashlib.sha256(body).hexdigest() == digest else None
+        except (sqlite3.Error, zlib.error, TypeError):
+            body = None
+        if body is not None and hashlib.sha256(body).hexdigest() == digest:
+            return body
+        if row is not None:
+            self.altered.add(digest)
+        return None
 
     def forget(self, file: int) -> None:
         """Drop what no ledger file after number *file* names."""

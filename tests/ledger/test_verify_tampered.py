@@ -6,9 +6,12 @@ import json
 import random
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -257,6 +260,16 @@ def test_own_a_damaged_document_is_not_taken_for_the_one_it_was(crawled: Crawled
     assert told(report) == []
     assert report.derived < report_of(real).derived
     assert report.underived
+
+
+def test_own_an_altered_document_is_named_by_its_digest(real: Path):
+    with closing(sqlite3.connect(real / DOCUMENTS)) as connection, connection:
+        (digest,) = connection.execute("SELECT digest FROM documents LIMIT 1").fetchone()
+        body = zlib.compress(b"User-agent: *\nAllow: /\n# altered\n")
+        connection.execute("UPDATE documents SET body = ? WHERE digest = ?", (body, digest))
+    report = report_of(real)
+    assert told(report) == []
+    assert [note for note in report.notes if digest in note and "altered" in note]
 
 
 # -- the end, the files -------------------------------------------------------------------

@@ -65,7 +65,8 @@ def verify(files: Files, heads: Sequence[Head], parse: Parse) -> Report:
     known = read_head(files.head) if files.head is not None else None  # before what it is of
     said = [Head(*known, said_by=HEAD)] if known is not None else []
     chain = Chain(report, [*said, *heads])
-    judge = Judge(report, _LookUp(Documents(files.documents), parse))
+    documents = Documents(files.documents)
+    judge = Judge(report, _LookUp(documents, parse))
     for part in files.parts:
         full = _FULL.fullmatch(part.name)
         chain.begin(part.name, int(full[1]) if full else None)
@@ -77,6 +78,9 @@ def verify(files: Files, heads: Sequence[Head], parse: Parse) -> Report:
         report.note("earlier lines are not here: what rests on them is not derived")
     if not files.documents.exists():
         report.note(f"{files.documents.name} is not here: no document can be read again")
+    for digest in sorted(documents.altered):
+        name = files.documents.name
+        report.note(f"{name} has under {digest} what is not so: it was altered, or is damaged")
     chain.end(headed=bool(said or heads), running=judge.running, later=files.later)
     report.findings.sort()
     return report
