@@ -69,6 +69,8 @@ def _verify(args: argparse.Namespace) -> int:
             raise Misuse(f"--documents {args.documents}: no such file")
         files = replace(files, documents=args.documents)
     report = verify(files, [_head(text) for text in args.head], _blocklist)
+    if not report.lines and report.holds:
+        raise Misuse(f"{args.ledger}: no line in it, so nothing was verified")
     if args.json:
         print(json.dumps(_members(report)))
     else:

@@ -40,12 +40,13 @@ _CHECK_MEMBERS: Final = ("id", "requirement", "level", "title", "outcome", "deta
 
 
 def code_digest() -> str:
-    """SHA-256, in hex, over the package's own ``.py`` files: the build that a record speaks of.
+    """SHA-256, in hex, over the package's own files: the build that a record speaks of.
 
     The files in the order of their paths (relative to the package, ``/`` between the parts); of
     each the path, NUL, its octets, NUL.
     """
-    files = {path.relative_to(_PACKAGE).as_posix(): path for path in _PACKAGE.rglob("*.py")}
+    own = (each for each in _PACKAGE.rglob("*") if each.is_file() and each.suffix != ".pyc")
+    files = {each.relative_to(_PACKAGE).as_posix(): each for each in own}
     digest = hashlib.sha256()
     for name in sorted(files):
         digest.update(name.encode() + b"\0" + files[name].read_bytes() + b"\0")

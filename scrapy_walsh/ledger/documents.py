@@ -10,7 +10,7 @@ import hashlib
 import os
 import sqlite3
 import zlib
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.errors import StateError
@@ -37,6 +37,8 @@ class Documents:
         self._known: dict[str, int] = {}
         #: Digests under which ``get`` has found what they are not of.
         self.altered: set[str] = set()
+        #: Why ``get`` could not read the file, if it could not.
+        self.fault: str | None = None
 
     def put(self, kind: str, body: bytes, digest: str, file: int) -> None:
         """Keep *body*, which ledger file number *file* names."""
@@ -62,19 +64,21 @@ class Documents:
         """The body with that digest; None where it is not here, or is not what it was."""
         if not self._path.exists():
             return None
-        row = None
         try:
             with closing(self._open(read_only=True)) as connection:
                 row = connection.execute(
                     "SELECT body FROM documents WHERE digest = ?", (digest,)
                 ).fetchone()
-            body = None if row is None else zlib.decompress(row[0])
-        except (sqlite3.Error, zlib.error, TypeError):
-            body = None
-        if body is not None and hashlib.sha256(body).hexdigest() == digest:
-            return body
-        if row is not None:
-            self.altered.add(digest)
+        except sqlite3.Error as error:
+            self.fault = str(error)
+            return None
+        if row is None:
+            return None
+        with suppress(zlib.error, TypeError):
+            body = zlib.decompress(row[0])
+            if hashlib.sha256(body).hexdigest() == digest:
+                return body
+        self.altered.add(digest)
         return None
 
     def forget(self, file: int) -> None:

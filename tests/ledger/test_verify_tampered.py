@@ -267,9 +267,11 @@ def test_own_an_altered_document_is_named_by_its_digest(real: Path):
         (digest,) = connection.execute("SELECT digest FROM documents LIMIT 1").fetchone()
         body = zlib.compress(b"User-agent: *\nAllow: /\n# altered\n")
         connection.execute("UPDATE documents SET body = ? WHERE digest = ?", (body, digest))
-    report = report_of(real)
-    assert told(report) == []
-    assert [note for note in report.notes if digest in note and "altered" in note]
+    found = report_of(real).findings
+    assert found
+    for each in found:
+        assert (each.rule, each.text) == ("chain", f"the document {digest} was altered, or is damaged")
+        assert digest in lines_of(real)[each.line - 1].decode()
 
 
 # -- the end, the files -------------------------------------------------------------------

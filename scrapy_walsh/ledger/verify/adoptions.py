@@ -112,7 +112,7 @@ class Adoptions:
             self._report.find(line.n, "R3", f"{line.kind}, though it must not be: {error}"[:300])
             return None
         if found is None:
-            self._report.missed("a blocklist that is not among the documents")
+            self._unread(line, "a blocklist", digest, line.schema)
         else:
             self._report.derived += 1
         return found
@@ -166,7 +166,7 @@ class Adoptions:
         if line.digest is not None:
             rules = self._documents.robots(line.digest, run.terms.token, document)
         if rules is None:
-            self._report.missed("a robots.txt that is not among the documents")
+            self._unread(line, "a robots.txt", line.digest)
         elif run.begun and rules.group != line.group:
             group = " ".join(rules.group) or "none"
             self._report.find(line.n, "R2", f"the group of {run.terms.token!r} is {group}")
@@ -177,6 +177,14 @@ class Adoptions:
         run.held.put_rules(
             origin, RulesHeld(line.n, line.at, rules, fetched_at, held_for, line.digest, delay)
         )
+
+    def _unread(self, line: Line, what: str, *digests: str | None) -> None:
+        altered = [digest for digest in digests if digest and self._documents.altered(digest)]
+        if altered:
+            text = f"the document {altered[0]} was altered, or is damaged"
+            self._report.find(line.n, "chain", text)
+        else:
+            self._report.missed(f"{what} that is not among the documents")
 
     def _reject(self, run: Run, line: Line, origin: str) -> None:
         fault = None if run.holes else _no_cause(run, line)

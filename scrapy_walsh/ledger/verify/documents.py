@@ -23,6 +23,9 @@ class LookUp(Protocol):
     def robots(self, digest: str, token: str, document: str) -> Robots | None:
         """The rules of the file with that digest, which came from *document*."""
 
+    def altered(self, digest: str) -> bool:
+        """Whether something else lies under that digest; known once it was looked up."""
+
 
 class Moment(NamedTuple):
     """When something was decided, and when its line was written: Unix seconds.

@@ -78,9 +78,8 @@ def verify(files: Files, heads: Sequence[Head], parse: Parse) -> Report:
         report.note("earlier lines are not here: what rests on them is not derived")
     if not files.documents.exists():
         report.note(f"{files.documents.name} is not here: no document can be read again")
-    for digest in sorted(documents.altered):
-        name = files.documents.name
-        report.note(f"{name} has under {digest} what is not so: it was altered, or is damaged")
+    if documents.fault is not None:
+        report.note(f"{files.documents.name} cannot be read: {documents.fault}")
     chain.end(headed=bool(said or heads), running=judge.running, later=files.later)
     report.findings.sort()
     return report
@@ -113,6 +112,9 @@ class _LookUp:
     def blocklist(self, digest: str, schema: str | None, url: str) -> Blocklist | None:
         found: Blocklist | None = self._list(digest, schema, url)
         return found
+
+    def altered(self, digest: str) -> bool:
+        return digest in self._documents.altered
 
     def _blocklist(self, digest: str, schema: str | None, url: str) -> Blocklist | None:
         body = self._documents.get(digest)
