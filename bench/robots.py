@@ -72,6 +72,7 @@ FILES = {
     "groups": lines("User-agent: w{}\nDisallow: /{}", LIMIT),
     "names x rules": lines("User-agent: {}", LIMIT // 2) + lines("\nDisallow: /{}", LIMIT // 2),
     "300 names": lines("User-agent: {}", 300 * 18) + lines("\nDisallow: /{}", 330 * 17),
+    "indexes": lines("User-agent: {}", 300 * 18) + lines("\nAllow: /{}$/index.html", 330 * 29),
     "versions": lines("User-agent: w/{}\nDisallow: /{}*a", LIMIT),
     "names twice": (lines("User-agent: {}", LIMIT // 2) + "\n") * 2,
     "near misses": "User-agent: *\n" + lines("Disallow: *" + "a" * 60 + "{}" + "a" * 60, LIMIT),

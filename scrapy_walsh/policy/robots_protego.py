@@ -1,7 +1,9 @@
 """R2: Protego's reading of a robots.txt, asked beside the strict layer (design D1).
 
-It can only add refusals. So where asking it could hang it is shown less, or not asked, and
-nothing is un-blocked by that: the strict layer holds every rule all the same.
+It can only add refusals. Where parsing all of a file could hang it, it is shown the file without
+the names of other robots, which says the same for us: it reads lines that the strict layer does
+not, such as one without a colon. Where that is too long, too, it is shown less, or not asked: the
+strict layer holds every rule of the spec's all the same.
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.robots_groups import Selection
 
 _MAX_PRODUCT: Final = 100_000
-"""Names x rules under them, at a microsecond each."""
+"""Names x weights of the rules under them: microseconds, about."""
 _MAX_WORK: Final = 15_000
 """Rules, escapes and anchors: Protego takes the last two apart one by one."""
 _MAX_LINES: Final = 50_000
 """Protego takes a microsecond and more for a line that says nothing to it."""
-_SHORT: Final = 6_000
-"""So few characters reach no limit: a name takes twelve, a rule eight, an escape one."""
+_HEAVY: Final = 40
+_MEDIUM: Final = 7
+"""No short rule weighs more, no short rule without an escape or index.html."""
+_LONG: Final = 15
+"""So many characters of a heavy rule weigh one."""
 _MAX_COMPARED: Final = 20_000_000
 
 _LINE_ENDS: Final = "\n\x0b\x0c\r\x1c\x1d\x1e\x85\u2028\u2029"
@@ -32,7 +37,24 @@ _GAP: Final = rf"[^\S{_ENDS}]"
 _LINE: Final = rf"(?:\A|[{_ENDS}]){_GAP}*"
 """Where a line begins for Protego, and the blanks there."""
 _USER_AGENT: Final = re.compile(rf"{_LINE}user(?:{_GAP}|-)*agent([^#{_ENDS}]*)", re.IGNORECASE)
-_RULE: Final = re.compile(rf"{_LINE}(?:allow|di[sa]|crawl|request|visit)", re.IGNORECASE)
+_RULE: Final = re.compile(
+    rf"{_LINE}((?:allow|di[sa]|crawl|request|visit)[^#{_ENDS}]*)", re.IGNORECASE
+)
+_NAME_OR_RULE: Final = re.compile(f"{_USER_AGENT.pattern}|{_RULE.pattern}", re.IGNORECASE)
+_NAME: Final = re.compile(
+    rf"({_LINE})user[- ]?agent{_GAP}*:([^#{_ENDS}]*)", re.IGNORECASE | re.ASCII
+)
+"""Surely a User-agent line to Protego; one that only may be stays as it is."""
+_IDLE: Final = re.compile(
+    rf"(?:[{_ENDS}]{_GAP}*+(?!user|allow|di|crawl|request|visit|site|host)"
+    rf"[^:#{_ENDS}]*+(?:#[^{_ENDS}]*+)?(?=[{_ENDS}]|\Z))+",
+    re.IGNORECASE,
+)
+"""Lines that say nothing to Protego."""
+_EMPTY: Final = re.compile("\n{2,}")
+_NOBODY: Final = "User-agent: /"
+"""No token has a slash."""
+_NOBODIES: Final = re.compile(rf"(?:\n{_NOBODY}(?=\n)){{2,}}")
 
 
 class SecondOpinion:
@@ -69,31 +91,80 @@ def _parse(text: str) -> Protego | None:
 
 
 def shown(text: str, selections: Sequence[Selection], token: str) -> Iterator[str]:
-    """What to show to Protego: the whole file, else the selected groups alone."""
+    """What to show to Protego: the whole file, else it as it concerns us, else our groups."""
     yield text
+    yield _concerning(text, token)
     lines = [line for selection in selections for line in selection.lines]
     if len(lines) <= _MAX_WORK:
         rules = [f"{kind}: {value}" for kind, value, _ in lines]
         yield "\n".join([f"User-agent: {token}", *rules])
 
 
-def _is_parsable(text: str) -> bool:
-    """Whether Protego's parse ends soon.
+def _concerning(text: str, token: str) -> str:
+    """The file, every name that Protego cannot take for ours made one, too many lines thinned."""
+    us = token.lower()
 
-    It costs User-agent lines x rule lines, and User-agent lines x those that repeat a name
-    (in any spelling: Protego also takes the stars out).
-    """
-    if len(text) <= _SHORT:
-        return True
+    def named(line: re.Match[str]) -> str:
+        return line[0] if us.startswith(_stripped(line[2])) else line[1] + _NOBODY
+
+    if text.count("\n") > _MAX_LINES:
+        text = _IDLE.sub("", _EMPTY.sub("\n", text))
+    return _NOBODIES.sub("\n" + _NOBODY, _NAME.sub(named, text))
+
+
+def _stripped(name: str) -> str:
+    """A name without its stars, which Protego takes out."""
+    return name.lower().replace("*", "").strip().strip(": \t")
+
+
+def _is_parsable(text: str) -> bool:
+    """Whether Protego's parse ends soon."""
     slow = text.count("%") + text.count("$")
     lines = 1 + sum(map(text.count, _LINE_ENDS))
     if slow > _MAX_WORK or lines > _MAX_LINES:
         return False
-    if lines + slow <= _MAX_WORK and text.lower().count("agent") * lines <= _MAX_PRODUCT:
-        return True  # whatever the lines are
-    rules = len(_RULE.findall(text))
-    if rules + slow > _MAX_WORK:
+    lower = text.lower()
+    weight = _HEAVY if "%" in text or "index.html" in lower else _MEDIUM
+    if lines + slow > _MAX_WORK and len(_RULE.findall(text)) + slow > _MAX_WORK:
         return False
-    names = [name.lower().replace("*", "").strip(": \t") for name in _USER_AGENT.findall(text)]
-    repeated = len(names) - len(set(names))
-    return len(names) * (rules + repeated) <= _MAX_PRODUCT
+    # A name with a star is two to Protego.
+    if 2 * lower.count("agent") * (lines * weight + len(text) // _LONG) <= _MAX_PRODUCT:
+        return True  # whatever the lines are
+    return _product(text) <= _MAX_PRODUCT
+
+
+def _product(text: str) -> int:
+    """What Protego takes to add rules to names, and to look for the names that it knows."""
+    product = 0
+    known: set[str] = set()
+    group: set[str] = set()
+    ruled = False
+    for line in _NAME_OR_RULE.finditer(text):
+        if line[1] is None:
+            ruled = True
+            product += len(group) * _weight(line[2])
+            continue
+        if ruled:
+            group, ruled = set(), False
+        name = line[1].lower().strip(": \t")
+        bare = _stripped(name)
+        if bare in known:
+            product += len(group)
+        group |= {name, bare}
+        known.add(bare)
+    return product
+
+
+def _weight(rule: str) -> int:
+    """What Protego takes to add a rule to those of one name.
+
+    A plain one is made once for all names. It adds another for a ``$``, and makes one anew for
+    each name where an Allow ends in ``/index.html``, escaped or not.
+    """
+    weight = 4 if rule[0] in "RrVv" else 1  # Request-rate and Visit-time are read for each name
+    if "$" in rule:
+        weight = 6 + len(rule) // 1_000
+    end = rule.rstrip()[-12:].lower()
+    if end.endswith("/index.html") or ("%" in rule and end.endswith(("l", "%6c"))):
+        weight += 30 + len(rule) // _LONG
+    return weight

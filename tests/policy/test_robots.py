@@ -122,17 +122,45 @@ def test_r2c_where_protego_alone_would_fetch(what: str, text: str, target: str) 
     assert not allowed(parse(text), target)
 
 
-@pytest.mark.parametrize(
-    ("text", "target"),
-    [
-        ("User-agent: *\nDisalow: /x\n", "/x"),
-        ("User-agent *\nDisallow /x\n", "/x"),
-        ("User-agent: *\nDisallow: /a?b\n", "/a%3Fb"),
-        ("User-agent: *\nDisallow: https://h.test/x\n", "/https://h.test/x"),
-    ],
-)
+ONLY_PROTEGO = [
+    ("User-agent: *\nDisalow: /x\n", "/x"),
+    ("User-agent *\nDisallow /x\n", "/x"),
+    ("User-agent: *\nDisallow /x\n", "/x"),
+    ("Useragent: *\nDisallow: /x\n", "/x"),
+    ("User-agent: *\nDisallow: /a?b\n", "/a%3Fb"),
+    ("User-agent: *\nDisallow: https://h.test/x\n", "/https://h.test/x"),
+]
+
+
+@pytest.mark.parametrize(("text", "target"), ONLY_PROTEGO)
 def test_own_protego_can_add_a_refusal(text: str, target: str) -> None:
     assert not allowed(parse(text), target)
+
+
+@pytest.mark.parametrize("others", ["1 rule", "700 rules", "empty lines", "idle lines"])
+@pytest.mark.parametrize(("text", "target"), ONLY_PROTEGO)
+def test_own_d1_protego_adds_it_in_a_file_for_many_robots(
+    text: str, target: str, others: str
+) -> None:
+    names = "\n".join(f"User-agent: AiBot{number}" for number in range(160))
+    more = {
+        "1 rule": "\nDisallow: /\n",
+        "700 rules": "".join(f"\nDisallow: /section-{number}/" for number in range(700)) + "\n",
+        "empty lines": "\nDisallow: /\n" + "\n" * 60_000,
+        "idle lines": "\nDisallow: /\n" + "some words\n#\n" * 30_000,
+    }[others]
+    assert not allowed(parse(names + more + text), target)
+    assert not allowed(parse(names + more + text.replace("*", TOKEN, 1)), target)
+
+
+@pytest.mark.parametrize("end", ["\x0b", "# of: ours", " ", ""])
+@pytest.mark.parametrize("name", ["Walsh*", "*walsh", "\xa0walsh\xa0", "w", "WALSH-RESEARCH"])
+def test_own_d1_names_that_protego_takes_for_ours_stay_ours(name: str, end: str) -> None:
+    many = "".join(f"User-agent: b{number}\n" for number in range(300))
+    many += "".join(f"Disallow: /{number}\n" for number in range(400))
+    text = f"User-agent: {name}{end}\nUseragent: also{end}\nDisallow /x\n"
+    for file in (text, many + text, text + many):
+        assert not allowed(parse(file), "/x"), file[-80:]
 
 
 def test_r2a_records_of_one_name_merge_and_others_do_not_count() -> None:
@@ -441,6 +469,9 @@ HOSTILE = {
     "many groups": fill("User-agent: w{}\nDisallow: /{}"),
     "a run of names, then rules": fill("User-agent: {}", HALF) + fill("\nDisallow: /{}", HALF),
     "300 names": fill("User-agent: {}", 300 * 18) + fill("\nDisallow: /{}", 330 * 17),
+    "an index for each name": fill("User-agent: {}", 300 * 18)
+    + fill("\nAllow: /{}$/index.html", 330 * 31),
+    "a long index": fill("User-agent: {}", 300 * 18) + f"\nAllow: /{'*a' * 200_000}/index.html",
     "versions": fill("User-agent: w/{}\nDisallow: /{}*a"),
     "names twice": fill("User-agent: {}", HALF) + "\n" + fill("User-agent: {}", HALF),
     "names twice, disguised": fill("User-agent: {}#\nuser\xa0agent {}*"),
