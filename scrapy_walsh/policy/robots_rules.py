@@ -72,6 +72,8 @@ class RuleSet:
         self._plain = Texts(found, len(values))
         rules = _rules(found, len(values))
         escaped = [rule for rule in rules if "%" in rule.body]
+        if len(escaped) > _MAX_RULES:  # a star at the front makes two of a value
+            self._too_many, rules, escaped = True, [], []
         if not escaped:
             self._bare, self._text, self._octets = Index(rules), _NO_RULES, _NO_RULES
             return

@@ -512,6 +512,12 @@ def test_own_t40_more_rules_than_can_be_looked_up_in_time_refuse_all() -> None:
     assert allowed(parse(text[:200_000]), "/page")
 
 
+def test_own_t40_a_star_at_the_front_makes_two_rules_of_a_value() -> None:
+    text = "User-agent: *\n" + fill("Disallow:*%{}%5b")
+    assert "too long to match" in parse(text).decide("http://h.test/page").reason
+    assert allowed(parse(text[:200_000]), "/page")
+
+
 def test_own_a_crowd_of_rules_is_judged_like_a_few() -> None:
     crowd = "User-agent: *\n" + fill("Disallow: /*{}z\nAllow: /{}/", 50_000)
     robots = parse(crowd)
