@@ -55,7 +55,8 @@ def _spelt(text: str, to_encode: re.Pattern[str]) -> str:
         head, *rest = text.split("%")
         text = head + "".join(
             [
-                known + part[2:] if (known := _SPELLINGS.get(part[:2])) else "%" + part
+                _SPELLINGS.get(part)
+                or (known + part[2:] if (known := _SPELLINGS.get(part[:2])) else "%" + part)
                 for part in rest
             ]
         )
@@ -91,7 +92,8 @@ def as_octets(text: str) -> str:
     head, *rest = text.split("%")
     return head + "".join(
         [
-            known + part[2:] if (known := _CHARACTERS.get(part[:2])) else _BARE_PERCENT + part
+            _CHARACTERS.get(part)
+            or (known + part[2:] if (known := _CHARACTERS.get(part[:2])) else _BARE_PERCENT + part)
             for part in rest
         ]
     )

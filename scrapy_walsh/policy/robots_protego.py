@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.robots_groups import Selection
 
-_MAX_PRODUCT: Final = 100_000
+_MAX_PRODUCT: Final = 60_000
 """Names x weights of the rules under them: microseconds, about."""
-_MAX_WORK: Final = 15_000
+_MAX_WORK: Final = 10_000
 """Rules, escapes and anchors: Protego takes the last two apart one by one."""
 _MAX_LINES: Final = 50_000
 """Protego takes a microsecond and more for a line that says nothing to it."""
+_MAX_NAMES: Final = 5_000
+"""User-agent lines: each opens one or two sets of rules, which are sorted in the end."""
 _HEAVY: Final = 40
 _MEDIUM: Final = 7
 """No short rule weighs more, no short rule without an escape or index.html."""
@@ -124,11 +126,14 @@ def _is_parsable(text: str) -> bool:
     if slow > _MAX_WORK or lines > _MAX_LINES:
         return False
     lower = text.lower()
+    names = lower.count("agent")
     weight = _HEAVY if "%" in text or "index.html" in lower else _MEDIUM
     if lines + slow > _MAX_WORK and len(_RULE.findall(text)) + slow > _MAX_WORK:
         return False
+    if names > _MAX_NAMES and len(_USER_AGENT.findall(text)) > _MAX_NAMES:
+        return False
     # A name with a star is two to Protego.
-    if 2 * lower.count("agent") * (lines * weight + len(text) // _LONG) <= _MAX_PRODUCT:
+    if 2 * names * (lines * weight + len(text) // _LONG) <= _MAX_PRODUCT:
         return True  # whatever the lines are
     return _product(text) <= _MAX_PRODUCT
 

@@ -31,7 +31,7 @@ WITH_SLASH: Final = "value with a leading /"
 AS_TEXT: Final = "escapes as text"
 AS_OCTETS: Final = "escapes as octets"
 
-_MAX_RULES: Final = 30_000
+_MAX_RULES: Final = 20_000
 """Rules that are no plain text. Of more no index is made, and the answer is no (T40)."""
 
 Readings = tuple[tuple[str, bool], ...]
