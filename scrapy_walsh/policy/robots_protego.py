@@ -44,7 +44,8 @@ _RULE: Final = re.compile(
 )
 _NAME_OR_RULE: Final = re.compile(f"{_USER_AGENT.pattern}|{_RULE.pattern}", re.IGNORECASE)
 _NAME: Final = re.compile(
-    rf"({_LINE})user[- ]?agent{_GAP}*:([^#{_ENDS}]*)", re.IGNORECASE | re.ASCII
+    rf"({_LINE})user[- ]?agent(?:{_GAP}*:|{_GAP}+(?![^#{_ENDS}]*:))([^#{_ENDS}]*)",
+    re.IGNORECASE | re.ASCII,
 )
 """Surely a User-agent line to Protego; one that only may be stays as it is."""
 _IDLE: Final = re.compile(

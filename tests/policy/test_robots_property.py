@@ -6,6 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from protego import Protego
 
+from scrapy_walsh.policy import robots_protego
 from scrapy_walsh.policy.robots import parse_robots
 from scrapy_walsh.policy.robots_paths import as_octets, normalize, normalize_values
 from tests.policy.robots_oracle import oracle, paths
@@ -78,6 +79,41 @@ def test_r2c_a_group_for_everybody_else_changes_nothing(text: str, target: str) 
     before = parse_robots(text.encode(), TOKEN).decide(target)
     after = parse_robots(more.encode(), TOKEN).decide(target)
     assert (before.allowed, before.name) == (after.allowed, after.name)
+
+
+FIELDS = ["User-agent:", "useragent ", "user agent", "\tUser-agent :", "user  agent:", "Disallow:"]
+FIELDS += ["disallow ", "Allow:", "foo:", "foo ", "Sitemap:", "Request-rate:", "#", ""]
+#: Names and rules as Protego takes them, with a colon and without, beside lines that say nothing.
+LOOSE = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(FIELDS),
+    st.sampled_from([" ", "", "\xa0"]),
+    st.sampled_from([*NAMES, "b", "b: c", "b:c", "wal*sh", "research", "/", "/a", "/*a$", ""]),
+    st.sampled_from(["", "", " ", ":", "# c: d"]),
+)
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(LOOSE, max_size=12),
+    st.sampled_from(["\n", "\n\n", "\x0b", "\u2028"]),
+    st.sampled_from(["/", "/a", "/aa", "/b"]),
+)
+@example(["User-agent: walsh", "Disallow: /"], "\n", "/a")
+@example(["useragent b", "user agent *", "foo b", "disallow /a"], "\n", "/a")
+@example(["User-agent b: c", "Disallow: /a", "user  agent: b", "useragent b:c"], "\n", "/a")
+@example(["User-agent: b", "foo:", "User-agent: w", "foo #", "Disallow: /"], "\n", "/b")
+def test_own_d1_the_file_without_other_robots_says_the_same_to_protego(
+    lines: list[str], end: str, target: str
+) -> None:
+    text, limit = end.join(lines), robots_protego._MAX_LINES
+    robots_protego._MAX_LINES = 0  # so that idle lines go, too
+    try:
+        shown = robots_protego._concerning(text, TOKEN)
+    finally:
+        robots_protego._MAX_LINES = limit
+    ours, whole = Protego.parse(shown), Protego.parse(text)
+    assert ours.can_fetch(target, TOKEN) == whole.can_fetch(target, TOKEN), shown
 
 
 VALUES = st.lists(st.text("aZ/%2fF*$?é\x0b\udc80 ", min_size=1), min_size=1)
