@@ -26,11 +26,14 @@ _MAX_LINES: Final = 50_000
 """Protego takes a microsecond and more for a line that says nothing to it."""
 _MAX_NAMES: Final = 5_000
 """User-agent lines: each opens one or two sets of rules, which are sorted in the end."""
-_HEAVY: Final = 40
-_MEDIUM: Final = 7
-"""No short rule weighs more, no short rule without an escape or index.html."""
+_TIMED: Final = 4
+"""The weight of a Request-rate or Visit-time, which is read for each name; of a plain rule: 1."""
+_ANCHORED: Final = 6
+"""Of a rule with a ``$``, to which it adds another."""
+_INDEX: Final = 30
+"""And of an Allow that ends in /index.html: another is made of it for each name."""
 _LONG: Final = 15
-"""So many characters of a heavy rule weigh one."""
+"""So many characters of those weigh one more."""
 _MAX_COMPARED: Final = 20_000_000
 
 _LINE_ENDS: Final = "\n\x0b\x0c\r\x1c\x1d\x1e\x85\u2028\u2029"
@@ -38,11 +41,10 @@ _ENDS: Final = re.escape(_LINE_ENDS)
 _GAP: Final = rf"[^\S{_ENDS}]"
 _LINE: Final = rf"(?:\A|[{_ENDS}]){_GAP}*"
 """Where a line begins for Protego, and the blanks there."""
-_USER_AGENT: Final = re.compile(rf"{_LINE}user(?:{_GAP}|-)*agent([^#{_ENDS}]*)", re.IGNORECASE)
-_RULE: Final = re.compile(
-    rf"{_LINE}((?:allow|di[sa]|crawl|request|visit)[^#{_ENDS}]*)", re.IGNORECASE
-)
-_NAME_OR_RULE: Final = re.compile(f"{_USER_AGENT.pattern}|{_RULE.pattern}", re.IGNORECASE)
+_NAME_OR_RULE: Final = re.compile(
+    r"\s*(?:user(?:\s|-)*agent([^#]*)|((?:allow|di[sa]|crawl|request|visit)[^#]*))", re.IGNORECASE
+).match
+"""Of a line: the name, or the rule, as which Protego may take it."""
 _NAME: Final = re.compile(
     rf"({_LINE})user[- ]?agent(?:{_GAP}*:|{_GAP}+(?![^#{_ENDS}]*:))([^#{_ENDS}]*)",
     re.IGNORECASE | re.ASCII,
@@ -122,55 +124,53 @@ def _stripped(name: str) -> str:
 
 def _is_parsable(text: str) -> bool:
     """Whether Protego's parse ends soon."""
-    slow = text.count("%") + text.count("$")
-    lines = 1 + sum(map(text.count, _LINE_ENDS))
+    lower = text.lower()
+    escapes, anchors = text.count("%"), text.count("$")
+    slow, lines = escapes + anchors, 1 + sum(map(text.count, _LINE_ENDS))
     if slow > _MAX_WORK or lines > _MAX_LINES:
         return False
-    lower = text.lower()
-    names = lower.count("agent")
-    weight = _HEAVY if "%" in text or "index.html" in lower else _MEDIUM
-    if lines + slow > _MAX_WORK and len(_RULE.findall(text)) + slow > _MAX_WORK:
-        return False
-    if names > _MAX_NAMES and len(_USER_AGENT.findall(text)) > _MAX_NAMES:
-        return False
+    indexes = escapes + lower.count("index.html")
+    weight = _TIMED * lines + (_ANCHORED + 1) * anchors + _INDEX * indexes
+    if indexes or anchors:
+        weight += len(text) // _LONG
     # A name with a star is two to Protego.
-    if 2 * names * (lines * weight + len(text) // _LONG) <= _MAX_PRODUCT:
+    if lines + slow <= _MAX_WORK and 2 * lower.count("agent") * weight <= _MAX_PRODUCT:
         return True  # whatever the lines are
-    return _product(text) <= _MAX_PRODUCT
+    return _is_light(text, slow)
 
 
-def _product(text: str) -> int:
-    """What Protego takes to add rules to names, and to look for the names that it knows."""
-    product = 0
+def _is_light(text: str, slow: int) -> bool:
+    """Whether all limits hold line by line: names, rules, and giving the rules to the names."""
+    names = rules = product = 0
     known: set[str] = set()
     group: set[str] = set()
     ruled = False
-    for line in _NAME_OR_RULE.finditer(text):
+    for line in filter(None, map(_NAME_OR_RULE, text.splitlines())):
         if line[1] is None:
             ruled = True
+            rules += 1
             product += len(group) * _weight(line[2])
-            continue
-        if ruled:
-            group, ruled = set(), False
-        name = line[1].lower().strip(": \t")
-        bare = _stripped(name)
-        if bare in known:
-            product += len(group)
-        group |= {name, bare}
-        known.add(bare)
-    return product
+        else:
+            if ruled:
+                group, ruled = set(), False
+            name = line[1].lower().strip(": \t")
+            bare = _stripped(name)
+            if bare in known:
+                product += len(group)  # it is looked for among them
+            group |= {name, bare}
+            known.add(bare)
+            names += 1
+        if names > _MAX_NAMES or rules + slow > _MAX_WORK or product > _MAX_PRODUCT:
+            return False
+    return True
 
 
 def _weight(rule: str) -> int:
-    """What Protego takes to add a rule to those of one name.
-
-    A plain one is made once for all names. It adds another for a ``$``, and makes one anew for
-    each name where an Allow ends in ``/index.html``, escaped or not.
-    """
-    weight = 4 if rule[0] in "RrVv" else 1  # Request-rate and Visit-time are read for each name
+    """What Protego takes to add a rule to those of one name: microseconds, about."""
+    weight = _TIMED if rule[0] in "RrVv" else 1
     if "$" in rule:
-        weight = 6 + len(rule) // 1_000
+        weight = _ANCHORED + len(rule) // 1_000
     end = rule.rstrip()[-12:].lower()
     if end.endswith("/index.html") or ("%" in rule and end.endswith(("l", "%6c"))):
-        weight += 30 + len(rule) // _LONG
+        weight += _INDEX + len(rule) // _LONG
     return weight
