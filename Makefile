@@ -15,11 +15,12 @@ demo: $(VENV)/demo.stamp
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
 
-# The oldest Scrapy that is supported, and the tests that run it: policy/, state/, and what reads files and
-# logs, knows nothing of Scrapy; what a source says is read, and what is broken on purpose, on the newest.
-ON_SCRAPY := $(addprefix tests/,cli conformance crawl deploy documents fleet ledger pacing runs spiders)
-ON_NEWEST := $(addprefix --ignore=tests/,cli/test_check.py cli/test_state.py conformance/test_broken.py \
-	conformance/test_lab.py ledger/test_verify_forged.py)
+# The oldest Scrapy that is supported, and the tests of what calls it. policy/, state/, and what reads files
+# and logs know nothing of Scrapy; commands, platforms, sources, and what is broken on purpose: the newest.
+ON_SCRAPY := $(addprefix tests/,conformance crawl documents fleet ledger pacing runs spiders cli/test_main.py \
+	cli/test_plan.py)
+ON_NEWEST := $(addprefix --ignore=tests/,conformance/test_broken.py conformance/test_lab.py \
+	ledger/test_verify_forged.py)
 
 test-lowest:
 	$(MAKE) test VENV=.venv-lowest SCRAPY="scrapy==2.13.4" TESTS="$(ON_SCRAPY) $(ON_NEWEST)"
