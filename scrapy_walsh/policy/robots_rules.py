@@ -174,8 +174,7 @@ def _rules(found: Sequence[Table], width: int) -> list[Rule]:
                 text, bits = "/" + value, with_slash
             elif value[0] != "/":
                 text, bits = "/" + value, with_slash
-            rule = known.get(text) or _once(known, text, allow, line, names)
-            rule.variants |= bits
+            _once(known, text, allow, line, names).variants |= bits
     once = [*rules[True].values(), *rules[False].values()]
     bodies = [rule.text[:-1] if rule.anchored else rule.text for rule in once]
     for rule, body in zip(once, normalize_values(bodies), strict=False):
