@@ -1,4 +1,4 @@
-"""Longest pause of the event loop while a crawl loads the operator's list, beside stock Scrapy.
+"""Longest pauses of the event loop: the operator's list is loaded, large documents are read.
 
 Run: ``python bench/pauses.py [--json FILE] [--quick] [--entries N] [--rounds N]``.
 
@@ -8,6 +8,9 @@ package, which downloads the same octets and looks at none; the other rows are t
 ``wall``: the longest pause; where the machine is busy, that is also another process's turn.
 ``cpu``: the most processor time that all threads of the crawl used within one pause, so never
 another's turn. Each is the smallest of the rounds, which other work on the machine disturbs least.
+
+The second table is of ``walsh_metadata``: one crawl for each document that costs its reader much
+(``tests/sources/hostile.py``), until its items are scraped.
 """
 
 from __future__ import annotations
@@ -33,9 +36,11 @@ from bench.blocklist import SCHEMA, document  # noqa: E402
 from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh.adapters.core import Core  # noqa: E402
 from scrapy_walsh.sandbox import Route, Sandbox, Site  # noqa: E402
+from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider  # noqa: E402
+from tests.sources.hostile import DOCUMENTS, MEGABYTES, Hostile  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 SLEEP = 0.002
 LIST = "http://operator.test/.well-known/walsh-research/blocklist.json"
@@ -52,6 +57,16 @@ CRAWLS = {
 #: Seconds that the list is held: PT6H.
 REFRESH = 21600.0
 LIFTED = 10
+#: Those that are read, or refused, by other means than the limit of time; and a plain feed.
+READ = (
+    *(each for each in DOCUMENTS if not each.slow),
+    Hostile("plain-10MB", "feed", MEGABYTES["plain feed"]),
+    Hostile("markdown-10MB", "markdown", MEGABYTES["markdown"]),
+)
+READ_COLUMNS = {
+    "document": "<14", "octets": ">10", "outcome": "<10", "items": ">6", "wall ms": ">8.1f",
+    "cpu ms": ">7.1f", "took s": ">7.2f",
+}  # fmt: skip
 COLUMNS = {
     "crawl": "<21", "entries": ">9", "octets": ">10", "wall ms": ">8.1f", "cpu ms": ">7.1f",
     "took s": ">7.2f",
@@ -62,11 +77,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path, help="write the rows to this file as well")
     parser.add_argument("--quick", action="store_true", help="a short list, to see that it works")
-    parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--entries", type=int, default=1_000_000, help="0: the documents alone")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     entries, rounds = (5_000, 1) if options.quick else (options.entries, options.rounds)
-    write(options.json, benchmark="pauses", rows=show(measured(entries, rounds), COLUMNS))
+    rows = show(measured(entries, rounds), COLUMNS) if entries else []
+    read = show(documents(READ[:1] if options.quick else READ, rounds), READ_COLUMNS)
+    write(options.json, benchmark="pauses", rows=rows, documents=read)
 
 
 def measured(entries: int, rounds: int) -> Iterator[Row]:
@@ -78,6 +95,18 @@ def measured(entries: int, rounds: int) -> Iterator[Row]:
     for name, rows in found.items():
         best = {key: min(row[key] for row in rows) for key in rows[0]}
         yield {"crawl": name, "entries": entries, "octets": ready["octets"], **best}
+
+
+def documents(chosen: Sequence[Hostile], rounds: int) -> Iterator[Row]:
+    for number, document_ in enumerate(READ):
+        if document_ not in chosen:
+            continue
+        rows = []
+        for _ in range(rounds):
+            with tempfile.TemporaryDirectory() as folder, sandbox(0) as ready:
+                rows.append(run_crawl(f"document {number}", folder, ready["proxy"]))
+        best = {key: min(row[key] for row in rows) for key in ("wall ms", "cpu ms", "took s")}
+        yield {"document": document_.name, "octets": len(document_.body()), **rows[0], **best}
 
 
 @contextmanager
@@ -113,6 +142,11 @@ def environment(**more: str) -> dict[str, str]:
 # -- the sandbox's process -----------------------------------------------------------------------
 
 
+def made_of(document_: Hostile) -> Callable[[Any], Route]:
+    """An answer that is made when it is asked for: all of them at once take a while."""
+    return lambda _: Route(body=document_.body(), content_type=document_.content_type)
+
+
 def serve(entries: int) -> None:
     """Serve a list, then one of which some domains are gone, until standard input ends."""
     domains = [f"shop{number}.example{number % 97}.test" for number in range(entries)]
@@ -128,7 +162,10 @@ def serve(entries: int) -> None:
         COPY.removeprefix("http://operator.test"): lists[0],
     }
     page = {"/robots.txt": Route(404), "*": Route(body="<p>page</p>")}
-    with Sandbox([Site("operator.test", operator), Site("page.test", page)]) as box:
+    sites = [Site("operator.test", operator), Site("page.test", page)]
+    for number, each in enumerate(READ):
+        sites.append(Site(f"h{number}.test", {"/robots.txt": Route(404), "/": made_of(each)}))
+    with Sandbox(sites) as box:
         print(json.dumps({"proxy": box.proxy_url, "octets": len(one)}), flush=True)
         sys.stdin.read()
 
@@ -150,6 +187,7 @@ class Heartbeat:
         return cls(crawler)
 
     def start(self) -> None:
+        self.began = time.perf_counter()
         self.task = asyncio.ensure_future(self.beat())
 
     def reset(self) -> None:
@@ -196,7 +234,31 @@ class Bench(Spider):
         print(json.dumps(row), flush=True)
 
 
+class Reads(WalshMetadataSpider):
+    """The spider itself, which prints its row at its end."""
+
+    custom_settings = {"EXTENSIONS": {Heartbeat: 0}}  # noqa: RUF012
+
+    def closed(self, reason: str) -> None:
+        super().closed(reason)
+        heartbeat: Heartbeat = self.crawler.heartbeat  # type: ignore[attr-defined]
+        heartbeat.task.cancel()
+        took = time.perf_counter() - self.crawler.heartbeat.began  # type: ignore[attr-defined]
+        seen = self.visits[0].row
+        row = {"wall ms": heartbeat.wall * 1e3, "cpu ms": heartbeat.cpu * 1e3, "took s": took}
+        print(json.dumps({**row, "outcome": seen.outcome, "items": seen.items}), flush=True)
+
+
+def crawl_document(number: int) -> None:
+    process = CrawlerProcess({**settings(), "WALSH_STATE_DIR": "memory"})
+    process.crawl(Reads, urls=f"http://h{number}.test/")
+    process.start()
+
+
 def crawl(name: str) -> None:
+    if name.startswith("document "):
+        crawl_document(int(name.split()[1]))
+        return
     process = CrawlerProcess(stock_settings() if name == STOCK else settings())
     process.crawl(Bench, crawl=name)
     process.start()

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SPEC_VERSION", "Addon", "__version__"]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 #: The version of the specification that this package targets (spec section 4).
 SPEC_VERSION: Final = "walsh-research-compliance/v1.3"

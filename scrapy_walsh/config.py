@@ -22,11 +22,14 @@ from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity, identity_from
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.policy.urls import without_userinfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 UNREACHABLE_POSITIONS: Final = ("allow", "defer", "deny")
+#: Of ``WALSH_SLOW_HOSTS``: one target a visit, or none.
+SLOW_VISIT, SLOW_SKIP = "visit", "skip"
 #: Of ``WALSH_LEDGER``: kept, kept without the query strings of URLs, not kept.
 LEDGER_ON, LEDGER_REDACTED, LEDGER_OFF = "on", "redact", "off"
 
@@ -35,6 +38,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "WALSH_IDENTITY": None,
     "WALSH_BLOCKLIST_URL": None,
     "WALSH_BLOCKLIST_SCHEMA_URL": None,
+    "WALSH_BLOCKLIST_UNREACHABLE": "allow",
     "WALSH_STATE_DIR": None,
     "WALSH_SHARED_STATE": None,
     "WALSH_MIN_INTERVAL": MIN_REQUEST_INTERVAL,
@@ -50,7 +54,10 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "WALSH_REVISIT": 86400.0,
     "WALSH_REVISIT_REASON": None,
     "WALSH_FOLLOW_LINKS": False,
+    "WALSH_SCRAPING": False,
+    "WALSH_SLOW_HOSTS": SLOW_VISIT,
     "WALSH_LEDGER": True,
+    "WALSH_EXIT_ATTENTION": False,
     "WALSH_IMPL": None,
     "WALSH_TAG_REQUESTS": False,
 }
@@ -68,11 +75,15 @@ class SettingsLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WalshConfig:
-    """The whole configuration. Durations are seconds; ``state_dir`` None means memory only."""
+    """The whole configuration. Durations are seconds; ``state_dir`` None means memory only.
+
+    ``with_userinfo``: settings whose URL held a user name or a password, which is left out.
+    """
 
     identity: Identity
     blocklist_url: str
     schema_url: str | None
+    blocklist_unreachable: str
     state_dir: Path | None
     shared_state: str | None
     min_interval: float
@@ -88,9 +99,13 @@ class WalshConfig:
     revisit: float
     revisit_reason: str | None
     follow_links: bool
+    scraping: bool
+    slow_hosts: str
     ledger: str
+    exit_attention: bool
     impl: str | None
     tag_requests: bool
+    with_userinfo: tuple[str, ...] = ()
 
     @classmethod
     def from_settings(
@@ -102,6 +117,9 @@ class WalshConfig:
             identity=identity,
             blocklist_url=_url(settings, "WALSH_BLOCKLIST_URL") or identity.blocklist_url,
             schema_url=_url(settings, "WALSH_BLOCKLIST_SCHEMA_URL") or identity.schema_url,
+            blocklist_unreachable=_choice(
+                settings, "WALSH_BLOCKLIST_UNREACHABLE", UNREACHABLE_POSITIONS
+            ),
             state_dir=_state_dir(settings, default_state_dir),
             shared_state=_redis_url(settings),
             min_interval=max(
@@ -120,12 +138,21 @@ class WalshConfig:
             revisit=_number(settings, "WALSH_REVISIT", least=REVISIT_FLOOR),
             revisit_reason=_text(settings, "WALSH_REVISIT_REASON"),
             follow_links=_flag(settings, "WALSH_FOLLOW_LINKS"),
+            scraping=_flag(settings, "WALSH_SCRAPING"),
+            slow_hosts=_choice(settings, "WALSH_SLOW_HOSTS", (SLOW_VISIT, SLOW_SKIP)),
             ledger=_ledger(settings),
+            exit_attention=_flag(settings, "WALSH_EXIT_ATTENTION"),
             impl=_impl(settings),
             tag_requests=_flag(settings, "WALSH_TAG_REQUESTS"),
+            with_userinfo=tuple(name for name in _URLS if _has_userinfo(_get(settings, name))),
         )
-        _check_scope(config)
+        _check_profile(config)
         return config
+
+    @property
+    def is_walsh_research(self) -> bool:
+        """Whether the crawl is asked for in the name of the specification's own operator."""
+        return self.identity.token.lower() == WALSH_RESEARCH.token.lower()
 
     @property
     def mirrored(self) -> bool:
@@ -252,6 +279,14 @@ def _text(settings: SettingsLike, name: str) -> str | None:
     return value.strip()
 
 
+#: Settings that are URLs of documents.
+_URLS: Final = ("WALSH_BLOCKLIST_URL", "WALSH_BLOCKLIST_SCHEMA_URL")
+
+
+def _has_userinfo(value: object) -> bool:
+    return isinstance(value, str) and without_userinfo(value) != value
+
+
 def _url(settings: SettingsLike, name: str) -> str | None:
     value = _get(settings, name)
     if value is None:
@@ -264,9 +299,10 @@ def _url(settings: SettingsLike, name: str) -> str | None:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
         usable = False
+    bare = without_userinfo(value.strip())
     if not usable:
-        raise _refuse(name, value, accepted)
-    return value.strip()
+        raise _refuse(name, bare, accepted)
+    return bare
 
 
 def _names(settings: SettingsLike, name: str) -> tuple[str, ...]:
@@ -349,10 +385,16 @@ def _download_delay(settings: SettingsLike) -> float:
     return delay if math.isfinite(delay) else 0.0
 
 
-def _check_scope(config: WalshConfig) -> None:
-    """R6 binds the operator's own identity, whatever a project asks for."""
-    if config.follow_links and config.identity.token.lower() == WALSH_RESEARCH.token.lower():
-        raise ConfigError(
-            "WALSH_FOLLOW_LINKS is True; accepted with WALSH_IDENTITY of your own only: "
-            "walsh-research never follows links (R6)"
-        )
+def _check_profile(config: WalshConfig) -> None:
+    """R6 and R9 bind the operator's own identity, whatever a project asks for."""
+    if not config.is_walsh_research:
+        return
+    for name, is_set, never in (
+        ("WALSH_FOLLOW_LINKS", config.follow_links, "follows links (R6)"),
+        ("WALSH_SCRAPING", config.scraping, "scrapes HTML (R9)"),
+    ):
+        if is_set:
+            raise ConfigError(
+                f"{name} is True; accepted with WALSH_IDENTITY of your own only: "
+                f"walsh-research never {never}"
+            )

@@ -1,7 +1,8 @@
 """The errors of this package, by whose fault they are.
 
 ``ConfigError``: the operator's settings. ``SourcesInvalid``: the operator's sources.
-``DocumentInvalid``: a document that somebody serves. ``StateError``: the disk's.
+``DocumentInvalid``: a document that somebody serves; ``DocumentTooCostly``: one that is not read to
+its end. ``ScrapingRefused``: the project's code. ``StateError``: the disk's.
 ``StoreAway``: the shared store's.
 Each message is one line: what is wrong, where, and what to do.
 """
@@ -23,6 +24,14 @@ class SourcesInvalid(WalshError, ValueError):
 
 class DocumentInvalid(WalshError, ValueError):
     """A served document (blocklist, schema, feed) that must not be adopted."""
+
+
+class DocumentTooCostly(DocumentInvalid):
+    """A served document that would take too much time, memory or nesting to read."""
+
+
+class ScrapingRefused(WalshError, RuntimeError):
+    """Selectors were used on an HTML page, where R9 forbids it."""
 
 
 class StateError(WalshError, OSError):

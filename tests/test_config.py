@@ -32,6 +32,7 @@ def test_r6c_1_constants_are_the_defaults():
         False,
         False,
     )
+    assert config.exit_attention is False
     assert config.state_dir == Path("default")
 
 
@@ -67,6 +68,7 @@ def test_own_mirror_is_known_as_one():
         ("WALSH_PATIENCE", -1),
         ("WALSH_ROBOTS_TTL", 86401),
         ("WALSH_ROBOTS_UNREACHABLE", "ignore"),
+        ("WALSH_BLOCKLIST_UNREACHABLE", "ignore"),
         ("WALSH_PACE_ROBOTS", "maybe"),
         ("WALSH_ROBOTS_CACHE_SIZE", 0),
         ("WALSH_EXCLUDED_TLDS", 5),
@@ -75,6 +77,8 @@ def test_own_mirror_is_known_as_one():
         ("WALSH_REVISIT_REASON", ""),
         ("WALSH_REVISIT_REASON", "two\nlines"),
         ("WALSH_FOLLOW_LINKS", "x"),
+        ("WALSH_EXIT_ATTENTION", "loud"),
+        ("WALSH_SCRAPING", "x"),
         ("WALSH_BLOCKLIST_URL", "ftp://h.test/"),
         ("WALSH_BLOCKLIST_URL", "blocklist.json"),
         ("WALSH_BLOCKLIST_SCHEMA_URL", 7),
@@ -99,6 +103,7 @@ def test_own_bad_value_names_the_setting_and_the_value(name, value):
         ("WALSH_MAX_RETRIES", "0", "max_retries", 0),
         ("WALSH_PACE_ROBOTS", "True", "pace_robots", True),
         ("WALSH_FOLLOW_LINKS", "1", "follow_links", True),
+        ("WALSH_SCRAPING", "true", "scraping", True),
         ("WALSH_EXCLUDED_TLDS", "gov,.mil", "excluded_tlds", ("gov", ".mil")),
         ("WALSH_EXCLUDED_TLDS", '["gov"]', "excluded_tlds", ("gov",)),
         ("WALSH_STATE_DIR", "memory", "state_dir", None),
@@ -120,6 +125,11 @@ def test_own_identity_as_json_is_read():
 def test_r6_1_walsh_research_never_follows_links():
     with pytest.raises(ConfigError, match="WALSH_FOLLOW_LINKS"):
         read(WALSH_IDENTITY="walsh-research", WALSH_FOLLOW_LINKS=True)
+
+
+def test_r9_1_walsh_research_never_scrapes():
+    with pytest.raises(ConfigError, match=r"WALSH_SCRAPING is True.*your own.*R9"):
+        read(WALSH_IDENTITY="walsh-research", WALSH_SCRAPING=True)
 
 
 def test_own_no_identity_names_both_choices():

@@ -80,9 +80,9 @@ def test_own_installation_by_hand_is_shown_completely():
     shown = settings_of(snippets((ROOT / "docs/install.md").read_text(), "python")[1])
     jitter, off = compat.JITTER_SETTING
     shown.setdefault(jitter, off)
-    for name, value in {**seats.PINS, **seats.SEATS}.items():
+    for name, value in {**seats.PINS, **seats.SEATS, **seats.PREFERRED}.items():
         assert shown[name] == value, name
-    assert shown.keys() - seats.PINS.keys() - seats.SEATS.keys() <= {
+    assert shown.keys() - seats.PINS.keys() - seats.SEATS.keys() - seats.PREFERRED.keys() <= {
         "USER_AGENT",
         "DOWNLOAD_DELAY_JITTER",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy.settings import SETTINGS_PRIORITIES
+from scrapy.settings import SETTINGS_PRIORITIES, default_settings
 
 from scrapy_walsh.adapters import compat, seats
 from scrapy_walsh.adapters.core import default_state_dir
@@ -20,7 +20,10 @@ _PRIORITY: Final = 1000
 
 
 class Addon:
-    """Pins what politeness needs, with one warning line for each value that it overrides."""
+    """Pins what politeness needs, with one warning line for each value that it overrides.
+
+    Beside that it sets a default of its own where a project says nothing.
+    """
 
     def update_settings(self, settings: Settings) -> None:
         """Called by Scrapy when the crawl starts; ConfigError when it must not."""
@@ -30,8 +33,11 @@ class Addon:
             compat.refuse_start(error)
         for line in unknown_settings(settings):
             logger.warning("%s", line)
+        for name, value in seats.PREFERRED.items():
+            settings.set(name, value, priority="addon")
         for name, value in seats.pinned(config).items():
             _pin(settings, name, value)
+        _keep_handlers(settings)
         for name, components in seats.SEATS.items():
             _seat(settings, name, components)
 
@@ -46,6 +52,20 @@ def _pin(settings: BaseSettings, name: str, value: Any) -> None:
         )
         logger.warning("%s", overridden)
     settings.set(name, value, priority=_PRIORITY)
+
+
+def _keep_handlers(settings: BaseSettings) -> None:
+    """Scrapy's own handlers in place of what the wire may not wrap."""
+    foreign = seats.wrapped(settings)
+    for scheme, found in foreign.items():
+        own = default_settings.DOWNLOAD_HANDLERS_BASE[scheme]
+        logger.warning(
+            "%s[%r] is %s: scrapy_walsh overrides it with %s", seats.BASE, scheme, found, own
+        )
+    if foreign:
+        base = {**settings.getdict(seats.BASE)}
+        base |= {scheme: default_settings.DOWNLOAD_HANDLERS_BASE[scheme] for scheme in foreign}
+        settings.set(seats.BASE, base, priority=_PRIORITY)
 
 
 def _equal(found: Any, value: Any) -> bool:

@@ -1,11 +1,16 @@
-"""R8 for one crawl: which sources were answered, and when they may be asked again.
+"""R8 for one crawl: which sources were answered, and when a later run may send them again.
 
-A source counts as asked once the spider has taken its answer; what a crash cuts off before that
-is asked again by the next run.
+R8 judges by what earlier runs have answered, never by what this one does. So what this run has
+answered is kept apart from the store's records: ``lifts`` says for which sources the gates look
+at none. A fleet's shared queue knows no runs: there each request is judged by the records.
+
+A source counts as answered once the spider has taken the answer; what a crash cuts off before
+that is sent again by the next run.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from scrapy import Request
@@ -15,37 +20,78 @@ from scrapy_walsh.policy import recrawl
 from scrapy_walsh.state.records import SourceRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from scrapy_walsh.adapters.core import Core
 
 
+def form_of(request: Request) -> str:
+    """What makes *request* another one than a GET of its URL (``recrawl.form_of``)."""
+    return recrawl.form_of(request.method, request.body)
+
+
 class Asked:
-    """The sources that one crawl has asked."""
+    """The sources that one crawl has sent and got answers to; keys are of ``recrawl.key_of``."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        #: Sources that were answered in this run: R8 looks at them anew.
+        #: What this run has answered.
         self._answered: set[str] = set()
+        #: URLs that a redirect of a target led to, and the source that was redirected.
+        self._hops: dict[str, str] = {}
         #: Answers that the spider may not have taken yet.
         self._untaken: list[tuple[Request, SourceRun]] = []
 
-    def __contains__(self, url: str) -> bool:
-        return url in self._answered
+    def lifts(self, key: str) -> bool:
+        """Whether R8 has nothing against *key* in this run, whatever is on record.
 
-    def note(self, request: Request, status: int | None) -> None:
-        """Note the answer to *request*, where that ends its source's turn."""
+        The run itself has answered it, or was led to it by a redirect.
+        """
+        if key.partition(" ")[0] in self._hops:
+            return True
+        return key in self._answered and not self._core.fleet
+
+    def again(self, request: Request) -> bool:
+        """Whether this run has had an answer to this very request before."""
+        return recrawl.key_of(request.url, form_of(request)) in self._answered
+
+    def hop(self, url: str, request: Request) -> None:
+        """Note that *request* was redirected to *url*: both count for the source they came from."""
+        first = next(self._sources(request), None)
+        if first is not None:
+            self._hops.setdefault(url.partition("#")[0], first)
+
+    def _sources(self, request: Request) -> Iterator[str]:
+        """The sources that an answer to *request* answers."""
+        scope, url = self._core.scope, request.url.partition("#")[0]
+        via = self._hops.get(url)
+        if via is None and not scope.is_source(url):
+            via = scope.source_of(url)  # a hop that an earlier run was led to
+        if via is not None:
+            yield via
+        if scope.is_source(url):
+            yield recrawl.key_of(url, form_of(request))
+
+    def note(self, request: Request, status: int | None, sent_at: float) -> None:
+        """Note the answer to *request*, sent at *sent_at*, where that ends a source's turn."""
         core = self._core
-        source = core.scope.source_of(request.url)
-        if source is None or core.fetcher.owns(request) or not recrawl.counts_as_asked(status):
+        if core.fetcher.owns(request) or not recrawl.counts_as_asked(status):
             return
-        self._answered.add(source)
-        run = SourceRun(source, core.wall(), str(status), core.config.revisit_reason)
-        self._untaken.append((request, run))
+        for key in dict.fromkeys(self._sources(request)):
+            self._answered.add(key)
+            self._untaken.append((request, self._run(key, sent_at, str(status))))
+
+    def _run(self, key: str, sent_at: float, outcome: str) -> SourceRun:
+        core = self._core
+        known = core.recall(lambda: core.store.get_source(key))
+        last = None if known is None else known.visit
+        visit = recrawl.met(sent_at, last, core.config.revisit)
+        counted_from = None if visit.counted_from == sent_at else visit.counted_from
+        return SourceRun(key, sent_at, outcome, core.config.revisit_reason, counted_from)
 
     def cut_off(self, request: Request) -> None:
         """Note an answer that was too long to be taken: it would be as long an hour later."""
-        self.note(request, 200)
+        self.note(request, 200, self._core.wall())
 
     def next_due(self, url: str) -> float | None:
         """Unix seconds before which no run asks the target *url* again; None: the next one may.
@@ -56,9 +102,8 @@ class Asked:
         held = core.throttle.held_until(core.host_of(url)) - core.monotonic()
         run = next((run for _, run in self._untaken if run.url == url), None)
         run = run or core.store.get_source(url)
-        revisit = max(core.config.revisit, recrawl.REVISIT_FLOOR)
         due = max(
-            0.0 if run is None else run.last_run_at + revisit,
+            0.0 if run is None else recrawl.opens(run.visit, core.config.revisit),
             core.wall() + held if held > 0 else 0.0,
         )
         return due if due > core.wall() else None
@@ -79,9 +124,10 @@ class Asked:
     def _settle(self, done: Callable[[Request], bool]) -> None:
         for entry in [each for each in self._untaken if done(each[0])]:
             self._untaken.remove(entry)
-            self._remember(entry[1])
+            self._remember(*entry)
 
-    def _remember(self, run: SourceRun) -> None:
+    def _remember(self, request: Request, run: SourceRun) -> None:
         core = self._core
         core.remember(lambda: core.store.put_source(run))
-        core.remember(lambda: core.store.delete_deferral(run.url))
+        for url in {request.url, run.url.partition(" ")[0]}:
+            core.remember(partial(core.store.delete_deferral, url))

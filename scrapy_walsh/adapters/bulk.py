@@ -13,14 +13,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.adapters.validate import ask_child, line_of, validation
-from scrapy_walsh.errors import StateError
+from scrapy_walsh.adapters.validate import ask_child, line_of, lines_of, validation
+from scrapy_walsh.errors import DocumentInvalid, StateError
 from scrapy_walsh.ledger.documents import Documents
+from scrapy_walsh.policy.schema import reread
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from scrapy_walsh.adapters.validate import Output
     from scrapy_walsh.state.records import Store
@@ -55,18 +56,13 @@ class Place:
 # -- in the crawl's process; each blocks, so call it from a thread ----------------------------
 
 
-def take_up(
-    place: Place,
-    fallback_schema: dict[str, Any] | None,
-    not_before: float,
-    timeout: float,
-    started: Started,
-) -> Output | None:
+def take_up(place: Place, not_before: float, timeout: float, started: Started) -> Output | None:
     """The list that is kept, if it was fetched at *not_before* or later; its record is in the head.
 
-    Raises as ``ask_child``.
+    It was validated when it was adopted: the floor checks alone are made again (D3). Raises as
+    ``ask_child``.
     """
-    task = {**_task(_TAKE_UP, place, fallback_schema), "not_before": not_before}
+    task = {**_task(_TAKE_UP, place, None), "not_before": not_before}
     output = ask_child(task, b"", timeout, started)
     return None if output.head["count"] is None else output
 
@@ -90,6 +86,13 @@ def renew(place: Place, fetched_at: float, timeout: float, started: Started) -> 
     """Keep the list that is there as fetched at *fetched_at*. Raises as ``ask_child``."""
     task = {**_task(_RENEW, place, None), "fetched_at": fetched_at}
     return ask_child(task, b"", timeout, started)
+
+
+def require_text(document: StoredDocument) -> StoredDocument:
+    """*document*; DocumentInvalid where the store knows that it was held, and no more."""
+    if not document.body:
+        raise DocumentInvalid("no file of the state directory has its text any more")
+    return document
 
 
 def record_of(document: StoredDocument) -> dict[str, Any]:
@@ -120,14 +123,15 @@ def perform(task: dict[str, Any], body: bytes) -> Iterator[bytes]:
 def _take_up(task: dict[str, Any], place: Place, _: bytes) -> Iterator[bytes]:
     with closing(place.open()) as store:
         document = store.get_document(BLOCKLIST, place.url)
-    if document is None or document.fetched_at < task["not_before"]:
+        found = store.notices
+    if document is None or (document.body and document.fetched_at < task["not_before"]):
         yield line_of({"ok": True, "count": None})
-        yield line_of({"errors": []})
+        yield line_of({"errors": found})
         return
-    body = document.body
-    head, domains = validation(body, task, record=record_of(document))
+    body = require_text(document).body
+    head, domains = lines_of(reread(body), task, record=record_of(document))
     yield from (head, domains)
-    yield _last_line(lambda: _write_down(place, body, head))
+    yield _last_line(lambda: _write_down(place, body, head), found=found)
 
 
 def _keep(task: dict[str, Any], place: Place, body: bytes) -> Iterator[bytes]:
@@ -164,9 +168,9 @@ def _put_again(place: Place, fetched_at: float) -> None:
             store.put_document(replace(document, fetched_at=fetched_at))
 
 
-def _last_line(*steps: Callable[[], None]) -> bytes:
-    """Take each step, whatever becomes of the others, and say what went wrong."""
-    errors = []
+def _last_line(*steps: Callable[[], None], found: Sequence[str] = ()) -> bytes:
+    """Take each step, whatever becomes of the others; say what was *found* and what went wrong."""
+    errors = list(found)
     for step in steps:
         try:
             step()

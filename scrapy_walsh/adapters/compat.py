@@ -6,6 +6,7 @@ Every private name of Scrapy or Twisted that this package leans on is named in t
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import os
@@ -14,10 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import scrapy.exceptions
 from scrapy import version_info
+from scrapy.selector import Selector
 from scrapy.settings import default_settings
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.python.failure import Failure
+from twisted.web._newclient import HEADER, STATUS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine
@@ -168,9 +172,111 @@ def no_persistent_connections(handler: Any) -> None:
     raise RuntimeError(f"{type(handler).__qualname__} keeps connections that cannot be closed")
 
 
+#: Octets and lines that the header section of an answer may have, with all that comes before it.
+#: Browsers take 256 KiB; h11 (httpx) stops at 100 KiB, aiohttp at 8 KiB a line.
+MAX_HEADER_OCTETS: Final = 256 * 1024
+MAX_HEADER_LINES: Final = 1000
+#: Octets that Twisted's parser is given at a time: it copies what is left for each line.
+_HEADER_PIECE: Final = 4096
+
+
+class HeaderTooLarge(OSError):
+    """A server that sends no end of header lines: a failure of the transport (R5)."""
+
+
+def bound_headers(handler: Any) -> None:
+    """Make *handler* end an exchange whose header section is larger than the two bounds above.
+
+    For Scrapy's handler on Twisted, which keeps as many lines as come. The others are built on
+    libraries that have bounds of their own.
+    """
+    pool = getattr(handler, "_pool", None)
+    factory: Any = getattr(pool, "_factory", None)
+    if pool is None or factory is None:
+        return
+
+    class Bounded(factory):  # type: ignore[misc]
+        noisy = False
+
+        def buildProtocol(self, addr: Any) -> Any:  # noqa: N802  Twisted's name
+            protocol = super().buildProtocol(addr)
+            protocol.dataReceived = _bounded(protocol)
+            return protocol
+
+    pool._factory = Bounded
+
+
+def header_too_large(error: BaseException) -> HeaderTooLarge | None:
+    """What *error* of a handler rests on, if that is a header section without end."""
+    found: BaseException | None = error
+    while found is not None:
+        for reason in getattr(found, "reasons", ()):
+            if isinstance(reason.value, HeaderTooLarge):
+                return reason.value
+        found = found.__cause__
+    return None
+
+
+def _bounded(protocol: Any) -> Callable[[bytes], None]:
+    """``protocol.dataReceived`` of a connection that is good for one answer."""
+    take = protocol.dataReceived
+    octets = lines = 0
+
+    def in_header() -> bool:
+        return protocol._parser is not None and protocol._parser.state in (STATUS, HEADER)
+
+    def received(data: bytes) -> None:
+        nonlocal octets, lines
+        while data and in_header():
+            piece, data = data[:_HEADER_PIECE], data[_HEADER_PIECE:]
+            octets, lines = octets + len(piece), lines + piece.count(b"\n")
+            take(piece)
+            if in_header() and (octets > MAX_HEADER_OCTETS or lines > MAX_HEADER_LINES):
+                why = f"the header section has no end after {octets} octets in {lines} lines"
+                protocol._giveUp(Failure(HeaderTooLarge(why)))  # type: ignore[no-untyped-call]
+                protocol.transport.abortConnection()
+                return
+        if data:
+            take(data)
+
+    return received
+
+
+#: Handlers that tests carry requests with.
+_TRUSTED: Final[set[type]] = set()
+
+
+def trust_handler(handler: type) -> None:
+    """Let *handler* carry requests in place of Scrapy's own: for tests, which call this in code.
+
+    It sends what the wire gives it, once, unaltered (R1, R4). No setting can say that of a class.
+    """
+    _TRUSTED.add(handler)
+
+
+def may_carry(path: Any) -> bool:
+    """Whether the wire may wrap the handler at *path*, a class or its name: Scrapy's own alone.
+
+    Another might send more than it is given, or under another name, where nobody looks any more.
+    """
+    try:
+        handler = load_object(path)
+    except (ImportError, AttributeError, NameError, TypeError, ValueError):
+        return False
+    module = str(getattr(handler, "__module__", ""))
+    return handler in _TRUSTED or module.startswith("scrapy.core.downloader.handlers.")
+
+
 def scheduler(crawler: Crawler) -> Any:
     """The scheduler in use, or None."""
     return getattr(_slot(crawler), "scheduler", None)
+
+
+def note_as_seen(crawler: Crawler, request: Request) -> None:
+    """Have Scrapy's duplicate filter know *request*, though it has ``dont_filter``."""
+    duplicates = getattr(scheduler(crawler), "df", None)
+    if duplicates is not None:
+        duplicates.request_seen(request)
 
 
 def under_way(crawler: Crawler) -> Collection[Request]:
@@ -178,6 +284,14 @@ def under_way(crawler: Crawler) -> Collection[Request]:
     slot = _slot(crawler)
     found: Collection[Request] = () if slot is None else slot.inprogress
     return found
+
+
+def crawl(crawler: Crawler, request: Request) -> None:
+    """Give *request* to the scheduler; raises what that raises."""
+    engine = _engine(crawler)
+    if engine is None:
+        raise RuntimeError("no engine")
+    engine.crawl(request)
 
 
 def wake_engine(crawler: Crawler) -> None:
@@ -211,6 +325,23 @@ async def _close_if_open(engine: Any, reason: str) -> None:
     # A coroutine begins later, and a crawl that was refused may have closed by itself.
     if engine.spider is not None:
         await engine.close_spider_async(reason=reason)
+
+
+def watch_selectors(look: Callable[[Any], None]) -> None:
+    """Have *look* called with each response that a selector is about to be made of.
+
+    Scrapy makes all of them by this one class: for ``response.css`` and ``response.xpath`` of any
+    response class, for item loaders, link extractors and forms.
+    """
+    make = Selector.__init__
+
+    @functools.wraps(make)
+    def make_watched(self: Selector, response: Any = None, *args: Any, **kwargs: Any) -> None:
+        if response is not None:
+            look(response)
+        make(self, response, *args, **kwargs)
+
+    Selector.__init__ = make_watched  # type: ignore[method-assign]
 
 
 def is_shell(crawler: Crawler) -> bool:

@@ -19,26 +19,30 @@ from scrapy.exceptions import CloseSpider, IgnoreRequest, NotConfigured
 from scrapy.utils.project import data_path
 
 from scrapy_walsh.adapters import compat, journal, seats
-from scrapy_walsh.adapters.asked import Asked
+from scrapy_walsh.adapters.asked import Asked, form_of
 from scrapy_walsh.adapters.documents import Documents
-from scrapy_walsh.adapters.events import Recorder, logger
+from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
 from scrapy_walsh.adapters.fetcher import Fetcher
 from scrapy_walsh.adapters.holds import Holds
+from scrapy_walsh.adapters.intake import Intake
 from scrapy_walsh.adapters.lease import Lease
 from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.adapters.pulse import Pulse
+from scrapy_walsh.adapters.readings import Readings
 from scrapy_walsh.adapters.retries import Retries, hold_of
 from scrapy_walsh.adapters.robots_txt import EARLIER_RUN
+from scrapy_walsh.adapters.scraping import Scraping
 from scrapy_walsh.adapters.tags import Tags
 from scrapy_walsh.adapters.turnstile import TURNSTILE
-from scrapy_walsh.config import WalshConfig
-from scrapy_walsh.errors import StateError, StoreAway
+from scrapy_walsh.config import SLOW_SKIP, WalshConfig
+from scrapy_walsh.errors import StateError, StoreAway, WalshError
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.backoff import BACKOFF_STATUSES
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import Event, Exchange
 from scrapy_walsh.policy.scope import Scope
-from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_UNREACHABLE, Verdict
+from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, UNKNOWN_UNREACHABLE, Verdict
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.clock import steady_clock
 from scrapy_walsh.state.records import Booking, Deferral
@@ -105,20 +109,21 @@ class Core:
         if core is None:
             try:
                 core = cls(crawler)
-            except StateError as error:
+            except WalshError as error:
                 compat.refuse_start(error)
             setattr(crawler, _ATTRIBUTE, core)
         return core
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
+        quiet_libraries()
         self.config = WalshConfig.from_settings(crawler.settings, default_state_dir)
         self.monotonic: Callable[[], float] = time.monotonic
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random
         self.store = self.open_store()
         self.recorder = Recorder(crawler, journal.open_ledger(self))
-        self.steady = steady_clock(self.config.state_dir)
+        self.steady = steady_clock(self.config.state_dir, self.store.notices)
         self.lease = Lease.of_process(self.config, self.wall)
         self.throttle = TURNSTILE.throttle
         self.throttle.raise_minimum(self.config.min_interval)
@@ -131,6 +136,7 @@ class Core:
         )
         self.fetcher = Fetcher(self)
         self.documents = Documents(self)
+        self.scraping = Scraping(self)
         self.tags = Tags(self)
         #: Requests that the queue popped and the downloader has not finished: only these bounce.
         self.popped: WeakSet[Request] = WeakSet()
@@ -138,11 +144,20 @@ class Core:
         self.on_wire: list[Callable[[Request], None]] = []
         #: Requests that go first on their host: retries and bounced ones.
         self.first: WeakSet[Request] = WeakSet()
+        #: Requests that go before their equals: those that a slow host's robots.txt came before.
+        self.given_back: WeakSet[Request] = WeakSet()
         self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()
+        self.intake = Intake(self)
         self.asked = Asked(self)
+        self.readings = Readings(self)
         self.holds = Holds(self)
         self.retries = Retries(self)
         self._looked_up: set[str] = set()
+        #: Since when targets have been put off by earlier runs; read at the first look.
+        self._put_off: dict[str, float] | None = None
+        #: Whether `Spider.start` has yielded its last request.
+        self.started = False
+        self._begun = self.monotonic()
         self._store_closed = False
         self.pulse = Pulse(self)
         self._connect()
@@ -161,10 +176,11 @@ class Core:
 
     def _opened(self) -> None:
         self.pulse.start()
+        self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self._tell_notices()
         if compat.is_shell(self.crawler):
             # What a person types is declared, and a reason to ask again (spec section 1.1).
-            self.scope.follow_links = True
+            self.scope.follow_links = self.started = True
             self.gates = replace(self.gates, revisit_reason="asked from a shell")
         self.recorder.note("started", **journal.terms(self))
         for url, via in self.scope.targets():  # of a JOBDIR
@@ -190,9 +206,12 @@ class Core:
         self.pulse.stop()
         TURNSTILE.leave_for_good(self)
         self.documents.count()
+        self.recorder.tell_hosts()
         self.recorder.rates()
-        logger.info("account of the crawl:\n%s", "\n".join(self.recorder.account()))
+        account = "\n".join(self.recorder.account())
+        logger.info("account of the crawl:\n%s", account, extra={"several_lines": True})
         self.asked.close()
+        self.readings.close(reason)
         self._tell_notices()
         self.recorder.note("ended", reason=reason)
         self.recorder.close()
@@ -221,13 +240,14 @@ class Core:
     # -- R6, R3, R8, R2 -------------------------------------------------------------------
 
     def declare(self, request: Request) -> None:
-        """Take a start request, and what it declares beside its own URL, as targets (R6)."""
+        """Take *request*, and what it declares beside its own URL, as targets (R6).
+
+        For what `Spider.start` yields, for what a JOBDIR or a fleet's queue held before, and for
+        nothing that a callback makes.
+        """
         self._declare(request.url)
-        for url in request.meta.get("walsh_also", ()):
-            try:
-                self._declare(Request(url).url)
-            except (TypeError, ValueError) as error:
-                logger.error("walsh_also of %s: %r is no URL: %s", request.url, url, error)
+        for url in self.intake.also(request):
+            self._declare(url)
 
     def _declare(self, url: str) -> None:
         if not self.scope.is_source(url):
@@ -237,12 +257,18 @@ class Core:
     def declare_hop(self, url: str, request: Request) -> None:
         """Take *url*, to which *request* was redirected, as within scope (D5)."""
         self.scope.declare_hop(url, request.url)
-        if not self.scope.is_source(url) and self.scope.source_of(url) is not None:
+        self.asked.hop(url, request)
+        if self.scope.source_of(url) is not None:
             self.recorder.note("declared", url=url, via=request.url)
 
-    def judge(self, url: str) -> Verdict | NeedDocument:
-        """The gates' answer with the documents held now."""
-        return chain.judge(url, self.scope, self.documents, self.gates, self.wall())
+    @property
+    def fleet(self) -> bool:
+        """Whether requests come from a queue that workers share: then R8 knows no runs."""
+        return any(queue.shared for queue in self.queues)
+
+    def judge(self, url: str, form: str = "") -> Verdict | NeedDocument:
+        """The gates' answer with the documents held now; *form*: of ``recrawl.form_of``."""
+        return chain.judge(url, self.scope, self.documents, self.gates, self.wall(), form=form)
 
     def judge_request(self, request: Request) -> Verdict | NeedDocument:
         """As :meth:`judge`, cheaply where nothing has changed since *request* was judged."""
@@ -252,34 +278,39 @@ class Core:
             and known.basis is not None
             and known.url == url
             and known.basis == self.documents.basis(url)
-            and url not in self.asked
-            and self._still_due(url, known)
+            and self._still_due(request, known)
         ):
             return known.verdict
-        answer = self.judge(url)
+        answer = self.judge(url, form_of(request))
         if not isinstance(answer, NeedDocument):
             basis = self.documents.basis(url)
             self._standing[request] = _Standing(url, answer, basis, self.monotonic())
         return answer
 
-    def _still_due(self, url: str, known: _Standing) -> bool:
-        """Whether no other process has asked the source *url* since it was judged (R8)."""
+    def _still_due(self, request: Request, known: _Standing) -> bool:
+        """Whether no other process has sent the source since *request* was judged (R8)."""
         now = self.monotonic()
-        if now - known.judged_at < _JUST_NOW or not self.scope.is_source(url):
+        if not self.scope.is_source(request.url):
+            return True
+        if now - known.judged_at < _JUST_NOW and not (self.fleet and self.asked.again(request)):
             return True
         known.judged_at = now
-        gates, last = self.gates, self.documents.last_run(url)
+        last = self.documents.last_visit(recrawl.key_of(request.url, form_of(request)))
+        gates = self.gates
         return recrawl.not_due(last, self.wall(), gates.revisit, gates.revisit_reason) is None
 
-    async def bring(self, needed: NeedDocument) -> None:
-        """Make one step towards the document that a gate needs."""
+    async def bring(self, needed: NeedDocument, *, trial: bool = False) -> None:
+        """Make one step towards the document that a gate needs; *trial*: of https alone."""
         if needed.kind == chain.BLOCKLIST:
             await self.documents.operator.bring()
         else:
-            await self.documents.robots_txt.step(needed.origin)
+            await self.documents.robots_txt.step(needed.origin, trial=trial)
 
-    def refusal(self, request: Request, verdict: Verdict) -> Refused:
-        """Record that *request* is refused; the exception to raise for it."""
+    def refusal(self, request: Request, verdict: Verdict, proxy: str | None = None) -> Refused:
+        """Record that *request* is refused; the exception to raise for it.
+
+        ``proxy``: the host that it would have gone through, where that is why.
+        """
         host = self.host_of(request.url)
         due = self._due_again(host, verdict)
         self.recorder.record(
@@ -289,32 +320,69 @@ class Core:
                 verdict,
                 host,
                 due=due,
+                form=form_of(request),
+                proxy=proxy,
             )
         )
         if due is not None:
-            self.remember(
-                lambda: self.store.put_deferral(Deferral(request.url, host, due, verdict.reason))
-            )
+            since = self.put_off_since(request.url)
+            since = self.wall() if since is None else since
+            put_off = Deferral(request.url, host, due, verdict.reason, since)
+            self.remember(lambda: self.store.put_deferral(put_off))
         return Refused(request.url, verdict, due)
+
+    def put_off_since(self, url: str) -> float | None:
+        """When *url* was first put off by the runs before this one, Unix seconds; None: it is not.
+
+        What was put off longest goes first on its host.
+        """
+        if self._put_off is None:
+            found = self.recall(lambda: list(self.store.deferrals())) or []
+            self._put_off = {each.url: each.since or each.due for each in found}
+        return self._put_off.get(url)
 
     def _due_again(self, host: str, verdict: Verdict) -> float | None:
         """When a later run may ask for what is deferred; None where the refusal stands."""
-        if verdict.name == DEFERRED:
+        if verdict.name == DEFERRED and verdict.requirement == "R4":
             return self.wall() + self.throttle.wait(host, self.monotonic())
-        if verdict.name == UNKNOWN_UNREACHABLE and self.config.robots_unreachable == "defer":
+        if verdict.name in (DEFERRED, UNKNOWN_PARSE_ERROR):
             return self.wall()  # by the next run
+        if verdict.name == UNKNOWN_UNREACHABLE and self.config.robots_unreachable == "defer":
+            return self.wall()
         return None
 
     def clear(self, request: Request) -> None:
         """Note that *request*, with the URL it has now, passed every gate."""
-        standing = self._standing[request]
-        standing.cleared_at = self.monotonic()
-        self.recorder.verdict(standing.verdict)
+        self._standing[request].cleared_at = self.monotonic()
 
     def passed(self, request: Request) -> Verdict | None:
         """The verdict with which *request* passed the gates."""
         standing = self._standing.get(request)
         return None if standing is None else standing.verdict
+
+    def tell(
+        self, kind: str, request: Request, status: int, why: str, requirement: str = ""
+    ) -> None:
+        """Record how *request* ended: with the verdict that let it pass, or by *requirement*."""
+        host, passed = self.host_of(request.url), self.passed(request)
+        if requirement or passed is None:
+            event = Event(kind, request.url, requirement, reason=why, host=host, status=status)
+        else:
+            event = Event.of(kind, request.url, passed, host, reason=why, status=status)
+        self.recorder.record(event)
+
+    def over(self, request: Request, outcome: Response | BaseException) -> None:
+        """Record that the way of *request* has ended, with what its spider gets.
+
+        A retry, a redirect that is followed and what goes back to the queue are no end. So each
+        target counts once: in ``fetched``, and in the stats of the verdicts.
+        """
+        standing = self._standing.get(request)
+        cleared = standing is not None and standing.cleared_at is not None
+        if standing is not None and cleared and not isinstance(outcome, Refused):
+            self.recorder.verdict(standing.verdict)
+        if not isinstance(outcome, BaseException) and outcome.status not in BACKOFF_STATUSES:
+            self.tell(events.FETCHED, request, outcome.status, f"HTTP {outcome.status}")
 
     def guard(self, request: Request) -> NeedDocument | None:
         """The last look before the wire; raises IgnoreRequest for what no gate has passed.
@@ -323,8 +391,8 @@ class Core:
         brought first, where one has gone stale meanwhile (R12).
         """
         self.stop_if_halted()
-        if self.fetcher.owns(request):
-            return None
+        if (needed := self._guard_proxy(request)) is not None or self.fetcher.owns(request):
+            return needed
         standing = self._standing.get(request)
         cleared = None
         if standing is not None and standing.url == request.url:
@@ -337,7 +405,7 @@ class Core:
             and standing.basis[0] == self.documents.operator.serial
         ):
             return None
-        answer = self.judge(request.url)
+        answer = self.judge(request.url, form_of(request))
         if isinstance(answer, NeedDocument):
             if cleared is None:
                 raise IgnoreRequest(f"{request.url} came to the wire past the gates")
@@ -345,6 +413,21 @@ class Core:
         if not answer.allowed:
             raise self.refusal(request, answer)
         return None
+
+    def _guard_proxy(self, request: Request) -> NeedDocument | None:
+        """R3 for the proxy that *request* goes through; raises ``Refused``.
+
+        Known here alone: Scrapy's middleware has read the environment by now. Not for the
+        operator's own documents, which say whom R3 forbids.
+        """
+        proxy = request.meta.get("proxy")
+        if not proxy or self.fetcher.is_operators(request):
+            return None
+        host = hosts.proxy_host(proxy)
+        against = chain.judge_proxy(host, self.documents, self.gates)
+        if isinstance(against, Verdict):
+            raise self.refusal(request, against, host)
+        return against
 
     # -- R4, R5 ---------------------------------------------------------------------------
 
@@ -377,7 +460,8 @@ class Core:
         # A run that was killed booked a start; the server saw it a moment later.
         since = max(0.0, steady - record.last_end - _REACH)
         held = max(0.0, (record.not_before or steady) - steady)
-        self.throttle.restore(host, now - since, now + held)
+        visited = None if record.visited_at is None else now - (steady - record.visited_at)
+        self.throttle.restore(host, now - since, now + held, visited)
         self.throttle.set_interval(host, record.interval, source=EARLIER_RUN)
 
     def deferral(self, host: str, *, document: bool = False) -> Verdict | None:
@@ -388,13 +472,34 @@ class Core:
         wait = self.throttle.wait(host, self.monotonic(), document=document)
         if wait == math.inf:
             return None
+        if self.skips(host) and not document:
+            return chain.skip(host, self.throttle.interval(host), self.config.patience)
         return chain.defer(host, wait, self.config.patience, self.wall())
 
+    def slow(self, host: str) -> bool:
+        """Whether *host* asks for more time between two requests than a run waits."""
+        return self.throttle.interval(host) > self.config.patience
+
+    def skips(self, host: str) -> bool:
+        """Whether the targets of *host* are only ever put off (WALSH_SLOW_HOSTS)."""
+        return self.config.slow_hosts == SLOW_SKIP and self.slow(host)
+
+    def taking_in(self) -> bool:
+        """Whether `Spider.start` may still name a target that has been put off for longer.
+
+        An endless one is not waited for longer than WALSH_PATIENCE.
+        """
+        return not self.started and self.monotonic() - self._begun < self.config.patience
+
     def bounce(self, request: Request, host: str, wait: float) -> Request:
-        """Give *request* back to the queue, first in line, until *host* is due.
+        """Give *request* back to the queue until *host* is due: first in line, but on a slow host.
 
         ``wait``: seconds; ``inf`` while a request is under way, whose end the queue is told.
         """
+        if self.slow(host):  # what was put off longest goes first there
+            copy = request.replace(dont_filter=True)
+            self.given_back.add(copy)
+            return copy
         if wait < math.inf:
             self.throttle.hold(host, self.monotonic() + wait)
         return self.again(request)
@@ -411,13 +516,15 @@ class Core:
         None while the shared store is away: nothing may be asked then, and the wire is shut.
         """
         try:
-            return self.store.reserve_host(host, self.throttle.interval(host), self.steady())
+            booking = self.store.reserve_host(host, self.throttle.interval(host), self.steady())
         except StoreAway:
             self.pulse.look()
             return None
         except StateError as error:
             logger.error("%s", error)
-            return Booking(0.0, known=False)
+            booking = Booking(0.0, known=False)
+        self.throttle.rested(host, booking.rested)
+        return booking
 
     async def pause(self, seconds: float) -> None:
         """Let others run for *seconds*; raises Closing when the spider is being closed."""
@@ -479,8 +586,8 @@ class Core:
             self.retries.succeeded(request)
         if response is not None and self.fetcher.is_operators(request):
             self.documents.operator.arrived = True
-        self._remember_host(host, now)
-        self.asked.note(request, status)
+        self._remember_host(host, now, visit=bool(exchange.visit))
+        self.asked.note(request, status, self.wall() - (steady - started))
         return exchange
 
     def host_asked(self, host: str) -> None:
@@ -518,8 +625,8 @@ class Core:
         self.throttle.hold(host, now + seconds)
         self._remember_host(host, now)
 
-    def _remember_host(self, host: str, now: float) -> None:
+    def _remember_host(self, host: str, now: float, *, visit: bool = False) -> None:
         """Book the end of an exchange for later runs, and for processes beside this one."""
         hold = max(0.0, self.throttle.held_until(host) - now)
         interval, steady = self.throttle.interval(host), self.steady()
-        self.remember(lambda: self.store.book_host(host, interval, steady, hold))
+        self.remember(lambda: self.store.book_host(host, interval, steady, hold, visit=visit))

@@ -41,19 +41,23 @@ class DiskLines:
     """The requests of each host, in a file, in the order in which they go."""
 
     def __init__(self, directory: str, core: Core) -> None:
+        self._core = core
         self._crawler = core.crawler
         self._scope = core.scope
         self._db = sqlite3.connect(Path(directory) / "requests.sqlite3", isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.executescript(f"BEGIN; {_TABLE} COMMIT;")
+        #: The last row that was there when this process began: what those declare beside their own
+        #: URLs is declared when they are taken; what a callback has pushed since declares nothing.
+        (self._earlier,) = self._db.execute("SELECT ifnull(max(id), 0) FROM line").fetchone()
         #: Requests that were taken and the rows they came from, which a crash puts back in line.
         self._taken: dict[Request, int] = {}
 
     def push(self, host: str, key: tuple[int, int, bool, int], request: Request) -> None:
         """Add *request* to *host*'s line; ValueError where it cannot be serialised."""
         try:
-            data = pickle.dumps(request.to_dict(spider=self._crawler.spider), protocol=4)
+            data = pickle.dumps(self._core.intake.kept(request), protocol=4)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ValueError(str(error)) from error
         self._db.execute(
@@ -73,6 +77,8 @@ class DiskLines:
         finally:
             self._db.execute("COMMIT")
         self._taken[request] = row
+        if row <= self._earlier and self._scope.is_source(request.url):
+            self._core.declare(request)
         return request
 
     def first(self, host: str) -> str | None:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.core import Core
     from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.chain import Rules
+    from scrapy_walsh.policy.recrawl import Visit
+    from scrapy_walsh.policy.verdict import Verdict
 
 
 class Documents:
@@ -21,8 +23,8 @@ class Documents:
         self.operator = OperatorList(core)
         self.robots_txt = RobotsTxt(core, self)
 
-    def blocklist(self) -> Blocklist | None:
-        """The operator's list, or None when it must be fetched or refreshed first (R12)."""
+    def blocklist(self) -> Blocklist | Verdict | None:
+        """The operator's list, what stands for it, or None when it must be fetched first (R12)."""
         return self.operator.current()
 
     def robots(self, origin: str) -> Rules | None:
@@ -36,10 +38,12 @@ class Documents:
             return None
         return self.operator.serial, rules
 
-    def last_run(self, url: str) -> float | None:
-        """When *url* was last answered (R8)."""
-        run = self._core.store.get_source(url)
-        return None if run is None else run.last_run_at
+    def last_visit(self, key: str) -> Visit | None:
+        """When an earlier run last sent the source *key* and was answered (R8)."""
+        if self._core.asked.lifts(key):
+            return None
+        run = self._core.store.get_source(key)
+        return None if run is None else run.visit
 
     def close(self) -> None:
         """End whatever runs beside the crawl."""

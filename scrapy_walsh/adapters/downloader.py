@@ -1,17 +1,23 @@
-"""R4: Scrapy's downloader, whose one place counts as taken only while somebody may use it."""
+"""R4: Scrapy's downloader, whose one place counts as taken only while somebody may use it.
+
+It surrounds all downloader middlewares, so here it is seen how a request ends for its spider.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scrapy import Request
 from scrapy.core.downloader import Downloader as ScrapyDownloader
+from twisted.python.failure import Failure
 
 from scrapy_walsh.adapters.core import Core
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 
 if TYPE_CHECKING:
-    from scrapy import Request
     from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from twisted.internet.defer import Deferred
 
 
 class Downloader(ScrapyDownloader):
@@ -20,6 +26,17 @@ class Downloader(ScrapyDownloader):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._core = Core.of(crawler)
+
+    def fetch(self, request: Request, *args: Any) -> Deferred[Response | Request]:
+        """Scrapy's, and a record of how *request* ended; *args*: the spider, before 2.14."""
+        fetched: Deferred[Response | Request] = super().fetch(request, *args)
+        return fetched.addBoth(self._tell_end, request)
+
+    def _tell_end(self, result: Any, request: Request) -> Any:
+        if not (isinstance(result, Request) or self._core.fetcher.owns(request)):
+            outcome: Any = result.value if isinstance(result, Failure) else result
+            self._core.over(request, outcome)
+        return result
 
     def get_slot_key(self, request: Request) -> str:
         """The slot of *request*'s own host, whatever ``download_slot`` its meta was copied with."""

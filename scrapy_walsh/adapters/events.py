@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.errors import StateError
 from scrapy_walsh.ledger.lines import entry_of
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.text import visible
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
     ALLOWED_IMPLICIT,
+    DEFERRED,
     EXCLUDED_TLD,
     NAMES,
     ROBOTS_NAMES,
+    UNKNOWN_PARSE_ERROR,
+    UNKNOWN_UNREACHABLE,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +35,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("scrapy_walsh")
 
+
+def _escape(record: logging.LogRecord) -> bool:
+    """What servers sent, and whoever else, stays text: a line of the log is one line (``visible``).
+
+    The lines of a record that has several say so, and have been escaped one by one.
+    """
+    if not getattr(record, "several_lines", False):
+        record.msg, record.args = visible(record.getMessage()), None
+    return True
+
+
+logger.addFilter(_escape)
+
 _LEVELS: Final = {
     events.REFUSED: logging.INFO,
     events.HELD: logging.DEBUG,
@@ -39,17 +56,52 @@ _LEVELS: Final = {
     events.DEFERRED: logging.WARNING,
     events.GIVEN_UP: logging.WARNING,
     events.NOT_MODIFIED: logging.INFO,
+    events.TOO_MANY_REDIRECTS: logging.WARNING,
     events.ADOPTED: logging.INFO,
     events.REJECTED: logging.WARNING,
     events.TAKEN_UP: logging.DEBUG,
 }
 _VERDICT_STATS: Final = {name: f"walsh/verdict/{name}" for name in NAMES}
+#: Ends of a target that need a look: the account lists them one by one.
+_LISTED: Final = (
+    events.REFUSED,
+    events.DEFERRED,
+    events.GIVEN_UP,
+    events.TOO_MANY_REDIRECTS,
+)
 #: Hosts counted one by one in the stats; beyond them, together.
 _HOSTS_COUNTED: Final = 1000
 #: Lines of one kind that the account lists.
 _LINES_LISTED: Final = 50
+#: Deferrals, by requirement and verdict, that concern all targets of a host alike: one line tells
+#: of all of them when the crawl ends, at this level. (That a robots.txt is no text was a warning
+#: when it came.)
+_OF_HOSTS: Final = {
+    ("R5", DEFERRED): logging.WARNING,
+    ("R2", UNKNOWN_UNREACHABLE): logging.WARNING,
+    ("R2", UNKNOWN_PARSE_ERROR): logging.INFO,
+}
+#: What to do about such a host.
+_ADVICE: Final = {
+    ("R5", DEFERRED): "if it stays so, correct its address, or take it out of the sources",
+    ("R2", UNKNOWN_UNREACHABLE): "WALSH_ROBOTS_UNREACHABLE is 'defer'",
+    ("R2", UNKNOWN_PARSE_ERROR): "the next run asks for robots.txt again",
+}
 #: Names this process in the ledger: its requests never overlap (R4.1).
 PROCESS: Final = secrets.token_hex(4)
+
+
+#: Libraries of ours that write at DEBUG, Scrapy's default level, once or more for each octet or
+#: line that a server sends. Scrapy itself sees to those of its own.
+_TALKATIVE: Final = ("markdown_it", "protego", "redis")
+
+
+def quiet_libraries() -> None:
+    """Keep the debug records of libraries out of a crawl's log, unless the project set a level."""
+    for name in _TALKATIVE:
+        library = logging.getLogger(name)
+        if library.level == logging.NOTSET:
+            library.setLevel(logging.INFO)
 
 
 @dataclass(slots=True)
@@ -64,11 +116,16 @@ class Recorder:
     _verdicts: Counter[str] = field(default_factory=Counter)
     _rules: Counter[tuple[str, str]] = field(default_factory=Counter)
     _lines: dict[str, list[str]] = field(default_factory=dict)
+    _unlisted: Counter[str] = field(default_factory=Counter)
     _denied_hosts: set[str] = field(default_factory=set)
+    #: Targets deferred with their host: by host, requirement, verdict and reason.
+    _hosts: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
 
     def record(self, event: Event) -> None:
         """Log it, count it, and keep it for the account."""
-        logger.log(_LEVELS[event.kind], "%s", event, extra={"crawler": self.crawler})
+        with_host = event.kind == events.DEFERRED and _rule(event) in _OF_HOSTS
+        level = logging.DEBUG if with_host else _LEVELS[event.kind]
+        logger.log(level, "%s", event, extra={"crawler": self.crawler, "walsh_event": event})
         if self.ledger is not None:
             self._write(entry_of(event))
         self._kinds[event.kind] += 1
@@ -78,15 +135,46 @@ class Recorder:
             self.count(f"verdict/{event.verdict}")
         if event.kind == events.REFUSED:
             self._record_refusal(event)
-        if event.kind in (events.REFUSED, events.DEFERRED, events.GIVEN_UP):
-            lines = self._lines.setdefault(event.kind, [])
-            if len(lines) < _LINES_LISTED:
-                lines.append(str(event))
+        if with_host:
+            self._hosts[event.host, *_rule(event), event.reason] += 1
+        elif event.kind in _LISTED:
+            self._list(event.kind, str(event))
+
+    def tell_hosts(self) -> None:
+        """Log, and keep for the account, one line for each host that was deferred as a whole."""
+        for (host, requirement, verdict, reason), count in self._hosts.items():
+            rule = (requirement, verdict)
+            targets = f"{count} target{'s' if count > 1 else ''} of {host}"
+            line = (
+                f"deferred {targets} to the next run ({requirement} {verdict}): {reason}; "
+                f"{_ADVICE[rule]}"
+            )
+            logger.log(_OF_HOSTS[rule], "%s", line, extra={"crawler": self.crawler})
+            self._list(events.DEFERRED, line)
+        self._hosts.clear()
+
+    def _list(self, kind: str, line: str) -> None:
+        lines = self._lines.setdefault(kind, [])
+        if len(lines) < _LINES_LISTED:
+            lines.append(line)
+        else:
+            self._unlisted[kind] += 1
 
     def exchange(self, exchange: Exchange) -> None:
-        """Put what was on the wire into the ledger."""
+        """Put what was on the wire into the ledger, and count what is out of the ordinary."""
         if self.ledger is not None:
             self._write(entry_of(exchange))
+        if exchange.again:
+            self.count("asked_again")
+            logger.info("requested again in this run: %s", exchange.url)
+        if exchange.visit:
+            self.count("slow_visits")
+            logger.info(
+                "%s asks for %g s between requests: one target a day follows its robots.txt (%s)",
+                exchange.host,
+                exchange.interval,
+                exchange.url,
+            )
 
     def note(self, kind: str, **members: object) -> None:
         """Put what is no decision into the ledger: a run's start and end, a declared target."""
@@ -123,7 +211,7 @@ class Recorder:
             self._ledger_failed = True
 
     def verdict(self, verdict: Verdict) -> None:
-        """Count a verdict that let a request pass."""
+        """Count the verdict that let a target pass, once its way has ended."""
         self._verdicts[verdict.name] += 1
         self.crawler.stats.inc_value(_VERDICT_STATS[verdict.name])
 
@@ -166,11 +254,16 @@ class Recorder:
                 f"fetched {kinds[events.FETCHED]}, not modified {kinds[events.NOT_MODIFIED]}, "
                 f"refused {kinds[events.REFUSED]}{f' ({rules})' if rules else ''}, "
                 f"backed off {kinds[events.RETRIED]}, given up {kinds[events.GIVEN_UP]}, "
-                f"deferred {kinds[events.DEFERRED]}"
+                f"deferred {kinds[events.DEFERRED]}, "
+                f"redirected too often {kinds[events.TOO_MANY_REDIRECTS]}"
             )
         ]
         for kind, listed in self._lines.items():
-            lines += [f"  {line}" for line in listed]
-            if kinds[kind] > len(listed):
-                lines.append(f"  ... and {kinds[kind] - len(listed)} more {kind}")
+            lines += [f"  {visible(line)}" for line in listed]
+            if self._unlisted[kind]:
+                lines.append(f"  ... and {self._unlisted[kind]} more {kind}")
         return lines
+
+
+def _rule(event: Event) -> tuple[str, str]:
+    return event.requirement, event.verdict

@@ -7,6 +7,8 @@ makes, and that is worth nothing for another URL, or once the fetch has ended, w
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -17,10 +19,13 @@ from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
 from twisted.internet.defer import Deferred
+from w3lib.url import safe_url_string
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.policy import robots_fetch
+from scrapy_walsh.policy import packing, robots_fetch
 from scrapy_walsh.policy.event import TARGET
+from scrapy_walsh.policy.text import visible
+from scrapy_walsh.state.records import ROBOTS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -42,20 +47,28 @@ _META: Final[Mapping[str, Any]] = {
 
 @dataclass(slots=True, eq=False)
 class Mark:
-    """One fetch under way. ``limit``: octets of body that are read; what follows is left."""
+    """One fetch under way. ``limit``: octets of body that are read; what follows is left.
+
+    ``trial``: a target asks for it that only tries whether its host speaks https.
+    """
 
     kind: str
     limit: int
     attempt: int = 0
     hops: int = 0
+    trial: bool = False
     received: int = 0
     readable: bool = True
+    encoding: str = ""
     failure: Retry | GiveUp | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What came back: ``status`` None and ``error`` where there was no answer."""
+    """What came back: ``status`` None and ``error`` where there was no answer.
+
+    ``readable``: False for a body that is empty here, since its ``encoding`` cannot be read.
+    """
 
     url: str
     status: int | None
@@ -64,6 +77,7 @@ class Fetched:
     error: str = ""
     failure: Retry | GiveUp | None = None
     readable: bool = True
+    encoding: str = ""
 
     @property
     def why(self) -> str:
@@ -72,12 +86,16 @@ class Fetched:
 
     @property
     def location(self) -> str:
-        """Where a redirect leads, without a fragment: as it stands if unreadable, empty if none."""
-        location = self.headers.get("location", "")
+        """Where a redirect leads, without a fragment: as it stands if unreadable, empty if none.
+
+        Escaped as Scrapy escapes a target's: what is judged, sent and written down is one URL.
+        """
+        location = self.headers.get("location", "").encode("latin-1")
         try:
-            return urljoin(self.url, location).partition("#")[0] if location else ""
+            leads_to = urljoin(self.url, safe_url_string(location)) if location else ""
+            return Request(leads_to).url.partition("#")[0] if leads_to else ""
         except ValueError:
-            return location
+            return visible(location.decode("latin-1"))
 
 
 class SingleFlight:
@@ -140,6 +158,19 @@ class Fetcher:
         mark = self._mark(request)
         return 0 if mark is None else mark.hops
 
+    def trial(self, request: Request) -> bool:
+        """Whether the document is for a trial of https."""
+        mark = self._mark(request)
+        return mark is not None and mark.trial
+
+    def digest(self, request: Request, response: Response | None) -> str | None:
+        """SHA-256 of a robots.txt that came, unpacked and within bounds; None for all else."""
+        mark = self._mark(request)
+        if mark is None or mark.kind != ROBOTS or response is None or response.status // 100 != 2:
+            return None
+        body = bounded(response, mark.limit, or_text=True)
+        return None if body is None else hashlib.sha256(body).hexdigest()
+
     def sent_as(self, request: Request, url: str) -> None:
         """Note that *request* goes on the wire under *url* (R13)."""
         mark = self._mark(request)
@@ -165,8 +196,9 @@ class Fetcher:
         mark = self._mark(request)
         if mark is None:
             return response
-        body = bounded(response, mark.limit)
+        body = bounded(response, mark.limit, or_text=mark.kind == "robots")
         mark.readable = body is not None
+        mark.encoding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
         response.headers.pop("Content-Encoding", None)
         return _plain(response, body or b"")
 
@@ -207,6 +239,7 @@ class Fetcher:
             _headers(response),
             failure=mark.failure,
             readable=mark.readable,
+            encoding=mark.encoding,
         )
 
     def _count_bytes(self, data: bytes, request: Request) -> None:
@@ -231,18 +264,20 @@ def _headers(response: Response) -> dict[str, str]:
     }
 
 
-def bounded(response: Response, limit: int) -> bytes | None:
-    """The first *limit* octets of the body, unpacked; None for a packing that nobody asked for."""
-    encodings = response.headers.get("Content-Encoding") or b""
-    packing = encodings.decode("latin-1").strip().lower()
-    if packing in ("", "identity"):
-        return response.body[:limit]
-    if packing not in ("gzip", "x-gzip", "deflate"):
+def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:
+    """The first *limit* octets of the body, unpacked; None where they cannot be read.
+
+    ``or_text``: after an encoding that is not known, text is read as it stands.
+    """
+    fields = [value.decode("latin-1") for value in response.headers.getlist("Content-Encoding")]
+    times, other = packing.packings(fields)
+    body: bytes | None = response.body[:limit] if times == 0 else None
+    if times == 1:
+        with contextlib.suppress(zlib.error):
+            body = _unpacked(response.body, limit)
+    if other and body is not None and not (or_text and packing.is_text(body)):
         return None
-    try:
-        return _unpacked(response.body, limit)
-    except zlib.error:
-        return None
+    return body
 
 
 def _unpacked(packed: bytes, limit: int) -> bytes | None:

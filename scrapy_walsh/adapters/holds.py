@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Seconds by which two reckonings of one due time may differ.
 _ROUNDING: Final = 0.005
+#: Seconds between two looks at whether the spider has named all its targets.
+_INTAKE: Final = 0.2
 
 
 class Holds:
@@ -25,18 +27,29 @@ class Holds:
         self._told: dict[str, float] = {}
 
     def due(self, host: str) -> float:
-        """When *host* may be asked; at once when that is so far off that the gate will defer it.
+        """When the queue may give out a request to *host*.
 
+        At once when its time is so far off that the gate will defer it. A slow host waits until
+        the spider has named all its targets: the one that was put off longest goes first.
         Monotonic seconds, ``inf`` while a request to it is under way.
         """
-        due = self._core.throttle.due(host)
-        if due != math.inf and due - self._core.monotonic() > self._core.config.patience:
+        core = self._core
+        if core.slow(host) and core.taking_in():
+            return core.monotonic() + _INTAKE
+        return self._due(host)
+
+    def _due(self, host: str) -> float:
+        core = self._core
+        due = core.throttle.due(host)
+        if due != math.inf and core.retries.against(host) is not None:
+            return -math.inf
+        if core.skips(host) or core.monotonic() + core.config.patience < due < math.inf:
             return -math.inf
         return due
 
     def wait(self, host: str) -> float:
         """Seconds for which requests to *host* are held; 0 while one is under way."""
-        due = self.due(host)
+        due = self._due(host)
         return 0.0 if due == math.inf else max(0.0, due - self._core.monotonic())
 
     def tell(self, host: str, first: Callable[[], str | None]) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.asked import form_of
 from scrapy_walsh.adapters.events import PROCESS, logger
 from scrapy_walsh.adapters.retries import hold_of, retry_after
 from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED
@@ -13,6 +14,7 @@ from scrapy_walsh.errors import StateError
 from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.policy.backoff import GiveUp
 from scrapy_walsh.policy.event import TARGET, Exchange
+from scrapy_walsh.policy.silence import granted
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -28,10 +30,13 @@ def open_ledger(core: Core) -> Ledger | None:
     if config.state_dir is None or config.ledger == LEDGER_OFF:
         return None
     try:
-        return Ledger(config.state_dir, core.wall, redact=config.ledger == LEDGER_REDACTED)
+        ledger = Ledger(config.state_dir, core.wall, redact=config.ledger == LEDGER_REDACTED)
     except StateError as error:
         logger.error("%s", error)
         return None
+    for notice in ledger.notices:
+        logger.warning("%s", notice)
+    return ledger
 
 
 def terms(core: Core) -> dict[str, Any]:
@@ -50,14 +55,18 @@ def terms(core: Core) -> dict[str, Any]:
             "max_retries": config.max_retries,
             "backoff_base": config.backoff_base,
             "backoff_cap": config.backoff_cap,
+            "silent_attempts": granted(config.max_retries, config.robots_unreachable),
             "patience": config.patience,
             "robots_ttl": config.robots_ttl,
             "robots_unreachable": config.robots_unreachable,
+            "blocklist_unreachable": config.blocklist_unreachable,
             "pace_robots": config.pace_robots,
             "excluded_tlds": list(config.excluded_tlds),
             "revisit": config.revisit,
             "revisit_reason": core.gates.revisit_reason,
             "follow_links": core.scope.follow_links,
+            "scraping": config.scraping,
+            "slow_hosts": config.slow_hosts,
             "shared": config.shared_state is not None,
             "tag_requests": config.tag_requests or compat.is_shell(core.crawler),
         },
@@ -98,4 +107,9 @@ def exchange_of(
         gives_up=isinstance(failure, GiveUp),
         sent=core.tags.sent.get(request),
         hops=core.fetcher.hops(request),
+        form=form_of(request) if purpose == TARGET else "",
+        again=(purpose == TARGET and core.asked.again(request)) or None,
+        visit=(purpose == TARGET and core.throttle.went_ahead(host)) or None,
+        once=True if response is None and counts and core.retries.tries_https(request) else None,
+        body=core.fetcher.digest(request, response),
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.state.files import private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -56,9 +57,10 @@ class DirectoryBoard:
         return f"{self._directory}"
 
     def post(self, job: str, seen: float) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self._file(job).with_suffix(".new")
-        draft.write_text(json.dumps({"job": job, "seen": seen}))
+        with private(draft, "w") as file:
+            json.dump({"job": job, "seen": seen}, file)
         draft.replace(self._file(job))
 
     def read(self) -> dict[str, float]:

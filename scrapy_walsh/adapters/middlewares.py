@@ -2,25 +2,38 @@
 
 One request's way: ``GateMiddleware`` (R6, R3, R8, R2, then R4's patience), then
 ``RevalidateMiddleware`` (R7), the wire (R1, R4), and back: ``BackoffMiddleware`` (R5),
-``RevalidateMiddleware`` (304), ``RedirectMiddleware`` (each hop starts again at the gate).
+``RevalidateMiddleware`` (304), ``RedirectMiddleware`` (each hop starts again at the gate). What is
+left then for its spider, ``downloader.Downloader`` records.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Request
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRedirectMiddleware
+from scrapy.exceptions import IgnoreRequest
+from scrapy.settings import default_settings
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.core import Core
-from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotModified, NotYet
+from scrapy_walsh.adapters.outcomes import (
+    Closing,
+    GaveUp,
+    NotModified,
+    NotYet,
+    TooManyRedirects,
+)
+from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.policy import chain, revalidate
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp, Retry
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.formats import ACCEPT_PAGE
 from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.policy.verdict import UNKNOWN_UNREACHABLE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -55,9 +68,17 @@ class GateMiddleware(_Seat):
         if core.fetcher.owns(request):
             return None
         core.stop_if_halted()
+        if (clean := core.intake.request(request)) is not request:
+            return core.again(clean)
+        return await self._judged(request)
+
+    async def _judged(self, request: Request) -> Request | None:
+        """As :meth:`process_request`, for what a spider or a pipeline asks for."""
+        core = self.core
         fetched = False
         try:
             while isinstance(answer := core.judge_request(request), NeedDocument):
+                core.retries.end_trial(request, decided=False)
                 if (bounced := await self._bring(request, answer)) is not None:
                     return bounced
                 fetched = fetched or answer.kind == chain.ROBOTS
@@ -66,12 +87,16 @@ class GateMiddleware(_Seat):
         if answer.requirement == "R2" and (fetched or request not in core.first):
             core.documents.robots_txt.used(fetched=fetched)
         if not answer.allowed:
+            if answer.name == UNKNOWN_UNREACHABLE:
+                core.retries.end_trial(request, decided=False)
             raise core.refusal(request, answer)
+        core.retries.end_trial(request, decided=True)
         if core.retries.gave_up(request.url):
-            raise GaveUp(request.url, "every retry of this run is used up (R5)")
+            raise GaveUp(request.url, "it was given up earlier in this run (R5)")
         if (bounced := self._paced(request, core.host_of(request.url), document=False)) is not None:
             return bounced
         core.clear(request)
+        core.scraping.watch(request)
         return None
 
     async def _bring(self, request: Request, needed: NeedDocument) -> Request | None:
@@ -80,7 +105,7 @@ class GateMiddleware(_Seat):
             host = self.core.documents.robots_txt.next_host(needed.origin)
             if (bounced := self._paced(request, host, document=True)) is not None:
                 return bounced
-        await self.core.bring(needed)
+        await self.core.bring(needed, trial=self.core.retries.tries_https(request))
         return None
 
     def _paced(self, request: Request, host: str, *, document: bool) -> Request | None:
@@ -89,13 +114,12 @@ class GateMiddleware(_Seat):
         What ``download_async`` asked for waits at the wire instead: nobody would take it back.
         """
         core = self.core
-        wait = core.throttle.wait(host, core.monotonic(), document=document)
-        if wait <= 0:
-            return None
-        verdict = core.deferral(host, document=document)
+        verdict = core.retries.against(host, document=document)
+        verdict = verdict or core.deferral(host, document=document)
         if verdict is not None:
             raise core.refusal(request, verdict)
-        if request not in core.popped:
+        wait = core.throttle.wait(host, core.monotonic(), document=document)
+        if wait <= 0 or request not in core.popped:
             return None
         return core.bounce(request, core.host_of(request.url), wait)
 
@@ -116,6 +140,7 @@ class BackoffMiddleware(_Seat):
         if isinstance(failure, Retry):
             return self._again(request, failure, response.status)
         self._give_up(request, failure, response.status)
+        self.core.readings.ended(request, GaveUp(request.url, failure.why))
         if response.status in BACKOFF_STATUSES:
             raise GaveUp(request.url, failure.why, response.status)
         return response
@@ -133,11 +158,14 @@ class BackoffMiddleware(_Seat):
             return None if self.core.fetcher.owns(request) else self.core.again(request)
         failure = self.core.retries.failure(request)
         if failure is None or self.core.fetcher.owns(request):
+            self.core.readings.ended(request, exception)
             return None
         if isinstance(failure, Retry):
             return self._again(request, failure, None)
         self._give_up(request, failure, None)
-        raise GaveUp(request.url, f"{type(exception).__name__}: {failure.why}")
+        given_up = GaveUp(request.url, f"{type(exception).__name__}: {failure.why}")
+        self.core.readings.ended(request, given_up)
+        raise given_up
 
     def _again(self, request: Request, failure: Retry, status: int | None) -> Request:
         self._record(events.RETRIED, request, failure.why, status, failure.delay)
@@ -156,13 +184,26 @@ class BackoffMiddleware(_Seat):
         )
 
 
+#: What Scrapy asks for where nobody says what is wanted.
+_SCRAPYS_ACCEPT: Final = default_settings.DEFAULT_REQUEST_HEADERS["Accept"].encode("latin-1")
+
+
 class RevalidateMiddleware(_Seat):
-    """R7: validators are replayed, and kept per exact URL and representation (T20)."""
+    """R7: validators are replayed, and kept per exact URL and representation (T20).
+
+    R9.2, at the same place, since what is asked for names the representation: pages are asked for
+    as markdown first.
+    """
 
     def process_request(self, request: Request, spider: Spider | None = None) -> None:  # noqa: ARG002
         """Add If-None-Match and If-Modified-Since, unless the spider asks conditionally itself."""
         if not self._applies(request):
             return
+        if not self.core.config.scraping and request.headers.get("Accept") in (
+            None,
+            _SCRAPYS_ACCEPT,
+        ):
+            request.headers["Accept"] = ACCEPT_PAGE
         if request.headers.get("If-None-Match") or request.headers.get("If-Modified-Since"):
             return
         held = self.core.store.get_validators(request.url, _representation(request))
@@ -179,15 +220,14 @@ class RevalidateMiddleware(_Seat):
         if self.core.fetcher.owns(request):
             return response
         if response.status == 304:
-            self._record(events.NOT_MODIFIED, request, response, "304, no new data")
+            self.core.tell(events.NOT_MODIFIED, request, 304, "304, no new data")
             self.core.asked.taken(request)
+            self.core.readings.unchanged(request)
             raise NotModified(request.url, self._content_type(request, response))
         if self._applies(request) and revalidate.replaces_validators(
             request.method, response.status
         ):
             self._keep(request, response)
-        if response.status not in BACKOFF_STATUSES:
-            self._record(events.FETCHED, request, response, f"HTTP {response.status}")
         return response
 
     def _content_type(self, request: Request, response: Response) -> str | None:
@@ -212,15 +252,6 @@ class RevalidateMiddleware(_Seat):
         else:
             self.core.remember(lambda: store.put_validators(kept))
 
-    def _record(self, kind: str, request: Request, response: Response, why: str) -> None:
-        host = self.core.host_of(request.url)
-        passed = self.core.passed(request)
-        if passed is None:
-            event = Event(kind, request.url, reason=why, host=host, status=response.status)
-        else:
-            event = Event.of(kind, request.url, passed, host, reason=why, status=response.status)
-        self.core.recorder.record(event)
-
 
 class RedirectMiddleware(ScrapyRedirectMiddleware):
     """D5: a hop of a declared target is within scope; the gates then see it like any other."""
@@ -237,11 +268,15 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
     def process_response(
         self, request: Request, response: Response, spider: Spider | None = None
     ) -> Request | Response:
-        """The next hop, made known to R6, or *response*."""
+        """The next hop, made known to R6, or *response*; raises ``TooManyRedirects``."""
         arguments = () if spider is None else (spider,)
-        result: Request | Response = super().process_response(request, response, *arguments)
+        try:
+            result: Request | Response = super().process_response(request, response, *arguments)
+        except IgnoreRequest:
+            raise self._too_many(request, response.status) from None
         if isinstance(result, Request):
             self.core.declare_hop(result.url, request)
+            result.meta.pop(TRY_HTTPS, None)  # a host that redirects has answered
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
             if canonical_url(result.url) in visited:
                 # "/a" to "/a/" is one entry for R7's de-duplication, and not a duplicate here.
@@ -249,16 +284,36 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
             _drop_validators(result)
         return result
 
+    def _too_many(self, request: Request, status: int) -> TooManyRedirects:
+        """Record that *request* would be redirected once more than the limit; what to raise."""
+        followed = request.meta.get("redirect_urls") or []
+        first = str(followed[0] if followed else request.url).partition("?")[0]
+        why = f"HTTP {status} after {len(followed)} redirects from {first}, no more are followed"
+        self.core.tell(events.TOO_MANY_REDIRECTS, request, status, why, "D5")
+        error = TooManyRedirects(request.url, why, status)
+        self.core.readings.ended(request, error)
+        return error
+
 
 class ScopeMiddleware(_Seat):
-    """R6's ear: what ``Spider.start`` yields is declared. R5.8: no 429 or 503 reaches a spider."""
+    """R6's ear: what ``Spider.start`` yields is declared, and nothing else.
+
+    R5.8: no 429 or 503 reaches a spider.
+    """
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """*start*, its requests noted as declared targets."""
         async for entry in start:
-            if isinstance(entry, Request):
-                self.core.declare(entry)
-            yield entry
+            taken = self._taken(entry)
+            if isinstance(taken, Request):
+                self.core.declare(taken)
+                self.core.readings.declare(taken)
+                # Scrapy's `start_urls` come with dont_filter, which its filter then does not know:
+                # a link to such a page would be sent a second time.
+                if taken.dont_filter and not self.core.fleet:
+                    compat.note_as_seen(self.core.crawler, taken)
+            yield taken
+        self.core.started = True
 
     def process_spider_output(
         self,
@@ -267,7 +322,8 @@ class ScopeMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Iterator[Any]:
         """*result*, and the note that the spider is through with *response* (R8)."""
-        yield from result
+        for each in result:
+            yield self._taken(each)
         if response.request is not None:
             self.core.asked.taken(response.request)
 
@@ -279,12 +335,16 @@ class ScopeMiddleware(_Seat):
     ) -> AsyncIterator[Any]:
         """As :meth:`process_spider_output`."""
         async for each in result:
-            yield each
+            yield self._taken(each)
         if response.request is not None:
             self.core.asked.taken(response.request)
 
+    def _taken(self, entry: Any) -> Any:
+        return self.core.intake.request(entry) if isinstance(entry, Request) else entry
+
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002
         """Raise ``GaveUp`` for an answer that must never count as one."""
+        self.core.readings.answered(response)
         if response.status in BACKOFF_STATUSES:
             raise GaveUp(response.url, f"status {response.status}", response.status)
 

@@ -2,7 +2,9 @@
 
 The first target waits for one attempt to fetch it, and a target waits again when the list's
 own ``refresh`` has run out (R12). When an attempt fails, what is held stays in force and the
-next attempts are made beside the crawl, on R5's schedule: no target waits for those.
+next attempts are made beside the crawl, on R5's schedule: no target waits for those. Only where
+nothing may be requested without a list (``chain.without_list``) do targets wait for R5's retries;
+those that are left then are deferred or refused.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.adapters.outcomes import Closing, NotYet, Refused
 from scrapy_walsh.errors import DocumentInvalid, StateError
 from scrapy_walsh.ledger.documents import DOCUMENTS
+from scrapy_walsh.policy import chain, hosts, revalidate, schema
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy import hosts, revalidate, schema
 from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_delay
-from scrapy_walsh.policy.blocklist import Blocklist, lifted
+from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder, lifted
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
 from scrapy_walsh.state.files import COPY, LARGE, SECOND
@@ -37,12 +39,15 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.core import Core
     from scrapy_walsh.adapters.fetcher import Fetched
+    from scrapy_walsh.policy.verdict import Verdict
     from scrapy_walsh.state.records import Store
 
 #: Octets of a blocklist that are read; a longer one is not adopted.
 _LIMIT: Final = 256 * 1024 * 1024
 #: Octets that are searched in one step.
 _STEP: Final = 4 * 1024 * 1024
+#: Domains that are put into a list in one step.
+_DOMAINS: Final = 2_000
 #: Seconds that a target may wait for the operator's documents.
 _TIMEOUT: Final = 30.0
 #: Seconds that an attempt beside the crawl may keep the wire from the targets.
@@ -72,14 +77,26 @@ class OperatorList:
         self._loaded = False
         self._failures = 0
         self._beside = False
+        #: Why the list that was held cannot be read, if one was.
+        self._lost: str | None = None
+        #: Seconds until the next attempt, where targets wait for it.
+        self._next: float | None = None
         self._cancel_retry: Callable[[], None] | None = None
         self._end_validation: Callable[[], None] | None = None
 
-    def current(self) -> Blocklist | None:
-        """The list to go by now; None when :meth:`bring` must be awaited first."""
+    def current(self) -> Blocklist | Verdict | None:
+        """The list to go by now, or what stands for it; None: await :meth:`bring` first."""
         if not self._loaded or self.arrived or (self._stale() and not self._beside):
             return None
-        return _NOTHING if self._list is None else self._list
+        if self._list is None:
+            return self._without() or _NOTHING
+        return self._list
+
+    def _without(self) -> Verdict | None:
+        """The verdict about every target while no list is in force; None: nothing is blocked."""
+        config = self._core.config
+        lost = self._lost is not None
+        return chain.without_list(config.blocklist_unreachable, config.blocklist_url, lost=lost)
 
     async def bring(self) -> None:
         """Load what earlier runs held and, when that is stale, ask for the list once."""
@@ -102,15 +119,26 @@ class OperatorList:
             await self._load()
         if self._stale():
             await self._refresh()
+        while self._next is not None:
+            await self._core.pause(self._next)
+            await self._refresh()
         self._loaded = True
 
     async def _load(self) -> None:
         """Take up the copy of an earlier run: "first-ever" counts that one too (T7)."""
         try:
             found = await self._stored(0.0)
-        except DocumentInvalid as error:
-            url = self._core.config.blocklist_url
-            logger.error("the stored blocklist of %s is damaged: %s", url, error)
+        except (DocumentInvalid, StateError) as error:
+            self._lost = str(error)
+            url, place = self._core.config.blocklist_url, self._core.config.state_dir
+            logger.error(
+                "the blocklist that was held cannot be read (%s): no request is sent before %s can "
+                "be had: see that it answers, or put %s of a backup into %s",
+                error,
+                url,
+                COPY,
+                place,
+            )
             return
         if found is not None:
             self._list, self._document = found.blocklist, found.document
@@ -120,6 +148,7 @@ class OperatorList:
     # -- one attempt ----------------------------------------------------------------------
 
     async def _refresh(self) -> None:
+        self._next = None
         held = self._held_for()
         if held is not None:
             self._retain(f"its host may not be asked for {held:.0f} s", Retry(held, ""))
@@ -144,7 +173,7 @@ class OperatorList:
     async def _renew(self) -> None:
         """Ask for the list, unless another process has brought it meanwhile (R4.6)."""
         core, url = self._core, self._core.config.blocklist_url
-        look = self._loaded
+        look = self._loaded or self._failures > 0
         while not (look and await self._taken_up()):
             look = True
             wait = core.throttle.wait(core.host_of(url), core.monotonic())
@@ -162,7 +191,7 @@ class OperatorList:
         held = self._document
         try:
             found = await self._stored(0.0 if held is None else held.fetched_at + _SAME)
-        except DocumentInvalid:
+        except (DocumentInvalid, StateError):
             return False
         if found is None:
             return False
@@ -223,36 +252,55 @@ class OperatorList:
     # -- the store ------------------------------------------------------------------------
 
     async def _stored(self, not_before: float) -> _Found | None:
-        """The list that is kept, fetched at *not_before* or later. Raises DocumentInvalid."""
+        """The list that is kept, fetched at *not_before* or later.
+
+        Raises DocumentInvalid or StateError where there is one, or may be, and it cannot be read.
+        What was adopted was validated, and what is read is what was adopted (its checksum): so
+        the floor checks alone are made again, and no child decides whether it is in force.
+        """
         config = self._core.config
-        url, directory, place = config.blocklist_url, config.state_dir, self._place()
+        directory, place = config.state_dir, self._place()
         size = 0 if directory is None else max(_size(directory / name) for name in (COPY, SECOND))
         if place is not None and size >= LARGE:
-            return await self._found_in_child(place, not_before, size)
-        if config.shared_state is None:
-            stored = self._core.store.get_document(BLOCKLIST, url)
-        else:
-            stored = await self._beside_the_loop(lambda each: each.get_document(BLOCKLIST, url))
-        if stored is None or stored.fetched_at < not_before:
-            return None
-        adopted = await self._parse(stored.body, self._stored_schema())
-        return _Found(adopted, stored, await _has_schema(stored.body))
+            try:
+                return await self._found_in_child(place, not_before, size)
+            except validate.NoAnswer as error:
+                logger.warning("the stored blocklist is read in the crawl's process: %s", error)
+        elif config.shared_state is None:
+            return await self._reread(self._find(self._core.store), not_before)
+        return await self._reread(await self._beside_the_loop(self._find), not_before)
 
-    async def _beside_the_loop(self, use: Callable[[Store], _T]) -> _T | None:
-        """Use the store from a thread, over a connection of its own; what fails is said once."""
+    def _find(self, store: Store) -> StoredDocument | None:
+        return store.get_document(BLOCKLIST, self._core.config.blocklist_url)
+
+    async def _reread(self, stored: StoredDocument | None, not_before: float) -> _Found | None:
+        """The list in *stored*, made step by step, if it was fetched at *not_before* or later."""
+        if stored is None or (stored.body and stored.fetched_at < not_before):
+            return None
+        body = bulk.require_text(stored).body
+        parsed = await compat.run_in_thread(lambda: schema.reread(body))
+        facts = schema.facts_of(parsed, self._core.config.blocklist_url)
+        builder = BlocklistBuilder(facts, len(parsed.domains))
+        for start in range(0, len(parsed.domains), _DOMAINS):
+            builder.add(parsed.domains[start : start + _DOMAINS])
+            await compat.sleep(0)
+        if len(body) >= LARGE:  # as a child leaves it
+            await self._keep_for_ledger(BLOCKLIST, body)
+            stored = replace(stored, body=b"")
+        return _Found(builder.build(), stored, parsed.inline)
+
+    async def _beside_the_loop(self, use: Callable[[Store], _T]) -> _T:
+        """Use the store from a thread, over a connection of its own. StateError."""
 
         def work() -> _T:
             store = self._core.open_store()
             try:
                 return use(store)
             finally:
+                self._core.store.notices += store.notices  # told at the end of the crawl
                 store.close()
 
-        try:
-            return await compat.run_in_thread(work)
-        except StateError as error:
-            logger.error("%s", error)
-            return None
+        return await compat.run_in_thread(work)
 
     def _place(self) -> bulk.Place | None:
         """Where a child can find what is kept; None where that is this process's memory."""
@@ -272,14 +320,8 @@ class OperatorList:
     async def _found_in_child(
         self, place: bulk.Place, not_before: float, size: int
     ) -> _Found | None:
-        standalone, time = self._stored_schema(), self._time(size)
-        try:
-            output = await self._in_child(
-                lambda: bulk.take_up(place, standalone, not_before, time, self._started)
-            )
-        except StateError as error:
-            logger.error("%s", error)
-            return None
+        time = self._time(size)
+        output = await self._in_child(lambda: bulk.take_up(place, not_before, time, self._started))
         if output is None:
             return None
         document = StoredDocument(body=b"", **output.head["record"])
@@ -366,18 +408,20 @@ class OperatorList:
 
     def _retain(self, why: str, failure: Retry | GiveUp | None) -> None:
         """R3b: what is held stays; R5's schedule for the next attempt, which nobody waits for."""
-        held = (
-            f"the last list stays in force ({len(self._list)} domains)"
-            if self._list is not None
-            else "NO LIST WAS EVER HELD: no opt-out is known, nothing is blocked by R3"
-        )
-        core = self._core
+        core, without = self._core, self._without() if self._list is None else None
+        if self._list is not None:
+            held = f"the last list stays in force ({len(self._list)} domains)"
+        elif without is not None:
+            held = f"no target is requested: {without.reason}"
+        else:
+            held = "NO LIST WAS EVER HELD: no opt-out is known, nothing is blocked by R3"
         core.recorder.record(
             Event(
                 events.REJECTED,
                 core.config.blocklist_url,
                 "R3",
-                reason=f"blocklist not refreshed: {why}; {held}",
+                "" if without is None else without.name,
+                f"blocklist not refreshed: {why}; {held}",
             )
         )
         self._failures += 1
@@ -388,6 +432,10 @@ class OperatorList:
             delay = max(delay, failure.delay)
         elif isinstance(failure, GiveUp):
             delay, self._failures = max(failure.hold, BACKOFF_CAP), 0
+        retried = 0 < self._failures <= core.config.max_retries
+        if without is not None and not self._loaded and retried and delay <= core.config.patience:
+            self._next = delay
+            return
         self._beside = True
         self._cancel_retry = compat.call_later(delay, self._retry)
 
@@ -452,14 +500,6 @@ class OperatorList:
         )
         self._core.remember(lambda: self._core.store.put_document(kept))
         return found
-
-    def _stored_schema(self) -> dict[str, Any] | None:
-        url = self._core.config.schema_url
-        stored = self._core.store.get_document(SCHEMA, url) if url is not None else None
-        try:
-            return None if stored is None else _schema_of(stored.body)
-        except DocumentInvalid:
-            return None
 
     async def _parse(self, body: bytes, standalone: dict[str, Any] | None) -> Blocklist:
         """The list in *body*: here when that is sure to be quick, else in a child process (D3)."""

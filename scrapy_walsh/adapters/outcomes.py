@@ -54,6 +54,16 @@ class NotModified(IgnoreRequest):
         self.content_type = content_type
 
 
+class TooManyRedirects(IgnoreRequest):
+    """D5: the answer redirects once more than is followed. ``status``: of that answer."""
+
+    def __init__(self, url: str, reason: str, status: int) -> None:
+        super().__init__(f"{url}: D5: {reason}")
+        self.url = url
+        self.reason = reason
+        self.status = status
+
+
 class GaveUp(IgnoreRequest):
     """R5's retries are spent. ``status``: the last one, None for a transport error."""
 

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-#: Rank, negated priority, start request or not, order of arrival.
+#: Rank, negated priority (or since when it was put off), start request or not, order of arrival.
 Key = tuple[int, int, bool, int]
+
+#: Ranks: retries and what was given back; what earlier runs put off; all else.
+_FIRST, _PUT_OFF, _OTHERS = 0, 1, 2
 
 
 class MemoryLines:
@@ -80,9 +83,13 @@ class MemoryLines:
 class HostQueue:
     """Holds the requests of hosts that are not due; see ``policy/agenda.py`` for who goes first.
 
-    Within a host: retries first, then ``request.priority``, then the order of the memory or
-    disk queue class that the project configured (first or last in, first out).
+    Within a host: retries first, then what earlier runs put off, longest first, then
+    ``request.priority``, then the order of the memory or disk queue class that the project
+    configured (first or last in, first out).
     """
+
+    #: Whether workers take their requests from it together.
+    shared = False
 
     @classmethod
     def from_crawler(
@@ -129,6 +136,7 @@ class HostQueue:
 
     def push(self, request: Request) -> None:
         """Take *request* in; ValueError where it cannot be kept on disk."""
+        request = self._core.intake.request(request)
         if self._core.halted is not None:  # the store may be closed by now
             self._free.append(request)
             return
@@ -212,15 +220,19 @@ class HostQueue:
         return not isinstance(answer, NeedDocument) and not answer.allowed
 
     def _popped(self, request: Request) -> Request:
-        if self._core.scope.is_source(request.url):
-            self._core.declare(request)  # resumed: its "walsh_also" too
         self._core.popped.add(request)
         return request
 
     def _key(self, request: Request) -> Key:
         start = self._starts_apart and bool(request.meta.get("is_start_request", False))
-        arrival = next(self._arrivals) * (self._start_order if start else self._order)
-        return (0 if request in self._core.first else 1, -request.priority, start, arrival)
+        order = self._start_order if start else self._order
+        arrival = next(self._arrivals) * (-1 if request in self._core.given_back else order)
+        if request in self._core.first:
+            return (_FIRST, -request.priority, start, arrival)
+        since = self._core.put_off_since(request.url)
+        if since is not None:
+            return (_PUT_OFF, int(since), start, arrival)
+        return (_OTHERS, -request.priority, start, arrival)
 
     def _wake_later(self) -> None:
         """Have the engine ask again when the next host is due."""

@@ -2,21 +2,24 @@
 
 ``SCHEDULER_QUEUE_CLASS = "scrapy_walsh.adapters.redis_queue.DueQueue"``. A worker claims a
 request only of a host that is due, the one with most work left; one atomic script sees to it
-that no two workers claim the same host within its interval. Requests are JSON, so that who can
-write to Redis cannot run code here.
+that no two workers claim the same host within its interval. An entry is data, whoever wrote it:
+of its members only those in ``_TAKEN`` are read, what comes out is a plain ``scrapy.Request``, and
+its callbacks are methods of the spider. An entry that cannot be read is set aside.
 """
 
 from __future__ import annotations
 
 import base64
+import inspect
 import json
+import re
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
+from scrapy import Request
 from scrapy.exceptions import DontCloseSpider
-from scrapy.utils.request import request_from_dict
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.core import Core
@@ -30,7 +33,7 @@ from scrapy_walsh.state.redis_link import LONGEST_PAUSE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from scrapy.crawler import Crawler
 
 #: Seconds between looks at a queue that has nothing due: others may add to it.
@@ -39,6 +42,51 @@ _POLL: Final = 1.0
 _BATCH: Final = 1000
 _LARGEST_PRIORITY: Final = 10**8
 _KEYS: Final = ("", ":waiting", ":size", ":serial", ":workers", ":looked")
+#: The members of an entry that a request is made of.
+_TAKEN: Final = frozenset({
+    "url", "callback", "method", "headers", "body", "cookies", "meta", "encoding", "priority",
+    "dont_filter", "errback", "flags", "cb_kwargs",
+})  # fmt: skip
+#: Members that other versions write and that are not read: which class of Scrapy's it was.
+_UNREAD: Final = frozenset({"_class", "dumps_kwargs"})
+_CLASSES: Final = frozenset({
+    None, "scrapy.http.request.Request", "scrapy.http.request.form.FormRequest",
+    "scrapy.http.request.json_request.JsonRequest", "scrapy.http.request.rpc.XmlRpcRequest",
+})  # fmt: skip
+#: Entries that one look at the queue sets aside, before others have their turn.
+_UNREADABLE_AT_ONCE: Final = 100
+#: Entries that are kept for a person, the octets of each, and those that get a line in the log.
+_ASIDE, _ASIDE_OCTETS, _ASIDE_NAMED = 1000, 64 * 1024, 20
+
+
+class _Aside:
+    """Entries that cannot be used, in a list in Redis where a person finds them: latest first."""
+
+    def __init__(self, core: Core, client: Any, key: str) -> None:
+        self._core, self._client, self._key = core, client, key
+        self._count = 0
+
+    def put(self, data: bytes, error: object) -> None:
+        """Keep *data*, count it, and say why. Nothing is lost but the entry itself."""
+        self._count += 1
+        self._core.recorder.count("fleet/set_aside")
+        try:
+            with self._client.pipeline() as pipe:
+                pipe.lpush(self._key, data[:_ASIDE_OCTETS])
+                pipe.ltrim(self._key, 0, _ASIDE - 1)
+                pipe.execute()
+        except redis.RedisError as away:
+            logger.error("an entry could not be kept in %s: %s", self._key, away)
+        if self._count <= _ASIDE_NAMED:
+            start = re.sub(r"//[^/\s]*@", "//", data[:200].decode("utf-8", "backslashreplace"))
+            logger.error(
+                "an entry of the queue cannot be used and is set aside in %s: %s: %s",
+                self._key,
+                f"{type(error).__name__}: {error}" if isinstance(error, Exception) else error,
+                start,
+            )
+        if self._count == _ASIDE_NAMED:
+            logger.error("further entries set aside are only counted: walsh/fleet/set_aside")
 
 
 class DueQueue:
@@ -51,6 +99,8 @@ class DueQueue:
     #: Seconds of silence after which what a worker has claimed is put back in line. Longer than
     #: its pauses between two tries to reach Redis.
     lease: float = 2 * LONGEST_PAUSE
+    #: Whether workers take their requests from it together.
+    shared = True
 
     def __init__(self, server: Any, spider: Spider, key: str, serializer: Any = None) -> None:  # noqa: ARG002
         core = Core.of(spider.crawler)
@@ -60,6 +110,7 @@ class DueQueue:
         self._serializer = serializer or _Json
         start = f"{core.store.prefix}queue:{key % {'spider': spider.name}}"
         self._keys = [f"{start}{end}" for end in _KEYS]
+        self._aside = _Aside(core, core.store.link.client, f"{start}:aside")
         #: Claimed requests that the engine is not done with, and their numbers.
         self._held: dict[Request, str] = {}
         #: Numbers of claims that Redis is not told yet that they are done with.
@@ -83,6 +134,7 @@ class DueQueue:
 
     def push(self, request: Request) -> None:
         """Take *request* in; ValueError where it cannot be serialised."""
+        request = self._core.intake.request(request)
         answer = None if self._core.halted is not None else self._core.judge_request(request)
         if answer is None or not (isinstance(answer, NeedDocument) or answer.allowed):
             self._free.append(request)
@@ -96,20 +148,26 @@ class DueQueue:
         """A request of a host that is due, or None; the engine is then woken when one is."""
         if self._free:
             return self._popped(self._free.popleft())
-        try:
-            self._send_unsent()
-            host, number, data = self._claim()
-        except StoreAway:
-            self._wake_later(_POLL)
-            return None
-        if not host:
-            self._nothing_due(float(data))
-            return None
-        request = self._taken(number.decode(), data)
-        answer = self._core.judge_request(request)
-        if not isinstance(answer, NeedDocument) and not answer.allowed:
-            self._release(host.decode())
-        return self._popped(request)
+        for _ in range(_UNREADABLE_AT_ONCE):
+            try:
+                self._send_unsent()
+                host, number, data = self._claim()
+            except StoreAway:
+                self._wake_later(_POLL)
+                return None
+            if not host:
+                self._nothing_due(float(data))
+                return None
+            request = self._taken(number.decode(), data)
+            if request is None:
+                self._release(host.decode("utf-8", "replace"))
+                continue
+            answer = self._core.judge_request(request)
+            if not isinstance(answer, NeedDocument) and not answer.allowed:
+                self._release(host.decode())
+            return self._popped(request)
+        self._wake_later(0)
+        return None
 
     def clear(self) -> None:
         """Drop every request, of all workers."""
@@ -189,11 +247,20 @@ class DueQueue:
     def _renew_later(self) -> None:
         self._cancel_renewal = compat.call_later(_POLL, self._keep_renewing)
 
-    def _taken(self, number: str, data: bytes) -> Request:
-        """The request of a claim, which is held until the engine is done with it."""
-        self._done.append(number)  # should it be one that cannot be read
-        request = self._decode(data)
-        self._done.remove(number)
+    def _taken(self, number: str, data: bytes) -> Request | None:
+        """The request of a claim, which is held until the engine is done with it.
+
+        None for one that cannot be read: it is set aside. Without a number it is not of a worker.
+        """
+        try:
+            if not number:
+                raise ValueError("no worker has written it")
+            request = self._decode(data)
+        except Exception as error:
+            self._aside.put(data, error)
+            if number:
+                self._done.append(number)
+            return None
         self._held[request] = number
         if self._cancel_renewal is None:
             self._renew_later()
@@ -214,7 +281,10 @@ class DueQueue:
             head: bytes = self._run(scripts.PUT_OFF, [host, self._core.holds.wait(host)])
         except StoreAway:
             return None
-        return json.loads(head)["url"] if head else None
+        try:
+            return str(json.loads(head)["url"]) if head else None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None  # whoever claims it sets it aside
 
     # -- requests -------------------------------------------------------------------------
 
@@ -228,7 +298,9 @@ class DueQueue:
         source = self._core.scope.source_of(request.url)
         head = json.dumps({"url": request.url, "source": source}).encode()
         try:
-            data = self._serializer.dumps(request.to_dict(spider=self._spider))
+            kept = self._core.intake.kept(request)
+            fields = {name: value for name, value in kept.items() if name in _TAKEN}
+            data = self._serializer.dumps(fields)
         except TypeError as error:
             raise ValueError(
                 f"{request.url} cannot be queued as JSON: {error}; see SCHEDULER_SERIALIZER"
@@ -236,17 +308,42 @@ class DueQueue:
         return head + b"\n" + (data.encode() if isinstance(data, str) else bytes(data))
 
     def _decode(self, data: bytes) -> Request:
+        """The request that *data* is of; raises what it likes for what is none."""
         head, _, body = data.partition(b"\n")
-        request = request_from_dict(self._serializer.loads(body), spider=self._spider)
         source = json.loads(head)["source"]
+        if source is not None and not isinstance(source, str):
+            raise ValueError("its source is no text")
+        request = self._core.intake.request(self._request(self._serializer.loads(body)))
         if source is not None:
             self._core.scope.declare(source)
             self._core.scope.declare_hop(request.url, source)
+        if self._core.scope.is_source(request.url):
+            self._core.declare(request)  # with what it named when it was declared
         return request
 
+    def _request(self, fields: Any) -> Request:
+        if not isinstance(fields, dict):
+            raise ValueError("it is no JSON object")
+        unknown = fields.keys() - _TAKEN - _UNREAD
+        if unknown:
+            raise ValueError(f"it has members that no request has: {sorted(map(str, unknown))}")
+        if fields.get("_class") not in _CLASSES:
+            raise ValueError("it names a class of its own")
+        given = {name: value for name, value in fields.items() if name in _TAKEN}
+        for name in ("callback", "errback"):
+            if given.get(name) is not None:
+                given[name] = self._method(given[name])
+        return Request(**given)
+
+    def _method(self, name: object) -> Any:
+        """The method of the spider with that name; ValueError for anything else it may have."""
+        named = isinstance(name, str) and not name.startswith("__")
+        found = getattr(self._spider, str(name), None) if named else None
+        if not inspect.ismethod(found) or found.__self__ is not self._spider:
+            raise ValueError(f"{name!r} is no method of the spider")
+        return found
+
     def _popped(self, request: Request) -> Request:
-        if self._core.scope.is_source(request.url):
-            self._core.declare(request)  # its "walsh_also" too
         self._core.popped.add(request)
         return request
 
@@ -277,6 +374,10 @@ class DueSpiderMixin:
 
     crawler: Crawler
     redis_batch_size: int | None = _BATCH
+    redis_key: str
+    server: Any
+    fetch_data: Callable[[str, int | None], list[bytes]]
+    _walsh_aside: _Aside | None = None
 
     async def start(self) -> AsyncIterator[Request]:
         """The first batch of the operator's list."""
@@ -284,18 +385,45 @@ class DueSpiderMixin:
             yield request
 
     def next_requests(self) -> Iterator[Request]:
-        """The next batch, each URL declared as a target."""
+        """The next batch, each URL declared as a target; what is none is set aside."""
         try:
-            for request in super().next_requests():  # type: ignore[misc]
-                Core.of(self.crawler).declare(request)
-                yield request
+            entries = self.fetch_data(self.redis_key, self.redis_batch_size)
         except redis.RedisError as error:
             logger.error("the list of URLs cannot be read: %s", error)
+            return
+        core = Core.of(self.crawler)
+        if self._walsh_aside is None:
+            self._walsh_aside = _Aside(core, self.server, f"{self.redis_key}:aside")
+        for entry in entries:
+            try:
+                requests = [core.intake.request(each) for each in self._requests_of(entry)]
+            except Exception as error:
+                self._walsh_aside.put(entry, error)
+                continue
+            for request in requests:
+                core.declare(request)
+                core.readings.declare(request)
+                yield request
+
+    def _requests_of(self, entry: bytes) -> list[Request]:
+        made = self.make_request_from_data(entry)  # type: ignore[attr-defined]
+        requests = [made] if isinstance(made, Request) else list(made or ())
+        if not requests or not all(isinstance(each, Request) for each in requests):
+            raise ValueError("no request can be made of it")
+        return requests
+
+    def schedule_next_requests(self) -> None:
+        """Take the next batch into the queue; what cannot be queued takes nothing with it."""
+        for request in self.next_requests():
+            try:
+                compat.crawl(self.crawler, request)
+            except ValueError as error:  # of ``DueQueue.push``
+                logger.error("%s", error)
 
     def feed(self) -> None:
         """Take the next batch into the queue."""
         if not compat.closing(self.crawler):
-            self.schedule_next_requests()  # type: ignore[attr-defined]
+            self.schedule_next_requests()
 
     def spider_idle(self) -> None:
         """As ``RedisSpider.spider_idle``; raises DontCloseSpider during an outage too."""

@@ -78,7 +78,7 @@ class RobotsTxt:
         #: What goes in place of a file that cannot be had: no store would bring it back.
         self._standing: dict[str, _Entry] = {}
         self._progress: dict[str, _Progress] = {}
-        self._hits = self._misses = self._asked = self._answered = 0
+        self._hits = self._misses = self._asked = self._answered = self._evicted = 0
 
     def current(self, origin: str) -> Rules | None:
         """The rules to go by now, or None when a request must be made first."""
@@ -109,16 +109,20 @@ class RobotsTxt:
         """The throttle key of the host that the next step will ask."""
         return self._core.host_of(self._step_of(origin).url)
 
-    async def step(self, origin: str) -> None:
-        """Make the next request for *origin*'s robots.txt, or wait for the one under way."""
-        await self._core.fetcher.flights.run(origin, lambda: self._ask(origin))
+    async def step(self, origin: str, *, trial: bool = False) -> None:
+        """Make the next request for *origin*'s robots.txt, or wait for the one under way.
+
+        ``trial``: for a target that only tries whether its host speaks https.
+        """
+        await self._core.fetcher.flights.run(origin, lambda: self._ask(origin, trial=trial))
 
     def count(self) -> None:
-        """Stats of SPYDER's list: cache hit rate, fetch success rate."""
+        """Stats of SPYDER's list: cache hit rate, fetch success rate; what the cache held."""
         recorder = self._core.recorder
         recorder.set("robots/cache_hits", self._hits)
         recorder.set("robots/cache_misses", self._misses)
         recorder.set("robots/cached", len(self._held))
+        recorder.set("robots/evicted", self._evicted)
         if self._hits + self._misses:
             recorder.set("robots/cache_hit_rate", self._hits / (self._hits + self._misses))
         if self._asked:
@@ -130,11 +134,12 @@ class RobotsTxt:
             progress = self._progress[origin] = _Progress(f"{origin}/robots.txt")
         return progress
 
-    async def _ask(self, origin: str) -> None:
+    async def _ask(self, origin: str, *, trial: bool) -> None:
         if self.current(origin) is not None:
             return
         progress = self._step_of(origin)
         mark = Mark("robots", _LIMIT, progress.attempt, progress.hops)
+        mark.trial = trial and not progress.hops
         try:
             fetched = await self._core.fetcher.fetch(
                 progress.url, mark, {"Accept": "text/plain, */*;q=0.1"}
@@ -268,19 +273,28 @@ class RobotsTxt:
             outcome=meaning,
         )
         if meaning == robots_fetch.PARSE and not fetched.readable:
-            self._unreadable(origin, fetched.url)
+            self._unreadable(origin, fetched)
             return
         self._standing.pop(origin, None)
-        self._core.remember(lambda: self._core.store.put_document(document))
         rules = self._parsed(origin, document)
+        # Before another process can take it up: its line must not come first.
         self._record(events.ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
+        self._core.remember(lambda: self._core.store.put_document(document))
         self._hold(origin, rules, document.fetched_at, self._ttl(origin))
+        self._core.throttle.visit(hosts.host_key(origin), self._core.config.patience)
 
-    def _unreadable(self, origin: str, url: str) -> None:
-        """A body in a packing that was not asked for: nothing is known, so nothing is fetched."""
-        verdict = Verdict(
-            False, UNKNOWN_PARSE_ERROR, "R2", "robots.txt came in an encoding not asked for", url
+    def _unreadable(self, origin: str, fetched: Fetched) -> None:
+        """Not text: it may say anything, so nothing of the host is asked in this run.
+
+        Nor by rules that were held (T6): the new file may be stricter. It is not stored, so the
+        next run asks for it again.
+        """
+        reason = (
+            f"robots.txt came with Content-Encoding {fetched.encoding[:40]!r} and is no text that "
+            "can be read: nothing of the host is requested in this run (its owner could serve "
+            "robots.txt as plain text, without that header)"
         )
+        verdict = Verdict(False, UNKNOWN_PARSE_ERROR, "R2", reason, fetched.url)
         self._do_without(origin, verdict)
 
     def _ttl(self, origin: str) -> float:
@@ -312,12 +326,19 @@ class RobotsTxt:
         self._held.move_to_end(origin)
         while len(self._held) > self._core.config.robots_cache_size:
             self._held.popitem(last=False)
+            self._evicted += 1
         self._judge_again(origin)
         return entry
 
     def _stand_in(self, origin: str, rules: Rules) -> None:
-        self._standing[origin] = _Entry(rules, self._core.wall(), robots_fetch.REASK)
+        self._standing[origin] = _Entry(rules, self._core.wall(), self._stands_for(rules))
         self._judge_again(origin)
+
+    def _stands_for(self, rules: Rules) -> float:
+        """Seconds that *rules* stand in: to the end of a run where the file was not text."""
+        for_good = isinstance(rules, Always) and rules.verdict.name == UNKNOWN_PARSE_ERROR
+        a_fleet = self._core.config.shared_state is not None
+        return math.inf if for_good and not a_fleet else robots_fetch.REASK
 
     def _judge_again(self, origin: str) -> None:
         for queue in self._core.queues:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
 
     from scrapy_walsh.config import WalshConfig
 
@@ -51,6 +52,10 @@ PINS: Final[Mapping[str, Any]] = {
     },
 }
 
+#: Settings whose default suits a serial job better than Scrapy's own; a project's value stays.
+#: A host that hangs costs the whole job this many seconds for each request (Scrapy: 180).
+PREFERRED: Final[Mapping[str, Any]] = {"DOWNLOAD_TIMEOUT": 30}
+
 #: What takes the place of a setting that is switched off, where a reader may wonder.
 INSTEAD: Final[Mapping[str, str]] = {
     "ROBOTSTXT_OBEY": "its own gate obeys robots.txt",
@@ -73,6 +78,19 @@ SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
         f"{_HERE}.autothrottle.AutoThrottle": 0,
     },
 }
+
+
+#: The setting in which Scrapy says which handler the wire wraps, for either scheme.
+BASE: Final = "DOWNLOAD_HANDLERS_BASE"
+SCHEMES: Final = ("http", "https")
+
+
+def wrapped(settings: BaseSettings) -> dict[str, Any]:
+    """What the wire may not wrap, of what the settings name for it: by scheme."""
+    base = settings.getdict(BASE)
+    return {
+        scheme: base.get(scheme) for scheme in SCHEMES if not compat.may_carry(base.get(scheme))
+    }
 
 
 def pinned(config: WalshConfig) -> dict[str, Any]:
@@ -138,7 +156,11 @@ def _middlewares_missing(crawler: Crawler) -> list[str]:
 
 def _handlers_missing(crawler: Crawler) -> list[str]:
     wire = load_object(PINS["DOWNLOAD_HANDLERS"]["http"])
-    return [
+    foreign = [
+        f"{BASE}[{scheme!r}] is {found!r}, leave it as Scrapy has it"
+        for scheme, found in wrapped(crawler.settings).items()
+    ]
+    return foreign + [
         f"the {scheme} handler is not the wire, set DOWNLOAD_HANDLERS[{scheme!r}] to {path!r}"
         for scheme, path in PINS["DOWNLOAD_HANDLERS"].items()
         if path is not None and not isinstance(compat.download_handler(crawler, scheme), wire)

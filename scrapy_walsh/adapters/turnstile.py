@@ -170,7 +170,7 @@ class Turnstile:
         heapq.heappop(self._waiters)
         self._busy = waiter.granted = True
         waiter.unseen = not self.throttle.seen(waiter.host)
-        self.throttle.started(waiter.host)
+        self.throttle.started(waiter.host, self.clock(), document=waiter.document)
         waiter.turn.callback(None)
 
     def _turn_away(self, waiter: _Waiter) -> None:

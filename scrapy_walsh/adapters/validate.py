@@ -1,4 +1,4 @@
-"""R10: what must not happen in a crawl's own process: a blocklist validated, a large one kept.
+"""What must not happen in a crawl's own process: a blocklist validated, a large one kept (R10).
 
 A million entries take seconds and a hostile ``pattern`` takes for ever, both with the
 interpreter lock held; so does copying a hundred megabytes, as SQLite does with each value, long
@@ -7,7 +7,7 @@ the members ``fallback_schema``, ``document`` and ``length``, and that many octe
 stdin, and writes to stdout either ``{"ok": false, "error"}``, or a line ``{"ok": true,
 "contract", "updated", "refresh", "warnings", "document", "digest", "inline", "count"}``, the
 normalised domains, one a line, and last a line that says whether all was kept that the task asked
-to keep (``adapters.bulk``).
+to keep (``adapters.bulk``). Its other tasks are large sources (``adapters.apart``).
 """
 
 from __future__ import annotations
@@ -16,24 +16,32 @@ import contextlib
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
-from scrapy_walsh.errors import DocumentInvalid, StateError
+from scrapy_walsh.errors import DocumentInvalid, DocumentTooCostly, StateError
 from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from io import BufferedReader
 
+    from scrapy_walsh.policy.schema import ParsedBlocklist
+
 _MODULE: Final = "scrapy_walsh.adapters.validate"
 _ROOT: Final = str(Path(__file__).parents[2])
 _MEMORY: Final = 2 * 1024**3  # octets
 _CPU: Final = 300  # seconds; the caller's timeout is what ends it, unless the caller died
 _PIECE: Final = 64 * 1024  # octets; no piece is long enough to pause an event loop
+
+
+class NoAnswer(DocumentInvalid):
+    """The child was not started, was too slow, or was killed: that says nothing of a document."""
 
 
 class Output(NamedTuple):
@@ -69,16 +77,15 @@ def ask_child(
 
     Blocks for at most ``timeout`` seconds and the time that the disk takes: call it from a
     thread. ``started`` is given what ends the child sooner, for a caller that must not wait any
-    more. Raises DocumentInvalid (one line) when the document must not be adopted, or could not
-    be validated in time; StateError when what the task needs cannot be read.
+    more. Raises DocumentInvalid (one line) when the document must not be adopted; NoAnswer when
+    the child did not say; StateError when what the task needs cannot be read.
     """
-    head = json.dumps({**task, "length": len(body)}).encode() + b"\n"
     try:
-        code, lines = _run_child(head, body, timeout, started)
+        code, lines = run_child(task, body, timeout, started)
     except OSError as error:
-        raise DocumentInvalid(f"blocklist validator could not be started: {error}") from error
+        raise NoAnswer(f"blocklist validator could not be started: {error}") from error
     if code != 0:  # also when part of an answer came: half a list would lift opt-outs
-        raise DocumentInvalid(
+        raise NoAnswer(
             f"blocklist cannot be validated: no answer in {timeout:g} s (exit code {code})"
         )
     answer = json.loads(lines.pop(0))
@@ -117,10 +124,10 @@ def blocklist_chunks(output: Output, size: int = 2_000) -> Iterator[list[str]]:
 
 def main() -> int:
     """Run as the child. Returns the exit code."""
-    _limit_resources()
     gc.disable()  # a short life with a million small objects
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     task = json.loads(stdin.readline())
+    _limit_resources(task.get("memory", _MEMORY))
     body = stdin.read(task["length"])
     for piece in _answer(task, body):
         stdout.write(piece)
@@ -134,10 +141,13 @@ def _answer(task: dict[str, Any], body: bytes) -> Iterator[bytes]:
             from scrapy_walsh.adapters import bulk  # noqa: PLC0415 - nor a store
 
             yield from bulk.perform(task, body)
+        elif "format" in task:
+            yield from links(body, task)
         else:
             yield from (*validation(body, task), line_of({}))
     except DocumentInvalid as error:
-        yield line_of({"ok": False, "error": str(error)})
+        costly = isinstance(error, DocumentTooCostly)
+        yield line_of({"ok": False, "error": str(error), "costly": costly})
     except StateError as error:
         yield line_of({"ok": False, "error": str(error), "disk": True})
 
@@ -149,7 +159,11 @@ def validation(body: bytes, task: dict[str, Any], **more: Any) -> tuple[bytes, b
     """
     from scrapy_walsh.policy.schema import validated  # noqa: PLC0415 - the parent needs no jsonschema
 
-    parsed = validated(body, task["fallback_schema"])
+    return lines_of(validated(body, task["fallback_schema"]), task, **more)
+
+
+def lines_of(parsed: ParsedBlocklist, task: dict[str, Any], **more: Any) -> tuple[bytes, bytes]:
+    """Return the first line of the answer to ``task``, with ``more`` members, and all domains."""
     facts = {
         "ok": True,
         "contract": parsed.contract,
@@ -165,29 +179,45 @@ def validation(body: bytes, task: dict[str, Any], **more: Any) -> tuple[bytes, b
     return line_of({**facts, **more}), domains.encode("ascii")
 
 
-def line_of(value: dict[str, Any]) -> bytes:
+def links(body: bytes, task: dict[str, Any]) -> tuple[bytes, bytes]:
+    """Return the first line of the answer about a source's document, and a line for each entry.
+
+    Raises DocumentInvalid.
+    """
+    from scrapy_walsh.policy.links import links_of  # noqa: PLC0415 - the other tasks need no readers
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C lets a crawl end what it has begun
+    found = links_of(task["format"], body, task["content_type"], task["url"])
+    entries = (line_of(astuple(entry)) for entry in found.entries)
+    return line_of({"ok": True, "headings": found.headings, "cut": found.cut}), b"".join(entries)
+
+
+def line_of(value: dict[str, Any] | tuple[Any, ...]) -> bytes:
     """One line of the child's answer."""
     return json.dumps(value).encode() + b"\n"
 
 
-def _limit_resources() -> None:
+def _limit_resources(memory: int) -> None:
     with contextlib.suppress(ImportError, OSError, ValueError):  # no such limits on Windows
         import resource  # noqa: PLC0415
 
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU))
 
 
-def _run_child(
-    head: bytes,
+def run_child(
+    task: dict[str, Any],
     body: bytes,
     timeout: float,
-    started: Callable[[Callable[[], None]], None] | None,
+    started: Callable[[Callable[[], None]], None] | None = None,
 ) -> tuple[int, list[bytes]]:
-    """Return exit code and output. The child reads all before it writes, so pipes suffice.
+    """Return exit code and output: the first line, then pieces of whole lines.
 
-    Not ``subprocess.run``: one large read or join would copy it with the interpreter lock held.
+    The child reads all before it writes, so pipes suffice. Raises OSError where it cannot be
+    started. Not ``subprocess.run``: one large read or join would copy it with the interpreter
+    lock held.
     """
+    head = line_of({**task, "length": len(body)})
     child = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
         [sys.executable, "-m", _MODULE],
         stdin=subprocess.PIPE,

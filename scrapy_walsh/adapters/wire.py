@@ -13,9 +13,11 @@ from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.policy.chain import BLOCKLIST, NeedDocument
+from scrapy_walsh.policy.identity import may_send
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -36,6 +38,8 @@ class _Wire:
         self.crawler = crawler
         self.core = Core.of(crawler)
         self._inner: dict[str, Any] = {}
+        #: Header fields of the spider's that were not sent, each named once.
+        self._left_out: set[bytes] = set()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> _Wire:
@@ -47,6 +51,7 @@ class _Wire:
             path = self.crawler.settings.get("DOWNLOAD_HANDLERS_BASE")[scheme]
             handler = build_from_crawler(load_object(path), self.crawler)
             compat.no_persistent_connections(handler)
+            compat.bound_headers(handler)
             self._inner[scheme] = handler
         return self._inner[scheme]
 
@@ -68,6 +73,8 @@ class _Wire:
             answered = isinstance(error, compat.TRANSPORT_ERRORS)
             if isinstance(error, compat.OVER_LIMIT):
                 core.asked.cut_off(request)
+            if (too_large := compat.header_too_large(error)) is not None:
+                raise too_large from None
             raise
         finally:
             try:
@@ -77,7 +84,7 @@ class _Wire:
                 core.recorder.exchange(exchange)
             finally:
                 self._leave(host, broken=response is None)
-        return core.fetcher.received(request, response)
+        return core.fetcher.received(request, core.intake.answer(response))
 
     async def _send(self, handler: Any, request: Request) -> Response:
         """The answer to *request*, which goes under the URL that R13 says."""
@@ -119,10 +126,26 @@ class _Wire:
         if core.documents.operator.arrived and not core.fetcher.is_operators(request):
             return NeedDocument(BLOCKLIST)
         try:
+            self._stop_if_silent(request, host)
             return core.guard(request)
         except BaseException:
             TURNSTILE.give_back(host, 0.0)
             raise
+
+    def _stop_if_silent(self, request: Request, host: str) -> None:
+        """What waited here while *host* used up its attempts does not go (R5).
+
+        Raises NotYet for a robots.txt, so that the gate answers who wanted it; Refused for others.
+        """
+        core = self.core
+        if core.fetcher.is_operators(request):
+            return
+        document = core.fetcher.owns(request)
+        if not document:
+            core.retries.end_trial(request, decided=True)
+        verdict = core.retries.against(host, document=document)
+        if verdict is not None:
+            raise NotYet(host, 0.0) if document else core.refusal(request, verdict)
 
     def _leave(self, host: str, *, broken: bool) -> None:
         """Open the wire; a little later when the other end has yet to see the connection close."""
@@ -132,9 +155,21 @@ class _Wire:
             TURNSTILE.leave(host)
 
     def _dress(self, request: Request) -> None:
-        """R1: one User-Agent line, whatever set it; the Host that was judged, not another."""
+        """R1: one User-Agent line, whatever set it, and nothing that says that another asks."""
+        for name in [each for each in request.headers if not may_send(each)]:
+            # Scrapy's own middleware takes it off where there is no proxy to be told.
+            if name == b"Proxy-Authorization" and request.meta.get("proxy"):
+                continue
+            del request.headers[name]
+            if name not in self._left_out:
+                self._left_out.add(name)
+                logger.warning(
+                    "the header %s of %s is not sent, nor is it with any other request of this "
+                    "run: it is not a spider's to set (R1)",
+                    name.decode("latin-1"),
+                    request.url,
+                )
         request.headers["User-Agent"] = self.core.config.identity.user_agent
-        request.headers.pop("Host", None)
 
     async def close(self) -> None:
         for handler in self._inner.values():

@@ -1,7 +1,8 @@
 """The document, contract ``walsh-research-attestation/v1`` (spec section 14): values in and out.
 
 A requirement is true when the conformance record has checks of it, and every one of them passed;
-and unless a setting of the project undoes it. What no run has shown is false.
+and unless a setting of the project undoes it. What no run has shown is false: so is R1 while nobody
+has looked at the policy page (R1.4), which is not the sandbox's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from scrapy_walsh import SPEC_VERSION, __version__
-from scrapy_walsh.config import DEFAULTS, WalshConfig
+from scrapy_walsh.config import DEFAULTS, SLOW_VISIT, WalshConfig
 from scrapy_walsh.errors import DocumentInvalid
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP
 from scrapy_walsh.spec import REQUIREMENTS
@@ -102,6 +103,7 @@ _UNDOINGS: Final = (
         lambda config: bool(config.revisit_reason) or config.revisit < DEFAULTS["WALSH_REVISIT"],
         f"{OPERATOR}: WALSH_REVISIT or WALSH_REVISIT_REASON lets a source be asked sooner",
     ),
+    _Undoing("R9", False, lambda config: config.scraping, "WALSH_SCRAPING is True"),
     _Undoing(
         "R11",
         False,
@@ -170,7 +172,9 @@ def _unseen_parts(findings: Mapping[str, Finding]) -> Iterator[tuple[str, bool, 
 
 
 def _undone(config: WalshConfig, page: PolicyPage) -> Iterator[tuple[str, bool | str, str]]:
-    if page.problem:
+    if page.checked is None:
+        yield "R1", False, f"the policy page {page.url} was not looked at (R1.4): attest --online"
+    elif page.problem:
         yield "R1", False, f"policy page {page.url}: {page.problem}"
     for undoing in _UNDOINGS:
         if undoing.holds(config):
@@ -202,7 +206,21 @@ def document(
         "overrides": _overrides(config),
         "WALSH_PACE_ROBOTS": config.pace_robots,
         "WALSH_FOLLOW_LINKS": config.follow_links,
+        "WALSH_SLOW_HOSTS": config.slow_hosts,
+        "exemptions": _exemptions(config),
     }
+
+
+def _exemptions(config: WalshConfig) -> dict[str, str]:
+    """Where a request may follow another sooner than R4's spacing, by requirement."""
+    found = {"R4": "the target after the first robots.txt of a host that was never seen before"}
+    if config.slow_hosts == SLOW_VISIT:
+        found["R4 slow hosts"] = (
+            f"where a Crawl-delay exceeds WALSH_PATIENCE ({config.patience:g} s), one target in"
+            " 24 h, 1 s after the robots.txt that had to be refreshed, if the host had rested its"
+            " whole Crawl-delay before"
+        )
+    return found
 
 
 _OF_THE_RECORD: Final = ("date", "digest", "code", "live", "versions", "settings")
@@ -234,6 +252,7 @@ _ELSEWHERE: Final = {
     "WALSH_BLOCKLIST_SCHEMA_URL",
     "WALSH_PACE_ROBOTS",
     "WALSH_FOLLOW_LINKS",
+    "WALSH_SLOW_HOSTS",
 }
 #: Paths of a machine, and passwords: that they are set is all that is told.
 _PRIVATE: Final = {"WALSH_STATE_DIR", "WALSH_SHARED_STATE"}
@@ -293,7 +312,7 @@ def in_words(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"true: {_ids(stated, True)}"
     yield f"false: {_ids(stated, False)}"
     yield from (f"{name}: {value}" for name, value in stated.items() if isinstance(value, str))
-    for member in ("mirrors", "overrides"):
+    for member in ("mirrors", "overrides", "exemptions"):
         if found.get(member):
             yield f"{member}: {found[member]}"
 

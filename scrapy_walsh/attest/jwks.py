@@ -26,6 +26,11 @@ LIMIT: Final = 1024 * 1024
 ALGORITHM: Final = "EdDSA"
 
 _KEY_ALGORITHMS: Final = (None, ALGORITHM, "Ed25519")
+#: The field's prime, and the y of the eight points whose order divides 8 (RFC 7748 section 7 has
+#: the reason to refuse them): 1, -1, 0, and the two of order 8.
+_P: Final = 2**255 - 19
+_EIGHTH: Final = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+_LOW_ORDER: Final = frozenset({0, 1, _P - 1, _EIGHTH, _P - _EIGHTH})
 _BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]*")
 
 
@@ -90,9 +95,24 @@ def public_key(keys: Sequence[dict[str, Any]], kid: object) -> Ed25519PublicKey:
     if key.get("use", "sig") != "sig" or key.get("alg") not in _KEY_ALGORITHMS:
         raise DocumentInvalid(f"key {_shown(kid)} is not for {ALGORITHM} signatures")
     try:
-        return Ed25519PublicKey.from_public_bytes(decode(key.get("x"), 32))
+        octets = decode(key.get("x"), 32)
+        _require_point(octets)
+        return Ed25519PublicKey.from_public_bytes(octets)
     except ValueError as error:
         raise DocumentInvalid(f"key {_shown(kid)}: x is {error}") from None
+
+
+def _require_point(octets: bytes) -> None:
+    """ValueError where *octets* are another spelling of a point, or a point of low order.
+
+    RFC 8032 section 5.1.3 decodes one spelling. A key of low order signs nothing: a signature can
+    be made without any private key that holds under it for many documents, or for all.
+    """
+    sign, y = octets[31] >> 7, int.from_bytes(octets, "little") & (2**255 - 1)
+    if y >= _P or (sign and y in (1, _P - 1)):
+        raise ValueError("not the canonical encoding of a point")
+    if y in _LOW_ORDER:
+        raise ValueError("a point of low order: anybody can sign with it")
 
 
 def parse(body: bytes) -> dict[str, Any]:

@@ -24,6 +24,7 @@ _HOLDING_BACK: Final[Mapping[str, Callable[[Any], float]]] = {
     "WALSH_BACKOFF_CAP": float,
     "WALSH_ROBOTS_TTL": lambda value: -value,
     "WALSH_ROBOTS_UNREACHABLE": _POSITIONS.__getitem__,
+    "WALSH_BLOCKLIST_UNREACHABLE": _POSITIONS.__getitem__,
     "WALSH_PACE_ROBOTS": float,
     "WALSH_REVISIT": float,
 }

@@ -39,6 +39,12 @@ _MONTHS: Final = {
 }  # fmt: skip
 
 
+#: The last second that a date can name; before 1970 no web server wrote a log.
+_LAST_TIME: Final = 253402300799
+#: Seconds by which a zone may be off UTC: the farthest is 14 hours.
+_FARTHEST: Final = 14 * 3600
+
+
 class Line(NamedTuple):
     """A line that could be read; octets are as logged, escapes included (see :func:`text`).
 
@@ -68,8 +74,11 @@ def parse_line(line: bytes, vhost: str = "auto") -> Line | None:
     client = _client(names.split(), vhost)
     if midnight is None or client is None or hour > b"23" or minute > b"59" or second > b"60":
         return None
+    time = midnight + int(hour) * 3600 + int(minute) * 60 + int(second)
+    if not 0 <= time <= _LAST_TIME:
+        return None
     return Line(
-        midnight + int(hour) * 3600 + int(minute) * 60 + int(second),
+        time,
         client[0] or _trailing(rest, vhost),
         client[1],
         request,
@@ -105,13 +114,13 @@ def _octet(found: re.Match[bytes]) -> bytes:
 def _midnight(day: bytes, zone: bytes) -> int | None:
     """Unix seconds of the start of a day in a zone."""
     month = _MONTHS.get(day[3:6].title())
-    if month is None or zone[1:3] > b"23" or zone[3:] > b"59":
+    offset = int(zone[1:3]) * 3600 + int(zone[3:]) * 60
+    if month is None or zone[3:] > b"59" or offset > _FARTHEST:
         return None
     try:
         begins = date(int(day[7:]), month, int(day[:2]))
     except ValueError:
         return None
-    offset = int(zone[1:3]) * 3600 + int(zone[3:]) * 60
     return calendar.timegm(begins.timetuple()) - (offset if zone[:1] == b"+" else -offset)
 
 

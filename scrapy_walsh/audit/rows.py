@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from scrapy_walsh.policy.text import visible
+
 HELD: Final = "held"
 BROKEN: Final = "broken"
 NOT_SEEN: Final = "not seen"
@@ -85,7 +87,7 @@ class Row:
 
 def shown(text: str) -> str:
     """A logged text as it can stand in a line."""
-    line = text if text.isprintable() else ascii(text)[1:-1]
+    line = visible(text)
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
 
 

@@ -14,6 +14,7 @@ from scrapy_walsh.errors import WalshError
 from scrapy_walsh.policy import chain, hosts, schema
 from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.policy.text import visible
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, Verdict
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Given:
         """The rules given, for whatever origin; else R3 has the last word."""
         return _UNLISTED if self.robots_txt is None else self.robots_txt
 
-    def last_run(self, url: str) -> None:
+    def last_visit(self, key: str) -> None:
         """R8 is not asked: a check is no visit."""
 
     def judge(self, url: str, gates: Gates) -> Answer:
@@ -171,5 +172,4 @@ def told(error: Exception) -> str:
 def printable(text: str) -> str:
     """*text* as it can stand in one line of a terminal, whatever its encoding."""
     encoding = (sys.stdout and sys.stdout.encoding) or "ascii"  # None where it was closed
-    line = text if text.isprintable() else ascii(text)[1:-1]
-    return line.encode(encoding, "backslashreplace").decode(encoding)
+    return visible(text).encode(encoding, "backslashreplace").decode(encoding)

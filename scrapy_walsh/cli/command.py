@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from typing import TYPE_CHECKING
 
+from pydispatch import dispatcher  # type: ignore[import-untyped]
+from scrapy import signals
 from scrapy.commands import ScrapyCommand
 
 from scrapy_walsh.cli.main import main, usage
+from scrapy_walsh.config import has_identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from scrapy import Spider
+
+
+def _say_if_absent(spider: Spider) -> None:
+    """An error line at the end of a crawl that this package had no part in, and should have had.
+
+    Scrapy loads this module with every command, also where a spider's ``custom_settings`` name
+    ADDONS of their own, which replace the project's: then nothing else of ours is there.
+    """
+    crawler = getattr(spider, "crawler", None)
+    if crawler is None or hasattr(crawler, "walsh") or not has_identity(crawler.settings):
+        return
+    logging.getLogger("scrapy_walsh").error(
+        "the crawl of %s ran without scrapy_walsh: nothing was gated or paced; ADDONS does not "
+        "have it here (custom_settings replace the project's), see docs/install.md",
+        spider.name,
+    )
+
+
+dispatcher.connect(_say_if_absent, signals.spider_closed)
 
 
 class _Help(argparse.Action):

@@ -127,7 +127,7 @@ def _own(args: argparse.Namespace) -> int:
         **_members(setup, checks, live=args.live),
     }
     if args.json:
-        print(json.dumps({**found, "digest": record.record_digest(found)}, ensure_ascii=False))
+        print(json.dumps({**found, "digest": record.record_digest(found)}))
     else:
         title = f"scrapy-walsh v{__version__}  conformance report  {found['user_agent']}"
         print("\n".join(map(printable, show.lines(title, checks, seconds))))
@@ -196,7 +196,7 @@ def _lab(args: argparse.Namespace) -> int:
             "requests": [len(run.log) for run in evidence.runs],
             "checks": [check.members() for check in checks],
         }
-        print(json.dumps(found, ensure_ascii=False))
+        print(json.dumps(found))
     else:
         title = f"conformance of: {args.command}"
         print("\n".join(map(printable, show.lines(title, checks, seconds))))

@@ -9,21 +9,22 @@ from scrapy import Request, Spider
 
 from scrapy_walsh.adapters.core import Core
 from scrapy_walsh.adapters.outcomes import GaveUp
+from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.cli.check_answer import Misuse
 from scrapy_walsh.cli.check_online import crawl_apart
 from scrapy_walsh.policy import formats
-from scrapy_walsh.policy.formats import Section, Step
 from scrapy_walsh.policy.revalidate import representation_key
 from scrapy_walsh.spiders import report
 from scrapy_walsh.spiders.answers import MAX_BODY, from_failure, from_response
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
     from scrapy.http import Response
     from scrapy.settings import Settings
     from twisted.python.failure import Failure
 
+    from scrapy_walsh.policy.formats import Section, Step
     from scrapy_walsh.spiders.answers import Answer
 
 
@@ -89,12 +90,17 @@ class DiscoverSpider(Spider):
     def _request(self, origin: int, number: int, also: list[str] | None = None) -> Request:
         step = _steps(self.origins[origin])[number]
         self._forget(step)
+        first_of_several = number == 0 and origin + 1 < len(self.origins)
         return Request(
             step.url,
             callback=self.answered,
             errback=self.not_answered,
             headers={"Accept": step.accept},
-            meta={"download_maxsize": MAX_BODY, "walsh_also": also or []},
+            meta={
+                "download_maxsize": MAX_BODY,
+                "walsh_also": also or [],
+                TRY_HTTPS: first_of_several,  # then http is asked
+            },
             cb_kwargs={"origin": origin, "number": number},
             dont_filter=True,
         )
@@ -104,12 +110,12 @@ class DiscoverSpider(Spider):
         core, key = Core.of(self.crawler), representation_key(step.accept)
         core.remember(lambda: core.store.delete_validators(step.url, key))
 
-    def answered(self, response: Response, origin: int, number: int) -> Iterator[Request]:
+    async def answered(self, response: Response, origin: int, number: int) -> Iterable[Request]:
         """Callback of every request."""
         step = _steps(self.origins[origin])[number]
         self._forget(step._replace(url=response.url))
-        answer = from_response(step, response)
-        yield from self._note(origin, number, answer, tuple(_sections(answer, response)))
+        answer = await from_response(step, response)
+        return self._note(origin, number, answer)
 
     def not_answered(self, failure: Failure) -> Iterator[Request]:
         """Errback of every request."""
@@ -122,16 +128,15 @@ class DiscoverSpider(Spider):
             yield self._request(origin + 1, 0)
             return
         answer = from_failure(_steps(self.origins[origin])[number], error)
-        yield from self._note(origin, number, answer, ())
+        yield from self._note(origin, number, answer)
 
     def closed(self, reason: str) -> None:
         """A stopped crawl has not seen what the host offers."""
         if reason == "shutdown":
             self.problems.append("stopped before the host was asked for everything")
 
-    def _note(
-        self, origin: int, number: int, answer: Answer, sections: tuple[Section, ...]
-    ) -> Iterator[Request]:
+    def _note(self, origin: int, number: int, answer: Answer) -> Iterator[Request]:
+        sections = tuple(answer.links.sections()) if answer.links.entries else ()
         steps = _steps(self.origins[origin])
         outcome = answer.outcome or (report.FAILED if answer.failed else report.LEFT_OUT)
         self.found.probes.append(
@@ -162,12 +167,3 @@ def _steps(origin: str) -> tuple[Step, Step]:
 def _members(section: Section) -> dict[str, Any]:
     links = [{"title": title, "url": url} for title, url in section.links]
     return {**section._asdict(), "links": links}
-
-
-def _sections(answer: Answer, response: Response) -> list[Section]:
-    if not answer.entries:
-        return []
-    if answer.via == "feed":
-        return [Section(0, "", [(entry.title, entry.url) for entry in answer.entries])]
-    content_type = (response.headers.get("Content-Type") or b"").decode("latin-1")
-    return formats.markdown_sections(formats.text_of(response.body, content_type))

@@ -206,7 +206,9 @@ def _of_state(reading: Reading) -> Iterator[Finding]:
                 yield Finding(FAIL, "R11", "state", f"{directory} cannot be read: {error}")
                 return
         if "WALSH_IDENTITY" not in reading.replaced:
-            yield doctor_state.of_blocklist(held, config.blocklist_url, time.time())
+            yield doctor_state.of_blocklist(
+                held, config.blocklist_url, time.time(), config.blocklist_unreachable
+            )
     yield from doctor_state.of_clocks(doctor_state.clocks_of(directory), held.latest)
 
 

@@ -30,6 +30,7 @@ _REQUIREMENTS: Final[Mapping[str, str]] = {
     "WALSH_SHARED_STATE": "R4", "WALSH_MIN_INTERVAL": "R4", "WALSH_MAX_RETRIES": "R5",
     "WALSH_BACKOFF": "R5", "WALSH_PATIENCE": "R5", "WALSH_ROBOTS": "R2", "WALSH_PACE_ROBOTS": "R4",
     "WALSH_REVISIT": "R8", "WALSH_FOLLOW_LINKS": "R6",
+    "WALSH_SCRAPING": "R9",
     "USER_AGENT": "R1", "CONCURRENT_REQUESTS": "R4", "DOWNLOAD_DELAY": "R4",
     "RETRY_ENABLED": "R5", "ROBOTSTXT_OBEY": "R2", "HTTPCACHE_ENABLED": "R6",
     "METAREFRESH_ENABLED": "R6", "REDIRECT_MAX_TIMES": "R3", "GateMiddleware": "R2",
@@ -103,6 +104,10 @@ def of_identity(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Findin
     if config.follow_links:
         yield Finding(
             WARN, "R6", "settings", "WALSH_FOLLOW_LINKS is on: R6 is attested false; or remove it"
+        )
+    if config.scraping:
+        yield Finding(
+            WARN, "R9", "settings", "WALSH_SCRAPING is on: R9 is attested false; or remove it"
         )
     if config.backoff_base < BACKOFF_BASE or config.backoff_cap < BACKOFF_CAP:
         yield Finding(

@@ -59,7 +59,7 @@ def _rejections(url: str) -> Iterator[list[str]]:
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            event = record.args[0] if isinstance(record.args, tuple) and record.args else None
+            event = getattr(record, "walsh_event", None)  # the text of a record is escaped
             if isinstance(event, Event) and (event.kind, event.url) == (events.REJECTED, url):
                 reasons.append(event.reason)
 

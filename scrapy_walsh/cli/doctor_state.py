@@ -212,15 +212,21 @@ def of_place(place: Place) -> Iterator[Finding]:
         yield finding(OK, "is in order" if place.exists else "can be made by the first crawl")
 
 
-def of_blocklist(held: Held, url: str, now: float) -> Finding:
-    """How old the opt-outs are that are held."""
+def of_blocklist(held: Held, url: str, now: float, position: str = "allow") -> Finding:
+    """How old the opt-outs are that are held. ``position``: of WALSH_BLOCKLIST_UNREACHABLE."""
 
     def finding(mark: str, text: str) -> Finding:
         return Finding(mark, "R3", "blocklist", text)
 
     document = held.blocklist
     if document is None:
-        return finding(WARN, _never_held(held, url))
+        return finding(WARN, _never_held(held, url, position))
+    if not document.body:
+        return finding(
+            FAIL,
+            f"one of {url} was held and cannot be read any more: every target is deferred until it "
+            f"can be had; put {files.COPY} of a backup back, or see --online",
+        )
     age, refresh = now - document.fetched_at, document.refresh or DEFAULT_REFRESH
     said = f"{url} was fetched {span(age)} ago" if age >= 0 else f"{url} is from the future"
     if 0 <= age < refresh:
@@ -236,12 +242,15 @@ def of_blocklist(held: Held, url: str, now: float) -> Finding:
     )
 
 
-def _never_held(held: Held, url: str) -> str:
+def _never_held(held: Held, url: str, position: str) -> str:
     others = f" (held beside it, and not used: {', '.join(held.others)})" if held.others else ""
+    goes_on = "no opt-out is known, R3 blocks nothing"
+    if position != "allow":
+        goes_on = f"WALSH_BLOCKLIST_UNREACHABLE is {position}: nothing is requested without one"
     if held.asked is not None:
         return (
             f"no list of {url} was ever adopted, though its host was asked at {iso(held.asked)}: "
-            f"no opt-out is known, R3 blocks nothing; see --online and the log{others}"
+            f"{goes_on}; see --online and the log{others}"
         )
     return f"none was ever held of {url}: the first crawl asks for it first{others}"
 

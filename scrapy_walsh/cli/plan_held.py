@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.adapters import bulk
 from scrapy_walsh.cli.check_answer import blocklist_of
 from scrapy_walsh.errors import WalshError
 from scrapy_walsh.policy.blocklist import Blocklist
@@ -16,6 +17,7 @@ from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA
 
 if TYPE_CHECKING:
     from scrapy_walsh.config import WalshConfig
+    from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.state.records import Store, StoredDocument
 
 FETCH: Final = "fetch"
@@ -55,10 +57,10 @@ class Remembered:
             self._rules[origin] = None if stored is None else self._parsed(stored)
         return self._rules[origin]
 
-    def last_run(self, url: str) -> float | None:
-        """When *url* was last answered."""
-        run = self._store.get_source(url)
-        return None if run is None else run.last_run_at
+    def last_visit(self, key: str) -> Visit | None:
+        """When the source *key* was last answered."""
+        run = self._store.get_source(key)
+        return None if run is None else run.visit
 
     def _parsed(self, stored: StoredDocument) -> Robots:
         if stored.outcome == NO_RULES:
@@ -71,7 +73,7 @@ class Remembered:
         found = Blocklist.empty()
         try:
             if stored is not None:
-                found = blocklist_of(stored.body, url)
+                found = blocklist_of(bulk.require_text(stored).body, url)
         except WalshError as error:
             self.notices.append(f"the blocklist held of {url} cannot be used: {error}")
             stored = None

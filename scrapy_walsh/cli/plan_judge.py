@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Request
@@ -12,10 +13,10 @@ from scrapy import Request
 from scrapy_walsh.adapters.robots_txt import EARLIER_RUN
 from scrapy_walsh.cli.plan_held import HELD, Document, Remembered
 from scrapy_walsh.cli.plan_time import HostWork, lower_bound
-from scrapy_walsh.policy import chain, hosts
+from scrapy_walsh.config import SLOW_VISIT
+from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy.agenda import Agenda
 from scrapy_walsh.policy.chain import Gates, NeedDocument
-from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
@@ -105,6 +106,7 @@ class _Planner:
         also = {request.url: self._declare(request) for request in requests}
         names = [spider.visits[request.meta["walsh_source"]].row.source for request in requests]
         targets = [self._judge(r.url, name) for r, name in zip(requests, names, strict=True)]
+        targets = self._one_a_visit(targets)
         documents = self._documents(targets)
         fetched = [document for document in documents if document.action != HELD]
         asked = [target for target in targets if target.decision == ASK]
@@ -156,8 +158,33 @@ class _Planner:
             return Target(source, url, host, DEFER, deferral, robots, self._now + wait)
         return Target(source, url, host, SKIP if refused else ASK, verdict, robots)
 
-    def _next_due(self, url: str) -> float:
-        return (self._held.last_run(url) or 0.0) + max(self._config.revisit, REVISIT_FLOOR)
+    def _one_a_visit(self, targets: list[Target]) -> list[Target]:
+        """*targets*: of a slow host's, a run sends the one that was put off longest, or none."""
+        slow = [t for t in targets if t.decision == ASK and self._slow(t.host)]
+        sent: dict[str, Target] = {}
+        if self._config.slow_hosts == SLOW_VISIT:
+            for target in sorted(slow, key=self._put_off_since):
+                sent.setdefault(target.host, target)
+        left = {t.url for t in slow if sent.get(t.host) is not t}
+        return [self._left(t) if t.url in left else t for t in targets]
+
+    def _slow(self, host: str) -> bool:
+        return self._throttle.interval(host) > self._config.patience
+
+    def _put_off_since(self, target: Target) -> float:
+        found = self._store.get_deferral(target.url)
+        return math.inf if found is None else found.since or found.due
+
+    def _left(self, target: Target) -> Target:
+        interval, patience = self._throttle.interval(target.host), self._config.patience
+        verdict = chain.defer(target.host, interval, patience, self._now)
+        if self._config.slow_hosts != SLOW_VISIT:
+            verdict = chain.skip(target.host, interval, patience)
+        return replace(target, decision=DEFER, verdict=verdict, due=self._now + interval)
+
+    def _next_due(self, url: str) -> float | None:
+        last = self._held.last_visit(url)
+        return None if last is None else recrawl.opens(last, self._config.revisit)
 
     def _host_of(self, url: str) -> str:
         """The throttle key of *url*, the throttle told of what is held about it."""

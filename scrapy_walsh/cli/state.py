@@ -67,6 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     forgets.add_argument("host", metavar="HOST", help="host or host:port")
     exports = add("export", _export, "write every record as a JSON line")
     exports.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: stdout")
+    exports.add_argument(
+        "--schema", type=int, choices=range(1, transfer.LATEST + 1), default=transfer.LATEST,
+        help="for an earlier version of this package: its schema version",
+    )  # fmt: skip
     imports = add("import", _import, "take in records that were exported; holds only grow")
     imports.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: stdin")
     add("verify", _verify, "check the files, every row, and the copy of the blocklist")
@@ -165,7 +169,7 @@ def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
 
 def _export(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001
     with _opened(directory) as store, _out(args.file) as out:
-        for line in transfer.export_lines(store, directory):
+        for line in transfer.export_lines(store, directory, args.schema):
             out.write(line.encode("ascii") + b"\n")
     return 0
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh
-from scrapy_walsh.policy.recrawl import not_due
+from scrapy_walsh.policy.readings import is_unread
+from scrapy_walsh.policy.recrawl import due, not_due
 from scrapy_walsh.state.records import BLOCKLIST, DOCUMENT_KINDS, ROBOTS, SCHEMA
 from scrapy_walsh.state.tables import ATTEMPTS, SEEN_ITEMS, VALIDATORS
 
@@ -45,6 +47,10 @@ def summary(store: RecordStore, config: WalshConfig, directory: Path, now: float
             for document in store.documents(kind)
         ],
         "sources": [_source(run, config, now) for run in store.sources()],
+        "readings": [
+            {**asdict(reading), "unread": is_unread(reading, now, config.revisit)}
+            for reading in store.readings()
+        ],
         **{table.name: sum(1 for _ in store._rows(table)) for table in _COUNTED},
     }
 
@@ -79,13 +85,13 @@ def _document(document: StoredDocument, config: WalshConfig, now: float) -> dict
 
 
 def _source(run: SourceRun, config: WalshConfig, now: float) -> dict[str, Any]:
-    bound = not_due(run.last_run_at, now, config.revisit, None) is not None
+    bound = not_due(run.visit, now, config.revisit, None) is not None
     return {
         "url": run.url,
         "last_run_at": run.last_run_at,
         "outcome": run.outcome,
         "reason": run.reason,
-        "next_run": run.last_run_at + config.revisit if bound else now,
+        "next_run": due(run.visit, config.revisit) if bound else now,
     }
 
 
@@ -125,6 +131,13 @@ def as_lines(found: dict[str, Any], limit: int) -> Iterator[str]:
         (_source_cells(s, now) for s in _last(sources, limit, "next_run")),
         len(sources),
     )
+    unread = [r for r in found["readings"] if _is_worth_a_line(r)]
+    yield from _table(
+        f"sources not read at their last visit, or moved for good: {len(unread)}",
+        ("source", "last read", "last declared", "why", "moved to"),
+        (_reading_cells(r, now) for r in heapq.nlargest(limit, unread, key=_lately_declared)),
+        len(unread),
+    )
     yield (
         f"validators of {found['validators']} URLs, attempts at {found['attempts']} targets, "
         f"{found['seen_items']} items seen"
@@ -153,6 +166,28 @@ def _source_cells(source: dict[str, Any], now: float) -> tuple[str, ...]:
         source["outcome"],
         when(source["next_run"], now),
         source["reason"] or "",
+    )
+
+
+def _is_worth_a_line(reading: dict[str, Any]) -> bool:
+    return bool(
+        reading["reason"] or reading["moved_to"] or reading["unread"] or not reading["read"]
+    )
+
+
+def _lately_declared(reading: dict[str, Any]) -> tuple[float, float]:
+    """What the last run declared comes first, and of that what was not read longest."""
+    return reading["declared_at"], -reading["since"]
+
+
+def _reading_cells(reading: dict[str, Any], now: float) -> tuple[str, ...]:
+    since, declared = reading["since"], reading["declared_at"]
+    return (
+        reading["url"],
+        f"{iso(since)} ({span(now - since)} ago)" if reading["read"] else "never",
+        f"{span(max(0.0, now - declared))} ago",
+        reading["reason"] or "",
+        reading["moved_to"] or "",
     )
 
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from scrapy_walsh.conformance.check import FAIL, PASS, SHOULD, Finding, Row, unseen, verdict
 from scrapy_walsh.conformance.evidence import TOLERANCE, Evidence, split
 from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.policy.verdict import BY_SETTING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -130,7 +131,7 @@ def _fetched(url: str) -> Callable[[Evidence], Finding]:
         status = told.get("status")
         if status in (200, 304):
             return Finding(PASS, f"status={status}")
-        if status is None and told.get("requirement") not in ("R2", "R3", "R6", "R8"):
+        if status is None and told.get("requirement") not in ("R2", "R3", "R6", "R8", BY_SETTING):
             return unseen(str(told.get("why")))  # an outage is no verdict of ours
         return Finding(FAIL, str(told.get("why", f"status={status}")))
 

@@ -7,13 +7,13 @@ last ledger file that names it, and goes when that file goes. No other body come
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
 import zlib
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.errors import StateError
+from scrapy_walsh.state.files import make_private
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ class Documents:
 
     def get(self, digest: str) -> bytes | None:
         """The body with that digest; None where it is not here, or is not what it was."""
-        if not self._path.exists():
+        if not (digest.isascii() and self._path.is_file()):  # a forged one may be no Unicode
             return None
         try:
             with closing(self._open(read_only=True)) as connection:
@@ -92,7 +92,7 @@ class Documents:
     def _open(self, *, read_only: bool = False) -> sqlite3.Connection:
         if read_only:
             return sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        make_private(self._path)
         connection = sqlite3.connect(self._path, timeout=5.0)
         try:
             # A body that a power cut damages is known by its digest, and put again.

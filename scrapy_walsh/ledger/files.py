@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.errors import StateError
 from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
 from scrapy_walsh.ledger.lines import CONTRACT, FILE, GENESIS, HEAD, chained, parsed, redacted
-from scrapy_walsh.state.files import set_aside
+from scrapy_walsh.state.files import claim, open_private, set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,13 +41,16 @@ class Ledger:
         self.file = 1
         self.head = GENESIS
         self.number = 0
+        #: Lines for the log on what was found damaged, or gone.
+        self.notices: list[str] = []
         self._wall = wall
         self._redact = redact
         self._missing = 0
         self._end = -1
         self._descriptor = self._lock = self._head_file = -1
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            claim(directory)
             self._lock = _open(directory / LOCK)
             self._head_file = _open(directory / HEAD)
             with self._locked():
@@ -101,14 +104,17 @@ class Ledger:
         ours = os.fstat(self._descriptor)
         return (there.st_ino, there.st_dev, there.st_size) != (ours.st_ino, ours.st_dev, self._end)
 
-    def _take_up(self) -> None:
+    def _take_up(self, *, replaced: bool = False) -> None:
         """Go on where the file ends; what was cut off in the middle of a line is named as such."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = _open(self.directory / FILE)
         self._end = os.fstat(self._descriptor).st_size
         if self._end == 0:
-            self._begin_file()
+            gone = self._begin_file()
+            if gone and not replaced:
+                self.notices.append(f"{self.directory / FILE} {gone}")
+                self._append("", {"kind": "gap", "reason": f"{FILE} {gone}"})
             return
         try:
             line, torn = self._last_line()
@@ -126,8 +132,9 @@ class Ledger:
     def _replace(self, why: str) -> None:
         """Set a file aside that cannot be gone on with, and begin another that says so."""
         aside = set_aside(self.directory / FILE)
+        self.notices.append(f"{self.directory / FILE} {why}: set aside as {aside.name}")
         self.number, self.head = 0, GENESIS
-        self._take_up()
+        self._take_up(replaced=True)
         self._append("", {"kind": "gap", "reason": f"{FILE} {why}; it is now {aside.name}"})
 
     def _last_line(self) -> tuple[bytes, int]:
@@ -143,14 +150,20 @@ class Ledger:
         first = os.pread(self._descriptor, 4096, 0).partition(b"\n")[0]
         return int(parsed(first).get("file", 1))
 
-    def _begin_file(self) -> None:
-        """Write the first line of a file, chained to the last line of the one before."""
+    def _begin_file(self) -> str | None:
+        """Write the first line of a file, chained to the last line of the one before.
+
+        What the head says of lines that are in no file, in a few words.
+        """
+        known = read_head(self.directory / HEAD)
         full = rotated(self.directory)
         if full and self.number == 0:
             last = full[-1].read_bytes().rstrip(b"\n").rpartition(b"\n")[2]
             self.number, self.head = parsed(last)["n"], last[-66:-2].decode("ascii")
         self.file = int(full[-1].stem.partition("-")[2]) + 1 if full else 1
+        gone = known is not None and known[0] > self.number
         self._append("", {"kind": "ledger", "contract": CONTRACT, "file": self.file})
+        return f"is gone: {HEAD} knows of line {known[0]}" if known is not None and gone else None
 
     def _rotate(self) -> None:
         (self.directory / FILE).rename(self.directory / f"ledger-{self.file:06}.jsonl")
@@ -187,6 +200,8 @@ def rotated(directory: Path) -> list[Path]:
 def read_head(path: Path) -> tuple[int, str] | None:
     """The number and the hash of the last line that was written; None where nothing says so."""
     try:
+        if not path.is_file():  # to read a FIFO would be to wait for ever
+            return None
         number, digest = path.read_text(encoding="ascii").split()
         return int(number), digest
     except (OSError, ValueError):
@@ -194,7 +209,7 @@ def read_head(path: Path) -> tuple[int, str] | None:
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    return open_private(path, os.O_RDWR | os.O_CREAT)
 
 
 def _cannot(directory: Path, error: Exception) -> str:

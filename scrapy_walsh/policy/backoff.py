@@ -22,6 +22,10 @@ BACKOFF_CAP: Final = 60.0
 #: The answers that must be backed off from, whatever was asked.
 BACKOFF_STATUSES: Final = frozenset({429, 503})
 
+#: Methods whose request may be sent twice without doing twice what it asks for (RFC 9110 section
+#: 9.2.2).
+IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+
 #: Seconds, about 3,000 years. A longer wait is read as this one, so that a due time stays
 #: finite and has a calendar date.
 LONGEST: Final = 1e11
@@ -124,12 +128,15 @@ def after_failure(
     base: float = BACKOFF_BASE,
     cap: float = BACKOFF_CAP,
     max_retries: int = MAX_RETRIES,
+    last: str = "",
+    method: str = "GET",
 ) -> Retry | GiveUp | None:
     """Decide what follows one answer; None when it is not a failure in the sense of R5.
 
     *status*: of the answer, or None after a transport error (N2). *retry_after*: every
     Retry-After value it carried. *attempt*: retries made so far. *now*: Unix seconds. *rand*:
-    in [0, 1). Other 4xx are final. ValueError as :func:`backoff_delay`.
+    in [0, 1). *last*: why no retry follows though some are left, else empty. *method*: of the
+    request, see :func:`repeatable`. Other 4xx are final. ValueError as :func:`backoff_delay`.
     """
     if not is_failure(status):
         return None
@@ -138,14 +145,26 @@ def after_failure(
     computed = max(backoff_delay(attempt, rand, base, cap), retry_after_floor(value, now))
     delay = computed if asked is None else asked
     cause = _cause(status, value if asked is not None else None)
-    if attempt >= max_retries:
-        return GiveUp(f"{cause}; given up after {attempt} retries", delay)
+    if not last and attempt < max_retries and not repeatable(method, status):
+        last = f"a {method} that may have been carried out is not repeated"
+    if last or attempt >= max_retries:
+        why = f"{cause}; given up after {attempt} retries"
+        return GiveUp(f"{why}: {last}" if last else why, delay)
     return Retry(delay, f"{cause}; retry {attempt + 1} of {max_retries} in {delay:.3f} s or later")
 
 
 def is_failure(status: int | None) -> bool:
     """Whether R5 applies: no answer, 429, or 500 and above (RFC 9110 section 15)."""
     return status is None or status in BACKOFF_STATUSES or status >= 500
+
+
+def repeatable(method: str, status: int | None) -> bool:
+    """Whether a request that ended in *status* (None: no answer) may be sent again.
+
+    A request that is not idempotent may have been carried out before the answer failed (RFC 9110
+    section 9.2.2). 429 and 503 alone say that it was not.
+    """
+    return method in IDEMPOTENT or status in BACKOFF_STATUSES
 
 
 def _cause(status: int | None, retry_after: str | None) -> str:

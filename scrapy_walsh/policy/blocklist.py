@@ -14,13 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.domains import Domains
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
-from scrapy_walsh.policy.hosts import host_forms, usual_url
+from scrapy_walsh.policy.hosts import carried_ipv4, host_forms, is_doubtful, usual_url
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_USUAL_ENTRY: Final = re.compile(r"(?:[a-z0-9_-]+\.)+[a-z_][a-z0-9_-]*")
+_SUFFIX: Final = (
+    r"(?:ac|co|com|edu|go|gob|gouv|gov|govt|ltd|mil|ne|net|nom|or|org|plc|sch)\.[a-z]{2}"
+)
+"""What registries sell names below, under a country's code: such as co.uk, no more than that."""
+_USUAL_ENTRY: Final = re.compile(rf"(?!{_SUFFIX}\Z)(?:[a-z0-9_-]+\.)+[a-z_][a-z0-9_-]*")
+_WIDE: Final = re.compile(rf"[^.:]*|{_SUFFIX}")
 _SEPARATORS: Final = re.compile(r"[\s,;|]+")
 _AROUND: Final = "\"'`<>(){}^!"  # no name has them, and people put names between them
 _NO_ADDRESS: Final = re.compile(r"[^0-9.]")
@@ -62,19 +67,27 @@ class Blocklist:
     def blocks(self, url_or_host: str) -> Verdict | None:
         """Return the verdict that refuses ``url_or_host``, or None where nothing is listed.
 
-        Raises ValueError where there is no readable host: refuse such a request.
+        Raises ValueError where there is no readable host, or where another reader may find
+        another one: refuse such a request.
         """
         usual = usual_url(url_or_host)
-        for host in (usual[1],) if usual else host_forms(url_or_host):
-            # An IP address needs no exception: listed ones are whole, so none is a suffix.
-            domain = self._domains.covering(host)
-            if domain:
-                return self._verdict(host, domain)
+        if usual:
+            return self._judged(usual[1])
+        for form in host_forms(url_or_host):
+            for host in (form, *carried_ipv4(form)):
+                if verdict := self._judged(host, "" if host == form else f"{form}, which carries "):
+                    return verdict
+        if is_doubtful(url_or_host):
+            raise ValueError(f"not two slashes before the host in {url_or_host[:200]!r}")
         return None
 
-    def _verdict(self, host: str, domain: str) -> Verdict:
-        below = "" if host == domain else f", below {domain},"
-        reason = f"host {host}{below} is on the operator blocklist"
+    def _judged(self, host: str, carrier: str = "") -> Verdict | None:
+        # An IP address needs no exception: listed ones are whole, so none is a suffix.
+        domain = self._domains.covering(host)
+        if domain is None:
+            return None
+        below = "," * bool(carrier) if host == domain else f", below {domain},"
+        reason = f"host {carrier}{host}{below} is on the operator blocklist"
         return Verdict(
             False, BLOCKED_OPERATOR, "R3", reason, self.document, None, (), (), domain, self.digest
         )
@@ -146,7 +159,7 @@ def _warning(entry: str, found: tuple[str, ...], whole: bool) -> str | None:
         return f"entry {shown} is a range, of which only {found[0]} is blocked"
     if not all(map(_ASKABLE.fullmatch, found)):
         return f"entry {shown} names a host that nobody can ask for"
-    wide = [domain for domain in found if "." not in domain and ":" not in domain]
+    wide = list(filter(_WIDE.fullmatch, found))
     if wide:
         return f"entry {shown} blocks every host below {wide[0]}"
     return None if whole else f"of entry {shown} only {', '.join(found[:3])} is blocked"

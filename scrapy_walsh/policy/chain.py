@@ -10,12 +10,19 @@ value ``NeedDocument``: the caller brings the document and asks again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 from scrapy_walsh.policy import hosts, recrawl
-from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, DEFERRED, EXCLUDED_TLD, Verdict
+from scrapy_walsh.policy.verdict import (
+    BLOCKED_OPERATOR,
+    BY_SETTING,
+    DEFERRED,
+    EXCLUDED_TLD,
+    UNKNOWN_BLOCKLIST,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,14 +55,14 @@ class Rules(Protocol):
 class Held(Protocol):
     """The documents and records that the gates look at. None: fetch or refresh it first."""
 
-    def blocklist(self) -> Blocklist | None:
-        """The operator's list."""
+    def blocklist(self) -> Blocklist | Verdict | None:
+        """The operator's list, or the one verdict that stands for it (:func:`without_list`)."""
 
     def robots(self, origin: str) -> Rules | None:
         """The rules of ``scheme://host[:port]``."""
 
-    def last_run(self, url: str) -> float | None:
-        """When the source *url* was last answered, Unix seconds."""
+    def last_visit(self, key: str) -> recrawl.Visit | None:
+        """When an earlier run last sent the source *key* (``recrawl.key_of``) and was answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +74,18 @@ class Gates:
     revisit_reason: str | None = None
 
 
-def judge(url: str, scope: Scope, held: Held, gates: Gates, now: float) -> Verdict | NeedDocument:
-    """Ask each gate in order about *url*; *now* is Unix seconds."""
+def judge(
+    url: str, scope: Scope, held: Held, gates: Gates, now: float, *, form: str = ""
+) -> Verdict | NeedDocument:
+    """Ask each gate in order about *url*; *now* is Unix seconds.
+
+    *form*: of ``recrawl.form_of``, where the request is not a plain GET.
+    """
     return (
         scope.refuses(url)
         or _operator_blocks(url, held)
         or _excluded(url, gates)
-        or _too_soon(url, scope, held, gates, now)
+        or _too_soon(url, scope, held, gates, now, form=form)
         or _robots(url, held)
     )
 
@@ -81,6 +93,14 @@ def judge(url: str, scope: Scope, held: Held, gates: Gates, now: float) -> Verdi
 def judge_host(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument | None:
     """R3 alone: what a redirect of robots.txt itself must pass (D5). None: nothing against it."""
     return _operator_blocks(url, held) or _excluded(url, gates)
+
+
+def judge_proxy(host: str, held: Held, gates: Gates) -> Verdict | NeedDocument | None:
+    """R3 for the proxy *host* that a request would go through. None: nothing against it."""
+    against = judge_host(host, held, gates)
+    if isinstance(against, Verdict):
+        return replace(against, reason=f"its proxy {host}: {against.reason}")
+    return against
 
 
 def defer(host: str, wait: float, patience: float, now: float) -> Verdict | None:
@@ -96,10 +116,40 @@ def defer(host: str, wait: float, patience: float, now: float) -> Verdict | None
     )
 
 
+def skip(host: str, interval: float, patience: float) -> Verdict:
+    """R4 with WALSH_SLOW_HOSTS "skip": a host that no run can keep pace with is put off (D8)."""
+    return Verdict(
+        False,
+        DEFERRED,
+        "R4",
+        f"{host} asks for {interval:g} s between requests, beyond WALSH_PATIENCE ({patience:g} s), "
+        'and WALSH_SLOW_HOSTS is "skip"',
+    )
+
+
+def without_list(position: str, document: str, *, lost: bool) -> Verdict | None:
+    """R3 while no list can be had: the verdict about every target, or None for an empty list.
+
+    ``position``: ``allow`` (the spec's), ``defer`` or ``deny``, of ``WALSH_BLOCKLIST_UNREACHABLE``.
+    ``document``: the list's URL. ``lost``: a list was held and cannot be read any more, so that
+    opt-outs were made which nobody knows: then nothing is allowed, whatever the position.
+    """
+    if lost:
+        reason = "the blocklist that was held cannot be read, and no other can be had"
+        return Verdict(False, DEFERRED, "R3", reason, document)
+    if position == "allow":
+        return None
+    reason = f"no blocklist can be had, and WALSH_BLOCKLIST_UNREACHABLE is {position}"
+    name = DEFERRED if position == "defer" else UNKNOWN_BLOCKLIST
+    return Verdict(False, name, "R3", reason, document)
+
+
 def _operator_blocks(url: str, held: Held) -> Verdict | NeedDocument | None:
     blocklist = held.blocklist()
     if blocklist is None:
         return NeedDocument(BLOCKLIST)
+    if isinstance(blocklist, Verdict):
+        return blocklist
     try:
         return blocklist.blocks(url)
     except ValueError as error:
@@ -112,13 +162,16 @@ def _excluded(url: str, gates: Gates) -> Verdict | None:
     suffix = hosts.excluded_suffix(hosts.host_of(url), gates.excluded_tlds)
     if suffix is None:
         return None
-    return Verdict(False, EXCLUDED_TLD, "R6", f"host ends in {suffix!r} of WALSH_EXCLUDED_TLDS")
+    return Verdict(False, EXCLUDED_TLD, BY_SETTING, f"host ends in {suffix!r} of {BY_SETTING}")
 
 
-def _too_soon(url: str, scope: Scope, held: Held, gates: Gates, now: float) -> Verdict | None:
+def _too_soon(
+    url: str, scope: Scope, held: Held, gates: Gates, now: float, *, form: str
+) -> Verdict | None:
     if not scope.is_source(url):
         return None
-    return recrawl.not_due(held.last_run(url), now, gates.revisit, gates.revisit_reason)
+    last = held.last_visit(recrawl.key_of(url, form))
+    return recrawl.not_due(last, now, gates.revisit, gates.revisit_reason)
 
 
 def _robots(url: str, held: Held) -> Verdict | NeedDocument:

@@ -15,6 +15,7 @@ RETRIED: Final = "retried"
 DEFERRED: Final = "deferred"
 GIVEN_UP: Final = "given_up"
 NOT_MODIFIED: Final = "not_modified"
+TOO_MANY_REDIRECTS: Final = "too_many_redirects"
 ADOPTED: Final = "adopted"
 REJECTED: Final = "rejected"
 #: A document of an earlier run, or of another process, is in force from now on.
@@ -31,7 +32,8 @@ class Event:
     ``kind``: one of the constants above. ``requirement``, ``verdict``, ``reason``, ``document``,
     ``line``, ``rule``, ``group`` and ``digest``: as in a ``Verdict``. ``host``: the throttle key.
     ``status``: of the answer. ``wait``: seconds. ``due``: Unix seconds. ``schema``: digest of the
-    standalone schema that a blocklist was validated with, if it brought none.
+    standalone schema that a blocklist was validated with, if it brought none. ``form``: of
+    ``recrawl.form_of``. ``proxy``: the host of the proxy that was refused, not the URL's own.
     """
 
     kind: str
@@ -49,6 +51,8 @@ class Event:
     group: tuple[str, ...] = ()
     digest: str | None = None
     schema: str | None = None
+    form: str = ""
+    proxy: str | None = None
 
     @classmethod
     def of(cls, kind: str, url: str, verdict: Verdict, host: str, **more: Any) -> Event:
@@ -83,7 +87,12 @@ class Exchange:
     what the gates let it pass. ``attempt``: retries before this one. ``retry_after``: the header
     values. ``wait``: seconds that R5 leaves the host alone; None where it does not apply.
     ``gives_up``: no retry follows. ``sent``: the URL with R13's tags, if it carried some. ``hops``:
-    redirects that led a document's fetch here.
+    redirects that led a document's fetch here. ``form``: of ``recrawl.form_of``. ``again``: True
+    where this run has had an answer to the same request before. ``visit``: True for the target of
+    a slow host that ``throttle.visit_from`` let go ahead of the Crawl-delay.
+    ``once``: True for a trial of https that got no answer (``walsh_try_https``): it is not counted
+    against the host, and http may follow.
+    ``body``: SHA-256 of a robots.txt that came, as it was read, hexadecimal.
     """
 
     url: str
@@ -104,3 +113,8 @@ class Exchange:
     gives_up: bool = False
     sent: str | None = None
     hops: int = 0
+    form: str = ""
+    again: bool | None = None
+    visit: bool | None = None
+    once: bool | None = None
+    body: str | None = None

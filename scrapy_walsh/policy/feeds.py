@@ -16,7 +16,7 @@ from urllib.parse import urljoin
 
 import feedparser
 
-from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.errors import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy.formats import HTML, JSON_FEED, representation
 from scrapy_walsh.policy.text import absolute_http_url, plain_text, utc_iso
 from scrapy_walsh.policy.xmltext import xml_text
@@ -42,7 +42,8 @@ def read_feed(body: bytes, content_type: str | None, url: str) -> list[Entry]:
 
     ``content_type``: the header's value or None. ``url``: where the feed was fetched, the base
     of its relative links. A malformed feed gives what can be read of it. Raises DocumentInvalid
-    for what is no feed, and for a document type that declares anything of its own.
+    for what is no feed, and for a document type that declares anything of its own;
+    DocumentTooCostly for what is nested too deep.
     """
     if representation(content_type, body) == JSON_FEED:
         return list(_json_entries(body, url))
@@ -119,7 +120,9 @@ def _json_entries(body: bytes, url: str) -> Iterator[Entry]:
 def _json_items(body: bytes, url: str) -> list[Any]:
     try:
         document = json.loads(body.removeprefix(codecs.BOM_UTF8))
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise DocumentTooCostly(f"{url}: JSON nested too deep; not read") from error
+    except ValueError as error:
         raise DocumentInvalid(f"{url}: not JSON, so not a JSON Feed") from error
     items = document.get("items") if isinstance(document, dict) else None
     if not isinstance(items, list):

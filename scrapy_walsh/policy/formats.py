@@ -96,10 +96,32 @@ def representation(content_type: str | None, body: bytes) -> str:
     return _sniff(body) or named or OTHER
 
 
-def _sniff(body: bytes) -> str | None:
+def is_html(content_type: str | None, body: bytes, *, taken_for: bool = False) -> bool:
+    """Whether selectors on *body* would scrape a page (R9.1).
+
+    The body's root decides; where it names no format of ours, anything but other XML is a page
+    that Content-Type calls HTML, or that whoever downloaded it has *taken for* HTML.
+    """
+    root = _sniff(body)
+    if root is not None:
+        return root == HTML
+    declared = _BY_TYPE.get((content_type or "").lower().partition(";")[0].strip()) == HTML
+    return (declared or taken_for) and not _is_xml(body)
+
+
+def _is_xml(body: bytes) -> bool:
+    """Whether *body* says of itself that it is XML."""
+    return _head(body).lstrip().startswith(b"<?xml")
+
+
+def _head(body: bytes) -> bytes:
     # NULs and BOMs go, so that UTF-16 and UTF-32 read as ASCII.
     head = body[: 4 * _SNIFFED].replace(b"\0", b"")[:_SNIFFED]
-    head = head.removeprefix(codecs.BOM_UTF8).lstrip(b"\xff\xfe")
+    return head.removeprefix(codecs.BOM_UTF8).lstrip(b"\xff\xfe")
+
+
+def _sniff(body: bytes) -> str | None:
+    head = _head(body)
     if head.lstrip()[:1] == b"{":
         return JSON_FEED if _JSON_FEED.search(body) else None  # some write their keys sorted
     position = 0
@@ -131,15 +153,20 @@ def markdown_links(text: str) -> list[tuple[str, str]]:
     Absolute http(s) only, each URL once; the title is the link's text without its markup.
     Images, autolinks, reference links, code and raw HTML are not inline links. Never raises.
     """
+    return [(title, url) for url, title in _titles(_tokens(text)).items()]
+
+
+def _titles(blocks: Iterable[Token]) -> dict[str, str]:
+    """The links by URL, in the order of their first occurrence, each with its title."""
     found: dict[str, str] = {}
-    for title, url in _links(text[:MAX_MARKDOWN]):
+    for title, url in _links(blocks):
         # An image link often comes right before the same link with words.
         found[url] = found.get(url) or title
-    return [(title, url) for url, title in found.items()]
+    return found
 
 
-def _links(text: str) -> Iterator[tuple[str, str]]:
-    for block in _tokens(text):
+def _links(blocks: Iterable[Token]) -> Iterator[tuple[str, str]]:
+    for block in blocks:
         for title, href in _inline_links(block.children or ()):
             if url := absolute_http_url(href):
                 yield title, url
@@ -158,10 +185,11 @@ def markdown_sections(text: str) -> list[Section]:
 
     llms.txt has this shape: its name as H1, its lists of links as H2. Never raises.
     """
-    titles = {url: title for title, url in markdown_links(text)}
+    blocks = _tokens(text)
+    titles = _titles(blocks)
     sections = [Section(0, "", [])]
     heading = 0
-    for token in _tokens(text[:MAX_MARKDOWN]):
+    for token in blocks:
         if token.type == "heading_open":
             heading = int(token.tag[1:])
         elif token.type == "inline":
@@ -182,7 +210,7 @@ def _title(heading: Token) -> str:
 
 def _tokens(text: str) -> list[Token]:
     try:
-        return MarkdownIt("commonmark").disable("reference").parse(text)
+        return MarkdownIt("commonmark").disable("reference").parse(text[:MAX_MARKDOWN])
     except (ValueError, IndexError, RecursionError):
         return []
 
@@ -224,12 +252,13 @@ def suggested_feeds(link_headers: Iterable[str], html: str, base: str) -> list[s
     ]
     head = _HeadLinks()
     with suppress(AssertionError):  # what HTMLParser raises for some malformed declarations
-        head.feed(html[:_HEAD])
+        head.feed(html[:MAX_HEAD])
     urls = (_resolved(base, target) for target in (*offered, *head.targets))
     return list(dict.fromkeys(url for url in urls if url))
 
 
-_HEAD: Final = 65_536
+MAX_HEAD: Final = 65_536
+"""Characters of a page in which feeds are looked for."""
 
 
 def _resolved(base: str, target: str) -> str | None:

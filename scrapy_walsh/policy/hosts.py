@@ -36,6 +36,11 @@ _FORBIDDEN: Final = re.compile(
     r"[\x00-\x20\x7f#/:<>?@\[\\\]^|%]"
 )  # WHATWG forbidden domain code points
 _NUMBER: Final = re.compile(r"0[xX][0-9A-Fa-f]*|[0-9]+")
+# RFC 6052 2.2: where an address in IPv6 keeps one of IPv4, by the length of its prefix; the octet
+# at 8 is skipped.
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_NAT64_LOCAL: Final = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215: any of those lengths
+_CARRIED: Final = ((6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12), (12, 13, 14, 15))
 _MAX_NAME: Final = 255  # characters; no longer name can be resolved, and IDNA is quadratic
 
 
@@ -67,6 +72,45 @@ def host_forms(url_or_host: str) -> tuple[str, ...]:
     if _PLAIN_HOST.fullmatch(url_or_host):
         return (url_or_host.lower(),)
     return _forms(url_or_host)
+
+
+def carried_ipv4(host: str) -> tuple[str, ...]:
+    """Return the IPv4 addresses that a canonical IPv6 address stands for, or may.
+
+    Those are of NAT64 (RFC 6052, for the local-use prefix of RFC 8215 in each of its places) and
+    of 6to4 (RFC 3056). An IPv4-mapped address has the canonical form of its IPv4 address.
+    """
+    if ":" not in host:
+        return ()
+    address = ipaddress.IPv6Address(host)
+    if address.sixtofour:
+        return (str(address.sixtofour),)
+    places = _CARRIED if address in _NAT64_LOCAL else _CARRIED[-1:] if address in _NAT64 else ()
+    return tuple(".".join(str(address.packed[n]) for n in place) for place in places)
+
+
+def is_doubtful(url: str) -> bool:
+    """Tell whether readers differ in where the host of a URL begins.
+
+    For RFC 3986 that is after two slashes. For WHATWG URL it is after any run of slashes and
+    backslashes, and Scrapy drops two slashes of four.
+    """
+    found = _SCHEME.match(text := stripped(url))
+    if not found or found[1].lower() not in _SPECIAL:
+        return False
+    rest = text[found.end() :]
+    return len(rest) - len(rest.lstrip("/\\")) != 2
+
+
+def proxy_host(proxy: str) -> str:
+    """Return the host of a proxy as ``Request.meta`` names it, with or without a scheme.
+
+    A text that names no host is given back as ``@``, which no list can read either.
+    """
+    try:
+        return host_of(proxy if "://" in proxy else f"http://{proxy}")
+    except ValueError:
+        return "@"
 
 
 def host_key(url: str) -> str:
@@ -139,7 +183,7 @@ def _endpoint(url: str) -> tuple[str, str, int | None]:
         scheme, host, port = plain[1].lower(), plain[2].lower(), plain[3]
     else:
         scheme, authorities = _authorities(url)
-        host, port = _forms(url)[0], _split_port(authorities[0])[1]
+        host, port = _forms(url)[0], _split_port(scheme, authorities[0])[1]
     if not port:
         return scheme, host, None
     number = int(port)
@@ -155,14 +199,14 @@ def _joined(host: str, port: int | None) -> str:
 
 @lru_cache(maxsize=1024)
 def _forms(text: str) -> tuple[str, ...]:
-    first, *others = _authorities(text)[1]
+    scheme, (first, *others) = _authorities(text)
     try:
-        forms = dict.fromkeys(_canonical(_split_port(first)[0]))
+        forms = dict.fromkeys(_canonical(_split_port(scheme, first)[0]))
     except ValueError:
         raise ValueError(f"no readable host in {_shown(text)}") from None
     for authority in others:
         with suppress(ValueError):
-            forms.update(dict.fromkeys(_canonical(_split_port(authority)[0])))
+            forms.update(dict.fromkeys(_canonical(_split_port(scheme, authority)[0])))
     return tuple(forms)
 
 
@@ -196,12 +240,13 @@ def _split_scheme(text: str) -> tuple[str, str]:
     return "", text
 
 
-def _split_port(authority: str) -> tuple[str, str]:
+def _split_port(scheme: str, authority: str) -> tuple[str, str]:
     """Return host (brackets dropped) and port digits (may be empty)."""
     found = _AUTHORITY.fullmatch(authority)
     if found:
         return found[1] or found[2], found[3] or ""
-    if authority.count(":") > 1:  # a bare IPv6 address, as lists write it
+    # A bare IPv6 address, as lists write it; in a URL its end may be read as a port.
+    if not scheme and authority.count(":") > 1:
         return authority, ""
     raise ValueError(f"no readable port in {_shown(authority)}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
@@ -61,10 +62,29 @@ CRAWLERS: Final = (
     "walsh-research", "yandex", "yeti",
 )  # fmt: skip
 
+#: Header fields that are not a spider's to set, in lower case. They say that somebody else asks
+#: (for whom it is forwarded, from which address, with which browser), or how the message and its
+#: connection are framed, which the download handler alone knows (RFC 9112 sections 6 and 9).
+_NOT_SENT: Final = frozenset({
+    "cf-connecting-ip", "client-ip", "connection", "content-length", "cookie", "expect",
+    "fastly-client-ip", "forwarded", "from", "host", "http2-settings", "keep-alive", "te",
+    "trailer", "transfer-encoding", "true-client-ip", "upgrade", "via", "x-client-ip",
+    "x-cluster-client-ip", "x-original-forwarded-for", "x-originating-ip", "x-real-ip",
+    "x-remote-addr", "x-remote-ip",
+})  # fmt: skip
+_NOT_SENT_PREFIXES: Final = (
+    "device-stock-ua", "proxy-", "sec-ch-ua", "x-device-user-agent", "x-forwarded",
+    "x-operamini", "x-original-user-agent", "x-ucbrowser",
+)  # fmt: skip
+#: RFC 9110 section 5.6.2.
+_FIELD_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
 _REQUIRED: Final = ("product", "policy_url", "blocklist_url")
 _KEYS: Final = (*_REQUIRED, "schema_url")
 #: RFC 9309 section 2.2.1 gives the token its letters, R1.3 the version its form.
 _PRODUCT: Final = re.compile(r"[A-Za-z_-]+/[0-9]+\.[0-9]+")
+#: A user name and a password in a URL, which no message repeats.
+_SECRET: Final = re.compile(r"//[^/\s]*@")
 _VISIBLE_ASCII: Final = re.compile(r"[!-~]+")
 #: What would end the User-Agent's comment, or split it.
 _COMMENT_BREAKERS: Final = frozenset('();\\"<>')
@@ -90,6 +110,21 @@ def identity_from(value: object) -> Identity:
     identity = Identity(**_fields(value))
     _check_owner(identity)
     return WALSH_RESEARCH if _is_walsh(identity.token) else identity
+
+
+@lru_cache(maxsize=256)
+def may_send(name: bytes) -> bool:
+    """R1: whether a request may carry the header field *name*, as a spider has set it.
+
+    Not one that misleads about who asks, or that is not the spider's to set; nor a name that a
+    server may read as one of those: with ``_`` in place of ``-``, or with octets that no name has.
+    """
+    if not _FIELD_NAME.fullmatch(name):
+        return False
+    text = name.decode("ascii").lower().replace("_", "-")
+    if text == "user-agent":
+        return name.lower() == b"user-agent"
+    return text not in _NOT_SENT and not text.startswith(_NOT_SENT_PREFIXES)
 
 
 def _fields(value: Mapping[object, object]) -> dict[str, str]:
@@ -165,5 +200,5 @@ def _is_whole_walsh(identity: Identity) -> bool:
 
 
 def _refuse(value: object, problem: str, accepted: str) -> NoReturn:
-    shown = " ".join(ascii(value).split())
+    shown = " ".join(_SECRET.sub("//", ascii(value)).split())
     raise ConfigError(f"WALSH_IDENTITY: {shown[:200]} {problem}: {accepted}")

@@ -1,37 +1,102 @@
-"""R8: a source is asked daily or less, and not again within the hour (spec section 10.3)."""
+"""R8: a source is requested daily or less, and not again within the hour (spec section 10.3).
+
+R8 looks at runs, not at what one run does: within a run a source is requested as often as its
+spider asks. Between runs there is a rhythm. A source has a *due time*, WALSH_REVISIT after its
+last one. A run that comes a little early, by a tenth of WALSH_REVISIT at most, may send it all the
+same, and the due time after that is still counted from the one that it met. So a daily run finds
+each source due each day, whichever minute it begins at, and the rhythm does not drift. A source
+that was sent at any other time begins a rhythm of its own there; periods that were missed are not
+made up. However early a run comes, nine tenths of WALSH_REVISIT, and an hour, must have passed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
 
 #: Seconds: the shortest time between two runs of a source without a written reason.
 REVISIT_FLOOR: Final = 3600.0
 
+#: The part of WALSH_REVISIT by which a run may be early, or late, for a source's due time.
+SLACK: Final = 0.1
+
 #: The last second of the calendar, for a revisit time that goes beyond it.
 _LAST_SECOND: Final = 253402300799.0
 
 
-def not_due(
-    last_run_at: float | None, now: float, revisit: float, reason: str | None
-) -> Verdict | None:
-    """A refusal while a source was asked less than *revisit* seconds ago, else None.
+class Visit(NamedTuple):
+    """The last request for a source that was answered. Unix seconds.
 
-    *last_run_at*, *now*: Unix seconds; None when never asked. *revisit* counts as
+    ``sent_at``: when it was sent. ``counted_from``: the due time that it met, or ``sent_at``
+    where it met none.
+    """
+
+    sent_at: float
+    counted_from: float
+
+
+def key_of(url: str, form: str = "") -> str:
+    """What R8 knows a request by: its URL without fragment, and its form if it has one."""
+    url = url.partition("#")[0]
+    return f"{url} {form}" if form else url
+
+
+def form_of(method: str, body: bytes = b"") -> str:
+    """What makes a request another one than a GET of its URL; empty for a GET without a body.
+
+    The method, and of a body 16 hexadecimal digits of its SHA-256, parted by a space.
+    """
+    if method == "GET" and not body:
+        return ""
+    digest = hashlib.sha256(body).hexdigest()[:16]
+    return f"{method} {digest}" if body else method
+
+
+def due(last: Visit, revisit: float) -> float:
+    """When the source is next due, Unix seconds. *revisit*: seconds."""
+    return last.counted_from + max(revisit, REVISIT_FLOOR)
+
+
+def opens(last: Visit, revisit: float) -> float:
+    """When a run may first send the source again, Unix seconds: a little before it is due."""
+    interval = max(revisit, REVISIT_FLOOR)
+    rest = max(REVISIT_FLOOR, (1 - SLACK) * interval)
+    return max(last.sent_at + rest, due(last, revisit) - SLACK * interval)
+
+
+def met(sent_at: float, last: Visit | None, revisit: float) -> Visit:
+    """The visit that begins at *sent_at*: the source's rhythm goes on if it met the due time."""
+    if last is None:
+        return Visit(sent_at, sent_at)
+    interval, when = max(revisit, REVISIT_FLOOR), due(last, revisit)
+    on_time = abs(sent_at - when) <= SLACK * interval
+    return Visit(sent_at, when if on_time else sent_at)
+
+
+def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) -> Verdict | None:
+    """A refusal while it is too soon to send a source again, else None.
+
+    *last*: None when it was never answered. *now*: Unix seconds. *revisit* counts as
     :data:`REVISIT_FLOOR` at least. A written *reason* lifts the rule.
 
     A stored time in the future is a clock that was put back: up to *revisit* ahead it refuses,
     beyond that it is stale (D9). So no clock can shut a source out for more than two intervals.
     """
-    if last_run_at is None or (reason is not None and reason.strip()):
+    if last is None or (reason is not None and reason.strip()):
         return None
-    interval = max(revisit, REVISIT_FLOOR)
-    if abs(now - last_run_at) >= interval:
+    if last.sent_at - now >= max(revisit, REVISIT_FLOOR):
         return None
-    line = f"last asked {iso(last_run_at)}, next due {iso(math.ceil(last_run_at + interval))}"
+    moment = opens(last, revisit)
+    if now >= moment:
+        return None
+    line = (
+        f"last requested {iso(last.sent_at)}, next due {iso(math.ceil(due(last, revisit)))} "
+        f"(for a run that is early: from {iso(math.ceil(moment))} on)"
+    )
     return Verdict(False, NOT_DUE, "R8", line)
 
 

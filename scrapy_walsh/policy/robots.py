@@ -18,6 +18,7 @@ from scrapy_walsh.policy.robots_match import TooCostly
 from scrapy_walsh.policy.robots_paths import forms, plain_path
 from scrapy_walsh.policy.robots_protego import SecondOpinion, shown
 from scrapy_walsh.policy.robots_rules import Finding, RuleSet, combine
+from scrapy_walsh.policy.text import visible
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
     ALLOWED_IMPLICIT,
@@ -151,7 +152,7 @@ class Robots:
 def _shown(value: str) -> str:
     """A value as it can stand in one line of a log."""
     text = value[:_SHOWN] + "..." if len(value) > _SHOWN else value
-    return text if text.isprintable() else ascii(text)[1:-1]
+    return visible(text)
 
 
 def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots:

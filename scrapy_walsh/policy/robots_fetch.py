@@ -8,6 +8,8 @@
 | 429, no retries left | leave the host for a later run (D7): never "no rules" |
 | other 4xx | no rules: all is allowed |
 | 5xx, no answer, no retries left; any other | unreachable (T3, T6) |
+
+A body in an encoding that cannot be read, and that is no text, defers the host: see ``packing``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """R2: robots.txt lines into records, and the records that speak to a token (9.1.2, 9.1.3).
 
-Two readings of a ``User-agent`` value are kept apart: the text as it stands, and RFC 9309's
-product token, its leading letters, ``_`` and ``-``, or ``*``. A caller denies if either denies.
+A ``User-agent`` value is read in three ways, which are kept apart: as it stands, up to its first
+``/``, and as RFC 9309's product token (2.2.1). A caller denies if any of them denies (design D1).
 """
 
 from __future__ import annotations
 
 import re
-import string
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +16,7 @@ MAX_OCTETS: Final = 500 * 1024
 """A body is read to here and no further (9.1.1)."""
 
 LITERAL_NAME: Final = "literal name"
+WITHOUT_VERSION: Final = "name without its version"
 PRODUCT_TOKEN: Final = "product token"  # noqa: S105
 
 USER_AGENT: Final = "User-agent"
@@ -36,7 +36,13 @@ _FIELDS: Final = {
     ("disalow", "dissalow", "dissallow", "diasllow", "disallaw", "dissalllow"), MISSPELT
 )
 _FIELDS.update({kind: kind for kind in (USER_AGENT, ALLOW, DISALLOW)})  # the usual spelling
-_BLANK: Final = string.whitespace + "\0\x85\xa0\u2028\u2029\ufeff"
+_BLANK: Final = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
+    "\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\udca0"
+)
+"""Unicode's white space, and the no-break space of Latin-1, an octet that is not UTF-8."""
+_UNSEEN: Final = _BLANK + "\0\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+"""And what no reader sees, either: trimmed where that cannot lift a rule, so not of an Allow."""
 _PRODUCT: Final = re.compile(r"\*(?!\S)|[a-z_-]*", re.ASCII)
 _HALF_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]?\Z")
 _SECONDS: Final = re.compile(r"\d+(?:\.\d*)?|\.\d+", re.ASCII)
@@ -101,7 +107,7 @@ def _lifting_nothing(text: str) -> str:
 
 
 def _kind(line: str) -> str | None:
-    return _FIELDS.get(line.partition(":")[0].strip(_BLANK).lower())
+    return _FIELDS.get(line.partition(":")[0].strip(_UNSEEN).lower())
 
 
 class Records:
@@ -120,40 +126,32 @@ class Records:
             name, colon, value = line.partition(":")
             if not colon:
                 continue
-            kind = _FIELDS.get(name) or _FIELDS.get(name.strip(_BLANK).lower())
+            kind = _FIELDS.get(name) or _FIELDS.get(name.strip(_UNSEEN).lower())
             if kind is None:
                 continue
             if "#" in value:
                 value = value.partition("#")[0]
             if kind is DISALLOW:  # nearly all lines
                 self._ruled = True
-                self._add_rule(kind, value, number)
+                self._record.lines.append((kind, value.strip(_UNSEEN), number))
             else:
                 self._add(kind, value, number)
 
     def _add(self, kind: str, value: str, number: int) -> None:
+        text = value.strip(_UNSEEN)
         if kind is USER_AGENT:
-            self._add_name(value.strip(_BLANK).lower())
+            self._add_name(text.lower())
         elif kind is SITEMAP:
-            self.sitemaps.append(value.strip(_BLANK))
+            self.sitemaps.append(text)
         elif kind is MISSPELT:
             # Heeded, but no rule line by the text: it splits nothing (T28).
-            self._add_rule(DISALLOW, value, number)
+            self._record.lines.append((DISALLOW, text, number))
         else:
             self._ruled = True
             if kind is CRAWL_DELAY:
-                self._record.delays.append(value.strip(_BLANK))
+                self._record.delays.append(text)
             elif self._allow_counts:
-                self._add_rule(kind, value, number)
-
-    def _add_rule(self, kind: str, value: str, number: int) -> None:
-        value = value.strip(" \t")
-        lines = self._record.lines
-        lines.append((kind, value, number))
-        # RFC 9309 trims space and tab; all but an Allow is also heeded without other blanks.
-        bare = value.strip(_BLANK)
-        if bare != value and kind is not ALLOW:
-            lines.append((kind, bare, number))
+                self._record.lines.append((kind, value.strip(_BLANK), number))
 
     def _add_name(self, name: str) -> None:
         # T29: an empty value names nobody. Opening a group or not are both defensible: what
@@ -169,34 +167,45 @@ class Records:
         self._record.names.append(name)
 
 
-def product_token(name: str) -> str:
-    """RFC 9309's product token at the head of a lower-case name: ``bot/1.2`` is ``bot``.
+def _without_version(name: str, _token: str) -> str:
+    return name.partition("/")[0].rstrip(_UNSEEN)
 
-    ``* and more`` is ``*``, as Google's parser has it.
+
+def _product_token(name: str, token: str) -> str:
+    """The name's leading letters, ``_`` and ``-``, where they are all of the token, or ``*``.
+
+    ``* and more`` is ``*``, as Google's parser has it. A product token is never matched as a
+    prefix: ``MJ12bot`` is not ``Mjolnir``.
     """
-    return _PRODUCT.match(name).group()  # type: ignore[union-attr]  # matches empty too
+    found = _PRODUCT.match(name)
+    return found[0] if found and found[0] in {token, "*"} else name
+
+
+_READINGS: Final = {WITHOUT_VERSION: _without_version, PRODUCT_TOKEN: _product_token}
 
 
 def select(records: Records, token: str) -> list[Selection]:
-    """The selections for a token, one if both readings of the names agree, else two (9.1.3)."""
+    """The selections for a token, one for each different answer of the three readings (9.1.3)."""
     token = token.lower()
-    near = [
+    literal = [
         (name, record)
         for record in records.records
         for name in record.names
         if name[0] in {token[:1], "*"}
     ]
-    literal = _select(LITERAL_NAME, near, records.orphans, token)
-    cut = [(product_token(name), record) for name, record in near]
-    if cut == near:
-        return [literal]
-    product = _select(PRODUCT_TOKEN, cut, records.orphans, token)
-    return [literal] if literal == product else [literal, product]
+    found = [_select(LITERAL_NAME, literal, records.orphans, token)]
+    for reading, read in _READINGS.items():
+        named = [(read(name, token), record) for name, record in literal]
+        if named != literal:
+            selection = _select(reading, named, records.orphans, token)
+            found += [selection] if selection not in found else []
+    return found
 
 
 def _select(
     reading: str, named: list[tuple[str, Record]], orphans: Record, token: str
 ) -> Selection:
+    """The records of the longest name that is the token or a prefix of it, else those of ``*``."""
     names = {name for name, _ in named if name != "*" and name and token.startswith(name)}
     best = max(names, key=len, default="*")
     chosen = {id(record): record for name, record in named if name == best}

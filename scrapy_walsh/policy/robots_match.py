@@ -8,18 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.robots_paths import utf8
-
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
 
-LENGTHS: Final = (
-    "each * at its most",
-    "each * at its least",
-    "the pattern's octets",
-    "the pattern's octets as written",
-)
-DOLLAR_LENGTHS: Final = tuple(f"{name}, $ counted" for name in LENGTHS)
+LENGTHS: Final = ("each * at its most", "each * at its least", "the pattern's octets")
+"""What counts as the length of a match (T2); a final ``$`` counts in each."""
 
 _CROWD: Final = 100
 """From so many rules with one beginning, they are looked up by a piece of their text."""
@@ -139,11 +132,9 @@ class Hit(NamedTuple):
     most: int
 
     def lengths(self) -> tuple[int, ...]:
-        """How long the match is by each of ``LENGTHS + DOLLAR_LENGTHS`` (T2)."""
-        rule = self.rule
-        written = len(utf8(rule.text)) - rule.anchored
-        bare = (self.most, self.least, len(rule.body), written)
-        return (*bare, *(length + rule.anchored for length in bare))
+        """How long the match is by each of :data:`LENGTHS`."""
+        anchor = self.rule.anchored
+        return (self.most + anchor, self.least + anchor, len(self.rule.body) + anchor)
 
 
 class Index:

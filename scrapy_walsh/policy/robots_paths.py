@@ -119,12 +119,17 @@ def forms(url: str) -> dict[str, str]:
     found = {_rooted(normalize(target)): AS_SENT}
     if "\\" in path:
         found[_rooted(normalize(path.replace("\\", "/") + mark + query))] = SLASHED
-    for form in list(found):
-        found.setdefault(_resolved(form), RESOLVED)
-    for form in list(found):
+    for form, name in list(found.items()):
+        found.setdefault(_resolved(form), _and(name, RESOLVED))
+    for form, name in list(found.items()):
         if form.find("?") == len(form) - 1:
-            found.setdefault(form[:-1], NO_MARK)
+            found.setdefault(form[:-1], _and(name, NO_MARK))
     return found
+
+
+def _and(name: str, more: str) -> str:
+    """A name that no other form has: findings are kept by it."""
+    return more if name == AS_SENT else f"{name}, {more}"
 
 
 def _rooted(target: str) -> str:

@@ -9,14 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.robots_match import (
-    DOLLAR_LENGTHS,
-    LENGTHS,
-    Hit,
-    Index,
-    Rule,
-    TooCostly,
-)
+from scrapy_walsh.policy.robots_match import LENGTHS, Hit, Index, Rule, TooCostly
 from scrapy_walsh.policy.robots_paths import as_octets, normalize_values
 from scrapy_walsh.policy.robots_texts import Texts, all_readings, tabulate
 
@@ -132,12 +125,11 @@ def _winners(hits: list[Hit]) -> dict[str, Rule]:
     """The longest match by each length; on a tie Allow, then the first line."""
     if not hits:
         return {}
-    names = LENGTHS + DOLLAR_LENGTHS if any(hit.rule.anchored for hit in hits) else LENGTHS
     ties = [(hit.rule.allow, -hit.rule.line, number) for number, hit in enumerate(hits)]
     columns = zip(*[hit.lengths() for hit in hits], strict=True)
     return {
         name: hits[max(zip(column, ties, strict=True))[1][2]].rule
-        for name, column in zip(names, columns, strict=False)
+        for name, column in zip(LENGTHS, columns, strict=True)
     }
 
 

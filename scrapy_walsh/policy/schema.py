@@ -66,8 +66,27 @@ def parse_blocklist(
     (one line) when it must not be adopted. Takes its time: some 3 us an entry, 20 us with an
     unusual schema, for ever with a hostile one (see :func:`is_tame`).
     """
-    parsed = validated(body, fallback_schema)
-    facts = Blocklist(
+    return built(validated(body, fallback_schema), document)
+
+
+def reread_blocklist(body: bytes, document: str | None = None) -> Blocklist:
+    """Return the blocklist that ``body`` holds, which was validated when it was adopted.
+
+    As :func:`parse_blocklist`, with the floor checks alone.
+    """
+    return built(reread(body), document)
+
+
+def built(parsed: ParsedBlocklist, document: str | None = None) -> Blocklist:
+    """Return the list of what was parsed. ``document``: URL of the body, for verdicts."""
+    builder = BlocklistBuilder(facts_of(parsed, document))
+    builder.add(parsed.domains)
+    return builder.build()
+
+
+def facts_of(parsed: ParsedBlocklist, document: str | None) -> Blocklist:
+    """Return an empty list with the facts of the document, for a ``BlocklistBuilder``."""
+    return Blocklist(
         refresh=parsed.refresh,
         updated=parsed.updated,
         contract=parsed.contract,
@@ -75,9 +94,6 @@ def parse_blocklist(
         document=document,
         digest=parsed.digest,
     )
-    builder = BlocklistBuilder(facts)
-    builder.add(parsed.domains)
-    return builder.build()
 
 
 def validated(body: bytes, fallback_schema: dict[str, Any] | None) -> ParsedBlocklist:
@@ -85,6 +101,21 @@ def validated(body: bytes, fallback_schema: dict[str, Any] | None) -> ParsedBloc
     found = _json_object(body)
     contract = _contract(found)
     _check_schema(found, _schema(found, fallback_schema))
+    return _parsed(body, found, contract)
+
+
+def reread(body: bytes) -> ParsedBlocklist:
+    """Return what ``body`` declares, after the floor checks alone (D3).
+
+    For a document that was validated when it was adopted and whose checksum says that it is
+    still that: a schema can neither lift its opt-outs later nor hold them up. Raises
+    DocumentInvalid.
+    """
+    found = _json_object(body)
+    return _parsed(body, found, _contract(found))
+
+
+def _parsed(body: bytes, found: dict[str, Any], contract: str) -> ParsedBlocklist:
     domains, warnings = normalised(_entries(found))
     updated = found.get("updated")
     return ParsedBlocklist(

@@ -1,4 +1,7 @@
-"""R9: what an item may hold: titles as plain text, absolute http(s) URLs, UTC times."""
+"""R9: what an item may hold: titles as plain text, absolute http(s) URLs, UTC times.
+
+``visible`` is for what goes to a log or a terminal: no octet of a server may act on either.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,17 @@ def _clean(character: str) -> str:
         return " "
     gone = character in _BIDI or unicodedata.category(character) in ("Cc", "Cs")
     return "" if gone else character
+
+
+def visible(text: str) -> str:
+    """*text* on one line that no log and no terminal takes for a command.
+
+    Whatever Python calls unprintable is escaped as in its string literals: control characters
+    with line ends, bidirectional overrides, lone surrogates. All else stays as it is.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def absolute_http_url(url: str) -> str | None:

@@ -5,8 +5,15 @@ One process asks one request at a time, and a host not before
 back-off (R5) holds the whole host until a given time (T25). All times are monotonic
 seconds given by the caller; the key is ``hosts.host_key`` (T17).
 
+A robots.txt counts as a request, so two things let one target follow it sooner. T1: the first
+robots.txt of a host never seen before may be followed at once. And a *slow host*: one whose
+interval is longer than a run waits (WALSH_PATIENCE). Its robots.txt is stale each day, so a run
+would ask for that and for nothing else, for ever. There one target may follow the robots.txt
+after a second, if the host had rested its whole interval before, at most once in a day
+(``visit_from``).
+
 Rule for whoever edits this file: a due time may be put off at any moment, by anybody; only
-T1's exemption (``credit``) brings it nearer, and only for one target.
+these two (``credit``) bring it nearer, and only for one target.
 """
 
 from __future__ import annotations
@@ -17,6 +24,9 @@ from typing import Final
 
 #: MIN_REQUEST_INTERVAL of spec section 6, seconds.
 MIN_REQUEST_INTERVAL: Final = 1.0
+
+#: Seconds between two targets that go ahead of one host's interval (design: slow hosts).
+VISIT_EVERY: Final = 86400.0
 
 #: Seconds by which two clocks may differ over one instant (wall and monotonic, one process).
 _ROUNDING: Final = 0.005
@@ -40,15 +50,45 @@ def shared_wait(
     return 0.0 if own and wait < _ROUNDING else wait
 
 
+def visit_from(  # noqa: PLR0917
+    interval: float,
+    patience: float,
+    rested: float,
+    ended: float,
+    visited_at: float | None,
+    min_interval: float = MIN_REQUEST_INTERVAL,
+) -> float | None:
+    """When a slow host's one target may follow its robots.txt; None where it may not.
+
+    *interval*: seconds between two requests to the host, by the new robots.txt. *patience*:
+    WALSH_PATIENCE. *rested*: seconds that the host had been left alone before its robots.txt.
+    *ended*: when that was answered. *visited_at*: when a target last went ahead like this, None
+    for never. Times are of one clock, whichever.
+    """
+    if interval <= patience or rested < interval:
+        return None
+    at = ended + min_interval
+    return at if visited_at is None else max(at, visited_at + VISIT_EVERY)
+
+
 @dataclass(slots=True)
 class _Host:
+    """``credit``: when one target may go, whatever the interval; ``slow``: by ``visit_from``.
+
+    ``ahead``: the last request used it. ``rested``: seconds without a request before that one.
+    """
+
     last_end: float = UNSEEN
     not_before: float = UNSEEN
     interval: float = 0.0
     sources: dict[str, float] | None = None
     seen: bool = False
     in_flight: bool = False
-    credit: bool = False
+    credit: float | None = None
+    slow: bool = False
+    ahead: bool = False
+    rested: float = 0.0
+    visited_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -88,9 +128,9 @@ class Throttle:
             return UNSEEN
         if record.in_flight:
             return math.inf
-        if record.credit and not document:
-            return record.not_before
-        return max(record.last_end + max(self.min_interval, record.interval), record.not_before)
+        if record.credit is not None and not document:
+            return min(max(record.credit, record.not_before), self._spaced(record))
+        return self._spaced(record)
 
     def wait(self, host: str, now: float, *, document: bool = False) -> float:
         """Seconds from *now* until *host* is due, at least 0."""
@@ -117,17 +157,46 @@ class Throttle:
         record = self._record(host)
         record.not_before = max(record.not_before, until)
 
-    def restore(self, host: str, last_end: float, not_before: float) -> None:
+    def restore(
+        self, host: str, last_end: float, not_before: float, visited_at: float | None = None
+    ) -> None:
         """Take over what an earlier process knew about *host* (T33)."""
         record = self._record(host)
+        if visited_at is not None:
+            record.visited_at = max(visited_at, record.visited_at or UNSEEN)
         record.seen = True
         record.last_end = max(record.last_end, last_end)
         record.not_before = max(record.not_before, not_before)
 
-    def started(self, host: str) -> None:
+    def started(self, host: str, now: float = math.inf, *, document: bool = False) -> None:
         """Book the start of a request to *host*."""
         record = self._record(host)
+        record.ahead = record.slow and not document and now < self._spaced(record)
         record.seen = record.in_flight = True
+
+    def rested(self, host: str, seconds: float) -> None:
+        """Book for how long *host* had been left alone, by all processes, before its request."""
+        self._record(host).rested = seconds
+
+    def went_ahead(self, host: str) -> bool:
+        """Whether the last request to *host* was the one target that :meth:`visit` let go."""
+        record = self._hosts.get(host)
+        return record is not None and record.ahead
+
+    def visit(self, host: str, patience: float) -> None:
+        """A robots.txt of *host* has been read: let one target follow it, if the host is slow."""
+        record = self._record(host)
+        interval = self.interval(host)
+        if interval > patience:
+            record.slow = True
+            record.credit = visit_from(
+                interval,
+                patience,
+                record.rested,
+                record.last_end,
+                record.visited_at,
+                self.min_interval,
+            )
 
     def held_until(self, host: str) -> float:
         """The end of the holds on *host* (R5), its spacing apart."""
@@ -150,9 +219,13 @@ class Throttle:
         record = self._record(host)
         record.in_flight = False
         record.last_end = now
-        record.credit = exempt
-        if exempt and spacing is not None:
-            record.not_before = max(record.not_before, now + spacing)
+        record.credit = now + (spacing or 0.0) if exempt else None
+        record.slow = False
+        if record.ahead:
+            record.visited_at = now
+
+    def _spaced(self, record: _Host) -> float:
+        return max(record.last_end + max(self.min_interval, record.interval), record.not_before)
 
     def _record(self, host: str) -> _Host:
         record = self._hosts.get(host)

@@ -1,4 +1,7 @@
-"""R7: the canonical URL, a key for de-duplication and nothing else (design D4)."""
+"""R7: the canonical URL, a key for de-duplication and nothing else (design D4).
+
+Beside it, what every URL loses before it is declared, sent or written down: user name and password.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,23 @@ from scrapy_walsh.policy.hosts import stripped
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?]*)([^?]*)(?:\?(.*))?", re.DOTALL)
 _PORT: Final = re.compile(r"(.*):([0-9]*)", re.DOTALL)
 _DEFAULT_PORT: Final = {"http": "80", "https": "443"}
+
+
+#: What stands before the host of a URL: scheme and slashes (WHATWG URL takes any number of them,
+#: and backslashes, after http and https), then userinfo (RFC 3986 section 3.2.1).
+_USERINFO: Final = re.compile(
+    r"([\s\x00-\x20]*(?:https?:[/\\]*|[A-Za-z][A-Za-z0-9+.-]*:[/\\]{2,}|[/\\]{2,}))[^/?#]*@",
+    re.IGNORECASE,
+)
+
+
+def without_userinfo(url: str) -> str:
+    """Return *url* without the user name and the password before its host; raises nothing.
+
+    Also of a relative reference that begins with ``//``, as a Location may.
+    """
+    found = _USERINFO.match(url)
+    return f"{found[1]}{url[found.end() :]}" if found else url
 
 
 def canonical_url(url: str) -> str:

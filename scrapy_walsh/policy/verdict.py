@@ -14,10 +14,14 @@ DISALLOWED_EXPLICIT: Final = "disallowed_explicit"
 UNKNOWN_UNREACHABLE: Final = "unknown_unreachable"
 UNKNOWN_PARSE_ERROR: Final = "unknown_parse_error"
 BLOCKED_OPERATOR: Final = "blocked_operator"
+UNKNOWN_BLOCKLIST: Final = "unknown_blocklist"
 EXCLUDED_TLD: Final = "excluded_tld"
 DEFERRED: Final = "deferred"
 OUT_OF_SCOPE: Final = "out_of_scope"
 NOT_DUE: Final = "not_due"
+
+#: In place of a requirement of the spec, for ``EXCLUDED_TLD``: the project's own setting.
+BY_SETTING: Final = "WALSH_EXCLUDED_TLDS"
 
 #: The answers of robots.txt.
 ROBOTS_NAMES: Final = frozenset(
@@ -29,7 +33,14 @@ ROBOTS_NAMES: Final = frozenset(
         UNKNOWN_PARSE_ERROR,
     }
 )
-NAMES: Final = ROBOTS_NAMES | {BLOCKED_OPERATOR, EXCLUDED_TLD, DEFERRED, OUT_OF_SCOPE, NOT_DUE}
+NAMES: Final = ROBOTS_NAMES | {
+    BLOCKED_OPERATOR,
+    UNKNOWN_BLOCKLIST,
+    EXCLUDED_TLD,
+    DEFERRED,
+    OUT_OF_SCOPE,
+    NOT_DUE,
+}
 
 
 class _Open:

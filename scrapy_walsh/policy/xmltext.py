@@ -11,7 +11,7 @@ import re
 from html.entities import html5
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.errors import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy.formats import SLOW_CODECS
 
 if TYPE_CHECKING:
@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 
 
 def xml_text(body: bytes, content_type: str | None, url: str) -> str:
-    """The document as text. Raises DocumentInvalid for declarations of its own and for bombs."""
-    return _mended(_without_doctype(_decoded(body, content_type), url), url)
+    """The document as text.
+
+    Raises DocumentInvalid for declarations of its own and for bombs, DocumentTooCostly for what is
+    nested too deep.
+    """
+    text = _without_doctype(_decoded(body, content_type), url)
+    _check_depth(text, url)
+    return _mended(text, url)
 
 
 # --- encoding -------------------------------------------------------------------------------
@@ -115,6 +121,37 @@ def _end_of_skipped(text: str, start: int) -> int:
             end = text.find(closing, start + len(opening))
             return len(text) if end < 0 else end + len(closing)
     return start
+
+
+# --- depth ----------------------------------------------------------------------------------
+
+#: Elements within each other. The parser resolves the base URL of each against that of its parent,
+#: so its time grows with the square of the depth. Feeds that hold XHTML are some 30 deep.
+MAX_DEPTH: Final = 500
+_NODE: Final = re.compile(
+    r"<!--(?:.*?-->|.*)|<!\[CDATA\[(?:.*?\]\]>|.*)"
+    r"|<(?P<closing>/?)(?P<name>[A-Za-z_][^\s<>/]*)[^<>]*?(?P<empty>/?)>",
+    re.DOTALL,
+)
+
+
+def _check_depth(text: str, url: str) -> None:
+    """Raise DocumentTooCostly for a document with elements over MAX_DEPTH deep.
+
+    A closing tag also closes what was left open within its element, as malformed feeds do.
+    """
+    opened: list[str] = []
+    for node in _NODE.finditer(text):
+        name = node["name"]
+        if name is None or node["empty"]:
+            continue
+        if not node["closing"]:
+            opened.append(name)
+            if len(opened) > MAX_DEPTH:
+                raise DocumentTooCostly(f"{url}: elements nested over {MAX_DEPTH} deep; not read")
+        elif name in opened:
+            while opened.pop() != name:
+                pass
 
 
 # --- slips ----------------------------------------------------------------------------------

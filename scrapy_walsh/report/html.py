@@ -228,12 +228,14 @@ def _numbers(report: Report, sources: Sources | None) -> Markup:
         ("Declared", kinds.get("declared", 0), "targets (R6)"),
         ("Fetched", kinds.get(events.FETCHED, 0), "answers for the spider"),
         ("Not modified", kinds.get(events.NOT_MODIFIED, 0), "304, no new data (R7)"),
-        ("Refused", kinds.get(events.REFUSED, 0), "never asked (R2, R3, R6, R8)"),
+        ("Refused", kinds.get(events.REFUSED, 0), "never asked (R2, R3, R6, R8, settings)"),
         ("Held", kinds.get(events.HELD, 0), "times that targets waited (R4)"),
         ("Backed off", kinds.get(events.RETRIED, 0), "retries booked (R5)"),
         ("Given up", kinds.get(events.GIVEN_UP, 0), "retries used up (R5)"),
         ("Deferred", kinds.get(events.DEFERRED, 0), "left for a later run"),
     ]
+    if redirected := kinds.get(events.TOO_MANY_REDIRECTS, 0):
+        told.append(("Redirected too often", redirected, "not followed further (D5)"))
     if sources is not None:
         told.append(("Items", sources.items, "of the source report"))
         told.append(("Received", octets(sources.bytes), "bodies of sources"))

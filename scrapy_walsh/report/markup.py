@@ -7,6 +7,8 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.policy.text import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -17,13 +19,6 @@ class Markup(str):
     """HTML; every other string is text, and is escaped where it goes into an element."""
 
     __slots__ = ()
-
-
-def visible(text: str) -> str:
-    r"""*text* without anything that acts: controls, bidi marks, lone surrogates as ``\u202e``."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def element(tag: str, *children: object, **attributes: object) -> Markup:

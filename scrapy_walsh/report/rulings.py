@@ -44,6 +44,7 @@ _MOST_BARS: Final = 40
 #: How the bar of a kind is filled.
 _BARS: Final = {
     events.HELD: "wait", events.DEFERRED: "wait", events.RETRIED: "hold",
+    events.TOO_MANY_REDIRECTS: "refused",
     events.GIVEN_UP: "refused", events.REFUSED: "refused", events.REJECTED: "refused",
     events.ADOPTED: "document", events.TAKEN_UP: "document",
 }  # fmt: skip

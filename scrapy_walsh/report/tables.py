@@ -29,6 +29,7 @@ WORDS: Final = {
     "target": "target", "robots": "robots.txt", "operator": "operator's document",
     events.FETCHED: "fetched", events.NOT_MODIFIED: "not modified", events.REFUSED: "refused",
     events.HELD: "held", events.RETRIED: "backed off", events.GIVEN_UP: "given up",
+    events.TOO_MANY_REDIRECTS: "redirected too often",
     events.DEFERRED: "deferred", events.ADOPTED: "document adopted",
     events.TAKEN_UP: "document taken up", events.REJECTED: "document rejected",
 }  # fmt: skip

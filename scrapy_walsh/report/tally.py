@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 #: Kinds whose lines carry a decision about one target or document.
 DECIDED: Final = (
     events.FETCHED, events.NOT_MODIFIED, events.HELD, events.RETRIED, events.DEFERRED,
-    events.GIVEN_UP, events.REFUSED, events.ADOPTED, events.TAKEN_UP, events.REJECTED,
+    events.GIVEN_UP, events.TOO_MANY_REDIRECTS, events.REFUSED, events.ADOPTED, events.TAKEN_UP,
+    events.REJECTED,
 )  # fmt: skip
 _OF_DOCUMENTS: Final = (events.ADOPTED, events.TAKEN_UP, events.REJECTED)
 #: Kinds that a picture of a host has a mark for.
 DRAWN_KINDS: Final = (ASKED, events.HELD, events.REFUSED, events.DEFERRED, events.GIVEN_UP)
-_OF_RULES: Final = (events.REFUSED, events.DEFERRED, events.GIVEN_UP)
+_OF_RULES: Final = (
+    events.REFUSED, events.DEFERRED, events.GIVEN_UP, events.TOO_MANY_REDIRECTS,
+)  # fmt: skip
 #: Examples of a rule's URLs, octets kept of each, and too short gaps listed of a host.
 _EXAMPLES: Final = 3
 _LONGEST: Final = 600

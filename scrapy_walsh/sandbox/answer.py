@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .site import Behaviour, Headers, Route
 
 _BLOCK = b"x" * (1 << 14)
+_HEADER_LINES = b"X-More: of the same\r\n" * 1000
 _BOMB_OCTETS = 64 << 20
 _MISSING_OCTETS = 1000
 
@@ -85,6 +86,13 @@ class Answer:
             await self._write(_BLOCK)
             await asyncio.sleep(route.pause)
 
+    async def _headers(self, route: Route) -> None:
+        self.keep = False
+        await self._write(self._head(route, None).removesuffix(b"\r\n"))
+        while True:
+            await self._write(_HEADER_LINES)
+            await asyncio.sleep(route.pause)
+
     async def _write(self, data: bytes) -> None:
         self._writer.write(data)
         await self._writer.drain()
@@ -122,6 +130,7 @@ _BEHAVIOURS: dict[Behaviour, Callable[[Answer, Route], Awaitable[None]]] = {
     "endless": Answer._endless,
     "drip": Answer._drip,
     "bomb": Answer._bomb,
+    "headers": Answer._headers,
 }
 
 

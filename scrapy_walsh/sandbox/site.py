@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     from .log import LoggedRequest
 
-Behaviour = Literal["answer", "close", "reset", "hang", "truncate", "endless", "drip", "bomb"]
+Behaviour = Literal[
+    "answer", "close", "reset", "hang", "truncate", "endless", "drip", "bomb", "headers"
+]
 Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
 
 
@@ -54,7 +56,7 @@ class Route:
     ``behaviour``: ``answer``; ``close`` and ``reset`` (TCP RST) end the connection before a
     single octet; ``hang`` never answers; ``truncate`` announces more than it sends; ``endless``
     sends blocks and ``drip`` single octets, ``pause`` seconds apart; ``bomb`` is 64 MiB of zeros
-    under gzip.
+    under gzip; ``headers`` sends header lines without end.
     """
 
     status: int = 200

@@ -7,13 +7,13 @@ the source is fetched anew, and its items are emitted again. Twice is better tha
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Request, signals
 from scrapy.extensions.feedexport import FeedExporter
 
+from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.errors import StateError
 from scrapy_walsh.policy.revalidate import representation_key
 from scrapy_walsh.state import open_store
@@ -28,19 +28,24 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.revalidate import Validators
     from scrapy_walsh.spiders.items import MetadataItem
 
-logger = logging.getLogger(__name__)
 
 _FAILED_FEEDS: Final = "feedexport/failed_count/"
+#: Seconds after which it is written down that an answer still has a known item.
+_RENEWED_AFTER: Final = 30 * 86_400.0
 
 
 @dataclass(slots=True)
 class _Batch:
-    """The items of one response. ``left``: canonical URLs by item, less those that failed."""
+    """The items of one response. ``left``: canonical URLs by item, less those that failed.
+
+    ``whole``: the spider has announced the last of them.
+    """
 
     validators: Validators | None
     left: dict[int, str] = field(default_factory=dict)
     scraped: int = 0
     failed: bool = False
+    whole: bool = False
 
 
 class Handover:
@@ -52,6 +57,8 @@ class Handover:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._batches: dict[tuple[str, str], _Batch] = {}
+        #: Known items that answers of this run still have, and that were last noted long ago.
+        self._renewed: list[str] = []
         connect = crawler.signals.connect
         connect(self._scraped, signals.item_scraped)
         connect(self._dropped, signals.item_dropped)
@@ -64,13 +71,18 @@ class Handover:
         return getattr(self._crawler, "walsh", None)
 
     def known(self, canonical_url: str) -> bool:
-        """Whether an earlier run handed over this item."""
+        """Whether an earlier run handed over this item, which an answer has now."""
         core = self._core
+        if core is None:
+            return False
         try:
-            return core is not None and core.store.seen_item(canonical_url)
+            found = core.store.get_seen_item(canonical_url)
         except StateError as error:
             logger.error("%s", error)
             return False
+        if found is not None and core.wall() - found.seen_at > _RENEWED_AFTER:
+            self._renewed.append(canonical_url)
+        return found is not None
 
     def forget(self, request: Request) -> None:
         """Leave no validators: a 304 would say "no new data" of what was never read."""
@@ -78,13 +90,17 @@ class Handover:
         if core is not None:
             core.remember(lambda: core.store.delete_validators(*_key(request)))
 
-    def expect(self, response: Response, items: Sequence[MetadataItem]) -> None:
-        """Note that *items* of *response* are about to be yielded."""
+    def expect(
+        self, response: Response, items: Sequence[MetadataItem], *, last: bool = True
+    ) -> None:
+        """Note that *items* of *response* are about to be yielded; after the *last*, no more."""
         core = self._core
-        if core is None or core.config.state_dir is None or not items:
+        if core is None or core.config.state_dir is None:
             return
         key = _key(response.request or Request(response.url))
         if key not in self._batches:
+            if not items:
+                return
             try:
                 validators = core.store.get_validators(*key)
             except StateError as error:
@@ -92,7 +108,9 @@ class Handover:
                 return
             self._batches[key] = _Batch(validators)
             core.remember(lambda: core.store.delete_validators(*key))
-        self._batches[key].left |= {id(item): item.canonical_url for item in items}
+        batch = self._batches[key]
+        batch.left |= {id(item): item.canonical_url for item in items}
+        batch.whole = last
 
     def _scraped(self, response: Response | None) -> None:
         if batch := self._batch(response):
@@ -120,26 +138,30 @@ class Handover:
     def _settle(self) -> None:
         """Every item is where it belongs: remember them, and what revalidates their sources."""
         core = self._core
-        if core is None or core.config.state_dir is None or not self._batches:
+        if core is None or core.config.state_dir is None:
+            return
+        renewed, self._renewed = self._renewed, []
+        if not (self._batches or renewed):
             return
         stats = self._crawler.stats
         if stats is not None and any(name.startswith(_FAILED_FEEDS) for name in stats.get_stats()):
             logger.warning("a feed was not stored: the items of this run will be emitted again")
             return
-        whole = [batch for batch in self._batches.values() if batch.scraped == len(batch.left)]
+        batches = self._batches.values()
+        whole = [batch for batch in batches if batch.whole and batch.scraped == len(batch.left)]
         self._batches = {}
         try:
             # The core may have closed its store by now: feeds are stored beside that.
-            _remember(core, whole)
+            _remember(core, whole, renewed)
         except StateError as error:
             logger.error("%s", error)
 
 
-def _remember(core: Core, batches: Sequence[_Batch]) -> None:
+def _remember(core: Core, batches: Sequence[_Batch], renewed: Sequence[str]) -> None:
     store = open_store(core.config.state_dir)
     try:
         handed_over = [url for batch in batches for url in batch.left.values()]
-        store.add_seen_items(handed_over, core.wall())
+        store.add_seen_items([*handed_over, *renewed], core.wall())
         for batch in batches:
             held = None if batch.failed else batch.validators
             if held and store.get_validators(held.url, held.representation) is None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.errors import SourcesInvalid
+from scrapy_walsh.policy import readings
+from scrapy_walsh.policy.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,11 +20,14 @@ FED: Final = "fed"
 NEGOTIATED: Final = "negotiated"
 LLMS: Final = "llms.txt"
 NOT_MODIFIED: Final = "not_modified"
-NOT_DUE: Final = "not_due"
-DEFERRED: Final = "deferred"
-REFUSED: Final = "refused"
-LEFT_OUT: Final = "left_out"
-FAILED: Final = "failed"
+NOT_DUE: Final = readings.NOT_DUE
+DEFERRED: Final = readings.DEFERRED
+REFUSED: Final = readings.REFUSED
+LEFT_OUT: Final = readings.LEFT_OUT
+FAILED: Final = readings.FAILED
+
+#: The outcomes of a source whose data came, or has not changed.
+READ: Final = frozenset({FED, NEGOTIATED, LLMS, NOT_MODIFIED})
 
 
 @dataclass(slots=True)
@@ -67,7 +72,7 @@ def check_writable(path: str) -> None:
 
 def write(document: dict[str, Any], path: str) -> None:
     """Write a report to *path* as JSON; SourcesInvalid where that fails."""
-    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(document, indent=2) + "\n"
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
@@ -109,7 +114,8 @@ def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
     name = row.source if names[row.source] == 1 else row.url  # unnamed sources of one host
     name = name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…"
     due = row.next_due or "next run"
-    return (name, row.outcome or FAILED, row.requirement or "-", *counts, due, _why(row))
+    why = visible(_why(row))
+    return (visible(name), row.outcome or FAILED, row.requirement or "-", *counts, due, why)
 
 
 def _why(row: Row) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 from scrapy_walsh.errors import SourcesInvalid
-from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.policy.urls import canonical_url, without_userinfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +173,13 @@ def _checked(entries: Iterable[_Entry], file: str, problems: list[str]) -> Itera
             continue
         seen[key] = place
         problems.extend(
+            f"{file}: {place} ({source.name}): {name} of {_host(source.url)} holds a user name "
+            "or a password, which is not used; give a target's credentials by Scrapy's http_user, "
+            "http_pass and http_auth_domain"
+            for name in ("url", "feed")
+            if without_userinfo(entry.get(name, "")) != entry.get(name, "")
+        )
+        problems.extend(
             f"{file}: {place} ({source.name}): unknown key {key!r}; ignored"
             for key in sorted(entry.keys() - _KEYS)
         )
@@ -190,7 +197,7 @@ def _source(entry: Mapping[str, Any]) -> tuple[Source, str]:
         if not isinstance(entry[key], str):
             raise SourcesInvalid(f"{key} is not text")
     url, bare = _url(entry.get("url", ""))
-    feed = entry.get("feed", "").strip() or None
+    feed = without_userinfo(entry.get("feed", "").strip()) or None
     if feed and not _is_http(feed):
         raise SourcesInvalid(_unusable("feed", feed))
     name = " ".join(entry.get("name", "").split()) or _host(url)
@@ -199,7 +206,7 @@ def _source(entry: Mapping[str, Any]) -> tuple[Source, str]:
 
 def _url(written: str) -> tuple[str, bool]:
     """The URL to ask, and whether it was written without a scheme."""
-    written = written.strip()
+    written = without_userinfo(written.strip())
     if not written:
         raise SourcesInvalid('no url; add url = "https://..."')
     bare = "://" not in written and _BARE.fullmatch(written) is not None
@@ -210,7 +217,9 @@ def _url(written: str) -> tuple[str, bool]:
 
 
 def _unusable(key: str, written: str) -> str:
-    return f"{key} {_one_line(written)!r} cannot be used; write an absolute http or https URL"
+    _, at, host = written.rpartition("@")
+    shown = _one_line(f"***@{host}" if at else written)  # what was there may be a password
+    return f"{key} {shown!r} cannot be used; write an absolute http or https URL"
 
 
 def _is_http(url: str) -> bool:

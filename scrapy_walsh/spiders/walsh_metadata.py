@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -14,8 +15,11 @@ from scrapy.exceptions import CloseSpider
 from scrapy_walsh.adapters.compat import fail_command
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.adapters.progress import Counts, Progress
+from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.errors import SourcesInvalid
+from scrapy_walsh.policy import readings
 from scrapy_walsh.policy.formats import Step, plan
+from scrapy_walsh.policy.links import Links
 from scrapy_walsh.policy.recrawl import iso
 from scrapy_walsh.policy.text import utc_iso
 from scrapy_walsh.policy.urls import canonical_url
@@ -31,10 +35,16 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from scrapy.settings import BaseSettings
     from twisted.python.failure import Failure
 
     from scrapy_walsh.adapters.core import Core
 
+#: Items made in one step of the event loop.
+_AT_ONCE: Final = 100
+#: Octets of answers that may wait to be read while other hosts are asked. Scrapy's own limit is
+#: less than one large document, which would then stop all requests until it is read.
+_WAITING_OCTETS: Final = 8 * MAX_BODY
 _ARGUMENTS: Final = "there are sources, urls, report and all_items"
 
 
@@ -91,6 +101,13 @@ class WalshMetadataSpider(Spider):
             self.refusal = str(error)
 
     @classmethod
+    def update_settings(cls, settings: BaseSettings) -> None:
+        """Scrapy's hook: raise SCRAPER_SLOT_MAX_ACTIVE_SIZE where it is lower than we need."""
+        super().update_settings(settings)
+        if settings.getint("SCRAPER_SLOT_MAX_ACTIVE_SIZE") < _WAITING_OCTETS:
+            settings.set("SCRAPER_SLOT_MAX_ACTIVE_SIZE", _WAITING_OCTETS, priority="spider")
+
+    @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> WalshMetadataSpider:
         spider = super().from_crawler(crawler, *args, **kwargs)
         crawler.signals.connect(spider._opened, signals.spider_opened)
@@ -106,6 +123,7 @@ class WalshMetadataSpider(Spider):
             self.refusal = "scrapy_walsh is not installed here: set ADDONS, see docs/install.md"
         if self.refusal is None and core is not None:
             core.on_wire.append(self._count_request)
+            core.readings.by_spider = True
             self.progress = Progress(core, self._counts)
             self.progress.start()
 
@@ -147,6 +165,8 @@ class WalshMetadataSpider(Spider):
         meta: dict[str, Any] = {"walsh_source": visit.number, "download_maxsize": MAX_BODY}
         if also:
             meta["walsh_also"] = also
+        if _may_use_http(visit):
+            meta[TRY_HTTPS] = True
         return Request(
             step.url,
             callback=self.answered,
@@ -159,18 +179,33 @@ class WalshMetadataSpider(Spider):
 
     # --- answers ------------------------------------------------------------------------------
 
-    def answered(self, response: Response, key: str) -> Iterator[Request | MetadataItem]:
+    async def answered(self, response: Response, key: str) -> Iterable[Request | MetadataItem]:
         """Callback of every request of this spider."""
-        visits = self._waiting.pop(key, [])
+        visits = self._waiting.get(key)
         if not visits:
+            return ()
+        # Who comes to need the same URL while it is read joins those who wait for it.
+        answer = await from_response(visits[0].steps[0], response)
+        return self._results(response, key, answer)
+
+    def _results(
+        self, response: Response, key: str, answer: Answer
+    ) -> Iterator[Request | MetadataItem]:
+        """What *answer* brings, made some at a time: a document may hold a hundred thousand."""
+        results = self._deliver(key, self._waiting.pop(key), answer)
+        handover = self.handover
+        if handover is None:
+            yield from results
             return
-        answer = from_response(visits[0].steps[0], response)
-        results = list(self._deliver(key, visits, answer))
-        if self.handover is not None:
-            if answer.forget and response.request is not None:
-                self.handover.forget(response.request)
-            self.handover.expect(response, [r for r in results if isinstance(r, MetadataItem)])
-        yield from results
+        if answer.forget and response.request is not None:
+            handover.forget(response.request)
+        kept = []  # the handover knows items by their identity, so all of them live till the end
+        while some := list(islice(results, _AT_ONCE)):
+            items = [result for result in some if isinstance(result, MetadataItem)]
+            handover.expect(response, items, last=False)
+            kept += items
+            yield from some
+        handover.expect(response, (), last=True)
 
     def not_answered(self, failure: Failure) -> Iterator[Request | MetadataItem]:
         """Errback of every request of this spider: refusals, 304, other statuses, failures."""
@@ -183,16 +218,23 @@ class WalshMetadataSpider(Spider):
         if isinstance(error, GaveUp) and error.status is None:
             bare = [visit for visit in visits if _may_use_http(visit)]
             visits = [visit for visit in visits if visit not in bare]
-            yield from self._without_tls(bare)
+            yield from self._without_tls(bare, request)
         if visits:
             answer = from_failure(visits[0].steps[0], error)
             if answer.forget and self.handover is not None:
                 self.handover.forget(request)
             yield from self._deliver(key, visits, answer)
 
-    def _without_tls(self, visits: Iterable[_Visit]) -> Iterator[Request | MetadataItem]:
-        """A bare host that does not answer https is asked by http (declared at the start)."""
+    def _without_tls(
+        self, visits: Iterable[_Visit], request: Request
+    ) -> Iterator[Request | MetadataItem]:
+        """A bare host that does not answer https is asked by http (declared at the start).
+
+        An answer by http is one for the source: no run tries https before it is due again.
+        """
         for visit in visits:
+            if self._core is not None:
+                self._core.asked.hop(_http(visit.source.url), request)
             visit.steps = [*plan(_http(visit.source.url), None)]
             yield from self._next(visit)
 
@@ -201,7 +243,9 @@ class WalshMetadataSpider(Spider):
     ) -> Iterator[Request | MetadataItem]:
         # Items go to the first source that asked; the others would only repeat them.
         first = visits[0].source.name
-        shared = replace(answer, entries=(), reason=f"{answer.reason}; as for {first}".strip("; "))
+        shared = replace(
+            answer, links=Links(()), reason=f"{answer.reason}; as for {first}".strip("; ")
+        )
         self._answers[key] = shared
         for visit in visits:
             yield from self._conclude(visit, answer if visit is visits[0] else shared)
@@ -218,6 +262,9 @@ class WalshMetadataSpider(Spider):
 
     def _conclude(self, visit: _Visit, answer: Answer) -> Iterator[Request | MetadataItem]:
         step, row = visit.steps.pop(0), visit.row
+        if step.kind == "llms" and visit.failed is False and answer.outcome == report.REFUSED:
+            # The page was of no use, and that decides: the refusal is said in the reason.
+            answer = replace(answer, outcome=None, requirement="", refusal="")
         row.reason = "; ".join(part for part in (row.reason, answer.reason) if part)
         row.moved_to = row.moved_to or answer.moved_to
         row.suggested_feeds += [u for u in answer.suggested_feeds if u != visit.source.feed]
@@ -229,11 +276,12 @@ class WalshMetadataSpider(Spider):
             return
         row.outcome = answer.outcome or (report.FAILED if visit.failed else report.LEFT_OUT)
         row.requirement = answer.requirement or ("R9" if row.outcome == report.LEFT_OUT else "")
+        self._tell(visit, row.outcome, answer.refusal)
         yield from self._items(row, answer)
 
     def _items(self, row: Row, answer: Answer) -> Iterator[MetadataItem]:
         fetched_at = utc_iso(datetime.now(UTC)) or ""
-        for entry in answer.entries:
+        for entry in answer.links.entries:
             key = canonical_url(entry.url)
             if key in self._seen:
                 continue
@@ -254,6 +302,15 @@ class WalshMetadataSpider(Spider):
                 canonical_url=key,
                 fetched_at=fetched_at,
             )
+
+    def _tell(self, visit: _Visit, outcome: str, refusal: str = "") -> None:
+        """Say what became of a source, under the URL that it is asked by first."""
+        if (core := self._core) is None:
+            return
+        source, row = visit.source, visit.row
+        read = outcome in report.READ
+        reason = refusal or f"{row.requirement} {row.reason}".strip()
+        core.readings.report(source.feed or source.url, readings.READ if read else outcome, reason)
 
     def _known(self, key: str) -> bool:
         return self.handover is not None and self.handover.known(key)
@@ -295,6 +352,7 @@ class WalshMetadataSpider(Spider):
         for visit in self.visits:
             row = visit.row
             if row.outcome is None:
+                self._tell(visit, readings.UNANSWERED)
                 row.outcome = report.FAILED
                 row.reason = f"no answer before the crawl ended ({reason})"
             row.next_due = self._next_due(visit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from itertools import takewhile
@@ -15,6 +16,7 @@ from scrapy_walsh.state.records import (
     Booking,
     Deferral,
     HostRecord,
+    Reading,
     SeenItem,
     SourceRun,
     StoredDocument,
@@ -25,6 +27,7 @@ from scrapy_walsh.state.tables import (
     DEFERRALS,
     DOCUMENTS,
     HOSTS,
+    READINGS,
     SEEN_ITEMS,
     SOURCES,
     VALIDATORS,
@@ -46,6 +49,7 @@ _OF_HOST: Final[tuple[tuple[Table[Any], Callable[[Any], str]], ...]] = (
     (SOURCES, lambda record: _host(record.url)),
     (ATTEMPTS, lambda record: _host(record.url)),
     (SEEN_ITEMS, lambda record: _host(record.canonical_url)),
+    (READINGS, lambda record: _host(record.url)),
     (DOCUMENTS, lambda record: _host(record.key) if record.kind == ROBOTS else ""),
 )
 
@@ -127,26 +131,29 @@ class RecordStore(ABC):
 
         def book(record: HostRecord | None) -> HostRecord | None:
             nonlocal found
-            found = Booking(self._wait(record, interval, now), known=record is not None)
+            if record is None:
+                found = Booking(0.0, known=False, rested=math.inf)
+                return HostRecord(host, now, interval)
+            rested = max(0.0, now - record.last_end)
+            found = Booking(self._wait(record, interval, now), known=True, rested=rested)
             if found.wait > 0:
                 # The clock was put back: what counts as "now" is now, and not at each look (D9).
-                ahead = record is not None and record.last_end > now
-                return replace(record, last_end=now) if record and ahead else None
-            return HostRecord(host, now, interval, record.not_before if record else None)
+                return replace(record, last_end=now) if record.last_end > now else None
+            return replace(record, last_end=now, interval=interval, why=None)
 
         self.update_host(host, book)
         if found.wait <= 0:
             self._own[host] = now
         return found
 
-    def _wait(self, record: HostRecord | None, interval: float, now: float) -> float:
-        if record is None:
-            return 0.0
+    def _wait(self, record: HostRecord, interval: float, now: float) -> float:
         own = record.last_end == self._own.get(record.host)
         spacing = max(interval, record.interval)
         return shared_wait(record.last_end, record.not_before, spacing, now, own=own)
 
-    def book_host(self, host: str, interval: float, now: float, hold: float) -> None:
+    def book_host(
+        self, host: str, interval: float, now: float, hold: float, *, visit: bool = False
+    ) -> None:
         own = True
 
         def merge(record: HostRecord | None) -> HostRecord:
@@ -154,8 +161,11 @@ class RecordStore(ABC):
             own = record is None or record.last_end == self._own.get(host)
             before = (record.not_before if record else None) or 0.0
             end = max(now + hold, before)
+            visited_at = now if visit else record.visited_at if record else None
             # A hold that is over must not become one again when the clock is put back (D9).
-            return HostRecord(host, now, interval, end if end > now else None)
+            return HostRecord(
+                host, now, interval, end if end > now else None, visited_at=visited_at
+            )
 
         self.update_host(host, merge)
         if own:
@@ -188,13 +198,26 @@ class RecordStore(ABC):
     def clear_attempts(self, url: str) -> None:
         self._delete(ATTEMPTS, [(url,)])
 
-    def seen_item(self, canonical_url: str) -> bool:
-        return self._get(SEEN_ITEMS, (canonical_url,)) is not None
+    def get_reading(self, url: str) -> Reading | None:
+        return self._get(READINGS, (url,))
+
+    def put_readings(self, readings: Iterable[Reading]) -> None:
+        if kept := list(readings):
+            self._put(READINGS, kept)
+
+    def readings(self) -> Iterator[Reading]:
+        return self._rows(READINGS)
+
+    def get_seen_item(self, canonical_url: str) -> SeenItem | None:
+        return self._get(SEEN_ITEMS, (canonical_url,))
 
     def add_seen_items(self, canonical_urls: Iterable[str], now: float) -> None:
         items = [SeenItem(url, now) for url in canonical_urls]
         if items:
             self._put(SEEN_ITEMS, items)
+
+    def prune(self, now: float) -> None:  # noqa: B027  most stores end with their process
+        """Nothing: only what outlives the process can grow over the years."""
 
     def forget_host(self, host: str) -> None:
         for table, host_of in _OF_HOST:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy_walsh.errors import StateError
-from scrapy_walsh.state import wal
+from scrapy_walsh.state import files, wal
 from scrapy_walsh.state.tables import MIGRATIONS, TABLES, DamageError, Key, Row, Table
 
 if TYPE_CHECKING:
@@ -109,14 +109,26 @@ def salvage(path: Path, target: sqlite3.Connection) -> int:
     with closing(_raw(path, "mode=ro")) as source:
         # An octet that is no UTF-8 must cost its row, not its page.
         source.text_factory = lambda octets: octets.decode(errors="replace")
+        tables = [(table, table.at(_version_of(source))) for table in TABLES]
         target.execute("BEGIN IMMEDIATE")
         with target:
-            for table in TABLES:
-                for statement, start in ((table.page, _FIRST), (table.page_back, _LAST)):
-                    for rows in _whole_rows(source, table, statement, start):
-                        target.executemany(table.replace, rows)
+            for table, old in tables:
+                if old is None:
+                    continue
+                for statement, start in ((old.page, _FIRST), (old.page_back, _LAST)):
+                    for rows in _whole_rows(source, old, statement, start):
+                        target.executemany(table.replace, map(old.renewed, rows))
                 kept += target.execute(table.count).fetchone()[0]
     return kept
+
+
+def _version_of(source: sqlite3.Connection) -> int:
+    """The schema version of a damaged file; the latest where even that cannot be read."""
+    try:
+        version = int(source.execute("PRAGMA user_version").fetchone()[0])
+    except sqlite3.DatabaseError:
+        return len(MIGRATIONS)
+    return version if 0 < version < len(MIGRATIONS) else len(MIGRATIONS)
 
 
 def _whole_rows(
@@ -149,6 +161,9 @@ def _raw(path: Path, options: str) -> sqlite3.Connection:
 
 def _opened(path: Path, options: str, log: wal.Log | None = None) -> Opened:
     writable, cut = options == "mode=rwc", False
+    if writable:  # SQLite would make it as the umask says, and -wal and -shm like it
+        with suppress(OSError):
+            files.make_private(path)
     connection = _raw(path, options)
     try:
         connection.execute("PRAGMA cell_size_check=ON")

@@ -103,6 +103,7 @@ class Database:
     def _open(self, damage: Exception | None = None) -> None:
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.claim(self._directory)
             with files.exclusive(self._directory):
                 self._connection = self._connect(damage or self._leftover())
                 self._inode = self._path.stat().st_ino
@@ -161,7 +162,16 @@ class Database:
             size = self._path.stat().st_size
             return None if size >= _SMALLEST_FILE else DamageError(f"its size is {size}")
         wal = self._path.with_name(DATABASE + "-wal")
-        return DamageError("only its -wal is left") if wal.exists() else None
+        if wal.exists():
+            return DamageError("only its -wal is left")
+        left = files.left_behind(self._directory)
+        if left is not None:
+            self.rows_lost = True
+            self.notices.append(
+                f"{self._path} is gone, and {left} beside it is not: holds may be lost, "
+                "hosts without a record are spaced"
+            )
+        return None
 
     def _replace(self, damage: Exception) -> None:
         """Put the readable rows in a new file, then set the damaged one aside."""

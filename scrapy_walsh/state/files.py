@@ -1,4 +1,9 @@
-"""R11: files of the state directory: its lock, what is set aside, and the blocklist's copies.
+"""R11: files of the state directory: whose they are, its lock, and the blocklist's copies.
+
+Every file of ours is a regular one that only its owner may read and write, whatever the directory
+and the umask allow: it holds URLs, and with them what a URL may tell. A directory may be a symbolic
+link, as where a disk is mounted elsewhere; a file may not, since it is replaced by its name, and a
+link that somebody else placed there would have us write where they like.
 
 A copy is three JSON values in a row: the SHA-256 of what follows, the record without its
 body, and the body as served. It outlives the database (D3). A large list has two copies and no
@@ -11,12 +16,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import stat
 import sys
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.state.records import StoredDocument
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
 from scrapy_walsh.state.tables import DamageError
 
 if TYPE_CHECKING:
@@ -32,13 +40,88 @@ COPY: Final = "blocklist.json"
 SECOND: Final = "blocklist-2.json"
 #: Octets from which a list is large.
 LARGE: Final = 256 * 1024
+#: Octets of a copy's first two lines, and of a whole copy: a list is shorter than 256 MiB.
+_LONGEST_LINE: Final = 64 * 1024
+_LONGEST_COPY: Final = 2 * _LONGEST_LINE + 256 * 1024 * 1024
+
+
+#: The names of our own files in a state directory; what was set aside has more behind them.
+_OURS: Final = re.compile(
+    r"(?:state\.(?:sqlite3(?:\.new)?(?:-wal|-shm|-journal)?|lock|ok|lost)"
+    r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json|new)|job-.*\.(?:json|new)"
+    r"|ledger\.(?:jsonl|head|lock)|ledger-[0-9]{6}\.jsonl"
+    r"|ledger-documents\.sqlite(?:-wal|-shm|-journal)?)(?:\.damaged-.*)?"
+)
+#: A link is not followed, and a FIFO that comes there later does not hold us up.
+_SAFELY: Final = (
+    getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+)
+
+
+def claim(directory: Path) -> None:
+    """Take the rights of others away from our files in *directory*; OSError.
+
+    StateError, one line, where something that is not a file is in the place of one.
+    """
+    for name in not_files(directory):
+        raise StateError(
+            f"{directory / name} is not a file (a link, a directory or a device): move it out of "
+            "the way, or set another WALSH_STATE_DIR"
+        )
+    for name in _ours(directory):
+        _close_to_others(directory / name)
+
+
+def not_files(directory: Path) -> list[str]:
+    """The names in *directory* that are those of our files, and of something else. OSError."""
+    found = []
+    for name in _ours(directory):
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG((directory / name).lstat().st_mode):
+                found.append(name)
+    return found
+
+
+def left_behind(directory: Path) -> str | None:
+    """The name of a file that only a run that had a database leaves; None where there is none."""
+    return next((name for name in _ours(directory) if name != LOCK), None)
+
+
+def _ours(directory: Path) -> list[str]:
+    return sorted(filter(_OURS.fullmatch, os.listdir(directory)))  # noqa: PTH208
+
+
+def private(path: Path, mode: str) -> IO[Any]:
+    """*path*, opened as ``open`` does; a file that is made is its owner's alone. OSError."""
+    return open(path, mode, opener=open_private)
+
+
+def open_private(path: str | Path, flags: int) -> int:
+    """A descriptor of *path*, which is made 0600 where *flags* say so. OSError."""
+    return os.open(path, flags | _SAFELY, 0o600)
+
+
+def make_private(path: Path) -> None:
+    """Make an empty file that is its owner's alone, where there is none. OSError.
+
+    One that is there is not opened: to close it would drop SQLite's locks on it (fcntl(2)).
+    """
+    with suppress(FileExistsError):
+        os.close(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+
+
+def _close_to_others(path: Path) -> None:
+    with suppress(OSError):  # another user's, or on a disk that is read only
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if mode & 0o077:
+            path.chmod(mode & 0o700)
 
 
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
     """Keep other processes from replacing files of *directory*, where a lock can be made."""
     try:
-        lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = open_private(directory / LOCK, os.O_RDWR | os.O_CREAT)
     except OSError:
         yield
         return
@@ -70,7 +153,12 @@ def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
     """The copy of the blocklist of that *name*; DamageError when it is not whole, None if none."""
     try:
         with (directory / name).open("rb") as file:
-            digest, head, body = file.readline(), file.readline(), file.read()
+            if os.fstat(file.fileno()).st_size > _LONGEST_COPY:
+                raise DamageError("it is longer than any list")
+            digest, head = file.readline(_LONGEST_LINE), file.readline(_LONGEST_LINE)
+            if not (digest.endswith(b"\n") and head.endswith(b"\n")):
+                raise DamageError("its checksum does not match")
+            body = file.read()
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -90,12 +178,17 @@ def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> N
     record = json.dumps(head).encode("ascii") + b"\n"
     draft = directory / f"{name}.new"
     with exclusive(directory):
-        with draft.open("wb") as file:
+        with private(draft, "wb") as file:
             # In pieces: joining a large body would copy it with the interpreter lock held.
             file.writelines((_digest(record, document.body), b"\n", record, document.body))
             file.flush()
             os.fsync(file.fileno())
         draft.replace(directory / name)
+
+
+def without_text(key: str) -> StoredDocument:
+    """What is left to say of a blocklist that was held, or may have been, and cannot be read."""
+    return StoredDocument(BLOCKLIST, key, key, b"", 0.0, None, "lost")
 
 
 def newer(*found: StoredDocument | None) -> StoredDocument | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.state.records import ROBOTS
-from scrapy_walsh.state.tables import ATTEMPTS, SEEN_ITEMS, VALIDATORS
+from scrapy_walsh.state.tables import ATTEMPTS, READINGS, SEEN_ITEMS, VALIDATORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,10 +38,11 @@ def forget(store: RecordStore, host: str, now: float, revisit: float) -> Forgott
     done = Forgotten()
     _drop(store, VALIDATORS, host, lambda record: record.url, done)
     _drop(store, ATTEMPTS, host, lambda record: record.url, done)
+    _drop(store, READINGS, host, lambda record: record.url, done)
     _drop(store, SEEN_ITEMS, host, lambda record: record.canonical_url, done)
     for run in list(store.sources()):
         if _is_of(run.url, host):
-            bound = recrawl.not_due(run.last_run_at, now, revisit, None) is not None
+            bound = recrawl.not_due(run.visit, now, revisit, None) is not None
             (done.kept if bound else done.dropped)["sources"] += 1
             if not bound:
                 store.delete_source(run.url)

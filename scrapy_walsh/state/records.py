@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from scrapy_walsh.policy.readings import Reading
+from scrapy_walsh.policy.recrawl import Visit
 from scrapy_walsh.policy.revalidate import Validators
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ __all__ = [
     "Booking",
     "Deferral",
     "HostRecord",
+    "Reading",
     "SeenItem",
     "SourceRun",
     "Store",
@@ -68,12 +71,25 @@ class StoredDocument:
 
 @dataclass(frozen=True, slots=True)
 class SourceRun:
-    """When a source was last asked (R8); ``reason``: the WALSH_REVISIT_REASON that lifted R8."""
+    """When a source was last requested, and answered (R8).
+
+    ``url``: of ``recrawl.key_of``: the source's URL, with the method and a digest of the body
+    where the request is not a plain GET. ``last_run_at``: when the request was sent. ``outcome``:
+    the status of the answer. ``reason``: the WALSH_REVISIT_REASON that lifted R8.
+    ``counted_from``: the time from which the next due time is counted; None: ``last_run_at``.
+    """
 
     url: str
     last_run_at: float
     outcome: str
     reason: str | None = None
+    counted_from: float | None = None
+
+    @property
+    def visit(self) -> Visit:
+        """What R8 goes by."""
+        since = self.last_run_at if self.counted_from is None else self.counted_from
+        return Visit(self.last_run_at, since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +97,8 @@ class HostRecord:
     """Pacing of one host (R4, R5): end of the last answer, interval in seconds, and a hold.
 
     ``not_before``: the time of the hold's end, None without one; ``why``: its reason.
+    ``visited_at``: when a target was last sent ahead of the host's Crawl-delay, because that is
+    longer than WALSH_PATIENCE; None for never.
     """
 
     host: str
@@ -88,16 +106,21 @@ class HostRecord:
     interval: float
     not_before: float | None = None
     why: str | None = None
+    visited_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """A target left for a later run, and the time before which no run asks for it (D8)."""
+    """A target left for a later run, and the time before which no run asks for it (D8).
+
+    ``since``: when it was first put off, over all runs; None where an earlier version wrote it.
+    """
 
     url: str
     host: str
     due: float
     reason: str
+    since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +134,10 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class SeenItem:
-    """An item emitted by some run, by its canonical URL (R7)."""
+    """An item emitted by some run, by its canonical URL (R7).
+
+    ``seen_at``: when it was emitted, or, to within a month, when an answer last had it.
+    """
 
     canonical_url: str
     seen_at: float
@@ -120,11 +146,13 @@ class SeenItem:
 class Booking(NamedTuple):
     """What came of booking a host: ``wait`` seconds, 0 when it is booked.
 
-    ``known``: somebody has asked the host before, whoever it was (T1).
+    ``known``: somebody has asked the host before, whoever it was (T1). ``rested``: seconds since
+    anybody's last request to it, infinite where there was none, 0 where that cannot be known.
     """
 
     wait: float
     known: bool
+    rested: float = 0.0
 
 
 class Store(Protocol):
@@ -177,8 +205,13 @@ class Store(Protocol):
         """
         ...
 
-    def book_host(self, host: str, interval: float, now: float, hold: float) -> None:
-        """Book the end of a request to *host* at *now*, and a hold of *hold* seconds (R5)."""
+    def book_host(
+        self, host: str, interval: float, now: float, hold: float, *, visit: bool = False
+    ) -> None:
+        """Book the end of a request to *host* at *now*, and a hold of *hold* seconds (R5).
+
+        ``visit``: it went ahead of the host's Crawl-delay (``HostRecord.visited_at``).
+        """
         ...
 
     def hosts(self) -> Iterator[HostRecord]: ...
@@ -192,8 +225,19 @@ class Store(Protocol):
     def put_attempts(self, attempts: Attempts) -> None: ...
     def clear_attempts(self, url: str) -> None: ...
 
-    def seen_item(self, canonical_url: str) -> bool: ...
+    def get_reading(self, url: str) -> Reading | None: ...
+    def put_readings(self, readings: Iterable[Reading]) -> None: ...
+    def readings(self) -> Iterator[Reading]: ...
+
+    def get_seen_item(self, canonical_url: str) -> SeenItem | None: ...
     def add_seen_items(self, canonical_urls: Iterable[str], now: float) -> None: ...
+
+    def prune(self, now: float) -> None:
+        """Drop what nothing has used for so long that no promise rests on it (``tables.KEPT``).
+
+        *now*: Unix seconds, when a run begins.
+        """
+        ...
 
     def forget_host(self, host: str) -> None:
         """Drop every record of *host* (``name`` or ``name:port``), its hold included."""

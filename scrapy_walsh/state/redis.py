@@ -1,14 +1,16 @@
 """R11, R4.6: what a fleet shares, in Redis; the rest, and a copy of it, in the local store.
 
 Shared: the pacing of hosts, robots.txt, blocklist and schema, deferrals, the last run of each
-source. Values are JSON under ``walsh:{TOKEN}:``, times are Redis's own. While Redis does not
-answer, reads are answered by the local store, writes wait, and no host can be booked.
+source, and whether it is still read. Values are JSON under ``walsh:{TOKEN}:``, times are Redis's
+own. While Redis does not answer, reads are answered by the local store, writes wait, and no host
+can be booked.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 import uuid
 from dataclasses import asdict, replace
@@ -21,7 +23,7 @@ from scrapy_walsh.state import redis_scripts as scripts
 from scrapy_walsh.state.base import RecordStore
 from scrapy_walsh.state.records import BLOCKLIST, Booking, HostRecord, StoredDocument
 from scrapy_walsh.state.redis_link import BEAT, LONGEST_PAUSE, TIMEOUT, Link
-from scrapy_walsh.state.tables import DEFERRALS, DOCUMENTS, HOSTS, SOURCES
+from scrapy_walsh.state.tables import DEFERRALS, DOCUMENTS, HOSTS, READINGS, SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +40,10 @@ _SHARED: Final[dict[str, tuple[str, int]]] = {
     DOCUMENTS.name: ("fetched_at", 90 * _DAY),
     SOURCES.name: ("last_run_at", 30 * _DAY),
     DEFERRALS.name: ("due", 30 * _DAY),
+    READINGS.name: ("declared_at", 90 * _DAY),
 }
+#: Times beside those, which an earlier version's records do not have.
+_OTHER_TIMES: Final = ("counted_from", "since")
 
 
 class _Booked(NamedTuple):
@@ -80,6 +85,9 @@ class SharedStore(RecordStore):
     def rows_lost(self) -> bool:
         return self._local.rows_lost
 
+    def prune(self, now: float) -> None:
+        self._local.prune(now)  # Redis drops what is old by itself
+
     def close(self) -> None:
         self._local.close()
         self.link.client.close()
@@ -105,7 +113,7 @@ class SharedStore(RecordStore):
         now = self._monotonic()
         for host, booked in self._booked.items():
             age, hold = now - booked.end, max(0.0, booked.until - now)
-            self.link.run(scripts.BOOK, [self.host_key(host)], ["", booked.interval, age, hold])
+            self.link.run(scripts.BOOK, [self.host_key(host)], ["", booked.interval, age, hold, 0])
         for place, (table, record) in list(self._unsent.items()):
             self._send(table, place[1], record)
             del self._unsent[place]
@@ -120,7 +128,7 @@ class SharedStore(RecordStore):
 
     def reserve_host(self, host: str, interval: float, now: float) -> Booking:  # noqa: ARG002
         link = self.link
-        wait, known, at = self.ask(
+        wait, known, at, last = self.ask(
             lambda: link.run(
                 scripts.RESERVE,
                 [self.host_key(host), *link.epoch_keys],
@@ -133,16 +141,19 @@ class SharedStore(RecordStore):
             raise StoreAway(link.outage())
         if float(wait) == 0:
             self._note(host, interval, 0.0)
-        return Booking(float(wait), known=bool(known))
+        rested = max(0.0, float(at) - float(last)) if known else math.inf
+        return Booking(float(wait), known=bool(known), rested=rested)
 
-    def book_host(self, host: str, interval: float, now: float, hold: float) -> None:
+    def book_host(
+        self, host: str, interval: float, now: float, hold: float, *, visit: bool = False
+    ) -> None:
         self._note(host, interval, hold)
         try:
-            arguments = [self.worker, interval, 0.0, hold]
+            arguments = [self.worker, interval, 0.0, hold, int(visit)]
             self.ask(lambda: self.link.run(scripts.BOOK, [self.host_key(host)], arguments))
         except StoreAway:
             pass  # told when Redis is back
-        self._local.book_host(host, interval, now, hold)
+        self._local.book_host(host, interval, now, hold, visit=visit)
 
     def _note(self, host: str, interval: float, hold: float) -> None:
         now, before = self._monotonic(), self._booked.get(host)
@@ -177,12 +188,13 @@ class SharedStore(RecordStore):
     def _host_record(self, host: str, found: dict[bytes, bytes]) -> HostRecord | None:
         if b"last" not in found:
             return None
-        until = found.get(b"until")
+        until, visited = found.get(b"until"), found.get(b"visited")
         return HostRecord(
             host,
             self.link.past_to_local(float(found[b"last"])),
             float(found.get(b"interval", 0.0)),
             None if until is None else self.link.to_local(float(until)),
+            visited_at=None if visited is None else self.link.past_to_local(float(visited)),
         )
 
     def _host_fields(self, record: HostRecord) -> dict[str, Any]:
@@ -190,6 +202,8 @@ class SharedStore(RecordStore):
         fields = {"last": to_shared(record.last_end), "interval": record.interval, "by": ""}
         if record.not_before is not None:
             fields["until"] = to_shared(record.not_before)
+        if record.visited_at is not None:
+            fields["visited"] = to_shared(record.visited_at)
         return fields
 
     # -- documents ------------------------------------------------------------------------
@@ -200,7 +214,8 @@ class SharedStore(RecordStore):
         if found is not None and supersedes(found, local):
             self._local.put_document(found)
             return found  # type: ignore[no-any-return]
-        if local is not None and kind == BLOCKLIST and (not found or supersedes(local, found)):
+        own = local is not None and kind == BLOCKLIST and bool(local.body)
+        if local is not None and own and (not found or supersedes(local, found)):
             self._share(DOCUMENTS, (kind, key), local)
         return local
 
@@ -296,7 +311,11 @@ class SharedStore(RecordStore):
     def _decoded(self, table: Table[R], fields: dict[str, Any]) -> R:
         name = _SHARED[table.name][0]
         convert = self.link.to_local if table is DEFERRALS else self.link.past_to_local
-        return table.record(**{**fields, name: convert(float(fields[name]))})
+        times = {name: convert(float(fields[name]))}
+        for other in _OTHER_TIMES:
+            if fields.get(other) is not None:
+                times[other] = self.link.to_local(float(fields[other]))
+        return table.record(**{**fields, **times})
 
     def _share(self, table: Table[Any], key: Key, record: Any) -> None:
         """Have Redis keep *record*, or drop it for None; later where it does not answer now."""
@@ -319,7 +338,11 @@ class SharedStore(RecordStore):
         else:
             field, ttl = _SHARED[table.name]
             at = getattr(record, field)
-            text = json.dumps(asdict(replace(record, **{field: self.link.to_shared(at)})))
+            members = asdict(record)
+            for each in (field, *_OTHER_TIMES):
+                if members.get(each) is not None:
+                    members[each] = self.link.to_shared(members[each])
+            text = json.dumps(members)
             ahead = min(max(0.0, at - self._wall()), 100.0 * ttl)
             client.set(name, text, ex=ttl + int(ahead))
 

@@ -62,24 +62,26 @@ return {epoch, text(now), text(math.max(0, till - now))}
 )
 
 #: KEYS host, epoch, calm; ARGV token, interval, epoch. Gives the wait, whether the host was known,
-#: and the time; a wait of -1 where nothing may be booked.
+#: the time, and that of its last request; a wait of -1 where nothing may be booked.
 RESERVE: Final = (
     _COMMON
     + """
 local now = clock()
-if calm(KEYS[2], KEYS[3], ARGV[3], now) ~= 0 then return {'-1', 0, text(now)} end
+if calm(KEYS[2], KEYS[3], ARGV[3], now) ~= 0 then return {'-1', 0, text(now), '0'} end
 local record = record_of(KEYS[1])
 local known = record[1] and 1 or 0
+local last = text(number(record[1]))
 local wait = wait_for(record, ARGV[1], number(ARGV[2]), now)
-if wait > 0 then return {text(wait), known, text(now)} end
+if wait > 0 then return {text(wait), known, text(now), last} end
 redis.call('HSET', KEYS[1], 'last', text(now), 'interval', ARGV[2], 'by', ARGV[1])
 keep(KEYS[1], now)
-return {'0', known, text(now)}
+return {'0', known, text(now), last}
 """
 )
 
-#: KEYS host; ARGV token, interval, seconds since the end, seconds of hold left. The host stays the
-#: worker's own only if nobody has booked it since; else it is nobody's, and all keep the spacing.
+#: KEYS host; ARGV token, interval, seconds since the end, seconds of hold left, 1 where the request
+#: went ahead of the host's Crawl-delay. The host stays the worker's own only if nobody has booked
+#: it since; else it is nobody's, and all keep the spacing.
 BOOK: Final = (
     _COMMON
     + """
@@ -90,6 +92,7 @@ local till = math.max(number(record[3]), now + number(ARGV[4]))
 local by = ARGV[1]
 if record[1] and record[4] ~= ARGV[1] then by = '' end
 redis.call('HSET', KEYS[1], 'last', text(last), 'interval', ARGV[2], 'until', text(till), 'by', by)
+if ARGV[5] == '1' then redis.call('HSET', KEYS[1], 'visited', text(now)) end
 keep(KEYS[1], now)
 return text(now)
 """
@@ -194,7 +197,8 @@ return 1
 #: ARGV as RENEW, then patience, prefix of hosts' records, epoch, key of the epoch, key of the calm.
 #: Gives host, claim's number and request of the ready host with most work left, which then waits an
 #: interval for its next; else '', '' and the seconds until a host may be due, -1 where none waits.
-#: A host whose hold is beyond patience is handed out: the gate defers its requests.
+#: A host whose hold is beyond patience is handed out: the gate defers its requests. What no worker
+#: has written has no number.
 POP: Final = (
     _QUEUE
     + """
@@ -214,9 +218,12 @@ for _ = 1, 64 do
     put_off(host, now + wait)
   else
     local request, rank = unpack(redis.call('ZRANGE', line(host), 0, 0, 'WITHSCORES'))
-    local arrival, data = string.sub(request, 1, 16), string.sub(request, 17)
-    redis.call('ZREM', line(host), request)
-    redis.call('HSET', claims(ARGV[1]), arrival, rank .. ' ' .. host .. ' ' .. data)
+    local arrival, data = '', request or ''
+    if request then redis.call('ZREM', line(host), request) end
+    if string.match(data, '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d') then
+      arrival, data = string.sub(request, 1, 16), string.sub(request, 17)
+      redis.call('HSET', claims(ARGV[1]), arrival, rank .. ' ' .. host .. ' ' .. data)
+    end
     if redis.call('ZCARD', line(host)) == 0 then
       redis.call('ZREM', ready, host)
     elseif wait <= patience then

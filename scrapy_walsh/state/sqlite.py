@@ -1,11 +1,14 @@
 """R11: the store in one SQLite file, and a second copy of the blocklist beside it (D3).
 
-A large blocklist is in two files beside it instead (``state.files`` says why).
+A large blocklist is in two files beside it (``state.files`` says why), and its row is without
+the text. So is the row of a list of which nothing can be read any more: that there was one is
+known, and no crawl may go on as if there had been none.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from heapq import merge
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -15,7 +18,7 @@ from scrapy_walsh.state.base import RecordStore
 from scrapy_walsh.state.connect import explain
 from scrapy_walsh.state.database import Database
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
-from scrapy_walsh.state.tables import DOCUMENTS, HOSTS, DamageError
+from scrapy_walsh.state.tables import DOCUMENTS, HOSTS, KEPT, TABLES, DamageError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -44,6 +47,8 @@ class SqliteStore(RecordStore):
         self._database = Database(directory, self.notices)
         self._unwritten: dict[tuple[str, Key], _Change] = {}
         self._write_failed = False
+        #: Whether the last look at the blocklist's copies met one that is damaged.
+        self._copy_damaged = False
 
     @property
     def rows_lost(self) -> bool:
@@ -63,6 +68,7 @@ class SqliteStore(RecordStore):
     def get_document(self, kind: str, key: str) -> StoredDocument | None:
         if kind != BLOCKLIST:
             return super().get_document(kind, key)
+        self._copy_damaged = False
         copy, second = self._copy(key, files.COPY), self._copy(key, files.SECOND)
         try:
             row = super().get_document(kind, key)
@@ -71,7 +77,11 @@ class SqliteStore(RecordStore):
                 raise
             return files.newer(copy, second)
         best = files.newer(row, copy, second)
-        if best is not None and best.body and not _is_kept(best, row, copy, second):
+        if best is None and (self._copy_damaged or self.rows_lost):
+            best = files.without_text(key)  # kept, for the runs that meet no damage any more
+            with suppress(StateError):
+                super().put_document(best)
+        elif best is not None and best.body and not _is_kept(best, row, copy, second):
             with suppress(StateError):
                 self.put_document(best)
         return best
@@ -108,6 +118,22 @@ class SqliteStore(RecordStore):
         except StateError:
             super().update_host(host, change)  # kept in memory, and said once
 
+    def prune(self, now: float) -> None:
+        def drop(connection: sqlite3.Connection) -> None:
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                # A clock that is years ahead must not drop holds and delays that still bind: no
+                # time counts that has not passed for the runs before this one, too.
+                (seen,) = connection.execute("SELECT max(last_end) FROM hosts").fetchone()
+                until = min(now, now if seen is None else seen)
+                for table in TABLES:
+                    if table.name in KEPT:
+                        connection.execute(table.prune, (until - KEPT[table.name][1],))
+
+        if not self._unwritten:
+            with suppress(StateError):  # the first write that matters says what is wrong
+                self._database.run(drop)
+
     def _put_blocklist(self, document: StoredDocument) -> None:
         """Keep *document* twice; either place is tried, whatever becomes of the other."""
         failures = [self._write_copy(document, files.COPY)]
@@ -116,8 +142,8 @@ class SqliteStore(RecordStore):
             self._unlink(files.SECOND)
         else:
             failures.append(self._write_copy(document, files.SECOND))
-            if not any(failures):
-                super().delete_document(document.kind, document.key)
+            if not any(failures):  # a row without the text: that one is held is not forgotten
+                super().put_document(replace(document, body=b""))
         for failure in filter(None, failures):
             raise failure
 
@@ -140,6 +166,7 @@ class SqliteStore(RecordStore):
         try:
             copy = files.read_copy(self._directory, name)
         except DamageError as damage:
+            self._copy_damaged = True
             path = self._directory / name
             with suppress(OSError):
                 aside = files.set_aside(path)
@@ -244,7 +271,7 @@ def _is_kept(
     """Whether *best* is in both its places, and nothing older in another."""
     if len(best.body) < files.LARGE:
         return row == copy == best and second is None
-    return copy == second == best and row is None
+    return copy == second == best and row == replace(best, body=b"")
 
 
 def _execute_all(connection: sqlite3.Connection, changes: list[_Change]) -> None:

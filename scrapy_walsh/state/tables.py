@@ -7,7 +7,7 @@ a new one is added after it.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -16,6 +16,7 @@ from scrapy_walsh.state.records import (
     Attempts,
     Deferral,
     HostRecord,
+    Reading,
     SeenItem,
     SourceRun,
     StoredDocument,
@@ -24,7 +25,7 @@ from scrapy_walsh.state.records import (
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 R = TypeVar("R")
 Key = tuple[str, ...]
@@ -37,15 +38,32 @@ class DamageError(Exception):
 
 @dataclass(frozen=True)
 class Table(Generic[R]):
-    """Where the records of one class live; the columns are the fields, the last is the checksum."""
+    """Where the records of one class live; the columns are the fields, the last is the checksum.
+
+    ``missing``: how many of the last columns a file of an earlier schema version does not have.
+    """
 
     name: str
     record: type[R]
     key: Key
+    missing: int = 0
 
     @cached_property
     def columns(self) -> Key:
-        return tuple(field.name for field in fields(self.record))  # type: ignore[arg-type]
+        names = tuple(field.name for field in fields(self.record))  # type: ignore[arg-type]
+        return names[: len(names) - self.missing]
+
+    def at(self, version: int) -> Table[R] | None:
+        """This table in a file of schema *version*; None where such a file does not have it."""
+        if version < BEGUN_IN.get(self.name, 1):
+            return None
+        later = [columns for added, columns in ADDED.items() if added > version]
+        return replace(self, missing=sum(len(columns.get(self.name, ())) for columns in later))
+
+    def renewed(self, row: Row) -> Row:
+        """A whole *row* of an earlier schema version, as it is in a file of the latest."""
+        values = [*row[:-1], *[None] * self.missing]
+        return (*values, checksum(values))
 
     @cached_property
     def _times(self) -> tuple[int, ...]:
@@ -133,6 +151,11 @@ class Table(Generic[R]):
         return f"INSERT OR REPLACE INTO {self.name} ({self._names}) VALUES ({marks})"  # noqa: S608
 
     @cached_property
+    def prune(self) -> str:
+        """Drops the records that were last of use before a time (``KEPT``)."""
+        return f"DELETE FROM {self.name} WHERE {KEPT[self.name][0]} < ?"  # noqa: S608
+
+    @cached_property
     def delete(self) -> str:
         return f"DELETE FROM {self.name} WHERE {self._is_key}"  # noqa: S608
 
@@ -169,6 +192,7 @@ HOSTS: Final = Table("hosts", HostRecord, ("host",))
 DEFERRALS: Final = Table("deferrals", Deferral, ("url",))
 ATTEMPTS: Final = Table("attempts", Attempts, ("url",))
 SEEN_ITEMS: Final = Table("seen_items", SeenItem, ("canonical_url",))
+READINGS: Final = Table("readings", Reading, ("url",))
 
 TABLES: Final[tuple[Table[Any], ...]] = (
     DOCUMENTS,
@@ -178,7 +202,31 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     DEFERRALS,
     ATTEMPTS,
     SEEN_ITEMS,
+    READINGS,
 )
+
+#: The last columns of tables, by the schema version that added them; each may be NULL.
+ADDED: Final[Mapping[int, Mapping[str, Key]]] = {
+    2: {"sources": ("counted_from",), "hosts": ("visited_at",), "deferrals": ("since",)},
+}
+#: Tables that are younger than the first schema version.
+BEGUN_IN: Final[Mapping[str, int]] = {"readings": 2}
+
+_YEAR_AND_A_BIT: Final = 400 * 86_400.0
+#: Validators go sooner: a source that answers 304 for so long is fetched whole again, which shows
+#: the links that it still has.
+_HALF_A_YEAR: Final = 200 * 86_400.0
+#: When a record was last of use, as SQL over its columns, and the seconds after which it is
+#: dropped then. Documents are never dropped: the last known rules stay (T6).
+KEPT: Final[Mapping[str, tuple[str, float]]] = {
+    "attempts": ("last_at", 86_400.0),
+    "hosts": ("max(last_end + interval, coalesce(not_before, 0))", _YEAR_AND_A_BIT),
+    "sources": ("last_run_at", _YEAR_AND_A_BIT),
+    "validators": ("stored_at", _HALF_A_YEAR),
+    "deferrals": ("due", _YEAR_AND_A_BIT),
+    "seen_items": ("seen_at", _YEAR_AND_A_BIT),
+    "readings": ("declared_at", _YEAR_AND_A_BIT),
+}
 
 # WITHOUT ROWID: one tree a table, and no index that could disagree with it after damage.
 _VERSION_1 = (
@@ -214,5 +262,41 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+_READINGS: Final = """CREATE TABLE readings (
+    url TEXT NOT NULL PRIMARY KEY, since REAL NOT NULL, declared_at REAL NOT NULL,
+    read INTEGER NOT NULL, reason TEXT, moved_to TEXT, crc32 INTEGER NOT NULL) WITHOUT ROWID"""
+
+
+def _second(connection: sqlite3.Connection) -> None:
+    """R8 across days, hosts visited ahead of their Crawl-delay, deferrals' ages, and readings."""
+    connection.execute(_READINGS)
+    for table in TABLES:
+        for column in ADDED[2].get(table.name, ()):
+            connection.execute(f"ALTER TABLE {table.name} ADD COLUMN {column} REAL")
+            _renew_rows(connection, table.at(1))
+
+
+def _renew_rows(connection: sqlite3.Connection, old: Table[Any] | None) -> None:
+    """Give each row of an earlier version's table its new checksum; a damaged one keeps its own.
+
+    So a row that was damaged before is damaged still.
+    """
+    if old is None:
+        return
+    last: Key = ("",) * len(old.key)
+    decode, connection.text_factory = connection.text_factory, _lenient
+    try:
+        while page := connection.execute(old.page, (*last, old.page_rows)).fetchall():
+            whole = [old.renewed(row) for row in page if old.is_whole(row)]
+            connection.executemany(replace(old, missing=0).replace, whole)
+            last = old.row_key(page[-1])
+    finally:
+        connection.text_factory = decode
+
+
+def _lenient(octets: bytes) -> str:
+    return octets.decode(errors="replace")
+
+
 #: Step n (from 0) takes a file of schema version n to n + 1.
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create,)
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create, _second)

@@ -12,7 +12,7 @@ import binascii
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.errors import WalshError
@@ -26,7 +26,7 @@ from scrapy_walsh.state.records import (
     HostRecord,
     StoredDocument,
 )
-from scrapy_walsh.state.tables import DOCUMENTS, TABLES, DamageError, Table
+from scrapy_walsh.state.tables import ADDED, DOCUMENTS, MIGRATIONS, TABLES, DamageError, Table
 
 if TYPE_CHECKING:
     import sqlite3
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.state.sqlite import SqliteStore
 
+#: The schema version that this package writes.
+LATEST: Final = len(MIGRATIONS)
 #: Records that are written in one transaction.
 _BATCH: Final = 500
 
@@ -47,12 +49,20 @@ _BY_NAME: Final = {table.name: table for table in TABLES}
 # -- out ----------------------------------------------------------------------------------
 
 
-def export_lines(store: SqliteStore, directory: Path) -> Iterator[str]:
-    """Every record of *store*, which is that of *directory*, a line each. StateError."""
+def export_lines(store: SqliteStore, directory: Path, version: int = LATEST) -> Iterator[str]:
+    """Every record of *store*, which is that of *directory*, a line each. StateError.
+
+    *version*: the schema version of the package that is to read them.
+    """
     _heal(store, directory)
     for table in TABLES:
+        there = table.at(version)
+        if there is None:
+            continue
         for record in store._rows(table):
-            members = asdict(record)
+            if isinstance(record, StoredDocument) and record.kind == BLOCKLIST and not record.body:
+                continue  # of a list that cannot be read any more
+            members = {name: getattr(record, name) for name in there.columns}
             if "body" in members:
                 members["body"] = base64.b64encode(members["body"]).decode("ascii")
             yield json.dumps({"record": table.name, **members})
@@ -151,6 +161,10 @@ def _merged_hosts(held: HostRecord, given: HostRecord) -> HostRecord:
         longer,
         last_end=max(held.last_end, given.last_end),
         interval=max(held.interval, given.interval),
+        visited_at=max(
+            (each.visited_at for each in (held, given) if each.visited_at is not None),
+            default=None,
+        ),
     )
 
 
@@ -161,6 +175,7 @@ _RANK: Final[Mapping[str, Callable[[Any], Any]]] = {
     "sources": lambda record: record.last_run_at,
     "deferrals": lambda record: record.due,
     "seen_items": lambda record: record.seen_at,
+    "readings": lambda record: record.declared_at,
 }
 
 
@@ -186,6 +201,8 @@ def _read(line: bytes, adopt: Adopt, now: float) -> _Found:
 
 def _values(table: Table[Any], members: dict[str, Any]) -> dict[str, Any]:
     types = {field.name: str(field.type) for field in fields(table.record)}
+    added = {name for columns in ADDED.values() for name in columns.get(table.name, ())}
+    members = {**dict.fromkeys(added), **members}  # an earlier version did not write them
     if wrong := sorted(types.keys() ^ members.keys()):
         raise ValueError(f"{table.name}: {wrong[0]!r} is missing or unknown")
     return {name: _value(name, members[name], types[name]) for name in types}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.errors import WalshError
@@ -23,18 +23,31 @@ def problems(directory: Path, adopt: Callable[[bytes, str], object]) -> Iterator
 
     *adopt* raises WalshError where the blocklist in an octet string, from a URL, is unusable.
     """
+    others = files.not_files(directory)
+    if others:  # to read a FIFO would be to wait for ever
+        yield from (f"{name}: not a file; no crawl starts while it is there" for name in others)
+        return
     path = directory / DATABASE
     lists: list[StoredDocument] = []
     if path.exists():
         try:
             with closing(read_only(path)) as connection:
-                yield from _of_database(connection, lists)
+                version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+                if not 0 < version <= len(MIGRATIONS):
+                    yield (
+                        f"{DATABASE}: its schema version is {version};"
+                        f" this package reads {len(MIGRATIONS)}"
+                    )
+                    return  # what the other files should hold is not known either
+                yield from _of_database(connection, version, lists)
         except sqlite3.Error as error:
             yield f"{DATABASE}: {one_line(error)}"
     else:
         yield f"{DATABASE}: missing"
     yield from _of_copy(directory, lists)
     for document in lists:
+        if not document.body:
+            continue
         try:
             adopt(document.body, document.key)
         except WalshError as error:
@@ -71,17 +84,17 @@ def _opened(path: Path, options: str) -> sqlite3.Connection:
     return connection
 
 
-def _of_database(connection: sqlite3.Connection, lists: list[StoredDocument]) -> Iterator[str]:
-    """What is wrong with the database; *lists* takes its blocklists."""
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version != len(MIGRATIONS):
-        yield f"{DATABASE}: its schema version is {version}; this package reads {len(MIGRATIONS)}"
-        return
+def _of_database(
+    connection: sqlite3.Connection, version: int, lists: list[StoredDocument]
+) -> Iterator[str]:
+    """What is wrong with the database of that schema *version*; *lists* takes its blocklists."""
     for (line,) in connection.execute("PRAGMA integrity_check(20)").fetchall():
         if line != "ok":
             yield f"{DATABASE}: {one_line(line)}"
     for table in TABLES:
-        yield from _of_table(connection, table, lists)
+        as_written = table.at(version)  # the next crawl brings an older file up to date
+        if as_written is not None:
+            yield from _of_table(connection, as_written, lists)
 
 
 def _of_table(
@@ -119,6 +132,7 @@ def _of_copy(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
         held = (directory / files.SECOND).exists() or any(document.body for document in lists)
         if copy is None and held:
             yield f"{files.COPY}: missing, although a blocklist is held"
+    yield from _of_lost(directory, copy, lists)
     if copy is not None:
         row = next((document for document in lists if document.key == copy.key), None)
         if len(copy.body) >= files.LARGE:
@@ -129,6 +143,19 @@ def _of_copy(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
             yield f"{files.COPY}: older than the row in {DATABASE}"
         if row is None or row.body != copy.body:
             lists.append(copy)
+
+
+def _of_lost(
+    directory: Path, copy: StoredDocument | None, lists: list[StoredDocument]
+) -> Iterator[str]:
+    """Which lists are known to have been held, and are in no file."""
+    second = None
+    with suppress(DamageError):  # which ``_of_second`` names
+        second = files.read_copy(directory, files.SECOND)
+    there = {found.key for found in (copy, second) if found is not None}
+    for document in lists:
+        if not document.body and document.key not in there:
+            yield f"the blocklist of {document.key} was held, and no file has its text any more"
 
 
 def _of_second(directory: Path, copy: StoredDocument) -> Iterator[str]:

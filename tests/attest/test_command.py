@@ -20,23 +20,34 @@ from cryptography.exceptions import InvalidSignature
 
 import scrapy_walsh
 from scrapy_walsh.attest import fetch, jwks
-from scrapy_walsh.attest.document import IDS
+from scrapy_walsh.attest.document import IDS, PolicyPage
+from scrapy_walsh.cli import attest_online
 from scrapy_walsh.cli.main import main
 from scrapy_walsh.sandbox import Sandbox, default_sites
 from tests.attest.harness import put_record
-from tests.crawl.harness import OWN_IDENTITY, USER_AGENT, make_project, run_scrapy, state_dir
+from tests.crawl.harness import (
+    OWN_IDENTITY,
+    USER_AGENT,
+    make_project,
+    run_scrapy,
+    site,
+    state_dir,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 WALSH = ["--identity", "walsh-research"]
+#: As walsh-research, its policy page seen.
+SEEN = [*WALSH, "--online"]
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory outside any project, with a record and keys."""
+    """A working directory outside any project, with a record; a policy page where it is due."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(attest_online, "look", lambda url, *_: PolicyPage(url, "now", 200))
     put_record(tmp_path / "r.json")
     return tmp_path
 
@@ -45,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def signed(folder: Path) -> Path:
     assert main(["attest", "--keygen", "keys"]) == 0
     arguments = ["--record", "r.json", "--sign", "keys/key.pem", "--output", "a.json"]
-    assert main(["attest", *WALSH, *arguments]) == 0
+    assert main(["attest", *SEEN, *arguments]) == 0
     return folder / "a.json"
 
 
@@ -93,7 +104,7 @@ def test_own_keys_that_came_after_do_not_undo_a_signature(signed: Path) -> None:
     main(["attest", "--keygen", "keys"])
     assert main(["attest", "--verify", "a.json", "--jwks", "keys/jwks.json"]) == 0
     arguments = ["--record", "r.json", "--sign", "keys/key.pem", "--output", "b.json"]
-    assert main(["attest", *WALSH, *arguments]) == 0
+    assert main(["attest", *SEEN, *arguments]) == 0
     assert main(["attest", "--verify", "b.json", "--jwks", "keys/jwks.json"]) == 0
     Path("old.json").write_text(json.dumps(old))
     assert main(["attest", "--verify", "b.json", "--jwks", "old.json"]) == 1
@@ -124,7 +135,7 @@ def test_own_output_is_replaced_whole_or_not_at_all(
         assert main(["attest", *WALSH, "--record", "r.json", "--output", "a.json"]) == 2
     assert signed.read_bytes() == before
     assert not list(signed.parent.glob("*.part"))
-    assert main(["attest", *WALSH, "--record", "r.json", "--output", "a.json"]) == 0
+    assert main(["attest", *SEEN, "--record", "r.json", "--output", "a.json"]) == 0
     assert "signature" not in json.loads(signed.read_text())
 
 
@@ -180,7 +191,7 @@ def test_own_without_the_extra(
     monkeypatch.setitem(sys.modules, "rfc8785", None)
     for name in [name for name in sys.modules if name.startswith("scrapy_walsh.attest")]:
         monkeypatch.delitem(sys.modules, name)
-    assert main(["attest", *WALSH, "--record", "r.json"]) == 0
+    assert main(["attest", *SEEN, "--record", "r.json"]) == 0
     assert main(["attest", "--keygen", "keys"]) == 0
     for arguments in (
         [*WALSH, "--sign", "keys/key.pem"],
@@ -276,7 +287,7 @@ def test_own_url_that_is_not_asked(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Sandbox]:
-    with Sandbox(default_sites()) as running:
+    with Sandbox([*default_sites(), site("https://wal.sh")]) as running:
         yield running
 
 
@@ -286,9 +297,9 @@ def test_own_in_a_project_its_record_and_settings_count(box: Sandbox, folder: Pa
     put_record(state_dir(project) / "conformance.json")
     box.clear()
     done = run_scrapy(project, box, "walsh", "attest", "--output", "a.json")
-    assert (done.returncode, box.log) == (0, []), done.stdout
+    assert (done.returncode, box.log) == (1, []), done.stdout
     found = json.loads((project / "a.json").read_text())
-    assert found["requirements"] == dict.fromkeys(IDS, True)
+    assert found["requirements"] == {**dict.fromkeys(IDS, True), "R1": False}
     assert list(found["mirrors"]) == ["WALSH_BLOCKLIST_URL", "WALSH_BLOCKLIST_SCHEMA_URL"]
     assert found["overrides"] == {"WALSH_MIN_INTERVAL": 2.0}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import struct
 import subprocess
@@ -329,3 +330,61 @@ def test_own_key_set_that_is_none(folder: Path, tmp_path: Path, body: bytes) -> 
     (tmp_path / "jwks.json").write_bytes(body)
     arguments = ["--verify", str(folder / "a.json"), "--jwks", str(tmp_path / "jwks.json")]
     assert main(["attest", *arguments]) == 2
+
+
+# -- keys that nobody needs a private half for --------------------------------------------
+
+
+def _torsion() -> list[bytes]:
+    """Every point whose order divides 8, from the text of the curve: by the second implementation.
+
+    A point times the order of the base point's subgroup has such an order.
+    """
+    points = set()
+    number = 0
+    while len(points) < 8:
+        number += 1
+        with contextlib.suppress(ValueError):
+            point = ed25519._decode(number.to_bytes(32, "little"))
+            points.add(ed25519._times(ed25519.L, point))
+    return sorted(_encode(point) for point in points)
+
+
+def _encode(point: ed25519.Point) -> bytes:
+    x, y = point
+    return (y | (x & 1) << 255).to_bytes(32, "little")
+
+
+def test_own_a_point_of_low_order_is_no_key() -> None:
+    for octets in _torsion():
+        key = {**KEYS[0], "x": jwks.encode(octets)}
+        with pytest.raises(DocumentInvalid, match="low order"):
+            jwks.public_key([key], key["kid"])
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        ed25519.P,  # 0
+        ed25519.P + 1,  # 1
+        ed25519.P + 3,
+        2**255 - 1,
+        1 | 1 << 255,  # -0, 1
+        ed25519.P - 1 | 1 << 255,
+        ed25519.P + 1 | 1 << 255,
+    ],
+)
+def test_own_another_spelling_of_a_point_is_no_key(number: int) -> None:
+    key = {**KEYS[0], "x": jwks.encode(number.to_bytes(32, "little"))}
+    with pytest.raises(DocumentInvalid, match="canonical"):
+        jwks.public_key([key], key["kid"])
+
+
+def test_own_a_document_signed_by_nobody_is_refused() -> None:
+    """The identity point as key: R = S * base, and any S, holds for every document."""
+    one = (1).to_bytes(32, "little")
+    key = {**KEYS[0], "x": jwks.encode(one)}
+    value = jwks.encode(_encode(ed25519.BASE) + one)
+    document = {"any": "thing", "signature": {"alg": "EdDSA", "kid": key["kid"], "value": value}}
+    with pytest.raises(DocumentInvalid, match="low order"):
+        signature.verify(document, [key])

@@ -15,6 +15,7 @@ import pytest
 
 from scrapy_walsh.audit.accesslog import method_and_target, parse_line, text
 from scrapy_walsh.audit.reading import LONGEST_LINE, Bot, Unreadable, read_logs
+from scrapy_walsh.cli.main import main
 from tests.audit.weblog import BOT, T0, line, written
 from tests.crawl.harness import USER_AGENT
 
@@ -240,3 +241,39 @@ def test_own_a_target_in_absolute_form_names_its_host(tmp_path: Path) -> None:
         ("site.example:443", "site.example", "/?q"),
         ("site.example", "site.example", "/z?u=http://nowhere.example/"),
     ]
+
+
+IMPOSSIBLE = [
+    "31/Feb/2026:10:00:00 +0000",
+    "00/Feb/2026:10:00:00 +0000",
+    "10/Feb/2026:25:00:00 +0000",
+    "10/Feb/2026:10:60:00 +0000",
+    "10/Feb/0000:10:00:00 +0000",
+    "01/Jan/0001:00:00:00 +1400",
+    "31/Dec/1969:23:59:59 +0000",
+    "31/Dec/9999:23:59:59 -1200",
+    "10/Feb/2026:10:00:00 +9999",
+    "10/Feb/2026:10:00:00 -2359",
+]
+
+
+@pytest.mark.parametrize("when", IMPOSSIBLE)
+def test_own_a_time_that_cannot_be_is_a_line_that_cannot_be_read(when: str) -> None:
+    assert parse_line(COMBINED.replace(b"23/May/2026:10:00:00 +0000", when.encode())) is None
+
+
+def test_own_the_farthest_zones_are_read() -> None:
+    for zone, seconds in ((b"+1400", -50400), (b"-1200", 43200)):
+        found = parse_line(COMBINED.replace(b"+0000", zone))
+        assert found is not None
+        assert found.time == T0 + seconds
+
+
+def test_own_an_audit_skips_and_counts_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = COMBINED.replace(b"Agent/1.0", USER_AGENT.encode())
+    bad = [good.replace(b"23/May/2026:10:00:00 +0000", when.encode()) for when in IMPOSSIBLE]
+    (tmp_path / "log").write_bytes(b"\n".join([good, *bad, b""]))
+    assert main(["audit", str(tmp_path / "log"), "--host", "site.example"]) in (0, 1)
+    assert f"unreadable lines: {len(bad)} " in capsys.readouterr().out

@@ -100,9 +100,56 @@ def test_own_pauses_measures_each_way_to_a_list_beside_stock_scrapy(tmp_path):
         assert row["entries"] == 5000
         assert 0 < row["wall ms"] < row["took s"] * 1e3 + 1e3
         assert row["cpu ms"] > 0
+    (read,) = result["documents"]
+    assert (read["outcome"], read["items"], read["octets"] > 250_000) == ("failed", 0, True)
+    assert 0 <= read["cpu ms"] <= read["took s"] * 1e3
 
 
-NAMES = ["makespan", "queue", "simulate", "blocklist", "pauses", "gates", "robots", "state", "lab"]
+@pytest.mark.crawl
+def test_own_hanging_hosts_cost_time_and_no_other_source(tmp_path):
+    rows = run("hanging", tmp_path)["rows"]
+    assert [row["hang"] for row in rows] == [0, 1]
+    for row in rows:
+        assert row["violations"] == 0
+        assert row["read"] == row["sources"] - row["hang"]
+        assert row["makespan s"] == pytest.approx(row["ratio"] * row["bound s"], rel=0.01)
+    without, with_one = rows
+    assert without["waited s"] == 0
+    assert without["makespan s"] >= without["bound s"] == pytest.approx(5.0)  # 100 answers
+    assert with_one["waited s"] == pytest.approx(with_one["attempts"] * with_one["timeout s"])
+    assert with_one["makespan s"] >= without["makespan s"] + with_one["waited s"]
+
+
+def test_own_real_robots_counts_what_is_refused_beyond_protego(tmp_path):
+    folder, output = tmp_path / "files", tmp_path / "rows.json"
+    folder.mkdir()
+    (folder / "a.test").write_text("User-agent: *\nDisallow: /*.xml\nAllow: /sitemap\n")
+    (folder / "b.test").write_text("User-agent: *\nDisallow /\n")
+    (folder / "c.test").write_text("User-agent: *\nDisallow: /\n")
+    options = ["--list", "--bot", "ExampleBot", "--json", str(output)]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.real_robots", str(folder), *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    rows = {row["pages"]: row for row in json.loads(output.read_text())["rows"]}
+    assert set(rows) == {"homepages", "feeds", "sitemaps"}
+    assert rows["homepages"]["URLs"] == 3
+    assert rows["homepages"]["allowed by Protego"] == 1
+    assert rows["homepages"]["of those refused"] == 0
+    assert rows["homepages"]["refused by Protego alone"] == 1  # b.test has no colon
+    assert rows["sitemaps"]["allowed by Protego"] == rows["sitemaps"]["of those refused"] == 2
+    assert rows["sitemaps"]["share"] == 1.0
+    assert "ExampleBot: a.test /sitemap.xml: Disallow: /*.xml" in done.stdout
+
+
+NAMES = [
+    *("makespan", "hanging", "queue", "simulate", "blocklist"),
+    *("pauses", "gates", "robots", "real_robots", "state", "lab"),
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -437,7 +437,8 @@ def test_own_each_line_is_answered_at_once_and_a_gone_reader_ends_it() -> None:
 @pytest.fixture(scope="module")
 def box() -> Iterator[Sandbox]:
     with Sandbox(default_sites()) as running:
-        odd = Route(body="x", content_type="text/plain", headers={"Content-Encoding": "br"})
+        packed = {"Content-Encoding": "br"}
+        odd = Route(body=b"\x0b\x02\x80\x00\x03", content_type="text/plain", headers=packed)
         running.put(site("odd.test", robots=odd))
         yield running
 

@@ -357,15 +357,17 @@ def test_own_a_default_state_directory_that_cannot_be_made_is_a_finding() -> Non
     assert reading.replaced == {"WALSH_STATE_DIR"}
 
 
-def test_own_following_links_and_a_standing_reason_are_said() -> None:
+def test_own_following_links_scraping_and_a_standing_reason_are_said() -> None:
     settings = {
-        "WALSH_IDENTITY": OWN_IDENTITY, "WALSH_FOLLOW_LINKS": True, "WALSH_REVISIT_REASON": "tests",
+        "WALSH_IDENTITY": OWN_IDENTITY, "WALSH_FOLLOW_LINKS": True, "WALSH_SCRAPING": True,
+        "WALSH_REVISIT_REASON": "tests",
     }  # fmt: skip
     config = doctor_settings.read(settings, lambda: "x").config
     found = list(doctor_findings.of_identity(config, ()))
     assert [(f.mark, f.requirement) for f in found] == [
         ("ok", "R1"),
         ("warn", "R6"),
+        ("warn", "R9"),
         ("warn", "R8"),
     ]
 

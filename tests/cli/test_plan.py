@@ -13,7 +13,7 @@ import pytest
 from scrapy_walsh.cli.main import main
 from scrapy_walsh.cli.plan_time import HostWork, lower_bound
 from scrapy_walsh.sandbox import Sandbox, blocklist, requests
-from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
+from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun, StoredDocument
 from tests.crawl.harness import (
     OPERATOR,
     SETTINGS,
@@ -132,7 +132,7 @@ def test_r7g_every_gate_speaks_from_what_is_held(planned: Any, put: Any) -> None
     }
     due = {target["host"]: target["due"] for target in plan["targets"]}
     assert due["late.test"] == pytest.approx(NOW + 7200)
-    assert due["done.test"] == NOW - 60 + 86400
+    assert due["done.test"] == pytest.approx(NOW - 60 + 0.9 * 86400)
     assert [due[name] for name in ("open.test", "shut.test", "new.test")] == [None] * 3
     assert {host["host"] for host in plan["hosts"]} == {"open.test", "new.test"}
 
@@ -337,3 +337,19 @@ def test_r11_the_plan_asks_nobody_and_the_run_keeps_to_it(tmp_path: Path) -> Non
         assert paths == {url for url in asked if url.startswith(f"http://{host}/")}
     assert len(requests(run.log)) <= plan["requests"] + plan["more"]
     assert run.asked("shut.test") == run.asked("blocked.test") == []
+
+
+def test_r4_a_slow_host_is_planned_one_target(planned: Any, put: Any) -> None:
+    urls = [f"https://slow.test/{page}" for page in range(3)]
+    put(
+        operator_list(),
+        robots("slow.test", b"User-agent: *\nCrawl-delay: 600\n"),
+        HostRecord("slow.test", NOW - 86400, 600.0),
+        Deferral(urls[0], "slow.test", NOW - 60, "put off", NOW - 86400),
+        Deferral(urls[1], "slow.test", NOW - 60, "put off", NOW - 3 * 86400),
+    )
+    _, plan, _ = planned(" ".join(urls))
+    assert [targets(plan)[url][0] for url in urls] == ["defer", "ask", "defer"]
+    assert plan["seconds"] < 60
+    _, plan, _ = planned(" ".join(urls), "-s", "WALSH_SLOW_HOSTS=skip")
+    assert [targets(plan)[url][0] for url in urls] == ["defer"] * 3

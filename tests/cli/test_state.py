@@ -24,6 +24,7 @@ from scrapy_walsh.state.records import (
     Attempts,
     Deferral,
     HostRecord,
+    Reading,
     SourceRun,
     StoredDocument,
     Validators,
@@ -61,6 +62,7 @@ def fill(store: Store) -> None:
         store.put_deferral(Deferral(f"https://{name}/late", name, NOW + 7200, "Retry-After"))
         store.put_attempts(Attempts(f"https://{name}/late", 3, NOW))
         store.add_seen_items([f"https://{name}/1"], NOW)
+        store.put_readings([Reading(url, NOW - 10 * 86400, NOW, 1, "HTTP 403", f"{url}/new")])
     store.put_host(HostRecord("free.test", NOW - 600, 1.0))
 
 
@@ -182,6 +184,28 @@ def test_own_in_a_project_its_directory_is_taken(folder: Path) -> None:
         assert box.log == []
 
 
+def test_own_show_names_what_is_not_read(told: Any, store: SqliteStore) -> None:
+    read = Reading("https://read.test/", NOW, NOW, 1)
+    cut_off = Reading("https://cutoff.test/", NOW - 4 * 86400, NOW, 1)
+    never = Reading("https://never.test/", NOW, NOW - 5 * 86400, 0, "HTTP 404")
+    store.put_readings([read, cut_off, never])
+    _, out, _ = told("show")
+    assert "sources not read at their last visit, or moved for good: 4" in out
+    table = out.partition("moved for good: 4\n")[2].splitlines()[:5]
+    assert re.split(r"  +", table[0].strip()) == [
+        "source", "last read", "last declared", "why", "moved to",
+    ]  # fmt: skip
+    urls = [URL, "https://other.test/feed", "https://cutoff.test/", "https://never.test/"]
+    assert [line.split()[0] for line in table[1:]] == urls
+    assert re.fullmatch(
+        rf"  {URL} +\S+Z \(10 d ago\) +\d+ (s|min) ago +HTTP 403 +{URL}/new", table[1]
+    )
+    assert re.fullmatch(r"  https://never\.test/ +never +5 d ago +HTTP 404", table[4])
+    found = json.loads(told("show", "--json")[1])["readings"]
+    unread = {each["url"]: each["unread"] for each in found}
+    assert unread == dict.fromkeys(urls, True) | {never.url: False, read.url: False}
+
+
 # -- forget -------------------------------------------------------------------------------
 
 
@@ -189,7 +213,8 @@ def test_r4_forget_keeps_every_promise_to_the_host(told: Any, store: SqliteStore
     code, out, _ = told("forget", "https://H.test/anything")
     assert code == 0
     assert out.splitlines()[0] == (
-        "forgotten of h.test: validators 1, attempts 1, seen_items 1, freshness of robots.txt 1"
+        "forgotten of h.test: validators 1, attempts 1, readings 1, seen_items 1, "
+        "freshness of robots.txt 1"
     )
     assert out.splitlines()[1].startswith("kept: sources 1, pacing 1, deferrals 1: last requests")
     assert store.get_host("h.test") == HostRecord("h.test", NOW - 60, 30.0, NOW + 7200)
@@ -197,7 +222,8 @@ def test_r4_forget_keeps_every_promise_to_the_host(told: Any, store: SqliteStore
     assert store.get_source(URL) is not None
     assert store.get_validators(URL, "*/*") is None
     assert store.get_attempts("https://h.test/late") is None
-    assert not store.seen_item("https://h.test/1")
+    assert store.get_reading(URL) is None
+    assert not store.get_seen_item("https://h.test/1")
 
 
 def test_r2_forget_keeps_the_last_known_rules_but_not_their_freshness(
@@ -218,7 +244,8 @@ def test_own_forget_leaves_others_alone(told: Any, store: SqliteStore) -> None:
     assert told("forget", "h.test:8080")[0] == told("forget", "nobody.test")[0] == 1
     told("forget", "h.test")
     assert {each.url for each in store.sources()} == before
-    assert store.seen_item("https://other.test/1")
+    assert store.get_reading("https://other.test/feed") is not None
+    assert store.get_seen_item("https://other.test/1")
     assert store.get_validators("https://other.test/feed", "*/*") is not None
     found = store.get_document("robots", "https://other.test")
     assert found is not None
@@ -232,12 +259,13 @@ def test_r11_export_and_import_carry_everything(told: Any, folder: Path) -> None
     _, exported, _ = told("export")
     assert {json.loads(line)["record"] for line in exported.splitlines()} == {
         "documents", "validators", "sources", "hosts", "deferrals", "attempts", "seen_items",
+        "readings",
     }  # fmt: skip
     assert told("export", "x.jsonl")[0] == 0
     assert (folder / "x.jsonl").read_text() == exported
     code, out, err = told("import", "x.jsonl", directory="copy")
     assert (code, err) == (0, "")
-    assert out == "records read: 16; lines that could not be: 0\n"
+    assert out == "records read: 18; lines that could not be: 0\n"
     assert told("export", directory="copy")[1] == exported
     assert told("verify", directory="copy")[0] == 0
     assert (folder / "copy" / COPY).read_bytes() == (folder / "state" / COPY).read_bytes()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, paths, requests
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
+from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -168,7 +168,9 @@ def state_dir(project: Path) -> Path:
     return project / ".scrapy" / "walsh"
 
 
-def put_records(directory: Path, *records: StoredDocument | HostRecord | SourceRun) -> None:
+def put_records(
+    directory: Path, *records: StoredDocument | HostRecord | SourceRun | Deferral
+) -> None:
     """Put *records* into the state directory."""
     store = open_store(directory)
     for record in records:
@@ -176,6 +178,8 @@ def put_records(directory: Path, *records: StoredDocument | HostRecord | SourceR
             store.put_document(record)
         elif isinstance(record, HostRecord):
             store.put_host(record)
+        elif isinstance(record, Deferral):
+            store.put_deferral(record)
         else:
             store.put_source(record)
     store.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +23,12 @@ from tests.crawl.harness import (
     side_by_side,
     site,
     solo,
+    state_dir,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 RULES = b"User-agent: *\nDisallow: /private/\n"
 GARBAGE = bytes(range(128, 256)) * 300 + b"\x00\xff\xfe\r\n"
@@ -37,9 +41,10 @@ ROBOTS = {
     "html.test": Route(body="<!doctype html><title>not here</title>"),
     "cut.test": Route(body=RULES, behaviour="truncate"),
     "bomb.test": Route(behaviour="bomb"),
-    "strange.test": Route(body=RULES, headers={"Content-Encoding": "br"}),
+    "strange.test": Route(body=b"\x8b\x02\x80", headers={"Content-Encoding": "br"}),
+    "named.test": Route(body=RULES, headers={"Content-Encoding": "br"}),
 }
-KEEP_RULES = ("garbage.test", "endless.test", "packed.test", "long.test")
+KEEP_RULES = ("garbage.test", "endless.test", "packed.test", "long.test", "named.test")
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +138,46 @@ def test_r3_9_the_list_is_held_afterwards_too(lists: Lists) -> None:
     assert lists.afterwards.asked("blocked.test") == []
 
 
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("state.sqlite3", os.mkfifo),
+        ("state.lock", os.mkfifo),
+        ("blocklist.json", os.mkfifo),
+        ("clock.json", os.mkdir),
+        ("ledger.head", os.mkfifo),
+        ("state.sqlite3-wal", lambda path: path.symlink_to("/dev/zero")),
+    ],
+)
+def test_own_what_is_not_a_file_in_the_place_of_a_state_file_refuses_the_start(
+    tmp_path: Path, name: str, other: Callable[[Path], object]
+) -> None:
+    project = make_project(tmp_path / "project")
+    state_dir(project).mkdir(parents=True)
+    other(state_dir(project) / name)
+    with Sandbox() as box:
+        run = crawl(project, box, FREE, timeout=30)
+    assert run.returncode == 1
+    assert run.log == []
+    assert len(run.lines(f"{name} is not a file", "WALSH_STATE_DIR")) == 1
+    assert "Traceback" not in run.output
+
+
+def test_own_a_state_directory_whose_database_is_gone_says_that_holds_may_be_lost(
+    tmp_path: Path,
+) -> None:
+    settings = {"WALSH_REVISIT_REASON": "again", "WALSH_MIN_INTERVAL": 5}
+    project = make_project(tmp_path / "project", settings=settings)
+    with Sandbox() as box:
+        crawl(project, box, FREE)
+        for path in state_dir(project).glob("state.sqlite3*"):
+            path.unlink()
+        begun = time.monotonic()
+        run = crawl(project, box, FREE)
+    assert len(run.lines("WARNING", "state.sqlite3 is gone", "holds may be lost")) == 1
+    assert run.requests("path.test")[0].arrived > begun + 5, "the host was not spaced"
+
+
 BAD_SETTINGS: dict[str, Any] = {
     "WALSH_IDENTITY": "someone-else",
     "WALSH_BLOCKLIST_URL": "not a URL",
@@ -145,6 +190,7 @@ BAD_SETTINGS: dict[str, Any] = {
     "WALSH_PATIENCE": "nan",
     "WALSH_ROBOTS_TTL": 1_000_000,
     "WALSH_ROBOTS_UNREACHABLE": "ignore",
+    "WALSH_BLOCKLIST_UNREACHABLE": "ignore",
     "WALSH_PACE_ROBOTS": "perhaps",
     "WALSH_ROBOTS_CACHE_SIZE": 0,
     "WALSH_EXCLUDED_TLDS": 5,

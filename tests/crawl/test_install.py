@@ -150,6 +150,14 @@ def test_own_a_crawl_that_has_closed_by_itself_is_not_closed_again(
     assert asyncio.run(closings(soon_over=False)) == ["walsh_refused"]
 
 
+def test_r1_5_by_hand_without_an_identity_is_one_line(run: Callable[..., Crawl]) -> None:
+    result = run(*TARGETS, settings={**BY_HAND, "WALSH_IDENTITY": None})
+    assert (result.returncode, result.log) == (1, [])
+    (line,) = result.lines("WALSH_IDENTITY is not set")
+    assert line.startswith("scrapy_walsh: ")
+    assert "Traceback" not in result.output
+
+
 WRONG = {name: changed(name)[name] for name in KNOWN_PINS if name != "DOWNLOAD_HANDLERS"} | {
     "USER_AGENT": "Other/1.0"
 }

@@ -55,7 +55,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def scoped(project: Path) -> Crawl:
     sites = (site("page.test", {"/": Route(body=PAGE)}), site("linked.test"))
-    settings = {"METAREFRESH_ENABLED": True, "HTTPCACHE_ENABLED": True}
+    settings = {
+        "METAREFRESH_ENABLED": True,
+        "HTTPCACHE_ENABLED": True,
+        "WALSH_IDENTITY": OWN_IDENTITY,  # the spider looks for links, as walsh-research may not
+        "WALSH_SCRAPING": True,
+    }
     return solo(project, "http://page.test/", sites=sites, spider=SPIDER, settings=settings)
 
 

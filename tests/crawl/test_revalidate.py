@@ -59,7 +59,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Crawl]:
                 project, box, *common, f"http://slash.test{path}", "http://markdown.test/notes",
                 arguments=("-a", f"accept={accept}"),
             )
-            for path, accept in (("/a", ""), ("/a/", "text/markdown"), ("/a", ""))
+            for path, accept in (("/a", "text/html"), ("/a/", ""), ("/a", "text/html"))
         ]  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def test_r7_4_a_200_refreshes_the_validators(ask: Callable[..., Crawl]) -> None:
 
 
 def test_r7_1_validators_are_kept_per_representation(runs: list[Crawl]) -> None:
-    # cf-7: the first and third runs take HTML, the second markdown
+    # cf-7: the first and third runs ask for HTML, the second as every spider does
     assert sent(runs[1], "markdown.test") == []
     assert sent(runs[2], "markdown.test") == ['"notes-html"']
 

@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs/deploy.md").read_text()
+DAILY = (ROOT / "docs/daily.md").read_text()
 
 
 def copy_project(target: Path) -> Path:

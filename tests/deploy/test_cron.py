@@ -13,10 +13,11 @@ import pytest
 
 from scrapy_walsh.sandbox import Sandbox, hosts
 from tests.crawl.harness import OPERATOR
-from tests.deploy.conftest import DOCS, copy_project, snippet
+from tests.deploy.conftest import DAILY, DOCS, copy_project, snippet
 
 pytestmark = pytest.mark.crawl
 
+SCRAPY = shlex.quote(str(Path(sys.executable).parent / "scrapy"))
 SOURCES = """
 [[source]]
 name = "feed"
@@ -33,18 +34,47 @@ url = "http://path.test/private/x"
 """
 
 
-def test_own_cron_runs_twice_a_day_and_asks_once(tmp_path: Path) -> None:
-    project = copy_project(tmp_path / "project")
+def daily_project(directory: Path) -> Path:
+    """The example project with SOURCES, and the sandbox's operator."""
+    project = copy_project(directory)
     (project / "sources.toml").write_text(SOURCES)
     settings = project / "example_project/settings.py"
     mirror = f'WALSH_BLOCKLIST_URL = "{OPERATOR}/blocklist.json"\n'
     settings.write_text(settings.read_text() + mirror)
-    minute, hour, *days, command = snippet(DOCS, "cron").split(maxsplit=5)
+    return project
+
+
+def command_of(line: str, project: Path) -> str:
+    """The command in a line of a crontab, as it runs here in *project*."""
+    minute, hour, *days, command = line.split(maxsplit=5)
     assert (minute.isdigit(), hour.isdigit(), days) == (True, True, ["*"] * 3)
     assert "%" not in command  # a newline, to cron
-    scrapy = str(Path(sys.executable).parent / "scrapy")
     command = command.replace("/srv/example_project", shlex.quote(str(project)))
-    command = command.replace(".venv/bin/scrapy", shlex.quote(scrapy))
+    return command.replace(".venv/bin/scrapy", SCRAPY)
+
+
+def test_own_cron_sends_no_mail_of_a_run_that_needs_nobody(tmp_path: Path) -> None:
+    project = daily_project(tmp_path / "project")
+    variable, line = snippet(DOCS, "cron-mail").splitlines()
+    assert variable.startswith("MAILTO=")
+    with Sandbox() as box:
+        environment = {**os.environ, "http_proxy": box.proxy_url, "https_proxy": box.proxy_url}
+        done = subprocess.run(
+            ["/bin/sh", "-c", command_of(line, project)],
+            cwd="/",
+            env=environment,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert "rss.test" in hosts(box.log)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (project / "items.jsonl").read_text()
+
+
+def test_own_cron_runs_twice_a_day_and_asks_once(tmp_path: Path) -> None:
+    project = daily_project(tmp_path / "project")
+    command = command_of(snippet(DOCS, "cron"), project)
     with Sandbox() as box:
         environment = {
             **os.environ,
@@ -70,5 +100,9 @@ def test_own_cron_runs_twice_a_day_and_asks_once(tmp_path: Path) -> None:
         box.clear()
         run()
         assert box.log == []
+        command = snippet(DAILY, "reason").replace("scrapy", SCRAPY, 1)
+        command = f"cd {shlex.quote(str(project))} && {command.strip()} >> crawl.log 2>&1"
+        run()  # the written reason of docs/daily.md
+        assert {"rss.test", "markdown.test"} <= set(hosts(box.log))
     assert (project / "items.jsonl").read_text() == items
     assert "(R8 not_due)" in (project / "crawl.log").read_text()

@@ -111,7 +111,7 @@ def polite(log: list[LoggedRequest]) -> bool:
 
 @ways
 def test_own_links_of_a_tutorial_are_refused_and_the_rest_works(way, box: Sandbox, tmp_path: Path):
-    project = make_project(tmp_path / "project", way(WALSH))
+    project = make_project(tmp_path / "project", way(OWN))
     done, authors = crawl(project, box, "quotes")
     assert authors == ["AUTHOR 1"]
     assert paths(box.log, "quotes.example") == ["/robots.txt", "/page/1"]
@@ -132,7 +132,7 @@ def test_own_pagination_works_under_an_identity_of_ones_own(way, box: Sandbox, t
 
 
 def test_own_declared_pages_need_no_links(box: Sandbox, tmp_path: Path):
-    project = make_project(tmp_path / "project", by_the_addon(WALSH))
+    project = make_project(tmp_path / "project", by_the_addon(OWN))
     _, authors = crawl(project, box, "declared")
     assert sorted(authors) == ["AUTHOR 1", "AUTHOR 2", "AUTHOR 3"]
     assert polite(box.log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,14 @@ import pytest
 from scrapy_walsh.errors import StateError, StoreAway
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.memory import MemoryStore
-from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, Deferral, SourceRun, StoredDocument
+from scrapy_walsh.state.records import (
+    BLOCKLIST,
+    ROBOTS,
+    Deferral,
+    Reading,
+    SourceRun,
+    StoredDocument,
+)
 from scrapy_walsh.state.redis import SharedStore
 from scrapy_walsh.state.sqlite import SqliteStore
 
@@ -83,8 +91,8 @@ def test_own_the_end_of_a_long_answer_does_not_hide_it_in_a_local_store_either(
     tmp_path: Path,
 ) -> None:
     one, other = SqliteStore(tmp_path), SqliteStore(tmp_path)
-    assert one.reserve_host(HOST, 1.0, 100.0) == (0, False)
-    assert other.reserve_host(HOST, 1.0, 101.5) == (0, True)
+    assert one.reserve_host(HOST, 1.0, 100.0) == (0, False, math.inf)
+    assert other.reserve_host(HOST, 1.0, 101.5) == (0, True, 1.5)
     one.book_host(HOST, 1.0, 102.0, 0.0)
     assert one.reserve_host(HOST, 1.0, 102.1).wait == pytest.approx(0.9)
     one.close()
@@ -202,6 +210,17 @@ def test_r8_a_source_asked_by_one_was_asked_for_all(server: Server) -> None:
     assert found is not None
     assert (found.outcome, found.reason) == ("200", "why")
     assert other._wall() - found.last_run_at == pytest.approx(60, abs=1)
+
+
+def test_own_a_source_read_by_one_was_read_for_all(server: Server) -> None:
+    one, other = stores(server)
+    now = one._wall()
+    one.put_readings([Reading("http://h.test/", now - 7200, now - 60, 1, "HTTP 403")])
+    found = other.get_reading("http://h.test/")
+    assert found is not None
+    assert (found.read, found.reason, found.moved_to) == (1, "HTTP 403", None)
+    assert other._wall() - found.since == pytest.approx(7200, abs=1)
+    assert other._wall() - found.declared_at == pytest.approx(60, abs=1)
 
 
 def test_d8_a_deferral_is_shared_and_dropped_together(server: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections import Counter
 from operator import methodcaller
@@ -16,12 +17,20 @@ from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
 from scrapy_walsh.ledger.lines import parsed
 from scrapy_walsh.sandbox import Route, Sandbox, blocklist
 from scrapy_walsh.sandbox.scenario import page
-from tests.crawl.harness import Crawl, crawl, make_project, site, solo, state_dir
+from tests.crawl.harness import (
+    LIST_SPIDER,
+    Crawl,
+    crawl,
+    make_project,
+    site,
+    solo,
+    state_dir,
+)
 from tests.documents.kit import SCHEMA, operator, served
 
 DECISIONS = {
     "refused", "held", "fetched", "retried", "deferred", "given_up", "not_modified", "adopted",
-    "rejected",
+    "rejected", "too_many_redirects",
 }  # fmt: skip
 SECRET = "no body may be written down"
 URLS = (
@@ -29,6 +38,7 @@ URLS = (
     "http://www.blocked.test/x",
     "http://flaky.test/feed.xml",
     "http://redirect.test/own",
+    "http://redirect.test/hops/9",
     "http://long-delay.test/a",
     "http://long-delay.test/b",
     "http://page.test/x?key=hidden",
@@ -102,7 +112,8 @@ def test_own_the_docs_name_every_stat(written: Written) -> None:
     unknown = [n for n in ours if not any(map(methodcaller("fullmatch", n), told.values()))]
     assert unknown == []
     unmet = {name for name, form in told.items() if not any(map(form.fullmatch, ours))}
-    assert unmet == {"walsh/denied/other_hosts"}  # after a thousand hosts
+    # After a thousand hosts, where a spider sends a request twice, and in a fleet.
+    assert unmet == {"walsh/denied/other_hosts", "walsh/asked_again", "walsh/fleet/set_aside"}
 
 
 def test_own_every_decision_is_a_line_of_the_log(written: Written) -> None:
@@ -144,6 +155,10 @@ def test_r6_the_targets_are_the_declared_ones_and_their_hops(written: Written) -
     assert declared == {
         **dict.fromkeys(URLS),
         "http://redirect.test/target": "http://redirect.test/own",
+        **{
+            f"http://redirect.test/hops/{n - 1}": f"http://redirect.test/hops/{n}"
+            for n in range(5, 10)
+        },
     }
 
 
@@ -201,14 +216,36 @@ def test_own_another_value_is_refused_in_one_line(tmp_path: Path) -> None:
     assert run.log == []
 
 
+#: The ledger finds no room; the store does.
+FULL_DISK = f"""
+from scrapy_walsh.ledger import files
+
+def full(path):
+    raise OSError(28, "No space left on device")
+
+files._open = full
+{LIST_SPIDER}
+"""
+
+
 def test_own_a_ledger_that_cannot_be_kept_is_said_and_the_crawl_goes_on(tmp_path: Path) -> None:
+    run = solo(tmp_path / "crawl", "http://path.test/public", spider=FULL_DISK)
+    assert run.fetched("http://path.test/public")
+    assert len(run.lines("ERROR", "decisions go unrecorded", "No space left")) == 1
+
+
+def test_own_what_is_not_a_file_in_the_place_of_the_ledger_refuses_the_start(
+    tmp_path: Path,
+) -> None:
     project = make_project(tmp_path / "crawl")
     state_dir(project).mkdir(parents=True)
-    (state_dir(project) / FILE).mkdir()
+    os.mkfifo(state_dir(project) / FILE)
     with Sandbox() as box:
         run = crawl(project, box, "http://path.test/public")
-    assert run.fetched("http://path.test/public")
-    assert len(run.lines("ERROR", "decisions go unrecorded")) == 1
+    assert run.returncode == 1
+    assert run.log == []
+    assert len(run.lines(f"{FILE} is not a file", "WALSH_STATE_DIR")) == 1
+    assert "Traceback" not in run.output
 
 
 def test_own_a_blocklist_with_a_standalone_schema_names_both(tmp_path: Path) -> None:

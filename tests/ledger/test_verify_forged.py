@@ -190,6 +190,54 @@ def a_list_forgotten(forge: Forge) -> dict[str, Any]:
     return forge.add(3 * DAY + 2, "rejected", url=LIST_URL, requirement="R3", reason="")
 
 
+def on_without_a_list(forge: Forge) -> dict[str, Any]:
+    """No list can be had, the run says that it defers then, and it goes on with an empty one."""
+    forge.start(3 * DAY, "three", "p3", blocklist_unreachable="defer")
+    forge.ask(3 * DAY + 1, LIST_URL, 404, "operator")
+    return forge.add(3 * DAY + 2, "rejected", url=LIST_URL, requirement="R3", reason="")
+
+
+def robots_asked_without_a_list(forge: Forge) -> dict[str, Any]:
+    no_list(forge)
+    return forge.ask(3 * DAY + 3, ROBOTS_URL, 200, "robots")
+
+
+def a_target_without_a_list(forge: Forge) -> dict[str, Any]:
+    declared(no_list(forge), f"{H}/y")
+    return after(forge, f"{H}/y")
+
+
+def no_list(forge: Forge) -> Forge:
+    """A run that says what goes where no list can be had, truly."""
+    forge.start(3 * DAY, "three", "p3", blocklist_unreachable="deny")
+    forge.ask(3 * DAY + 1, LIST_URL, 404, "operator")
+    reason = "no blocklist can be had, and WALSH_BLOCKLIST_UNREACHABLE is deny"
+    forge.add(
+        3 * DAY + 2, "rejected", url=LIST_URL, requirement="R3", verdict="unknown_blocklist",
+        reason=reason,
+    )  # fmt: skip
+    return forge
+
+
+def a_robots_txt_that_did_not_come(forge: Forge) -> dict[str, Any]:
+    """The digest of another file, of the same group, in the place of the one that came."""
+    asked = forge.only("asked", ROBOTS_URL)
+    asked["body"] = digest(STRICT)
+    return forge.only("adopted", ROBOTS_URL)
+
+
+def a_robots_txt_of_another_host(forge: Forge) -> dict[str, Any]:
+    other = "http://other.test/robots.txt"
+    forge.start(3 * DAY, "three", "p3")
+    forge.operator_list(3 * DAY + 1)
+    forge.ask(3 * DAY + 2, other, 200, "robots", body=digest(STRICT))
+    forge.add(
+        3 * DAY + 2.1, "adopted", url=other, requirement="R2", reason="", host="other.test",
+        status=200, group=["*"], digest=digest(STRICT),
+    )  # fmt: skip
+    return forge.in_force(3 * DAY + 3, "taken_up", digest(STRICT))
+
+
 def an_older_list(forge: Forge) -> dict[str, Any]:
     """A newer list came, and the next run goes by the one before."""
     forge.start(200, "three", "p3")
@@ -468,9 +516,128 @@ def robots_tried_over_and_over(forge: Forge) -> dict[str, Any]:
     return forge.ask(3 * DAY + 9, ROBOTS_URL, 503, "robots", wait=0.5)
 
 
+def silent(forge: Forge, *urls: str, **settings: Any) -> dict[str, Any]:
+    """A third run with a target of its own for each attempt; none of them got an answer."""
+    third_run(forge, **{"silent_attempts": 6, **settings})
+    declared(forge, *urls)
+    asked: dict[str, Any] = {}
+    for place, url in enumerate(urls):
+        at = 3 * DAY + 10.0 + 100 * place
+        last = place >= 5
+        asked = forge.ask(at, url, None, wait=0.5, gives_up=last)
+        kind = "given_up" if last else "retried"
+        forge.add(at + 0.02, kind, url=url, host="h.test", wait=0.5)
+    return asked
+
+
+PAGES = [f"{H}/{number}" for number in range(7)]
+
+
+def put_off(forge: Forge, url: str, **more: Any) -> dict[str, Any]:
+    """That target is deferred, since its host gave no answer."""
+    members = {"requirement": "R5", "verdict": "deferred", "reason": "h.test gave no answer"}
+    at = 3 * DAY + 1000
+    return forge.add(at, "deferred", url=url, host="h.test", due=T + at, **{**members, **more})
+
+
+def a_silent_host_asked_again(forge: Forge) -> dict[str, Any]:
+    return silent(forge, *PAGES)
+
+
+def robots_txt_of_a_silent_host(forge: Forge) -> dict[str, Any]:
+    """Under allow the last attempt is a target's."""
+    silent(forge, *PAGES[:5])
+    return forge.ask(3 * DAY + 900, ROBOTS_URL, None, "robots", wait=0.5, gives_up=True)
+
+
+def given_up_too_soon(forge: Forge) -> dict[str, Any]:
+    asked = change(silent(forge, *PAGES[:2]), gives_up=True)
+    change(forge.entries[-1], kind="given_up")
+    return asked
+
+
+def not_given_up(forge: Forge) -> dict[str, Any]:
+    asked = change(silent(forge, *PAGES[:6]), gives_up=False)
+    change(forge.entries[-1], kind="retried")
+    return asked
+
+
+def deferred_though_it_may_answer(forge: Forge) -> dict[str, Any]:
+    silent(forge, *PAGES[:4])
+    return put_off(forge, PAGES[6])
+
+
+def deferred_by_a_rule_that_its_version_had_not(forge: Forge) -> dict[str, Any]:
+    silent(forge, *PAGES[:5])
+    del forge.only("started", nth=2)["settings"]["silent_attempts"]
+    return put_off(forge, PAGES[6])
+
+
+def more_attempts_than_its_settings_grant(forge: Forge) -> dict[str, Any]:
+    silent(forge, *PAGES[:2], silent_attempts=60)
+    return forge.only("started", nth=2)
+
+
+def trials_of_http(forge: Forge) -> dict[str, Any]:
+    """An attempt that is not to be counted, and not of https."""
+    declared(third_run(forge, silent_attempts=6), f"{H}/y")
+    return forge.ask(3 * DAY + 10, f"{H}/y", None, wait=0.5, once=True, gives_up=True)
+
+
+def trials_over_and_over(forge: Forge) -> dict[str, Any]:
+    third_run(forge, silent_attempts=6)
+    asked: dict[str, Any] = {}
+    for attempt in range(3):
+        url, at = "https://h.test/robots.txt", 3 * DAY + 10 + 100 * attempt
+        asked = forge.ask(at, url, None, "robots", wait=0.5, once=True, attempt=attempt)
+    return asked
+
+
+def deferred_for_a_robots_txt_that_was_read(forge: Forge) -> dict[str, Any]:
+    declared(third_run(forge), PAGES[6])
+    return put_off(forge, PAGES[6], requirement="R2", verdict="unknown_parse_error")
+
+
 def a_429_for_an_answer(forge: Forge) -> dict[str, Any]:
     told = forge.only("retried", f"{H}/busy")
     told.update(kind="fetched", **RULE)
+    return told
+
+
+def told_and_sent_again(forge: Forge) -> dict[str, Any]:
+    """A 500 that is retried is told as the spider's answer."""
+    forge.only("asked", f"{H}/busy").update(status=500, retry_after=[], wait=0.5)
+    forge.only("retried", f"{H}/busy").update(status=500, wait=0.5)
+    place = forge.index(forge.only("retried", f"{H}/busy"))
+    told = change(forge.tell(3.311, "fetched", f"{H}/busy", 500), run="one")
+    forge.entries.insert(place, forge.entries.pop())
+    return told
+
+
+def told_and_followed(forge: Forge) -> dict[str, Any]:
+    """A redirect that is followed is told as the spider's answer."""
+    place = forge.index(forge.only("declared", f"{H}/target"))
+    told = change(forge.tell(12.51, "fetched", f"{H}/own", 302), run="one")
+    forge.entries.insert(place, forge.entries.pop())
+    return told
+
+
+def redirected_out(forge: Forge, status: int = 302) -> dict[str, Any]:
+    declared(third_run(forge), f"{H}/y")
+    forge.ask(3 * DAY + 5, f"{H}/y", status)
+    return forge.add(
+        3 * DAY + 5.02, "too_many_redirects", url=f"{H}/y", host="h.test", status=status,
+        requirement="D5", reason="",
+    )  # fmt: skip
+
+
+def redirected_out_by_a_page(forge: Forge) -> dict[str, Any]:
+    return redirected_out(forge, 200)
+
+
+def redirected_out_unasked(forge: Forge) -> dict[str, Any]:
+    told = redirected_out(forge)
+    drop(forge, forge.only("asked", f"{H}/y"))
     return told
 
 
@@ -483,7 +650,6 @@ def undeclared(forge: Forge) -> dict[str, Any]:
 
 def declared_by_no_redirect(forge: Forge) -> dict[str, Any]:
     change(forge.only("asked", f"{H}/own"), status=200)
-    change(forge.only("fetched", f"{H}/own"), status=200)
     return forge.only("declared", f"{H}/target")
 
 
@@ -530,7 +696,7 @@ def twice_in_a_run(forge: Forge) -> dict[str, Any]:
 BREAKS: dict[Break, str] = {
     another_agent: "R1", a_browsers_agent: "R1",
     setting(min_interval=0.5): "R4", setting(max_retries=6): "R5",
-    setting(follow_links=True): "R6", setting(revisit=60.0): "R8",
+    setting(follow_links=True): "R6", setting(scraping=True): "R9", setting(revisit=60.0): "R8",
     setting(robots_ttl=DAY + 1): "R2", setting(robots_unreachable="ignore"): "R2",
     setting(patience=None): "run",
     no_start: "run", after_the_end: "run", started_twice: "run", no_such_kind: "run",
@@ -539,10 +705,13 @@ BREAKS: dict[Break, str] = {
     asked_though_refused: "R2", a_blocked_host: "R3", blocked_since: "R3",
     an_invalid_list: "R3", a_list_that_nobody_sent: "R3",
     a_list_forgotten: "R3", an_older_list: "R3",
+    on_without_a_list: "R3", robots_asked_without_a_list: "R3", a_target_without_a_list: "R3",
+    setting(blocklist_unreachable="ignore"): "R3",
     a_stale_list: "R12", a_list_past_its_refresh: "R12",
     old_rules: "R12", old_rules_adopted_again: "R2", rules_past_their_time: "R12",
     another_line: "R2", another_rule: "R2", another_verdict: "R2", another_group: "R2",
     another_digest: "R2", refused_for_nothing: "R3", rules_that_no_answer_brought: "R2",
+    a_robots_txt_that_did_not_come: "R2", a_robots_txt_of_another_host: "R2",
     a_page_asked_as_robots_txt: "R2", a_page_asked_as_the_operators_list: "R3",
     unreachable_without_asking: "R2", unreachable_after_one_try: "R2", rules_forgotten: "R2",
     too_fast: "R4", faster_than_crawl_delay: "R4", too_fast_between_processes: "R4",
@@ -555,7 +724,14 @@ BREAKS: dict[Break, str] = {
     broken_off_and_answered: "R5", a_sixth_retry: "R5",
     a_sixth_retry_under_another_number: "R5", asked_after_it_was_given_up: "R5",
     robots_tried_over_and_over: "R5", a_429_for_an_answer: "R5",
-    undeclared: "R6", declared_by_no_redirect: "R6", an_excluded_suffix: "R6",
+    a_silent_host_asked_again: "R5", robots_txt_of_a_silent_host: "R5", given_up_too_soon: "R5",
+    not_given_up: "R5", deferred_though_it_may_answer: "R5",
+    deferred_by_a_rule_that_its_version_had_not: "R5",
+    more_attempts_than_its_settings_grant: "R5", trials_of_http: "R5", trials_over_and_over: "R5",
+    deferred_for_a_robots_txt_that_was_read: "R2",
+    undeclared: "R6", declared_by_no_redirect: "R6", an_excluded_suffix: "WALSH_EXCLUDED_TLDS",
+    told_and_sent_again: "R5", told_and_followed: "run",
+    redirected_out_by_a_page: "D5", redirected_out_unasked: "run",
     sent_elsewhere: "R13", tags_of_no_operator: "R13",
     a_304_for_an_answer: "R7", fetched_without_an_exchange: "run",
     within_the_hour: "R8", twice_in_a_run: "R8", held_for_another_host: "R4",
@@ -579,14 +755,14 @@ def test_own_an_honest_ledger_holds_and_every_decision_is_derived(tmp_path: Path
     report = honest().check(tmp_path)
     assert told(report) == []
     assert report.underived == {}
-    assert (report.lines, report.runs, report.requests) == (39, 2, 9)
+    assert (report.lines, report.runs, report.requests) == (38, 2, 9)
     decided = {"asked", "adopted", "taken_up", "fetched", "not_modified", "refused", "deferred"}
     of_targets = [
         entry
         for entry in honest().entries
         if entry["kind"] in decided and entry.get("purpose") != "operator"
     ]
-    # Two exchanges brought no answer to a spider: their decision is derived, and told once.
+    # Three exchanges brought no answer to a spider: their decision is derived, and told once.
     assert report.derived == len(of_targets)
 
 
@@ -601,6 +777,11 @@ HONEST_MORE = {
         after(f, f"{H}/y", 22001),
     ),
     "a hold": hold_of,
+    "one redirect too many": redirected_out,
+    "an answer after the last retry": lambda f: (
+        declared(third_run(f, max_retries=0), f"{H}/y"),
+        f.get(3 * DAY + 5, f"{H}/y", 500, wait=0.5, gives_up=True),
+    ),
     "five retries": lambda f: tries(f, [0, 1, 2, 3, 4, 5]),
     "robots.txt unreachable": lambda f: (
         f.start(3 * DAY, "three", "p3", max_retries=0),
@@ -633,6 +814,44 @@ def test_own_what_the_spec_allows_is_no_finding(more: Callable[[Forge], Any], tm
     report = forge.check(tmp_path, SHORT)
     assert told(report) == []
     assert report.underived == {}
+
+
+def test_r5_6_an_honest_silent_host_is_found_honest(tmp_path: Path) -> None:
+    forge = honest()
+    silent(forge, *PAGES[:6])
+    put_off(forge, PAGES[6])
+    assert told(forge.check(tmp_path)) == []
+
+
+def test_own_a_ledger_of_before_the_rule_is_judged_without_it(tmp_path: Path) -> None:
+    forge = honest()
+    silent(forge, *PAGES)
+    del forge.only("started", nth=2)["settings"]["silent_attempts"]
+    for entry in forge.entries[-4:]:  # the sixth and the seventh attempt are retried
+        change(entry, gives_up=False) if entry["kind"] == "asked" else change(entry, kind="retried")
+    assert told(forge.check(tmp_path)) == []
+
+
+@pytest.mark.parametrize("told_too", [told_and_sent_again, told_and_followed], ids=name_of)
+def test_own_a_ledger_of_0_1_0_may_tell_what_was_not_the_end(told_too: Break, tmp_path: Path):
+    forge = honest()
+    told_too(forge)
+    for nth in (0, 1):
+        forge.only("started", nth=nth)["version"] = "0.1.0"
+    assert told(forge.check(tmp_path)) == []
+
+
+@pytest.mark.parametrize(("version", "by"), [("0.1.0", "R6"), ("0.2.0", "WALSH_EXCLUDED_TLDS")])
+def test_own_an_excluded_suffix_is_refused_by_the_setting(version: str, by: str, tmp_path: Path):
+    forge = third_run(honest(), excluded_tlds=["gov"])
+    forge.only("started", nth=2)["version"] = version
+    forge.declare(3 * DAY + 3, "http://h.gov/x")
+    refused = {"verdict": "excluded_tld", "reason": ""}
+    forge.refuse(3 * DAY + 4, "http://h.gov/x", requirement=by, **refused)
+    assert told(forge.check(tmp_path / "right")) == []
+    other = {"R6": "WALSH_EXCLUDED_TLDS", "WALSH_EXCLUDED_TLDS": "R6"}[by]
+    forge.only("refused", "http://h.gov/x")["requirement"] = other
+    assert len(told(forge.check(tmp_path / "wrong"))) == 1
 
 
 def test_own_a_hold_that_nothing_here_asks_for_is_not_derived(tmp_path: Path):

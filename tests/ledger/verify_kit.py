@@ -37,6 +37,7 @@ SETTINGS: dict[str, Any] = {
     "patience": 300.0,
     "robots_ttl": 86400.0,
     "robots_unreachable": "allow",
+    "blocklist_unreachable": "allow",
     "pace_robots": False,
     "excluded_tlds": [],
     "revisit": 86400.0,
@@ -216,7 +217,7 @@ def honest() -> Forge:
     forge.ask(3.3, f"{H}/busy", 429, retry_after=["7"], wait=7.0)
     forge.add(3.32, "retried", url=f"{H}/busy", host="h.test", status=429, wait=7.0)
     forge.get(10.4, f"{H}/busy", attempt=1)
-    forge.get(12.5, f"{H}/own", 302)
+    forge.ask(12.5, f"{H}/own", 302)
     forge.add(12.52, "declared", url=f"{H}/target", via=f"{H}/own")
     forge.get(14.6, f"{H}/target")
     forge.add(15, "ended", reason="finished")

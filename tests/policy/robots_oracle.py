@@ -11,6 +11,9 @@ import re
 
 UNRESERVED = re.compile(rb"[A-Za-z0-9._~-]")
 RESERVED = b":/?#[]@!&'()+,;="
+#: What Unicode calls white space, signs without a width, and 0xA0 as Latin-1 has it.
+BLANKS = "".join(filter(str.isspace, map(chr, range(0x10000))))
+BLANKS += "\0\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\udca0"
 
 
 def octets(text: str) -> list[str]:
@@ -70,13 +73,8 @@ def lengths(value: str, path: list[str], escapes: str) -> dict[str, int] | None:
     places &= {len(path)} if anchored else places
     if not places:
         return None
-    bare = {
-        "most": max(places),
-        "least": min(places),
-        "octets": len(pattern),
-        "written": len(value.removesuffix("$").encode()),
-    }
-    return bare | {name + "$": length + anchored for name, length in bare.items()}
+    most, least, own = max(places), min(places), len(pattern)
+    return {"most": most + anchored, "least": least + anchored, "own": own + anchored}
 
 
 def resolve(path: str) -> str:
@@ -110,7 +108,7 @@ def groups(text: str) -> list[tuple[list[str], list[tuple[str, str]]]]:
     after_rule = True
     for line in re.split("\r\n|\r|\n", text):
         field, colon, value = line.partition("#")[0].partition(":")
-        field, value = field.strip().lower(), value.strip()
+        field, value = field.strip(BLANKS).lower(), value.strip(BLANKS)
         if not colon:
             continue
         if field == "user-agent" and value:
@@ -125,14 +123,15 @@ def groups(text: str) -> list[tuple[list[str], list[tuple[str, str]]]]:
 
 
 def selected(text: str, token: str, names: str) -> list[tuple[str, str]]:
+    token = token.lower()
+
     def cut(name: str) -> str:
-        if names == "literal" or name == "*":
-            return name
+        if names == "version":
+            return name.partition("/")[0].strip(BLANKS)
         product = re.match(r"\*(?=\s)|[a-z_-]*", name)
         assert product
-        return product[0]
+        return product[0] if names == "product" and product[0] in (token, "*") else name
 
-    token = token.lower()
     named = [([cut(name) for name in who], rules) for who, rules in groups(text)]
     every = {name for who, _ in named for name in who}
     matching = [name for name in every if name and name != "*" and token.startswith(name)]
@@ -157,15 +156,14 @@ def reading_allows(
 def oracle(text: str, token: str, target: str) -> dict[str, bool]:
     """The answer of each reading; ``target`` is a path with its query, not ``/robots.txt``."""
     answers = {}
-    for names in ("literal", "product"):
+    for names in ("literal", "version", "product"):
         rules = selected(text, token, names)
-        for path, values, escapes, length, dollar in itertools.product(
+        for path, values, escapes, length in itertools.product(
             sorted(paths(target)),
             ("as is", "slash"),
             ("text", "octets"),
-            ("most", "least", "octets", "written"),
-            ("", "$"),
+            ("most", "least", "own"),
         ):
-            label = " / ".join((names, path, values, escapes, length + dollar))
-            answers[label] = reading_allows(rules, path, values, escapes, length + dollar)
+            label = " / ".join((names, path, values, escapes, length))
+            answers[label] = reading_allows(rules, path, values, escapes, length)
     return answers

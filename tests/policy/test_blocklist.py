@@ -61,10 +61,50 @@ def test_r3_10_the_empty_list_blocks_nothing() -> None:
     assert empty.blocks("http://example.com/") is None
 
 
-@pytest.mark.parametrize("url", ["", "http:///", "http://a b/", "http://256.1.1.1/"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "http:///",
+        "http://a b/",
+        "http://256.1.1.1/",
+        "https:////2001:db8::1:80#f",
+        "http:////other.test/",
+        "http:///other.test/",
+        "https:/other.test/",
+    ],
+)
 def test_r3_2_no_readable_host_is_no_permission(url: str) -> None:
     with pytest.raises(ValueError, match="host"):
         Blocklist.empty().blocks(url)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "[64:ff9b::192.0.2.7]",
+        "[64:FF9B::C000:0207]",
+        "[64:ff9b:1:c000:2:700::]",
+        "[64:ff9b:1:99c0:0:207::]",
+        "[64:ff9b:1:7:c0:2:700:0]",
+        "[64:ff9b:1:abcd::192.0.2.7]",
+        "[2002:c000:207::1]",
+        "[2002:c000:207:1:2:3:4:5]",
+        "[::ffff:192.0.2.7]",
+    ],
+)
+def test_r3_2_a_listed_ipv4_address_is_refused_where_ipv6_carries_it(host: str) -> None:
+    verdict = listing("192.0.2.7").blocks(f"http://{host}:8080/")
+    assert verdict is not None
+    assert verdict.rule == "192.0.2.7"
+    assert "192.0.2.7, is on the operator blocklist" in verdict.reason or "ffff" in host
+    assert listing("192.0.2.8").blocks(f"http://{host}/") is None
+
+
+def test_r3_2_an_ipv6_address_is_carried_by_no_other() -> None:
+    assert listing("192.0.2.7").blocks("http://[2001:db8::c000:207]/") is None
+    assert listing("[64:ff9b::192.0.2.7]").blocks("http://192.0.2.7/") is None
+    assert listing("64:ff9b::c000:207").blocks("http://[64:ff9b::192.0.2.7]/") is not None
 
 
 @pytest.mark.parametrize(
@@ -74,6 +114,9 @@ def test_r3_2_no_readable_host_is_no_permission(url: str) -> None:
         (" \t", "empty"),
         ("com", "every host below com"),
         ("*.com", "every host below com"),
+        ("co.uk", "every host below co.uk"),
+        ("*.com.au", "every host below com.au"),
+        ("CO.JP", "every host below co.jp"),
         ("*", "no readable host"),
         ("example.*", "no readable host"),
         ("exa mple", "no readable host"),
@@ -107,10 +150,17 @@ def test_own_an_odd_entry_is_named(entry: str, warning: str) -> None:
         "b\u00fccher.example",
         "192.0.2.7",
         "2001:db8::1",
+        "example.co.uk",
+        "co.example",
+        "web.de",
     ],
 )
 def test_own_a_clear_entry_needs_no_warning(entry: str) -> None:
     assert normalised([entry])[1] == ()
+
+
+def test_own_a_public_suffix_is_warned_of_and_obeyed() -> None:
+    assert listing("co.uk").blocks("http://www.example.co.uk/") is not None
 
 
 def test_own_warnings_are_bounded_and_counted() -> None:

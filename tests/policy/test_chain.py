@@ -9,6 +9,7 @@ import pytest
 from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder
 from scrapy_walsh.policy.chain import Gates, NeedDocument, Rules
+from scrapy_walsh.policy.recrawl import Visit
 from scrapy_walsh.policy.robots import parse_robots
 from scrapy_walsh.policy.scope import Scope
 
@@ -27,7 +28,7 @@ class Held:
 
     domains: Blocklist | None = field(default_factory=Blocklist.empty)
     rules: Rules | None = field(default_factory=lambda: parse_robots(b"", "Walsh-Research"))
-    run: float | None = None
+    run: Visit | None = None
     looked: list[str] = field(default_factory=list)
 
     def blocklist(self) -> Blocklist | None:
@@ -38,7 +39,7 @@ class Held:
         self.looked.append(f"R2 {origin}")
         return self.rules
 
-    def last_run(self, url: str) -> float | None:
+    def last_visit(self, key: str) -> Visit | None:
         self.looked.append("R8")
         return self.run
 
@@ -88,13 +89,13 @@ def test_r2_2_disallowed_path_is_refused():
 
 
 def test_r8_source_asked_too_soon_costs_its_host_nothing():
-    held = Held(run=999_000.0, rules=None)
+    held = Held(run=Visit(999_000.0, 999_000.0), rules=None)
     assert judge(held).requirement == "R8"
     assert held.looked == ["R3", "R8"]
 
 
 def test_r8_redirect_target_is_not_a_source():
-    held = Held(run=999_000.0)
+    held = Held(run=Visit(999_000.0, 999_000.0))
     scope = Scope()
     scope.declare("http://g.test/")
     scope.declare_hop(URL, "http://g.test/")
@@ -104,7 +105,7 @@ def test_r8_redirect_target_is_not_a_source():
 def test_own_excluded_suffix_is_refused_before_robots_txt():
     held = Held(rules=None)
     verdict = judge(held, "http://agency.GOV/", gates=Gates(excluded_tlds=("gov",)))
-    assert verdict.name == "excluded_tld"
+    assert (verdict.name, verdict.requirement) == ("excluded_tld", "WALSH_EXCLUDED_TLDS")
     assert held.looked == ["R3"]
 
 

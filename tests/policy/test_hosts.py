@@ -99,6 +99,8 @@ def test_own_every_defensible_form(text: str, forms: set[str]) -> None:
         "http://[2001:db8::1/",
         "http://[2001:db8::1]x/",
         "http://[::g]/",
+        "http://2001:db8::1/",
+        "https:////2001:db8::1:80#f",
         "http://[]/",
         "http://exa mple.com\\@evil.test/",
         "http://256.1.1.1/",

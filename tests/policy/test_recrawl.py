@@ -1,14 +1,33 @@
-"""R8: how often a source is asked."""
+"""R8: how often a source is requested."""
 
 from __future__ import annotations
 
-import pytest
+import math
 
-from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, counts_as_asked, not_due
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scrapy_walsh.policy.recrawl import (
+    REVISIT_FLOOR,
+    Visit,
+    counts_as_asked,
+    due,
+    form_of,
+    key_of,
+    met,
+    not_due,
+    opens,
+)
 from scrapy_walsh.policy.verdict import Verdict
 
 NOW = 1779494400.0  # 2026-05-23T00:00:00Z
-DAY = 86400.0
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+
+def first(at: float) -> Visit:
+    """The first visit of a source."""
+    return met(at, None, DAY)
 
 
 def test_r8_1_a_source_never_asked_is_due() -> None:
@@ -16,30 +35,84 @@ def test_r8_1_a_source_never_asked_is_due() -> None:
 
 
 def test_r8_1_a_source_asked_within_the_day_is_refused_with_the_times() -> None:
-    assert not_due(NOW - 5, NOW, DAY, None) == Verdict(
+    assert not_due(first(NOW - 5), NOW, DAY, None) == Verdict(
         False,
         "not_due",
         "R8",
-        "last asked 2026-05-22T23:59:55Z, next due 2026-05-23T23:59:55Z",
+        "last requested 2026-05-22T23:59:55Z, next due 2026-05-23T23:59:55Z "
+        "(for a run that is early: from 2026-05-23T21:35:55Z on)",
     )
 
 
-@pytest.mark.parametrize(("age", "refused"), [(0, True), (DAY - 1, True), (DAY, False)])
-def test_r8_1_the_interval_ends_on_time(age: float, refused: bool) -> None:
-    assert (not_due(NOW - age, NOW, DAY, None) is not None) is refused
+@pytest.mark.parametrize(
+    ("age", "refused"), [(0, True), (0.9 * DAY - 1, True), (0.9 * DAY, False), (DAY, False)]
+)
+def test_r8_1_a_run_may_be_a_tenth_of_the_interval_early(age: float, refused: bool) -> None:
+    assert (not_due(first(NOW - age), NOW, DAY, None) is not None) is refused
 
 
 @pytest.mark.parametrize(("age", "refused"), [(3599, True), (3600, False)])
 def test_r8_2_no_interval_is_below_the_hour(age: float, refused: bool) -> None:
     assert REVISIT_FLOOR == 3600
-    assert (not_due(NOW - age, NOW, 1.0, None) is not None) is refused
+    for revisit in (1.0, 3600.0, 4000.0):
+        assert (not_due(first(NOW - age), NOW, revisit, None) is not None) is refused
+
+
+@pytest.mark.parametrize("minutes", [(-9, 9, 0, -9, -9, 9), (0, 0, 0), (140, -3, 120, 0)])
+def test_r8_1_a_daily_run_finds_each_source_due_every_day(minutes: tuple[int, ...]) -> None:
+    visit = first(NOW)
+    for day, early_or_late in enumerate(minutes, 1):
+        now = NOW + day * DAY + early_or_late * MINUTE
+        assert not_due(visit, now, DAY, None) is None, day
+        visit = met(now, visit, DAY)
+        assert due(visit, DAY) == NOW + (day + 1) * DAY  # no drift
+
+
+def test_r8_1_a_run_at_another_time_begins_a_rhythm_there() -> None:
+    late = met(NOW + 1.5 * DAY, first(NOW), DAY)
+    assert due(late, DAY) == NOW + 2.5 * DAY
+
+
+def test_r8_1_missed_periods_are_not_made_up() -> None:
+    visit = met(NOW + 5 * DAY, first(NOW), DAY)
+    assert visit == first(NOW + 5 * DAY)
+    assert not_due(visit, NOW + 5 * DAY + HOUR, DAY, None) is not None
+
+
+def test_r8_1_a_late_run_then_an_early_one_keep_nine_tenths_apart() -> None:
+    late = met(NOW + DAY + 2 * HOUR, first(NOW), DAY)
+    assert due(late, DAY) == NOW + 2 * DAY
+    assert opens(late, DAY) == pytest.approx(NOW + DAY + 2 * HOUR + 0.9 * DAY)
+
+
+@given(
+    st.floats(3600, 30 * DAY),
+    st.lists(st.floats(0, 40 * DAY), min_size=1, max_size=30),
+)
+def test_r8_no_source_is_sent_too_soon_and_none_is_shut_out(
+    revisit: float, pauses: list[float]
+) -> None:
+    now, visit, last = NOW, met(NOW, None, revisit), NOW
+    for pause in pauses:
+        now += pause
+        if not_due(visit, now, revisit, None) is None:
+            assert now - last >= max(HOUR, 0.9 * revisit) - 1e-3
+            visit, last = met(now, visit, revisit), now
+        else:
+            assert now - last < max(HOUR, 1.1 * revisit)
+
+
+@pytest.mark.parametrize("revisit", [2 * DAY, 7 * DAY])
+def test_own_a_longer_interval_holds_from_the_next_run_on(revisit: float) -> None:
+    visit = met(NOW, first(NOW - DAY), DAY)
+    assert not_due(visit, NOW + DAY, revisit, None) is not None
 
 
 @pytest.mark.parametrize(
     ("reason", "refused"), [("feed repaired", False), ("", True), ("  ", True), (None, True)]
 )
 def test_r8_2_only_a_written_reason_lifts_the_rule(reason: str | None, refused: bool) -> None:
-    assert (not_due(NOW - 5, NOW, DAY, reason) is not None) is refused
+    assert (not_due(first(NOW - 5), NOW, DAY, reason) is not None) is refused
 
 
 @pytest.mark.parametrize(
@@ -48,19 +121,27 @@ def test_r8_2_only_a_written_reason_lifts_the_rule(reason: str | None, refused: 
 def test_own_a_time_in_the_future_refuses_for_a_while_but_not_for_ever(
     ahead: float, refused: bool
 ) -> None:
-    assert (not_due(NOW + ahead, NOW, DAY, None) is not None) is refused
+    assert (not_due(first(NOW + ahead), NOW, DAY, None) is not None) is refused
 
 
 def test_own_the_due_time_shown_is_never_early() -> None:
-    verdict = not_due(NOW + 0.25, NOW, DAY, None)
+    verdict = not_due(first(NOW + 0.25), NOW, DAY, None)
     assert verdict is not None
-    assert verdict.reason.endswith("next due 2026-05-24T00:00:01Z")
+    assert "next due 2026-05-24T00:00:01Z" in verdict.reason
 
 
 def test_own_an_interval_beyond_the_calendar_is_a_refusal() -> None:
-    verdict = not_due(NOW, NOW, 1e300, None)
+    verdict = not_due(first(NOW), NOW, 1e300, None)
     assert verdict is not None
-    assert verdict.reason.endswith("next due 9999-12-31T23:59:59Z")
+    assert "next due 9999-12-31T23:59:59Z" in verdict.reason
+    assert math.isfinite(opens(first(NOW), 1e300))
+
+
+def test_r8_a_method_or_body_of_its_own_is_a_request_of_its_own() -> None:
+    url = "https://h.test/search"
+    forms = [form_of("GET"), form_of("HEAD"), form_of("POST", b"a"), form_of("POST", b"b")]
+    assert len({key_of(url, form) for form in forms}) == 4
+    assert key_of(f"{url}#top", form_of("GET", b"")) == url
 
 
 @pytest.mark.parametrize("status", [200, 204, 304, 400, 403, 404, 410, 451])

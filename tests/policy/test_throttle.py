@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_walsh.policy.throttle import UNSEEN, Throttle
+from scrapy_walsh.policy.throttle import UNSEEN, VISIT_EVERY, Throttle, visit_from
 
 HOST = "h.test"
+DAY = 86400.0
 
 
 def asked(throttle: Throttle, host: str, end: float, **options: object) -> None:
@@ -168,3 +170,68 @@ def test_r4_any_order_of_requests_keeps_every_interval_and_hold(order):
         if hold is not None:
             throttle.hold(host, now + hold)
             holds[host] = max(holds.get(host, 0.0), now + hold)
+
+
+PATIENCE, SLOW = 300.0, 600.0
+#: Seconds by which a sum of floats may be off.
+ROUNDING = 1e-6
+
+
+def test_r4_a_slow_host_is_visited_a_second_after_its_robots_txt() -> None:
+    assert visit_from(SLOW, PATIENCE, rested=DAY, ended=50.0, visited_at=None) == 51.0
+    assert visit_from(SLOW, PATIENCE, DAY, 50.0, None, min_interval=5.0) == 55.0
+
+
+@pytest.mark.parametrize(
+    ("interval", "rested"), [(PATIENCE, DAY), (1.0, DAY), (SLOW, SLOW - 1), (SLOW, 0.0)]
+)
+def test_r4_no_visit_where_a_run_can_wait_or_the_host_had_not_rested(
+    interval: float, rested: float
+) -> None:
+    assert visit_from(interval, PATIENCE, rested, 50.0, None) is None
+
+
+def test_r4_a_visit_is_a_day_after_the_one_before() -> None:
+    assert visit_from(SLOW, PATIENCE, DAY, 50.0, visited_at=0.0) == VISIT_EVERY
+
+
+def test_r4_a_visit_that_would_come_later_than_the_crawl_delay_changes_nothing() -> None:
+    throttle = Throttle()
+    throttle.restore(HOST, 0.0, UNSEEN, visited_at=0.0)
+    robots(throttle, 1000.0, rested=1000.0)
+    assert throttle.due(HOST) == 1000.0 + SLOW
+
+
+def robots(throttle: Throttle, end: float, rested: float, delay: float = SLOW) -> None:
+    """A robots.txt of the host is requested, answered and read."""
+    throttle.started(HOST, end, document=True)
+    throttle.rested(HOST, rested)
+    throttle.finished(HOST, end)
+    throttle.set_interval(HOST, delay)
+    throttle.visit(HOST, PATIENCE)
+
+
+@given(st.lists(st.tuples(st.floats(0, 2 * DAY), st.booleans()), min_size=1, max_size=40))
+def test_r4_targets_of_a_slow_host_keep_its_crawl_delay_among_themselves(
+    steps: list[tuple[float, bool]],
+) -> None:
+    """Each step waits, then reads robots.txt or sends a target, as soon as either may go."""
+    throttle, now, last = Throttle(), 0.0, -math.inf
+    throttle.set_interval(HOST, SLOW)  # as an earlier run knew it
+    targets: list[float] = []
+    visits: list[float] = []
+    for pause, document in steps:
+        now = max(now + pause, throttle.due(HOST, document=document))
+        if document:
+            assert now - last >= SLOW - ROUNDING
+            robots(throttle, now, rested=now - last)
+        else:
+            throttle.started(HOST, now)
+            ahead = throttle.went_ahead(HOST)
+            assert now - last >= (1.0 if ahead else SLOW) - ROUNDING
+            visits += [now] if ahead else []
+            throttle.finished(HOST, now)
+            targets.append(now)
+        last = now
+    assert all(later - one >= SLOW - ROUNDING for one, later in pairwise(targets))
+    assert all(later - one >= VISIT_EVERY - ROUNDING for one, later in pairwise(visits))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scrapy_walsh.policy.text import visible
 from scrapy_walsh.report.html import LARGEST, page
-from scrapy_walsh.report.markup import cut, element, foreign, seconds, visible
+from scrapy_walsh.report.markup import cut, element, foreign, seconds
 from scrapy_walsh.report.sources import NoReport, read_sources
 from scrapy_walsh.sandbox import gaps, hosts
 from scrapy_walsh.spiders.report import Row, as_document

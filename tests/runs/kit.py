@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site
 from scrapy_walsh.state import open_store
+from scrapy_walsh.state.base import RecordStore
+from scrapy_walsh.state.tables import TABLES
 from tests.crawl.harness import (
     LIST_SPIDER,
     OPERATOR,
@@ -29,6 +31,11 @@ LIST = "/.well-known/walsh-research/blocklist.json"
 SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
 LIST_URL, SCHEMA_URL = f"{OPERATOR}/blocklist.json", f"{OPERATOR}/blocklist.schema.json"
 HOUR, DAY = 3600.0, 86400.0
+#: The columns that are times, of all tables.
+_TIMES = (
+    "counted_from", "declared_at", "due", "fetched_at", "last_at", "last_end", "last_run_at",
+    "not_before", "seen_at", "since", "stored_at", "visited_at",
+)  # fmt: skip
 AGAIN = {"WALSH_REVISIT_REASON": "one run after another"}
 
 
@@ -80,12 +87,20 @@ class Runs:
         finally:
             opened.close()
 
+    def pass_time(self, seconds: float) -> None:
+        """Make everything on record *seconds* older."""
+        with self.store() as store:
+            assert isinstance(store, RecordStore)
+            for table in TABLES:
+                for record in list(store._rows(table)):
+                    store._put(table, [_older(record, seconds)])
+
     def source_ran(self, url: str, ago: float) -> None:
-        """Make the last run of source *url* lie *ago* seconds back."""
+        """Make the last run of source *url* lie *ago* seconds back, its first one."""
         with self.store() as store:
             source = store.get_source(url)
             assert source is not None, f"no run of {url} is on record"
-            store.put_source(replace(source, last_run_at=time.time() - ago))
+            store.put_source(replace(source, last_run_at=time.time() - ago, counted_from=None))
 
     def host(self, name: str) -> HostRecord:
         """What is on record about a host."""
@@ -93,6 +108,12 @@ class Runs:
             record = store.get_host(name)
         assert record is not None, f"no record of {name}"
         return record
+
+
+def _older(record: Any, seconds: float) -> Any:
+    """*record* with each of its times *seconds* earlier."""
+    held = {name: getattr(record, name) for name in _TIMES if hasattr(record, name)}
+    return replace(record, **{name: at - seconds for name, at in held.items() if at is not None})
 
 
 def asked_targets(run: Crawl, host: str) -> list[str]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
 from scrapy_walsh.sandbox import Route
-from tests.crawl.harness import Crawl, site
+from tests.crawl.harness import Crawl, site, state_dir
+from tests.ledger.test_crawl import ledger_of
 from tests.runs.kit import DAY, HOUR, Runs, asked_targets
 
 if TYPE_CHECKING:
@@ -26,6 +30,14 @@ ROUTES = {
     "later.test": Route(sequence=(Route(429, headers={"Retry-After": "7200"}), Route(body="page"))),
 }
 URLS = {host: f"http://{host}/p" for host in ROUTES}
+
+
+def verified(project: Path) -> int:
+    """The exit code of ``verify`` on what the runs of *project* wrote."""
+    command = [sys.executable, "-m", "scrapy_walsh", "verify", str(state_dir(project))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    print(done.stdout, done.stderr)
+    return done.returncode
 
 
 def reason_of(runs: Runs, url: str) -> str | None:
@@ -51,7 +63,7 @@ def visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Crawl
         for name, ago in (("within the hour", HOUR - 120), ("after the hour", HOUR + 1)):
             runs.source_ran(URLS["answered.test"], ago)
             found[name] = runs(URLS["answered.test"], arguments=hourly)
-        for name, ago in (("within the day", DAY - 120), ("after the day", DAY + 1)):
+        for name, ago in (("within the day", 0.9 * DAY - 120), ("after the day", 0.9 * DAY + 1)):
             runs.source_ran(URLS["answered.test"], ago)
             found[name] = runs(URLS["answered.test"])
         found["after the day"].stats["recorded"] = reason_of(runs, URLS["answered.test"])
@@ -123,3 +135,91 @@ def test_r7_3_a_304_counts_as_asked(tmp_path: Path) -> None:
         second, third = runs("http://same.test/p"), runs("http://same.test/p")
     assert [each.status for each in second.requests("same.test")] == [304]
     assert third.asked("same.test") == []
+
+
+FORMS = """
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+
+    def __init__(self, urls="", **kwargs):
+        super().__init__(**kwargs)
+        self.url = urls
+
+    async def start(self):
+        for body in ("a", "b", "c"):
+            yield scrapy.Request(self.url, method="POST", body=body)
+        yield scrapy.Request(self.url, method="HEAD")
+        yield scrapy.Request(self.url)
+
+    def parse(self, response):
+        yield {"url": response.url, "status": response.status}
+        if not response.meta.get("again") and response.request.method == "GET":
+            yield scrapy.Request(response.url, dont_filter=True, meta={"again": True})
+            yield scrapy.Request(response.url, meta={"again": True})
+"""
+
+
+def forms(run: Crawl) -> list[str]:
+    """Method and body of the targets, as the server saw them."""
+    found = [each for each in run.requests("form.test") if each.path != "/robots.txt"]
+    return sorted(f"{each.method} {each.values('Content-Length') or ''}" for each in found)
+
+
+def test_r8_within_a_run_nothing_is_refused_and_what_is_sent_again_is_recorded(
+    tmp_path: Path,
+) -> None:
+    url = "http://form.test/search"
+    with Runs(tmp_path, site("form.test"), spider=FORMS) as runs:
+        first, second = runs(url), runs(url)
+        assert len(forms(first)) == 6  # three bodies, HEAD, GET, and the one with dont_filter
+        assert second.requests("form.test") == []
+        lines = [line for line in ledger_of(tmp_path) if line["kind"] == "asked"]
+        again = [line["n"] for line in lines if line.get("again")]
+        assert again == [lines[-1]["n"]]
+        assert first.stats["walsh/asked_again"] == 1
+        assert verified(tmp_path) == 0
+        for name in ("POST", "HEAD", ""):  # a day later each is due again, by itself
+            with runs.store() as store:
+                for source in list(store.sources()):
+                    if name in source.url:
+                        earlier = replace(source, last_run_at=time.time() - DAY, counted_from=None)
+                        store.put_source(earlier)
+        assert len(forms(runs(url))) == 6
+
+
+def test_r8_a_redirect_to_another_source_is_followed(tmp_path: Path) -> None:
+    moved = Route(301, headers={"Location": "http://new.test/p"})
+    urls = ("http://old.test/p", "http://new.test/p")
+    with Runs(tmp_path, site("old.test", {"/p": moved}), site("new.test")) as runs:
+        first = runs(*urls)
+        assert verified(tmp_path) == 0
+        runs.source_ran(urls[0], DAY)  # one is due, and leads to the other, which is not
+        second, third = runs(*urls), runs(*urls)
+    assert asked_targets(first, "new.test") == ["/p"]
+    assert first.fetched(urls[1])
+    assert "not_due" not in first.output
+    assert asked_targets(second, "old.test") == ["/p"]
+    assert second.fetched(urls[1])
+    assert third.log == []
+
+
+@pytest.mark.parametrize("days", [(0.99, 1.005, 1.0, 0.995, 1.01)])
+def test_r8_1_a_daily_job_sends_each_source_each_day(
+    tmp_path: Path, days: tuple[float, ...]
+) -> None:
+    """Runs a few minutes more or less than 24 h apart: b3c8a7f sent it every second day."""
+    url = "http://daily.test/p"
+    with Runs(tmp_path, site("daily.test")) as runs:
+        found = [asked_targets(runs(url), "daily.test")]
+        for day in days:
+            with runs.store() as store:
+                record = store.get_source(url)
+                assert record is not None
+                since = record.counted_from
+                earlier = None if since is None else since - day * DAY
+                sent_at = record.last_run_at - day * DAY
+                store.put_source(replace(record, last_run_at=sent_at, counted_from=earlier))
+            found.append(asked_targets(runs(url), "daily.test"))
+    assert found == [["/p"]] * (len(days) + 1)

@@ -108,7 +108,7 @@ url = "http://b.test/"
     ]
     assert problems == [
         's.toml: source 2 (no URL): no url; add url = "https://..."',
-        f"s.toml: source 3 (mail): url 'mailto:me@a.test' {UNUSABLE}",
+        f"s.toml: source 3 (mail): url '***@a.test' {UNUSABLE}",
         f"s.toml: source 4: url 'ftp://a.test/' {UNUSABLE}",
         "s.toml: source 5: url is not text",
         f"s.toml: source 6 (feed): feed 'feed.xml' {UNUSABLE}",

@@ -21,7 +21,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.utils.test import get_crawler
 from twisted.python.failure import Failure
 
-from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused
+from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused, TooManyRedirects
 from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.spiders import walsh_metadata
 from scrapy_walsh.spiders.answers import MAX_BODY
@@ -29,6 +29,8 @@ from scrapy_walsh.spiders.items import MetadataItem
 from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from scrapy_walsh.spiders.report import Row
 
 FEED = (
@@ -72,7 +74,7 @@ class Net:
         response = respond(request, status, content_type, body)
         self.spider._count_bytes(body, request)
         if 200 <= status < 300:
-            return request.callback(response, **request.cb_kwargs)
+            return finished(request.callback(response, **request.cb_kwargs))
         return self._failed(request, HttpError(response, "ignored"))
 
     def _failed(self, request: Request, error: Exception) -> Any:
@@ -95,14 +97,18 @@ def respond(request: Request, status: int, content_type: str | None, body: bytes
     return kind(request.url, status=status, headers=headers, body=body, request=request)
 
 
+def finished(callback: Coroutine[Any, Any, Any]) -> Any:
+    """What the callback returns; what is small is read at once."""
+    with pytest.raises(StopIteration) as end:
+        callback.send(None)
+    return end.value.value
+
+
 def start_requests(spider: WalshMetadataSpider) -> list[Request]:
     async def collect() -> list[Request]:
         return [request async for request in spider.start()]
 
-    running = collect()
-    with pytest.raises(StopIteration) as end:
-        running.send(None)
-    return end.value.value
+    return finished(collect())
 
 
 def crawl(urls: str, answers: dict[str, Answer]) -> Net:
@@ -219,6 +225,18 @@ def test_r9_8_html_only_is_left_out_with_the_reason() -> None:
     assert row.reason == "page: HTML, which is never scraped; llms.txt: HTTP 404"
 
 
+def test_r9_8_html_whose_llms_txt_is_refused_says_both() -> None:
+    refused = Refused("https://a.test/llms.txt", verdict("disallowed_explicit", "R2"))
+    net = crawl(
+        "https://a.test/p",
+        {"https://a.test/p": (200, "text/html", HTML), "https://a.test/llms.txt": refused},
+    )
+    (row,) = net.rows
+    assert (row.outcome, row.requirement) == ("left_out", "R9")
+    assert row.reason.startswith("page: HTML, which is never scraped; llms.txt: R2 ")
+    assert refused.verdict.reason in row.reason
+
+
 def test_r9_9_what_llms_txt_lists_is_not_asked() -> None:
     net = crawl("https://a.test/p", {"https://a.test/llms.txt": (200, "text/plain", LLMS)})
     assert "https://x.test/l" not in net.urls
@@ -258,6 +276,7 @@ def verdict(name: str, requirement: str) -> Verdict:
         (NotModified("u", "application/xml"), "not_modified", "R7"),
         (GaveUp("u", "503 six times", 503), "failed", "R5"),
         (GaveUp("u", "connection refused"), "failed", "R5"),
+        (TooManyRedirects("u", "HTTP 302 after 5 redirects", 302), "failed", "D5"),
         (IgnoreRequest("some middleware"), "failed", ""),
         (RuntimeError("bug\nhere"), "failed", ""),
     ],
@@ -399,7 +418,7 @@ def test_own_a_permanent_redirect_suggests_the_new_address(reasons: list[int], m
     hop = request.replace(
         url="https://a.test/new", meta={**request.meta, "redirect_reasons": reasons}
     )
-    list(spider.answered(respond(hop, 200, "text/markdown", MARKDOWN), **hop.cb_kwargs))
+    list(finished(spider.answered(respond(hop, 200, "text/markdown", MARKDOWN), **hop.cb_kwargs)))
     assert spider.visits[0].row.moved_to == ("https://a.test/new" if moved else None)
 
 
@@ -421,7 +440,7 @@ def test_own_links_are_relative_to_the_final_url() -> None:
     spider = WalshMetadataSpider(urls="https://a.test/old")
     (request,) = start_requests(spider)
     hop = request.replace(url="https://cdn.test/x/feed")
-    (item,) = spider.answered(respond(hop, 200, "text/xml", FEED), **hop.cb_kwargs)
+    (item,) = finished(spider.answered(respond(hop, 200, "text/xml", FEED), **hop.cb_kwargs))
     assert item.url == "https://cdn.test/f?utm=1"
 
 

@@ -1,8 +1,9 @@
-"""D3 for a list that is too large for a row: two files beside the database, and no row."""
+"""D3 for a list that is too large for a row: two files, and a row without its text."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,9 +36,9 @@ def row(store: SqliteStore) -> StoredDocument | None:
     return store._get(tables.DOCUMENTS, ("blocklist", BLOCKLIST_URL))
 
 
-def test_d3_a_large_list_is_in_two_files_and_no_row(store: SqliteStore, tmp_path: Path) -> None:
+def test_d3_a_large_list_is_in_two_files_and_in_no_row(store: SqliteStore, tmp_path: Path) -> None:
     assert [files.read_copy(tmp_path, name) for name in NAMES] == [LARGE, LARGE]
-    assert row(store) is None
+    assert row(store) == replace(LARGE, body=b"")
     assert store.get_document("blocklist", BLOCKLIST_URL) == LARGE
 
 
@@ -78,6 +79,21 @@ def test_d3_a_small_list_after_a_large_one_has_its_row_again(
     assert row(store) == files.read_copy(tmp_path) == SMALL
     assert not (tmp_path / files.SECOND).exists()
     assert list(store.documents("blocklist")) == [SMALL]
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
+def test_own_d3_that_a_large_list_was_held_is_known_without_its_files(
+    store: SqliteStore, tmp_path: Path, damage: Any
+) -> None:
+    for name in NAMES:
+        damage(tmp_path / name)
+    found = store.get_document("blocklist", BLOCKLIST_URL)
+    assert found is not None
+    assert found.body == b""
+    assert any(
+        "was held, and no file has its text" in line
+        for line in verify.problems(tmp_path, lambda body, url: None)
+    )
 
 
 def test_d3_delete_removes_both_files(store: SqliteStore, tmp_path: Path) -> None:

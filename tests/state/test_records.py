@@ -145,7 +145,8 @@ def test_r7_seen_items(store: RecordStore) -> None:
     store.add_seen_items(iter(["https://a.test/1", "https://a.test/2"]), NOW)
     store.add_seen_items(["https://a.test/2", "https://a.test/3"], NOW + 1)
     urls = [f"https://a.test/{number}" for number in range(5)]
-    assert [store.seen_item(url) for url in urls] == [False, True, True, True, False]
+    seen = [store.get_seen_item(url) is not None for url in urls]
+    assert seen == [False, True, True, True, False]
 
 
 def fill_host(store: RecordStore, name: str) -> None:
@@ -230,7 +231,7 @@ def test_own_schema_has_every_field_of_every_record(tmp_path: Path) -> None:
     connection = store._database._connection
     for table in TABLES:
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table.name})")]
-        assert columns == [*table.columns, "crc32"]
+        assert sorted(columns) == sorted([*table.columns, "crc32"])
         assert table.columns[: len(table.key)] == table.key
     assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

@@ -119,7 +119,9 @@ def test_d3_copy_of_a_later_version_is_set_aside(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     rest = b'{"kind": "blocklist", "novel": 1}\n{}'
     (tmp_path / "blocklist.json").write_bytes(files._digest(rest) + b"\n" + rest)
-    assert store.get_document("blocklist", BLOCKLIST_URL) is None
+    found = store.get_document("blocklist", BLOCKLIST_URL)
+    assert found is not None, "that one was held must not be forgotten"
+    assert (found.body, found.outcome) == (b"", "lost")
     assert "another version" in store.notices[0]
     store.close()
 

@@ -8,12 +8,17 @@ from scrapy_walsh.errors import DocumentInvalid
 from scrapy_walsh.ledger.verify.documents import Known, ListHeld, RulesHeld
 from scrapy_walsh.ledger.verify.retries import REDIRECTS
 from scrapy_walsh.ledger.verify.run import Standing
+from scrapy_walsh.policy import chain, hosts, robots_fetch
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.freshness import robots_ttl
 from scrapy_walsh.policy.robots import Robots, no_rules
-from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, UNKNOWN_UNREACHABLE, Verdict
+from scrapy_walsh.policy.verdict import (
+    DEFERRED,
+    UNKNOWN_PARSE_ERROR,
+    UNKNOWN_UNREACHABLE,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.verify.documents import LookUp
@@ -32,10 +37,14 @@ class Adoptions:
     def __init__(self, report: Report, documents: LookUp) -> None:
         self._report = report
         self._documents = documents
-        self._lists: dict[tuple[str, str], float] = {}
+        #: When each list, by URL and digest, was last fetched, and the line that says so. The
+        #: later line counts, not the later time: the clock may have been put back (D9).
+        self._lists: dict[tuple[str, str], tuple[float, int]] = {}
         #: The line and the digest of the last list that any run went by, by URL.
         self._last_list: dict[str, tuple[int, str]] = {}
         self._robots: dict[str, Known] = {}
+        #: The origins that each robots.txt was adopted for, by any run.
+        self._adopted_for: dict[str, set[str]] = {}
 
     def take(self, run: Run, line: Line) -> None:
         """Judge a line ``adopted``, ``taken_up`` or ``rejected``, and go by it."""
@@ -48,15 +57,16 @@ class Adoptions:
 
     def fetched_at(self, url: str, held: ListHeld) -> float | None:
         """When the list was last fetched, whichever run did it; None where nothing tells."""
-        known = self._lists.get((url, held.digest or ""))
-        return max(filter(None, (known, held.fetched_at)), default=None)
+        at, line = self._lists.get((url, held.digest or ""), (None, 0))
+        return held.fetched_at if line <= held.serial and held.fetched_at is not None else at
 
     def rules_fetched_at(self, origin: str, held: RulesHeld) -> float | None:
         """When the rules in force were last fetched, whichever run did it."""
         known = self._robots.get(origin)
         same = known is not None and known.digest == held.digest and held.digest is not None
-        times = (known.at if same and known else None, held.fetched_at)
-        return max(filter(None, times), default=None)
+        if known is None or not same or (known.line <= held.serial and held.fetched_at is not None):
+            return held.fetched_at
+        return known.at
 
     # -- R3 -------------------------------------------------------------------------------
 
@@ -72,11 +82,28 @@ class Adoptions:
             self._new_list(run, line, line.digest, answer)
 
     def _keep_list(self, run: Run, line: Line) -> None:
-        if run.held.latest_list() is None:
-            self._check_last_list(run, line, None)
-            run.held.put_list(ListHeld(line.n, line.at, _NOTHING, None, rejected=True))
-        else:
+        if run.held.latest_list() is not None:
             run.held.keep_list()
+            return
+        verdict = self._without_list(run, line)
+        if verdict is None:
+            self._check_last_list(run, line, None)
+        nothing = _NOTHING if verdict is None else None
+        run.held.put_list(ListHeld(line.n, line.at, nothing, None, rejected=True, verdict=verdict))
+
+    def _without_list(self, run: Run, line: Line) -> Verdict | None:
+        """What goes for every target while no list can be had: as the run's setting says.
+
+        Whether a list that was held could be read no ledger tells: to defer is always right.
+        """
+        position = run.terms.blocklist_unreachable
+        verdict = chain.without_list(position, line.url, lost=line.verdict == DEFERRED)
+        stands = "" if verdict is None else verdict.name
+        if run.begun and stands != line.verdict:
+            told = line.verdict or "an empty list"
+            text = f"goes by {told}, and this run's blocklist_unreachable is {position!r}"
+            self._report.find(line.n, "R3", text)
+        return verdict
 
     def _new_list(self, run: Run, line: Line, digest: str, answer: Line | None) -> None:
         status = 200 if line.kind == events.ADOPTED else 304
@@ -88,8 +115,8 @@ class Adoptions:
             self._report.find(line.n, "R3", f"no exchange of this run brought {line.url}")
         self._last_list[line.url] = line.n, digest
         if answer is not None and brought:
-            self._lists[key] = max(answer.at, self._lists.get(key, answer.at))
-        fetched_at = self._lists.get(key)
+            self._lists[key] = answer.at, line.n
+        fetched_at, _ = self._lists.get(key, (None, 0))
         if fetched_at is None:
             self._report.missed(_NO_AGE)
         found = self._parsed(line, digest)
@@ -107,7 +134,10 @@ class Adoptions:
 
     def _parsed(self, line: Line, digest: str) -> Blocklist | None:
         try:
-            found = self._documents.blocklist(digest, line.schema, line.url)
+            if line.kind == events.ADOPTED:
+                found = self._documents.adopted_list(digest, line.schema, line.url)
+            else:
+                found = self._documents.held_list(digest, line.url)
         except DocumentInvalid as error:
             self._report.find(line.n, "R3", f"{line.kind}, though it must not be: {error}"[:300])
             return None
@@ -131,12 +161,28 @@ class Adoptions:
         brought = self._brought(run, line) if line.kind == events.ADOPTED else None
         if brought is not None:
             self._robots[origin] = Known(line.digest, line.status, brought.at, line.n)
+            self._adopted_for.setdefault(line.digest or "", set()).add(origin)
+        elif line.kind == events.TAKEN_UP:
+            self._check_owner(run, line, origin)
         known = self._robots.get(origin)
         same = known is not None and (known.digest, known.status) == (line.digest, line.status)
         fetched_at = known.at if known is not None and same else None
         if fetched_at is None and line.kind == events.TAKEN_UP:
             self._report.missed(_NO_AGE)
         self._put(run, line, origin, fetched_at, run.terms.robots_ttl)
+
+    def _check_owner(self, run: Run, line: Line, origin: str) -> None:
+        """What a run takes up is not the robots.txt of other origins alone.
+
+        One that no line adopted at all may come from a run that kept no ledger, or an import.
+        """
+        owners = self._adopted_for.get(line.digest or "", set())
+        known = self._robots.get(origin)
+        if owners and origin not in owners and known and run.begun and not run.terms.shared:
+            if run.holes:
+                return
+            text = f"that robots.txt is of {min(owners)}; line {known.line} adopted another"
+            self._report.find(line.n, "R2", text)
 
     def _brought(self, run: Run, line: Line) -> Line | None:
         """The exchange that brought an adopted robots.txt."""
@@ -154,6 +200,8 @@ class Adoptions:
             text = f"status {line.status} brings no rules"
         elif (meaning == robots_fetch.PARSE) != (line.digest is not None):
             text = f"status {line.status} means {meaning!r}, which it was not taken for"
+        elif answer.body is not None and answer.body != line.digest:
+            text = f"line {answer.n} brought {answer.body}, not {line.digest}"
         else:
             return answer
         if not run.holes:

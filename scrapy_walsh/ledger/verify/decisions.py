@@ -11,9 +11,12 @@ from scrapy_walsh.ledger.verify.run import Snapshot
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.chain import NeedDocument
-from scrapy_walsh.policy.verdict import OUT_OF_SCOPE, Verdict
+from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, Visit
+from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, EXCLUDED_TLD, OUT_OF_SCOPE, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scrapy_walsh.ledger.verify.adoptions import Adoptions
     from scrapy_walsh.ledger.verify.entries import Line
     from scrapy_walsh.ledger.verify.report import Report
@@ -27,16 +30,27 @@ _REDACTED: Final = "decisions about URLs whose query is redacted"
 _ANSWER: Final = "answers to exchanges whose decision was not derived"
 _NO_RUNS: Final = "refusals by R8 that rest on what is not in this ledger"
 _KILLED: Final = "R8 after a run that has no end, which may have lost its answers"
+_TOLD_AGAIN: Final = {
+    True: "this run had no answer to that request before",
+    False: "this run had had an answer to that request",
+}
 _NAMES: Final = {chain.BLOCKLIST: "the blocklist", chain.ROBOTS: "robots.txt"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """When a source was last answered, by which run and line."""
+    """The last visit of a source that was answered, by which run and line."""
 
-    at: float
+    visit: Visit
     run: str
     line: int
+
+    def as_seen_by(self, run: Run) -> Visit:
+        """The visit, such that ``recrawl`` comes to what *run*'s own version came to."""
+        sent_at = self.visit.sent_at
+        if run.terms.rhythm:
+            return self.visit
+        return Visit(sent_at, sent_at + recrawl.SLACK * max(run.terms.revisit, REVISIT_FLOOR))
 
 
 class Decisions:
@@ -57,12 +71,15 @@ class Decisions:
 
     def declared(self, run: Run, line: Line) -> None:
         """Take a target in, and what one that is declared was redirected to."""
+        if run.terms.tells_ends and line.via:
+            self._followed(run, line)
         if not line.via:
             run.scope.declare(line.url)
         elif line.via == line.url and run.scope.is_source(line.url):
             return
         elif line.via in self._redirected and run.scope.source_of(line.via) is not None:
             run.scope.declare_hop(line.url, line.via)
+            run.hops.setdefault(line.url, run.hops.get(line.via, line.via))
         elif run.holes or (self.partial and run.scope.source_of(line.via) is not None):
             run.scope.declare_hop(line.url, line.via)
             self._report.missed(_HOLES)
@@ -70,12 +87,20 @@ class Decisions:
             text = f"{line.via} did not redirect there, or is no target itself"
             self._report.find(line.n, "R6", text)
 
+    def _followed(self, run: Run, line: Line) -> None:
+        """A redirect that is followed is no answer for a spider."""
+        run.passed.pop(line.via, None)
+        if (told := run.redirects_told.pop(line.via, None)) is not None:
+            text = f"{line.via} is told as fetched, and line {line.n} follows its redirect"
+            self._report.find(told, "run", text)
+
     # -- an exchange ----------------------------------------------------------------------
 
     def asked(self, run: Run, line: Line) -> None:
         """Judge an exchange with a target."""
         verdict = self._derive(run, line)
         run.passed[line.url] = (line, verdict)
+        run.redirects_told.pop(line.url, None)
         if line.status in REDIRECTS:
             self._redirected.add(line.url)
         if run.begun and REDACTED not in line.url:
@@ -111,12 +136,15 @@ class Decisions:
 
     def _judge(self, run: Run, url: str, snapshot: Snapshot) -> Verdict | NeedDocument:
         gates = replace(run.terms.gates, revisit_reason="judged apart")
-        if snapshot.asked_at is not None:
+        if snapshot.last is not None:
             gates = run.terms.gates
         try:
-            return chain.judge(url, run.scope, snapshot, gates, snapshot.moment.began)
+            found = chain.judge(url, run.scope, snapshot, gates, snapshot.moment.began)
         except ValueError as error:
             return Verdict(False, OUT_OF_SCOPE, "R6", str(error))
+        if isinstance(found, Verdict) and found.name == EXCLUDED_TLD:
+            return replace(found, requirement=run.terms.excluded_by)
+        return found
 
     def _without(self, run: Run, line: Line, found: Verdict | NeedDocument) -> None:
         if run.holes or isinstance(found, Verdict):
@@ -131,7 +159,7 @@ class Decisions:
         began, held = line.moment.began, run.held.blocklist(line.moment)
         if held is not None and held.blocklist is not None and not held.rejected:
             fetched_at = self._adoptions.fetched_at(run.terms.blocklist_url, held)
-            if fetched_at is not None and _stale(fetched_at, began, held.blocklist.refresh):
+            if fetched_at is not None and _stale(run, fetched_at, began, held.blocklist.refresh):
                 text = f"the blocklist of line {held.serial} was {began - fetched_at:.0f} s old"
                 self._report.find(
                     line.n, "R12", f"{text}, its refresh is {held.blocklist.refresh:g} s"
@@ -141,7 +169,7 @@ class Decisions:
         if rules is None:
             return
         fetched_at = self._adoptions.rules_fetched_at(origin, rules)
-        if _stale(rules.since if fetched_at is None else fetched_at, began, rules.ttl):
+        if _stale(run, rules.since if fetched_at is None else fetched_at, began, rules.ttl):
             old = began - (rules.since if fetched_at is None else fetched_at)
             text = f"the robots.txt of line {rules.serial} was {old:.0f} s old"
             self._report.find(line.n, "R12", f"{text}, {rules.ttl:g} s are allowed")
@@ -162,25 +190,57 @@ class Decisions:
             return
         refused, requirement, basis = before
         same = basis == run.basis(hosts.origin(line.url), line.moment)
-        if requirement == "R8" or (requirement in ("R2", "R3") and same):
+        by_time = requirement == "R8" and not run.terms.rhythm
+        if by_time or (requirement in ("R2", "R3") and same):
             text = f"{line.url} was asked, though line {refused} refused it"
             self._report.find(line.n, requirement, text)
 
     # -- R8 -------------------------------------------------------------------------------
 
     def _visit(self, run: Run, line: Line) -> None:
-        source, terms = run.scope.source_of(line.url), run.terms
-        last = self._answered.get(line.url) if run.scope.is_source(line.url) else None
-        began = line.moment.began
-        soon = last and recrawl.not_due(last.at, began, terms.revisit, terms.revisit_reason)
-        if last and soon and last.at <= began:
-            text = f"{line.url} was asked again {began - last.at:.0f} s after line {last.line}"
-            if last.run == run.name or last.run in self._over:
-                self._report.find(line.n, "R8", text)
-            else:
-                self._doubts.setdefault(last.run, []).append((line.n, text))
-        if source is not None and line.answered and recrawl.counts_as_asked(line.status):
-            self._answered[source] = _Answered(line.at, run.name, line.n)
+        key, terms = recrawl.key_of(line.url, line.form), run.terms
+        last = self._answered.get(key) if run.scope.is_source(line.url) else None
+        if terms.rhythm:
+            if not run.holes and line.again != (key in run.answered):
+                self._report.find(line.n, "R8", f"again is {line.again}: {_TOLD_AGAIN[line.again]}")
+            if last and (last.run == run.name or line.url in run.hops):
+                last = None
+        if last is not None:
+            self._not_too_soon(run, line, last)
+        if line.answered and recrawl.counts_as_asked(line.status):
+            for source in self._sources(run, line, key):
+                self._note(run, line, source)
+
+    def _not_too_soon(self, run: Run, line: Line, last: _Answered) -> None:
+        began, visit = line.moment.began, last.as_seen_by(run)
+        soon = recrawl.not_due(visit, began, run.terms.revisit, run.terms.revisit_reason)
+        if soon is None or visit.sent_at > began:
+            return
+        text = f"{line.url} was asked again {began - visit.sent_at:.0f} s after line {last.line}"
+        if last.run == run.name or last.run in self._over:
+            self._report.find(line.n, "R8", text)
+        else:
+            self._doubts.setdefault(last.run, []).append((line.n, text))
+
+    @staticmethod
+    def _sources(run: Run, line: Line, key: str) -> Iterator[str]:
+        """The sources that the answer answers: one that redirected there, and the URL's own."""
+        if not run.terms.rhythm:
+            yield from filter(None, [run.scope.source_of(line.url)])
+            return
+        via, own = run.hops.get(line.url), run.scope.is_source(line.url)
+        if via is None and not own:
+            via = run.scope.source_of(line.url)
+        yield from filter(None, [via, key if own else None])
+
+    def _note(self, run: Run, line: Line, source: str) -> None:
+        visit = Visit(line.at, line.at)
+        if run.terms.rhythm:
+            before = self._answered.get(source)
+            last = None if before is None else before.visit
+            visit = recrawl.met(line.moment.began, last, run.terms.revisit)
+        run.answered.add(source)
+        self._answered[source] = _Answered(visit, run.name, line.n)
 
     def over(self, run: str) -> None:
         """That run has ended: what it had answered counts."""
@@ -198,6 +258,8 @@ class Decisions:
     def told(self, run: Run, line: Line) -> None:
         """Judge a line ``fetched`` or ``not_modified``: it says what its exchange said."""
         asked, verdict = run.passed.pop(line.url, (None, None))
+        if line.status in REDIRECTS:
+            run.redirects_told[line.url] = line.n
         fault = never_an_answer(line)
         if fault is not None:
             self._report.find(line.n, "R5", fault)
@@ -208,10 +270,24 @@ class Decisions:
         elif asked.status != line.status:
             text = f"line {asked.n} answered {asked.status}, not {line.status}"
             self._differs(run, line, "run", text)
+        elif run.terms.tells_ends and asked.wait is not None and not asked.gives_up:
+            text = f"it is told as fetched, and line {asked.n} is to be sent again"
+            self._report.find(line.n, "R5", text)
         elif verdict is None or not line.verdict:
             self._report.missed(_ANSWER)
         elif _shown(line) != _facts(verdict):
             self._report.find(line.n, verdict.requirement, _differing(line, _told(verdict)))
+        else:
+            self._report.derived += 1
+
+    def redirected_out(self, run: Run, line: Line) -> None:
+        """Judge a line ``too_many_redirects``: an answer did redirect, and nothing follows it."""
+        asked, _ = run.passed.pop(line.url, (None, None))
+        if asked is None:
+            self._unseen(run, line)
+        elif asked.status != line.status or line.status not in REDIRECTS:
+            text = f"line {asked.n} answered {asked.status}: no redirect of status {line.status}"
+            self._differs(run, line, "D5", text)
         else:
             self._report.derived += 1
 
@@ -236,13 +312,21 @@ class Decisions:
             self._report.missed(_NO_START)
             return
         by_time = line.requirement == "R8"
-        last = self._answered.get(line.url)
-        snapshot = Snapshot(run, line.moment, last.at if by_time and last else None)
-        found = self._judge(run, line.url, snapshot)
+        last = self._answered.get(recrawl.key_of(line.url, line.form))
+        snapshot = Snapshot(run, line.moment, last.as_seen_by(run) if by_time and last else None)
+        if line.proxy is None:
+            found = self._judge(run, line.url, snapshot)
+        else:
+            found = self._judge_proxy(run, line, snapshot)
         self._compare(run, line, found, snapshot)
-        if not isinstance(found, NeedDocument) and REDACTED not in line.url:
+        if not isinstance(found, NeedDocument) and REDACTED not in line.url and not line.proxy:
             basis = run.basis(_origin(line.url), line.moment)
             run.refused[line.url] = (line.n, line.requirement, basis)
+
+    @staticmethod
+    def _judge_proxy(run: Run, line: Line, snapshot: Snapshot) -> Verdict | NeedDocument:
+        against = chain.judge_proxy(line.proxy or "", snapshot, run.terms.gates)
+        return against or Verdict(True, ALLOWED_IMPLICIT, "R3", "nothing against its proxy")
 
     def _compare(
         self, run: Run, line: Line, found: Verdict | NeedDocument, snapshot: Snapshot
@@ -277,8 +361,10 @@ def _is_r8(found: Verdict | NeedDocument) -> bool:
     return not isinstance(found, NeedDocument) and found.requirement == "R8"
 
 
-def _stale(fetched_at: float, began: float, ttl: float) -> bool:
-    return not -_CLEARED <= began - fetched_at <= ttl + _CLEARED
+def _stale(run: Run, fetched_at: float, began: float, ttl: float) -> bool:
+    """Whether a document was too old when an exchange began; a clock set meanwhile has two says."""
+    ages = [moment - fetched_at for moment in {began, began + run.put_back}]
+    return not any(-_CLEARED <= age <= ttl + _CLEARED for age in ages)
 
 
 def _origin(url: str) -> str:

@@ -9,16 +9,20 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.robots import Robots
+    from scrapy_walsh.policy.verdict import Verdict
 
 
 class LookUp(Protocol):
     """The documents that a ledger names. None: it is not there."""
 
-    def blocklist(self, digest: str, schema: str | None, url: str) -> Blocklist | None:
+    def adopted_list(self, digest: str, schema: str | None, url: str) -> Blocklist | None:
         """The list with that digest, validated with the standalone schema of digest *schema*.
 
         DocumentInvalid where it must not be adopted.
         """
+
+    def held_list(self, digest: str, url: str) -> Blocklist | None:
+        """The list with that digest, which was validated before; DocumentInvalid as above."""
 
     def robots(self, digest: str, token: str, document: str) -> Robots | None:
         """The rules of the file with that digest, which came from *document*."""
@@ -63,7 +67,8 @@ class RulesHeld:
 class ListHeld:
     """The blocklist of a run; ``blocklist`` None where the document is not there to be read.
 
-    ``rejected``: no newer one could be had, and attempts go on beside the crawl.
+    ``rejected``: no newer one could be had, and attempts go on beside the crawl. ``verdict``: about
+    every target, where none could be had and nothing may be requested without one.
     """
 
     serial: int
@@ -72,6 +77,7 @@ class ListHeld:
     fetched_at: float | None
     digest: str | None = None
     rejected: bool = False
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)

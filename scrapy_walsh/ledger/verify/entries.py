@@ -61,9 +61,16 @@ class Line:
     exempt: bool = False
     attempt: int = 0
     hops: int = 0
+    body: str | None = None
     retry_after: tuple[str, ...] = ()
     gives_up: bool = False
     sent: str | None = None
+    form: str = ""
+    again: bool = False
+    visit: bool = False
+    once: bool = False
+    method: str = "GET"
+    proxy: str | None = None
     process: str = ""
 
     @property
@@ -100,12 +107,12 @@ def _flag(value: object) -> bool:
 _CHECKS: Final[Mapping[Callable[[object], bool], tuple[str, ...]]] = {
     _text: (
         "kind", "run", "url", "via", "host", "requirement", "verdict", "reason", "document",
-        "digest", "schema", "rule", "purpose", "process", "sent",
+        "digest", "schema", "rule", "purpose", "process", "sent", "form", "body", "method", "proxy",
     ),
     _time: ("at", "started", "ended"),
     seconds: ("wait", "due", "interval"),
     _whole: ("n", "line", "status", "attempt", "hops"),
-    _flag: ("answered", "exempt", "gives_up"),
+    _flag: ("answered", "exempt", "gives_up", "again", "visit", "once"),
     _texts: ("group", "retry_after"),
 }  # fmt: skip
 _CHECK_OF: Final = {name: check for check, names in _CHECKS.items() for name in names}
@@ -127,6 +134,7 @@ _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     events.FETCHED: _ANSWER,
     events.NOT_MODIFIED: _ANSWER,
+    events.TOO_MANY_REDIRECTS: (*_ANSWER, "requirement"),
     events.REFUSED: (*_ABOUT, "host", "verdict"),
     events.DEFERRED: (*_ABOUT, "host", "verdict", "due"),
     events.HELD: ("run", "url", "host", "wait"),

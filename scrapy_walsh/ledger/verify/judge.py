@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh import SPEC_VERSION
+from scrapy_walsh.config import SLOW_SKIP, SLOW_VISIT
 from scrapy_walsh.ledger.lines import ASKED, REDACTED
 from scrapy_walsh.ledger.verify import entries, pacing
 from scrapy_walsh.ledger.verify.adoptions import Adoptions
@@ -16,13 +17,13 @@ from scrapy_walsh.ledger.verify.decisions import Decisions
 from scrapy_walsh.ledger.verify.entries import Malformed, line_of
 from scrapy_walsh.ledger.verify.pacing import Asked, Pacing
 from scrapy_walsh.ledger.verify.retries import REDIRECTS, wait_faults
-from scrapy_walsh.ledger.verify.run import Run
+from scrapy_walsh.ledger.verify.run import CLOCK_SET, Run
 from scrapy_walsh.ledger.verify.tags import sent_fault
 from scrapy_walsh.ledger.verify.terms import Terms, broken_terms, terms_of
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.scope import Scope
-from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, DEFERRED
+from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, DEFERRED, UNKNOWN_PARSE_ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,6 +50,8 @@ class Judge:
         self._adoptions = Adoptions(report, documents)
         self._decisions = Decisions(report, self._adoptions)
         self._holed = False
+        #: Whether the wall clock is known to have been set: due times are of another clock.
+        self._clock_set = False
         self._take: Mapping[str, Callable[[Run, Line], None]] = {
             entries.ENDED: self._ended,
             entries.DECLARED: self._decisions.declared,
@@ -58,6 +61,7 @@ class Judge:
             ASKED: self._asked,
             events.FETCHED: self._decisions.told,
             events.NOT_MODIFIED: self._decisions.told,
+            events.TOO_MANY_REDIRECTS: self._decisions.redirected_out,
             events.REFUSED: self._decisions.refused,
             events.HELD: self._held,
             events.DEFERRED: self._deferred,
@@ -149,6 +153,8 @@ class Judge:
 
     def _asked(self, run: Run, line: Line) -> None:
         self._report.requests += 1
+        run.note_clocks(line)
+        self._clock_set = self._clock_set or abs(run.ahead or 0.0) > CLOCK_SET
         host = _host(line.url)
         if line.host != host:
             self._report.find(line.n, "R4", f"{line.url} is of the host {host}, not {line.host}")
@@ -157,6 +163,8 @@ class Judge:
         order = [] if REDACTED in line.url else [*run.retries.asked(line)]
         if line.purpose == events.TARGET or not run.holes:
             faults += order
+        silence = [*run.silence.asked(line)]
+        faults += [] if run.holes else silence
         for fault in faults:
             self._report.find(line.n, "R5", fault)
         tagged = sent_fault(line, run.terms) if run.begun else None
@@ -183,8 +191,9 @@ class Judge:
             spacing = terms.min_interval if terms.pace_robots else 0.0
         target = line.purpose == events.TARGET
         need = max(asked_for, line.interval)
+        ahead = terms.min_interval if line.visit and self._visits(line, need, terms) else None
         self._pacing.asked(
-            Asked(line.n, run.process, host, target, line.started, line.ended, need, spacing)
+            Asked(line.n, run.process, host, target, line.started, line.ended, need, spacing, ahead)
         )
         if line.wait is not None and line.wait > 0:
             why = f"line {line.n} had it left alone for {line.wait:.3f} s"
@@ -197,6 +206,15 @@ class Judge:
             self._report.find(line.n, "R4", fault)
         elif self.partial or self._holed:
             self._report.missed("whether a host had been asked before: earlier lines are not here")
+        return fault is None
+
+    def _visits(self, line: Line, need: float, terms: Terms) -> bool:
+        """Whether this target of a slow host may go ahead, as it says."""
+        fault = self._pacing.visit_fault(line, need, terms.patience)
+        if fault is None and terms.slow_hosts != SLOW_VISIT:
+            fault = f"it went ahead of the Crawl-delay, and slow_hosts is {terms.slow_hosts[:40]!r}"
+        if fault is not None:
+            self._report.find(line.n, "R4", fault)
         return fault is None
 
     def _asked_robots(self, run: Run, line: Line) -> None:
@@ -215,6 +233,9 @@ class Judge:
             if not run.holes:
                 text = f"{line.url} was asked before the blocklist was in force"
                 self._report.find(line.n, "R3", text)
+        elif held.verdict is not None:
+            text = f"{line.url} was asked, though {held.verdict.name}: {held.verdict.reason}"
+            self._report.find(line.n, "R3", text)
         elif held.blocklist is None:
             self._report.missed("the blocklist is not among the documents")
         else:
@@ -233,7 +254,9 @@ class Judge:
             self._report.find(line.n, "R3", text)
         elif excluded is not None:
             self._report.find(
-                line.n, "R6", f"{line.url} was asked, though {excluded!r} is excluded"
+                line.n,
+                run.terms.excluded_by,
+                f"{line.url} was asked, though {excluded!r} is excluded",
             )
         else:
             self._report.derived += 1
@@ -269,12 +292,15 @@ class Judge:
         host = _host(line.url)
         if line.host != host:
             self._report.find(line.n, "R4", f"{line.url} is of the host {host}, not {line.host}")
-        elif line.at + (line.wait or 0.0) <= self._due(run, host, line) + _RESTORED:
+        elif self._steady(run, line) + (line.wait or 0.0) <= self._due(run, host, line) + _RESTORED:
             self._report.derived += 1
         else:  # AutoThrottle, other processes: longer than was due harms nobody
             self._report.missed("holds that rest on what is not in this ledger")
 
     def _deferred(self, run: Run, line: Line) -> None:
+        if line.requirement == "R3":
+            self._decisions.refused(run, line)
+            return
         if line.verdict != DEFERRED:
             self._unreachable(run, line)
             return
@@ -282,20 +308,46 @@ class Judge:
             self._report.missed("decisions of a run whose start is not here")
             return
         names = {line.host, line.reason.partition(" ")[0]}
-        due = max(self._due(run, name, line) for name in names)
-        if due - line.at > run.terms.patience - _RECKONED:
+        if line.requirement == "R5":
+            self._silent(run, line, names)
+            return
+        delay = max(run.held.crawl_delay(name, line.moment) for name in names)
+        if run.terms.slow_hosts == SLOW_SKIP and delay > run.terms.patience:
             self._report.derived += 1
-        elif self.partial or run.holes or run.terms.shared:
+            return
+        due = max(self._due(run, name, line) for name in names)
+        if due - self._steady(run, line) > run.terms.patience - _RECKONED:
+            self._report.derived += 1
+        elif self.partial or run.holes or run.terms.shared or self._unknown_clock(run):
             self._report.missed("deferrals that rest on what is not in this ledger")
         else:
             text = f"deferred, though nothing here holds {line.host} for more than"
             self._report.find(line.n, "R4", f"{text} {run.terms.patience:g} s")
 
+    def _silent(self, run: Run, line: Line, names: set[str]) -> None:
+        if any(run.silence.is_silent(name, line.at) for name in names):
+            self._report.derived += 1
+        elif self.partial or run.holes:
+            self._report.missed("deferrals that rest on what is not in this ledger")
+        else:
+            text = f"deferred, though {line.host} may be asked: it gave no answer to fewer requests"
+            self._report.find(line.n, "R5", f"{text} than a run grants a host")
+
+    def _unknown_clock(self, run: Run) -> bool:
+        """Whether the wall clock was set once, and this run has not told yet by how much."""
+        return run.ahead is None and self._clock_set
+
+    @staticmethod
+    def _steady(run: Run, line: Line) -> float:
+        """When a line was written, by the clock that pacing goes by, as far as the run tells."""
+        return line.at - (run.ahead or 0.0)
+
     def _due(self, run: Run, host: str, line: Line) -> float:
         return self._pacing.due(host, run.held.crawl_delay(host, line.moment))
 
     def _unreachable(self, run: Run, line: Line) -> None:
-        if run.begun and run.terms.robots_unreachable != "defer":
+        by_setting = line.verdict != UNKNOWN_PARSE_ERROR
+        if run.begun and by_setting and run.terms.robots_unreachable != "defer":
             text = f"{line.verdict} is deferred, and this run's setting is not 'defer'"
             self._report.find(line.n, "R2", text)
         self._decisions.refused(run, line)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import hosts, robots_fetch
+from scrapy_walsh.policy.event import TARGET
+from scrapy_walsh.policy.throttle import VISIT_EVERY
 
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.verify.entries import Line
@@ -29,7 +31,8 @@ _REMEMBERED: Final = 3600.0
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One exchange. ``need``: seconds that must pass. ``spacing``: before a target that T1 lets
-    go ahead, None where it is no exempt one. Times: Unix seconds.
+    go ahead, None where it is no exempt one. ``ahead``: seconds that must pass in place of ``need``
+    before the one target of a slow host, None where it is none. Times: Unix seconds.
     """
 
     line: int
@@ -40,6 +43,7 @@ class Asked:
     ended: float
     need: float
     spacing: float | None
+    ahead: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class _Host:
     holds: list[_Hold] = field(default_factory=list)
     first: float = math.inf
     exempt: float = math.inf
+    rested: float = math.inf
+    visited: float = -math.inf
 
 
 _NEVER: Final = _Host()
@@ -91,6 +97,23 @@ class Pacing:
         hold = _Hold(since + seconds, since, process, why)
         self._hosts.setdefault(host, _Host()).holds.append(hold)
 
+    def visit_fault(self, line: Line, need: float, patience: float) -> str | None:
+        """Why this target may not go ahead of its host's Crawl-delay, as it says; None: it may.
+
+        ``need``: seconds that the host asks for.
+        """
+        host = self._hosts.get(line.host, _NEVER)
+        before = max(host.last.values(), key=lambda each: each.started, default=None)
+        if line.purpose != TARGET or before is None or before.target:
+            return "it went ahead of the Crawl-delay, and no robots.txt came before it"
+        if need <= patience:
+            return f"it went ahead of an interval of {need:g} s, which WALSH_PATIENCE can wait for"
+        if host.rested < need - TOLERANCE:
+            return f"it went ahead, though the host had rested {host.rested:.0f} s of {need:g} s"
+        if line.started - host.visited < VISIT_EVERY - TOLERANCE:
+            return f"it went ahead {line.started - host.visited:.0f} s after another one did"
+        return None
+
     def asked(self, one: Asked) -> None:
         """Judge an exchange, and remember it."""
         host = self._hosts.setdefault(one.host, _Host())
@@ -116,7 +139,7 @@ class Pacing:
     def _spaced(self, one: Asked, host: _Host) -> None:
         for process, before in host.last.items():
             if process == one.process:
-                need = one.need
+                need = one.need if one.ahead is None else one.ahead
                 if one.target and before.spacing is not None:
                     need = before.spacing
                 gap, slack, what = one.started - before.ended, TOLERANCE, "the end"
@@ -144,6 +167,9 @@ class Pacing:
                 return
 
     def _remember(self, one: Asked, host: _Host) -> None:
+        host.rested = one.started - self.last_end(one.host)
+        if one.ahead is not None:
+            host.visited = one.ended
         host.first = min(host.first, one.started)
         if one.spacing is not None:
             host.exempt = one.started

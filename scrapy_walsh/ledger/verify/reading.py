@@ -16,6 +16,7 @@ from scrapy_walsh.ledger.verify.chain import Chain, Head
 from scrapy_walsh.ledger.verify.judge import Judge
 from scrapy_walsh.ledger.verify.report import Report
 from scrapy_walsh.policy.robots import Robots, parse_robots
+from scrapy_walsh.policy.schema import reread_blocklist
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,16 +108,17 @@ class _LookUp:
         self._documents = documents
         self._parse = parse
         self.robots = lru_cache(_ROBOTS_KEPT)(self._robots)
-        self._list = lru_cache(_LISTS_KEPT)(self._blocklist)
-
-    def blocklist(self, digest: str, schema: str | None, url: str) -> Blocklist | None:
-        found: Blocklist | None = self._list(digest, schema, url)
-        return found
+        self.adopted_list = lru_cache(_LISTS_KEPT)(self._adopted_list)
+        self.held_list = lru_cache(_LISTS_KEPT)(self._held_list)
 
     def altered(self, digest: str) -> bool:
         return digest in self._documents.altered
 
-    def _blocklist(self, digest: str, schema: str | None, url: str) -> Blocklist | None:
+    def _held_list(self, digest: str, url: str) -> Blocklist | None:
+        body = self._documents.get(digest)
+        return None if body is None else reread_blocklist(body, url)
+
+    def _adopted_list(self, digest: str, schema: str | None, url: str) -> Blocklist | None:
         body = self._documents.get(digest)
         beside = None if schema is None else self._documents.get(schema)
         if body is None or (schema is not None and beside is None):

@@ -10,6 +10,7 @@ from scrapy_walsh.policy.backoff import (
     BACKOFF_STATUSES,
     is_failure,
     parse_retry_after,
+    repeatable,
     retry_after_floor,
 )
 
@@ -41,8 +42,16 @@ def wait_faults(line: Line, terms: Terms) -> Iterator[str]:
         yield f"its wait is {line.wait:.3f} s, {least:.3f} s were asked for"
     if line.wait > most + _EXACT:
         yield f"its wait is {line.wait:.3f} s, of {most:.3f} s at most"
-    if line.gives_up != (line.attempt >= terms.max_retries):
+    early = line.gives_up and line.status is None and terms.silent_attempts is not None
+    if line.gives_up != is_last(line, terms) and not early:  # that one is for ``silence`` to judge
         yield f"gives_up is {line.gives_up} after retry {line.attempt} of {terms.max_retries}"
+
+
+def is_last(line: Line, terms: Terms) -> bool:
+    """Whether no retry may follow an exchange that failed, by its attempt or by its method."""
+    if line.attempt >= terms.max_retries:
+        return True
+    return terms.by_method and not repeatable(line.method, line.status)
 
 
 def _bounds(line: Line, terms: Terms) -> tuple[float, float]:

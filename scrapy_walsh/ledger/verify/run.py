@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.ledger.verify.documents import InForce
 from scrapy_walsh.ledger.verify.retries import Retries
+from scrapy_walsh.ledger.verify.silence import Silence
 from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, Verdict
@@ -16,8 +17,12 @@ if TYPE_CHECKING:
     from scrapy_walsh.ledger.verify.entries import Line
     from scrapy_walsh.ledger.verify.terms import Terms
     from scrapy_walsh.policy.chain import Rules
+    from scrapy_walsh.policy.recrawl import Visit
 
 _UNREAD_LIST = Blocklist.empty()
+
+#: Seconds by which the wall clock must differ from the other one to have been set.
+CLOCK_SET: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,11 @@ class Run:
     scope: Scope = field(default_factory=Scope)
     held: InForce = field(default_factory=InForce)
     retries: Retries = field(default_factory=Retries)
+    silence: Silence = field(init=False)
+    #: Seconds by which the wall clock was ahead of the one that pacing goes by, when last told.
+    ahead: float | None = None
+    #: Seconds by which it was put back between the last two exchanges; 0 if it was not.
+    put_back: float = 0.0
     #: The last exchange for a robots.txt, or for what one redirects to, by URL.
     robots_asked: dict[str, Line] = field(default_factory=dict)
     #: Redirects among them that no request has followed yet.
@@ -58,8 +68,23 @@ class Run:
     operator_answer: Line | None = None
     #: Exchanges whose answer no line has told yet, with the verdict that was derived.
     passed: dict[str, tuple[Line, Verdict | None]] = field(default_factory=dict)
+    #: Redirects that were told as a spider's answer, and the line that did.
+    redirects_told: dict[str, int] = field(default_factory=dict)
+    #: URLs that a redirect led to in this run, and the source that was redirected.
+    hops: dict[str, str] = field(default_factory=dict)
+    #: What this run has had an answer to, as ``recrawl.key_of`` calls it.
+    answered: set[str] = field(default_factory=set)
     #: Refusals by URL: the line, its requirement, and the documents that it was made with.
     refused: dict[str, tuple[int, str, tuple[int, int]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.silence = Silence(self.terms)
+
+    def note_clocks(self, line: Line) -> None:
+        """Compare the two times of an exchange with those of the one before."""
+        ahead = line.at - line.ended
+        moved = 0.0 if self.ahead is None else self.ahead - ahead
+        self.ahead, self.put_back = ahead, moved if abs(moved) > CLOCK_SET else 0.0
 
     def basis(self, origin: str, moment: Moment) -> tuple[int, int]:
         """Which list and which rules decide; 0 where there is none."""
@@ -75,14 +100,16 @@ class Snapshot:
 
     run: Run
     moment: Moment
-    asked_at: float | None = None
+    last: Visit | None = None
     unread: set[str] = field(default_factory=set)
 
-    def blocklist(self) -> Blocklist | None:
-        """The list in force; an empty one where it cannot be read."""
+    def blocklist(self) -> Blocklist | Verdict | None:
+        """The list in force, or what stands for it; an empty one where it cannot be read."""
         held = self.run.held.blocklist(self.moment)
         if held is None:
             return None
+        if held.verdict is not None:
+            return held.verdict
         if held.blocklist is None:
             self.unread.add("the blocklist is not among the documents")
         return _UNREAD_LIST if held.blocklist is None else held.blocklist
@@ -96,6 +123,6 @@ class Snapshot:
             self.unread.add("a robots.txt is not among the documents")
         return held.rules or _UNREAD_RULES
 
-    def last_run(self, url: str) -> float | None:  # noqa: ARG002
+    def last_visit(self, key: str) -> Visit | None:  # noqa: ARG002
         """When the source was last answered: as the caller says."""
-        return self.asked_at
+        return self.last

@@ -1,0 +1,69 @@
+"""R9: a source's document read, without a pause of the crawl that a person or a server would see.
+
+The parsers hold the interpreter lock, and some documents take them minutes. What is larger than
+``SMALL`` is read by the child process of :mod:`scrapy_walsh.adapters.validate`, which is killed at
+a limit of time and has a limit of memory. Its task has the members ``format``, ``content_type``
+and ``url``; its answer is a line ``{"ok": true, "headings", "cut"}`` and a line of JSON for each
+entry, or ``{"ok": false, "error", "costly"}``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from twisted.internet.defer import DeferredSemaphore
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.validate import run_child
+from scrapy_walsh.errors import DocumentInvalid, DocumentTooCostly
+from scrapy_walsh.policy import links
+from scrapy_walsh.policy.feeds import Entry
+from scrapy_walsh.policy.links import Heading, Links
+
+#: Octets of a document that is read in the crawl's own process. The worst that fit take 0.1 s.
+SMALL: Final = 8 * 1024
+#: Seconds. A plain feed of ``answers.MAX_BODY`` octets takes 6 s where nothing else runs.
+TIME_LIMIT: Final = 60.0
+#: Octets of memory of one child: some eight times what a plain feed of ``MAX_BODY`` takes.
+_MEMORY: Final = 1024**3
+#: A second child, so that one hostile document does not keep all others waiting.
+_CHILDREN: Final = DeferredSemaphore(2)
+
+
+async def links_of(
+    kind: str,
+    body: bytes,
+    content_type: str | None,
+    url: str,
+    timeout: float | None = None,
+) -> Links:
+    """As ``policy.links.links_of``; the event loop goes on meanwhile.
+
+    Raises DocumentTooCostly, too, for what is not read within *timeout* seconds (``TIME_LIMIT``).
+    """
+    if len(body) <= SMALL:
+        return links.links_of(kind, body, content_type, url)
+    limit = TIME_LIMIT if timeout is None else timeout
+    await compat.future(_CHILDREN.acquire())
+    try:
+        return await compat.run_in_thread(lambda: _apart(kind, body, content_type, url, limit))
+    finally:
+        _CHILDREN.release()
+
+
+def _apart(kind: str, body: bytes, content_type: str | None, url: str, timeout: float) -> Links:
+    task = {"format": kind, "content_type": content_type, "url": url, "memory": _MEMORY}
+    try:
+        code, pieces = run_child(task, body, timeout)
+    except OSError as error:
+        raise DocumentTooCostly(f"{url}: no process could be started to read it: {error}") from None
+    if code != 0:
+        limits = f"{timeout:g} s and {_MEMORY >> 20} MiB"
+        raise DocumentTooCostly(f"{url}: cannot be read within {limits} (exit code {code})")
+    head = json.loads(pieces.pop(0))
+    if not head["ok"]:
+        raise (DocumentTooCostly if head["costly"] else DocumentInvalid)(head["error"])
+    lines = (line for piece in pieces for line in piece.splitlines())
+    entries = tuple(Entry(*json.loads(line)) for line in lines)
+    return Links(entries, tuple(Heading(*each) for each in head["headings"]), head["cut"])

@@ -1,0 +1,95 @@
+"""What becomes of a request before anything is declared, sent or written down.
+
+A URL loses its user name and its password (``policy.urls.without_userinfo``): then they are in no
+log, ledger, state, JOBDIR or queue. And a request that is kept in a queue says what it declares
+beside its own URL only as far as that has been declared already (R6).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy import Request
+
+from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.urls import without_userinfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy.http import Response
+
+    from scrapy_walsh.adapters.core import Core
+
+#: The key of ``Request.meta`` for the URLs that a start request declares beside its own.
+ALSO: Final = "walsh_also"
+#: Hosts that are named in a warning one by one.
+_HOSTS_NAMED: Final = 100
+_REMEDY: Final = (
+    "it is not used: give a target's credentials by Scrapy's http_user, http_pass and "
+    "http_auth_domain"
+)
+
+
+class Intake:
+    """The intake of one crawl."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._named: set[str] = set()
+        for name in core.config.with_userinfo:
+            logger.warning("%s holds a user name or a password; %s", name, _REMEDY)
+
+    def url(self, url: str) -> str:
+        """*url* without userinfo; each host is named once in a warning."""
+        if "@" not in url or (bare := without_userinfo(url)) == url:
+            return url
+        try:
+            host = hosts.host_of(bare)
+        except ValueError:
+            host = "a URL without a readable host"
+        if host not in self._named and len(self._named) < _HOSTS_NAMED:
+            self._named.add(host)
+            logger.warning("a URL of %s holds a user name or a password; %s", host, _REMEDY)
+        return bare
+
+    def request(self, request: Request) -> Request:
+        """*request* itself, or a copy whose URL has no userinfo."""
+        url = self.url(request.url)
+        return request if url == request.url else request.replace(url=url)
+
+    def answer(self, response: Response) -> Response:
+        """*response*, whose Location has no userinfo: whoever follows it reads it from there."""
+        location = response.headers.get("Location")
+        if location is not None and b"@" in location:
+            response.headers["Location"] = self.url(location.decode("latin-1")).encode("latin-1")
+        return response
+
+    def also(self, request: Request) -> Iterator[str]:
+        """The URLs that *request* names beside its own, as Scrapy writes them."""
+        named = request.meta.get(ALSO, ())
+        for url in named if isinstance(named, (list, tuple, set, frozenset)) else (named,):
+            try:
+                yield Request(self.url(url)).url
+            except (TypeError, ValueError) as error:  # of what a spider wrote
+                shown = str(url).rpartition("@")[2]
+                logger.error("%s of %s: %r is no URL: %s", ALSO, request.url, shown, error)
+
+    def kept(self, request: Request) -> dict[str, Any]:
+        """*request* as a queue keeps it for another process, which declares what it names (R6).
+
+        Without what HttpProxyMiddleware took from the environment: it does so again, and the
+        proxy's password is nobody else's.
+        """
+        fields: dict[str, Any] = request.to_dict(spider=self._core.crawler.spider)
+        meta: dict[str, Any] = dict(fields["meta"])
+        if ALSO in meta:
+            meta[ALSO] = [url for url in self.also(request) if self._core.scope.is_source(url)]
+        if meta.pop("_scheme_proxy", False):
+            meta.pop("proxy", None)
+            meta.pop("_auth_proxy", None)
+            headers = dict(fields["headers"])
+            headers.pop(b"Proxy-Authorization", None)
+            fields["headers"] = headers
+        return {**fields, "meta": meta}

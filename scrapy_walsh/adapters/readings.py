@@ -1,0 +1,172 @@
+"""Whether each declared source was read: noted in a run, and told to its operator at its end.
+
+A source is a request of ``Spider.start``, by its URL. For any spider it is read when an answer of
+2xx reaches the spider, or a 304 says that nothing is new. A spider that knows better what "read"
+means reports that itself, and sets ``by_spider``. What it all comes to is ``policy.readings``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from scrapy import Request, signals
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.outcomes import GaveUp, Refused
+from scrapy_walsh.policy import readings
+from scrapy_walsh.policy.readings import DEFERRED, FAILED, NOT_DUE, READ, REFUSED, Heard
+from scrapy_walsh.policy.verdict import DEFERRED as DEFERRED_VERDICT
+from scrapy_walsh.policy.verdict import NOT_DUE as NOT_DUE_VERDICT
+
+if TYPE_CHECKING:
+    from scrapy.http import Response
+
+    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.policy.readings import Reading
+
+#: The key of ``Request.meta`` for the source whose request it is; retries and redirects keep it.
+_SOURCE: Final = "walsh_reads"
+_BY_VERDICT: Final = {NOT_DUE_VERDICT: NOT_DUE, DEFERRED_VERDICT: DEFERRED}
+_PERMANENT: Final = (301, 308)
+_UNHEARD: Final = Heard()
+
+
+class Readings:
+    """The sources of one crawl."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._heard: dict[str, Heard] = {}
+        #: Whether the spider itself says what was read, by :meth:`report`.
+        self.by_spider = False
+        #: The line that ends the run, and its level.
+        self._last_line = (logging.INFO, "")
+        connect = core.crawler.signals.connect
+        connect(self._dropped, signals.request_dropped)
+        connect(self._end, signals.engine_stopped)
+
+    # -- what a run hears -----------------------------------------------------------------
+
+    def declare(self, request: Request) -> None:
+        """Follow *request*, which ``Spider.start`` named, as a source."""
+        source = _key(request.url)
+        request.meta[_SOURCE] = source
+        self._heard.setdefault(source, _UNHEARD)
+
+    def answered(self, response: Response) -> None:
+        """Note an answer that reaches the spider."""
+        request = response.request
+        if request is None:
+            return
+        if 200 <= response.status < 300:
+            self.unchanged(request)
+        else:
+            where = f" from {request.url}" if _redirected(request) else ""
+            self._note(request, FAILED, f"HTTP {response.status}{where}")
+
+    def unchanged(self, request: Request) -> None:
+        """Note that the source of *request* was read, or has not changed."""
+        self._note(request, READ)
+
+    def ended(self, request: Request, error: Exception) -> None:
+        """Note that *request* ended in *error*, and no answer reaches the spider."""
+        if isinstance(error, Refused):
+            otherwise = REFUSED if error.due is None else DEFERRED
+            outcome = _BY_VERDICT.get(error.verdict.name, otherwise)
+            self._note(request, outcome, readings.refusal_line(error.verdict))
+        elif isinstance(error, GaveUp):
+            self._note(request, FAILED, f"R5: {error.reason}")
+        else:
+            self._note(request, FAILED, f"{type(error).__name__}: {error}")
+
+    def report(self, url: str, outcome: str, reason: str = "") -> None:
+        """Take from the spider what became of the source *url*; the arguments of ``Heard``."""
+        source = _key(Request(url).url)
+        moved_to = self._heard.get(source, _UNHEARD).moved_to
+        self._hear(source, outcome, reason, moved_to)
+
+    def _note(self, request: Request, outcome: str, reason: str = "") -> None:
+        source = request.meta.get(_SOURCE)
+        if source is None:
+            return
+        moved_to = moved_for_good(request) if outcome == READ else None
+        if not self.by_spider:
+            self._hear(source, outcome, reason, moved_to)
+        elif moved_to is not None:
+            self._heard[source] = Heard(moved_to=moved_to)
+
+    def _hear(self, source: str, outcome: str, reason: str, moved_to: str | None) -> None:
+        heard = Heard(outcome, readings.one_line(reason), self._core.wall(), moved_to)
+        self._heard[source] = readings.later(self._heard.get(source), heard)
+
+    def _dropped(self, request: Request) -> None:
+        """A duplicate of another request, or one that a JOBDIR knows as done, is not followed."""
+        source = request.meta.get(_SOURCE)
+        if source is not None and self._heard.get(source) == _UNHEARD:
+            del self._heard[source]
+
+    # -- what its operator hears ----------------------------------------------------------
+
+    def close(self, reason: str) -> None:
+        """Remember what was read, and name the sources that need a person; *reason*: Scrapy's.
+
+        Workers on one queue, of which none sees all answers to a source, only count.
+        """
+        core = self._core
+        if core.fleet:
+            self._heard = {url: heard for url, heard in self._heard.items() if heard != _UNHEARD}
+        needy = 0
+        if core.config.state_dir is not None and core.halted is None and not core.fleet:
+            now = core.wall()
+            needy = self._name(self._updated(now), now)
+        if needy and core.config.exit_attention:
+            compat.fail_command()
+        counts = Counter(heard.outcome for heard in self._heard.values())
+        level = logging.WARNING if needy else logging.INFO
+        self._last_line = (level, readings.last_line(counts, needy, reason))
+
+    def _updated(self, now: float) -> list[Reading]:
+        """What is on record of this run's sources from now on."""
+        core = self._core
+
+        def update(url: str, heard: Heard) -> Reading:
+            old = core.recall(lambda: core.store.get_reading(url))
+            return readings.updated(old, url, heard, now)
+
+        found = [update(url, heard) for url, heard in self._heard.items()]
+        core.remember(lambda: core.store.put_readings(found))
+        return found
+
+    def _name(self, found: list[Reading], now: float) -> int:
+        """Warn of the sources in *found* that need a person; how many they are."""
+        core, revisit = self._core, self._core.config.revisit
+        unread = [each for each in found if readings.is_unread(each, now, revisit)]
+        moved = [each for each in found if each.moved_to is not None]
+        core.recorder.set("unread", len(unread))
+        core.recorder.set("moved", len(moved))
+        for line in readings.unread_lines(unread, now, revisit) + readings.moved_lines(moved):
+            logger.warning("%s", line)
+        return len({each.url for each in (*unread, *moved)})
+
+    def _end(self) -> None:
+        """Say the line that ends the run, after everything that Scrapy has to say."""
+        level, line = self._last_line
+        if line:
+            logger.log(level, "%s", line)
+
+
+def moved_for_good(request: Request) -> str | None:
+    """Where *request* was redirected to, if every hop said that the move is for good."""
+    hops = request.meta.get("redirect_reasons", [])
+    return request.url if hops and all(hop in _PERMANENT for hop in hops) else None
+
+
+def _redirected(request: Request) -> bool:
+    return bool(request.meta.get("redirect_urls"))
+
+
+def _key(url: str) -> str:
+    return url.partition("#")[0]

@@ -1,0 +1,72 @@
+"""R9.1: HTML is not scraped: what happens where a spider's code makes a selector of a page.
+
+Under walsh-research it is an error; under an identity of one's own one warning a run, unless
+``WALSH_SCRAPING`` says that it is meant. In ``scrapy shell`` a person looks at a page, which is no
+scraping. Feeds and other XML are read by selectors as ever. A copy of a response, or one of
+another class, is known by its request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from scrapy.http import HtmlResponse
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.errors import ScrapingRefused
+from scrapy_walsh.policy.formats import is_html
+
+if TYPE_CHECKING:
+    from scrapy import Request
+
+    from scrapy_walsh.adapters.core import Core
+
+
+class Scraping:
+    """What one crawl says to selectors on a page."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._warned = False
+
+    def watch(self, request: Request) -> None:
+        """Look at the selectors that will be made of the answer to *request*."""
+        if not (self._core.config.scraping or compat.is_shell(self._core.crawler)):
+            _WATCHED[request] = self
+
+    def look(self, response: Any) -> None:
+        """Raise ScrapingRefused, or warn, where *response* is a page."""
+        if self._warned or not _is_page(response):
+            return
+        if self._core.config.is_walsh_research:
+            raise ScrapingRefused(
+                f"{response.url}: HTML is never scraped under walsh-research (R9): read a feed, "
+                "markdown or llms.txt; WALSH_SCRAPING = True needs WALSH_IDENTITY of your own"
+            )
+        self._warned = True
+        logger.warning(
+            "%s: this spider scrapes HTML, which the specification forbids (R9): read a feed, "
+            "markdown or llms.txt, or set WALSH_SCRAPING = True if it is meant",
+            response.url,
+        )
+
+
+_WATCHED: Final[WeakKeyDictionary[Request, Scraping]] = WeakKeyDictionary()
+
+
+def _look(response: Any) -> None:
+    request = getattr(response, "request", None)
+    watching = None if request is None else _WATCHED.get(request)
+    if watching is not None:
+        watching.look(response)
+
+
+def _is_page(response: Any) -> bool:
+    content_type = response.headers.get("Content-Type")
+    declared = None if content_type is None else content_type.decode("latin-1")
+    return is_html(declared, response.body, taken_for=isinstance(response, HtmlResponse))
+
+
+compat.watch_selectors(_look)

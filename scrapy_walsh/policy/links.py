@@ -1,0 +1,59 @@
+"""R9: one document of a source as its links, whatever its format.
+
+The work itself, without a bound on its time: :mod:`scrapy_walsh.adapters.apart` decides in which
+process it is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from scrapy_walsh.policy import formats
+from scrapy_walsh.policy.feeds import Entry, read_feed
+from scrapy_walsh.policy.formats import Section
+
+
+class Heading(NamedTuple):
+    """Where a section of a markdown text begins: ``first`` is the index of its first entry."""
+
+    level: int
+    title: str
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The links of a document, in its order. ``headings``: those of markdown.
+
+    ``cut``: only the first ``MAX_MARKDOWN`` characters were read.
+    """
+
+    entries: tuple[Entry, ...]
+    headings: tuple[Heading, ...] = ()
+    cut: bool = False
+
+    def sections(self) -> list[Section]:
+        """The links under their headings; those of a feed as one section."""
+        headings = self.headings or (Heading(0, "", 0),)
+        ends = (*(each.first for each in headings[1:]), len(self.entries))
+        return [
+            Section(level, title, [(entry.title, entry.url) for entry in self.entries[first:end]])
+            for (level, title, first), end in zip(headings, ends, strict=True)
+        ]
+
+
+def links_of(kind: str, body: bytes, content_type: str | None, url: str) -> Links:
+    """Read a body whose :func:`formats.representation` is *kind*.
+
+    Feeds are read as feeds, all else as markdown. Raises as ``read_feed``.
+    """
+    if kind in (formats.FEED, formats.JSON_FEED):
+        return Links(tuple(read_feed(body, content_type, url)))
+    text = formats.text_of(body, content_type)
+    entries: list[Entry] = []
+    headings: list[Heading] = []
+    for section in formats.markdown_sections(text):
+        headings.append(Heading(section.level, section.title, len(entries)))
+        entries += [Entry(title, link, None) for title, link in section.links]
+    return Links(tuple(entries), tuple(headings), cut=len(text) > formats.MAX_MARKDOWN)

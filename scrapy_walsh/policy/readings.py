@@ -1,0 +1,189 @@
+"""R8, R11: whether each declared source is still read, and what its operator must hear of it.
+
+One source among a hundred that is dead, answers 403, opted out or is put off for weeks would
+otherwise be a line in a log that nobody reads. So each run compares what it found with what is on
+record: a source that was not read for three of its periods is named, and so is one that has moved
+for good. A run that comes before a source is due says nothing about the source.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, SLACK, iso
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from scrapy_walsh.policy.verdict import Verdict
+
+#: What became of a source in one run. ``READ``: its data came, or it has not changed (304).
+READ: Final = "read"
+NOT_DUE: Final = "not_due"
+REFUSED: Final = "refused"
+DEFERRED: Final = "deferred"
+LEFT_OUT: Final = "left_out"
+FAILED: Final = "failed"
+#: The run ended before the source was answered, or refused.
+UNANSWERED: Final = "unanswered"
+
+#: How many of its periods (WALSH_REVISIT) a source may go unread before it is named.
+PERIODS: Final = 3
+#: Sources that are named one by one at the end of a run.
+LISTED: Final = 20
+#: Scrapy's word for a run that came to its end by itself.
+_FINISHED: Final = "finished"
+
+#: How the last line of a run calls an outcome, in the order in which it counts them.
+_WORDS: Final[Mapping[str, str]] = {
+    NOT_DUE: "not due",
+    REFUSED: "refused",
+    DEFERRED: "deferred",
+    LEFT_OUT: "left out",
+    FAILED: "failed",
+    UNANSWERED: "not answered",
+}
+_UNITS: Final = (("day", 86400.0), ("hour", 3600.0), ("minute", 60.0))
+_LONGEST: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Whether a declared source is still read. Times are Unix seconds.
+
+    ``url``: of the source. ``since``: when it was last read, or first declared where it never was.
+    ``declared_at``: when a run last declared it. ``read``: 1 where it was ever read, else 0.
+    ``reason``: why the last visit did not read it, None where it did. ``moved_to``: where a
+    permanent redirect led at the last visit that was answered.
+    """
+
+    url: str
+    since: float
+    declared_at: float
+    read: int = 0
+    reason: str | None = None
+    moved_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What one run learned of a source.
+
+    ``outcome``: one of the constants above. ``reason``: why it was not read, one line. ``at``:
+    when that was known, Unix seconds. ``moved_to``: where permanent redirects, and no others, led.
+    """
+
+    outcome: str = UNANSWERED
+    reason: str = ""
+    at: float = 0.0
+    moved_to: str | None = None
+
+
+def later(known: Heard | None, heard: Heard) -> Heard:
+    """What a run knows of a source that it had heard *known* of, after it heard *heard*.
+
+    What was read stays read, and NOT_DUE takes the place of nothing that says more.
+    """
+    if known is None or known.outcome == UNANSWERED:
+        return heard
+    return known if known.outcome == READ or heard.outcome == NOT_DUE else heard
+
+
+def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
+    """The record of *url* after a run that ends at *now*; *old*: the one before it.
+
+    A time on record that lies in the future is a clock that was put back: it counts as *now*.
+    """
+    base = Reading(url, now, now) if old is None else old
+    base = replace(base, since=min(base.since, now), declared_at=now)
+    if heard.outcome == READ:
+        return replace(base, since=heard.at, read=1, reason=None, moved_to=heard.moved_to)
+    if heard.outcome in (NOT_DUE, UNANSWERED):
+        return base
+    return replace(base, reason=heard.reason, moved_to=heard.moved_to or base.moved_to)
+
+
+def is_unread(reading: Reading, now: float, revisit: float) -> bool:
+    """Whether the source was not read for so long that its operator must hear of it.
+
+    *revisit*: WALSH_REVISIT, seconds. A run may be a tenth of it early (``recrawl.SLACK``), so the
+    third period is over for a run that comes as early as that.
+    """
+    return now - reading.since >= (PERIODS - SLACK) * max(revisit, REVISIT_FLOOR)
+
+
+def unread_lines(readings: Sequence[Reading], now: float, revisit: float) -> list[str]:
+    """A line for each of *readings*, the source that was not read longest first."""
+    longest = sorted(readings, key=lambda reading: (reading.since, reading.url))
+    return _first(longest, lambda reading: _unread_line(reading, now, revisit))
+
+
+def moved_lines(readings: Sequence[Reading]) -> list[str]:
+    """A line for each of *readings*, sources that have moved for good."""
+    return _first(
+        readings,
+        lambda each: f"{each.url} has moved for good to {each.moved_to}: change it in your list",
+    )
+
+
+def last_line(outcomes: Mapping[str, int], needy: int, close_reason: str) -> str:
+    """The line that ends a run, for who reads no other.
+
+    *outcomes*: sources by outcome. *needy*: those that need a person. *close_reason*: why the
+    spider was closed, Scrapy's word.
+    """
+    counts = Counter(outcomes)
+    total = counts.total()
+    if total:
+        sources = "source" if total == 1 else "sources"
+        told = [f"{counts[READ]} of {total} {sources} read or unchanged"]
+        told += [f"{counts[name]} {word}" for name, word in _WORDS.items() if counts[name]]
+    else:
+        told = ["no source was declared"]
+    stopped = "" if close_reason == _FINISHED else f"stopped ({close_reason}): "
+    needs = {0: "", 1: "; 1 needs a person: see the warnings above"}.get(
+        needy, f"; {needy} need a person: see the warnings above"
+    )
+    return f"walsh: {stopped}{', '.join(told)}{needs}"
+
+
+def refusal_line(verdict: Verdict) -> str:
+    """A refusal in one line: by which requirement and rule, and in which document."""
+    by = f"by {verdict.rule}" if verdict.rule else f"({verdict.reason})"
+    line = "" if verdict.line is None else f":{verdict.line}"
+    where = f" in {verdict.document}{line}" if verdict.document else ""
+    return f"{verdict.requirement} {verdict.name} {by}{where}"
+
+
+def one_line(text: str) -> str:
+    """*text*, which a server may have had a hand in, as it can stand in a line and in the store."""
+    text = " ".join(text.split())[:_LONGEST]
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def _first(found: Sequence[Reading], line: Callable[[Reading], str]) -> list[str]:
+    told = [line(reading) for reading in found[:LISTED]]
+    if len(found) > LISTED:
+        told.append(f"... and {len(found) - LISTED} more (scrapy walsh state show lists them)")
+    return told
+
+
+def _unread_line(reading: Reading, now: float, revisit: float) -> str:
+    date = iso(reading.since)[:10]
+    since = (
+        f"has not been read since {date}"
+        if reading.read
+        else f"was never read since it was declared on {date}"
+    )
+    age, period = _span(now - reading.since), _span(max(revisit, REVISIT_FLOOR))
+    reason = reading.reason or "no run since then was answered before it ended"
+    return f"{reading.url} {since} ({age}, WALSH_REVISIT is {period}): {reason}"
+
+
+def _span(seconds: float) -> str:
+    """A duration in its largest unit, to a tenth of it."""
+    name, size = next((unit for unit in _UNITS if seconds >= unit[1]), _UNITS[-1])
+    count = round(seconds / size, 1)
+    return f"{count:g} {name}{'' if count == 1 else 's'}"

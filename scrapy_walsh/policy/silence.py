@@ -1,0 +1,67 @@
+"""R5: how often one run asks a host that gives no answer at all: no connection, no TLS, a timeout.
+
+Such an attempt costs a serial crawl up to DOWNLOAD_TIMEOUT. So the attempts that R5 grants one
+URL, ``WALSH_MAX_RETRIES + 1``, are all that a run grants a host, whatever URLs they are for. An
+answer of any status is never counted, and gives nothing back.
+
+Where an unreachable robots.txt means "allowed" (T3), the last attempt is kept for a target: else
+robots.txt would use all of them, and nothing that it allows could ever be asked.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from scrapy_walsh.policy.verdict import DEFERRED, Verdict
+
+
+def granted(max_retries: int, position: str) -> int:
+    """Attempts without an answer that one run grants a host.
+
+    ``max_retries``: WALSH_MAX_RETRIES. ``position``: WALSH_ROBOTS_UNREACHABLE. It is
+    ``max_retries + 1``, and one more under ``allow`` with 0 or 1 retry: there a robots.txt keeps
+    its first retry, since one broken connection must not open a host, and a target its attempt.
+    """
+    if position != "allow":
+        return max_retries + 1
+    return max(max_retries, min(max_retries, 1) + 1) + 1
+
+
+@dataclass(slots=True)
+class Silences:
+    """The attempts of one run that got no answer, by host (the throttle key).
+
+    ``forget_after``: seconds after its last such attempt from which a host begins anew. Infinite
+    for a run; a fleet's worker may work for weeks, and is no run. ``now``: seconds by one clock.
+    """
+
+    max_retries: int
+    position: str
+    forget_after: float = math.inf
+    _counts: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def note(self, host: str, now: float) -> None:
+        """Count one attempt to *host* that got no answer."""
+        self._counts[host] = (self.count(host, now) + 1, now)
+
+    def count(self, host: str, now: float) -> int:
+        """The attempts counted so far."""
+        count, last = self._counts.get(host, (0, now))
+        return count if now - last < self.forget_after else 0
+
+    def spent(self, host: str, now: float, *, robots: bool = False) -> bool:
+        """Whether *host* gets no more requests for targets, or for a robots.txt, in this run."""
+        kept = 1 if robots and self.position == "allow" else 0
+        return self.count(host, now) >= granted(self.max_retries, self.position) - kept
+
+    def against(self, host: str, now: float, *, robots: bool = False) -> Verdict | None:
+        """The verdict against a request to *host*; None where it may be made."""
+        if not self.spent(host, now, robots=robots):
+            return None
+        return Verdict(False, DEFERRED, "R5", told(host, self.count(host, now)))
+
+
+def told(host: str, count: int) -> str:
+    """One line: why a run asks *host* no more, which gave no answer *count* times."""
+    return f"{host} gave no answer to {count} requests, and this run makes no more to it"

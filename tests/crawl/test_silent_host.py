@@ -1,0 +1,259 @@
+"""R5: a host that gives no answer gets six requests in one run, and the others are crawled."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.ledger.lines import parsed
+from scrapy_walsh.sandbox import Request, Route, Sandbox
+from scrapy_walsh.state import open_store
+from tests.crawl.harness import Crawl, crawl, make_project, site, state_dir
+from tests.ledger.verify_kit import report_of, told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+#: One second is not much, and yet more than a loopback server that is busy needs.
+SHORT: dict[str, Any] = {"DOWNLOAD_TIMEOUT": 1, "WALSH_BACKOFF_BASE": 0.01}
+HANG = Route(behaviour="hang")
+HANGING = site("hang.test", {"*": HANG}, HANG)
+URLS = tuple(f"http://hang.test/{number}" for number in range(4))
+OTHER = tuple(f"http://other.test/{number}" for number in range(3))
+
+
+def honest(project: Path) -> None:
+    """The ledger of every run so far is found honest, and each R5 deferral is derived."""
+    report = report_of(state_dir(project))
+    assert told(report) == []
+    assert not any("deferrals" in reason for reason in report.underived)
+
+
+def exchanges(project: Path) -> list[dict[str, Any]]:
+    lines = (state_dir(project) / "ledger.jsonl").read_bytes().splitlines()
+    return [each for each in map(parsed, lines) if each["kind"] == "asked"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Callable[..., Path]:
+    def made(**settings: Any) -> Path:
+        return make_project(tmp_path / "project", settings={**SHORT, **settings})
+
+    return made
+
+
+def test_r5_6_a_host_that_hangs_gets_six_requests(
+    box: Sandbox, project: Callable[..., Path]
+) -> None:
+    box.put(HANGING)
+    box.put(site("other.test"))
+    made = project()
+    run = crawl(made, box, *URLS, *OTHER)
+    assert run.asked("hang.test") == [*["/robots.txt"] * 5, "/0"]
+    assert run.asked("other.test") == ["/robots.txt", "/0", "/1", "/2"]
+    assert "GaveUp" in run.why(URLS[0])
+    assert all("R5 deferred: hang.test gave no answer to 6" in run.why(url) for url in URLS[1:])
+    assert run.stats["walsh/deferred"] == 3
+    assert run.stats["finish_reason"] == "finished"
+    honest(made)
+
+
+def test_own_one_line_tells_of_all_targets_of_a_silent_host(
+    box: Sandbox, project: Callable[..., Path]
+) -> None:
+    box.put(HANGING)
+    made = project()
+    run = crawl(made, box, *URLS)
+    (line,) = run.lines("WARNING", "deferred")
+    assert "deferred 3 targets of hang.test to the next run (R5 deferred)" in line
+    assert "take it out of the sources" in line
+    (account,) = [
+        line for line in run.lines("deferred 3 targets of hang.test") if line.startswith("  ")
+    ]
+    assert account.strip() in line
+    store = open_store(state_dir(made))
+    deferred = {each.url: each for each in store.deferrals()}
+    store.close()
+    assert set(deferred) == set(URLS[1:])
+    assert all("gave no answer" in each.reason for each in deferred.values())
+
+
+def test_r5_6_the_next_run_asks_again(box: Sandbox, project: Callable[..., Path]) -> None:
+    box.put(HANGING)
+    made = project(WALSH_MAX_RETRIES=1)
+    crawl(made, box, *URLS)
+    box.put(site("hang.test"))
+    again = crawl(made, box, *URLS)
+    assert again.asked("hang.test") == ["/robots.txt", "/0", "/1", "/2", "/3"]
+    honest(made)
+
+
+@pytest.mark.parametrize(
+    ("position", "paths", "verdict"),
+    [
+        ("allow", ["/robots.txt", "/robots.txt", "/0"], "R5 deferred"),
+        ("defer", ["/robots.txt", "/robots.txt"], "R2 unknown_unreachable"),
+        ("deny", ["/robots.txt", "/robots.txt"], "R2 unknown_unreachable"),
+    ],
+)
+def test_r5_6_with_one_retry(
+    box: Sandbox, project: Callable[..., Path], position: str, paths: list[str], verdict: str
+) -> None:
+    box.put(HANGING)
+    made = project(WALSH_MAX_RETRIES=1, WALSH_ROBOTS_UNREACHABLE=position)
+    run = crawl(made, box, *URLS)
+    assert run.asked("hang.test") == paths
+    assert all(verdict in run.why(url) for url in URLS[1:])
+    assert len(run.lines("WARNING", "deferred", "hang.test")) == (position != "deny")
+    honest(made)
+
+
+@pytest.mark.parametrize("position", ["defer", "deny"])
+def test_r5_6_robots_txt_may_use_all_where_no_target_could_follow(
+    box: Sandbox, project: Callable[..., Path], position: str
+) -> None:
+    box.put(HANGING)
+    made = project(WALSH_ROBOTS_UNREACHABLE=position)
+    run = crawl(made, box, *URLS[:2])
+    assert run.asked("hang.test") == ["/robots.txt"] * 6
+    honest(made)
+
+
+def test_r5_6_whatever_urls_they_were_for(box: Sandbox, project: Callable[..., Path]) -> None:
+    """Where robots.txt answers, one target or another has the six."""
+    box.put(site("hang.test", {"*": HANG}))
+    made = project(WALSH_MAX_RETRIES=3)
+    run = crawl(made, box, *URLS)
+    assert len(run.asked("hang.test")) == 1 + 4
+    assert sum("R5 deferred" in run.why(url) for url in URLS) == 3
+    honest(made)
+
+
+def mixed(request: Request) -> Route:
+    """No answer at the first two attempts for each page, then an error of some kind."""
+    tries = sum(each.path == request.path for each in request.log)
+    number = int(request.path.strip("/") or 0)
+    if tries <= 2 and number < 2:
+        return Route(behaviour="close")
+    return Route((500, 404, 429)[number % 3], headers={"Retry-After": "0"})
+
+
+def test_r5_6_an_answer_of_any_status_never_counts(
+    box: Sandbox, project: Callable[..., Path]
+) -> None:
+    """Four attempts without an answer, and some twenty with: the host stays open."""
+    box.put(site("mixed.test", {"*": mixed}))
+    made = project()
+    urls = [f"http://mixed.test/{number}" for number in range(6)]
+    run = crawl(made, box, *urls, timeout=120)
+    asked = run.asked("mixed.test")
+    assert {f"/{number}" for number in range(6)} < set(asked)
+    assert [asked.count(f"/{number}") for number in range(6)] == [6, 3, 6, 6, 1, 6]
+    assert run.stats.get("walsh/deferred") is None
+    honest(made)
+
+
+def test_own_rules_that_were_held_still_hold_for_a_silent_host(
+    box: Sandbox, project: Callable[..., Path]
+) -> None:
+    """T6: what an earlier robots.txt refused is refused, what it allows gets the last attempt."""
+    box.put(site("hang.test", {"*": HANG}, "User-agent: *\nDisallow: /1\n"))
+    made = project(WALSH_MAX_RETRIES=2, WALSH_ROBOTS_TTL=0.1)
+    crawl(made, box, URLS[1])
+    box.put(HANGING)
+    run = crawl(made, box, URLS[1], URLS[0], URLS[2])
+    assert run.asked("hang.test") == ["/robots.txt", "/robots.txt", "/0"]
+    assert "disallowed_explicit" in run.why(URLS[1])
+    assert "R5 deferred" in run.why(URLS[2])
+    honest(made)
+
+
+# -- without the sandbox: ports that do not serve -----------------------------------------
+
+
+@contextmanager
+def listener(then: Callable[[socket.socket], None]) -> Iterator[tuple[int, list[int]]]:
+    """A port that accepts, and *then* does something: the port, and one entry a connection."""
+    accepted: list[int] = []
+    kept: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, address = server.accept()
+                except OSError:
+                    return
+                accepted.append(address[1])
+                kept.append(connection)
+                then(connection)
+
+        threading.Thread(target=serve, daemon=True).start()
+        try:
+            yield server.getsockname()[1], accepted
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            for each in kept:
+                each.close()
+
+
+def no_tls(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.0 400 no TLS here\r\n\r\n")
+    connection.close()
+
+
+def test_r5_6_no_connection_no_tls_and_no_answer_count_alike(
+    box: Sandbox, project: Callable[..., Path]
+) -> None:
+    direct = f"http://127.0.0.1:{box.port}"
+    made = project(
+        HTTPPROXY_ENABLED=False,
+        WALSH_MAX_RETRIES=2,
+        WALSH_BLOCKLIST_URL=f"{direct}/.well-known/walsh-research/blocklist.json",
+        WALSH_BLOCKLIST_SCHEMA_URL=f"{direct}/.well-known/walsh-research/blocklist.schema.json",
+    )
+    with (
+        listener(lambda _: None) as (mute, accepted),
+        listener(no_tls) as (plain, shaken),
+        socket.socket() as closed,
+    ):
+        closed.bind(("127.0.0.1", 0))  # and never listens: each connection is refused
+        ports = {mute: "http", plain: "https", closed.getsockname()[1]: "http"}
+        urls = [f"{scheme}://127.0.0.1:{p}/{n}" for p, scheme in ports.items() for n in (1, 2)]
+        run = crawl(made, box, *urls, f"{direct}/allowed")
+    assert run.fetched(f"{direct}/allowed")
+    assert len(accepted) == len(shaken) == 3
+    for port in ports:
+        tried = [each for each in exchanges(made) if each["host"] == f"127.0.0.1:{port}"]
+        assert [each["purpose"] for each in tried] == ["robots", "robots", "target"]
+        assert len(run.lines("WARNING", f"deferred 1 target of 127.0.0.1:{port} ")) == 1
+    honest(made)
+
+
+# -- DOWNLOAD_TIMEOUT ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "seconds"),
+    [({}, (), 30), ({"DOWNLOAD_TIMEOUT": 180}, (), 180), ({}, ("-s", "DOWNLOAD_TIMEOUT=90"), 90)],
+)
+def test_own_the_timeout_is_a_default_that_a_project_may_change(
+    run: Callable[..., Crawl], settings: dict[str, Any], arguments: tuple[str, ...], seconds: int
+) -> None:
+    spider = """
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    start_urls = ["http://path.test/public"]
+
+    def parse(self, response):
+        yield {"url": response.url, "timeout": response.meta["download_timeout"]}
+"""
+    done = run(spider=spider, settings=settings, arguments=arguments)
+    assert [item["timeout"] for item in done.items] == [seconds]

@@ -1,0 +1,237 @@
+"""R3b, D3: a list that was held stays in force whatever fails, or nothing is requested at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.cli.main import main
+from scrapy_walsh.sandbox import Request, Route, Sandbox, hosts
+from scrapy_walsh.state.files import COPY, LARGE, SECOND
+from tests.crawl.harness import (
+    FAR_OFF,
+    LIST_SPIDER,
+    OPERATOR,
+    Crawl,
+    age_document,
+    crawl,
+    make_project,
+    run_scrapy,
+    site,
+    state_dir,
+)
+from tests.documents.kit import LIST, listing, operator, targets
+from tests.documents.matrix import ONCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+KEY = f"{OPERATOR}/blocklist.json"
+BLOCKED, FREE = "http://www.blocked.test/x", "http://free.test/x"
+MANY = tuple(f"shop{number}.example.test" for number in range(LARGE // 40))
+BIG, SMALL = listing(*MANY, "blocked.test"), listing("blocked.test")
+#: The child is ended before it can answer.
+NO_CHILD = f"""
+from scrapy_walsh.adapters import operator_list
+operator_list._VALIDATION_TIMEOUT = 0.001
+operator_list._VALIDATION_PER_MIB = 0.0
+{LIST_SPIDER}
+"""
+#: Attempts to get the list follow at once, so that they are soon used up.
+SOON = {"WALSH_BACKOFF_BASE": 0.001, "WALSH_BACKOFF_CAP": 0.001}
+
+
+def held(directory: Path, listed: Route, **settings: Any) -> Path:
+    """A project in whose first run *listed* was adopted."""
+    project = make_project(directory, settings=settings or ONCE)
+    with Sandbox() as box:
+        box.put(operator(listed))
+        first = crawl(project, box, BLOCKED)
+    assert refused(first)
+    return project
+
+
+def again(project: Path, answer: Any, *urls: str) -> Crawl:
+    with Sandbox() as box:
+        box.put(operator(answer))
+        return crawl(project, box, *(urls or (BLOCKED, FREE)))
+
+
+def refused(run: Crawl) -> bool:
+    return "R3 blocked_operator" in run.why(BLOCKED) and not targets(run, "www.blocked.test")
+
+
+def zeroed(path: Path) -> None:
+    path.write_bytes(bytes(2 * LARGE))
+
+
+def grown(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"x" * LARGE)
+
+
+def huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(3 << 30)
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+# -- the child that validates -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [SMALL, BIG, Route(404)])
+def test_r3_5_a_large_list_is_in_force_though_no_child_answers(
+    tmp_path: Path, answer: Route
+) -> None:
+    project = held(tmp_path / "project", BIG)
+    age_document(project, "blocklist", KEY)
+    (project / "spiders.py").write_text(NO_CHILD)
+    run = again(project, answer)
+    assert refused(run)
+    assert targets(run, "free.test") == ["/x"]
+    assert not run.lines("is damaged")
+    assert "NO LIST WAS EVER HELD" not in run.output
+    assert "Traceback" not in run.output
+
+
+@pytest.mark.parametrize("damage", [zeroed, grown, huge])
+def test_r3_5_a_small_list_is_in_force_beside_a_copy_of_any_size(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    project = held(tmp_path / "project", SMALL)
+    (project / "spiders.py").write_text(NO_CHILD)
+    damage(state_dir(project) / COPY)
+    run = again(project, Route(404))
+    assert refused(run)
+    assert targets(run, "free.test") == ["/x"]
+    assert len(run.lines(COPY, "was damaged", "set aside")) == 1
+
+
+def test_own_d3_a_list_held_need_not_pass_a_later_schema(tmp_path: Path) -> None:
+    """It was validated when it was adopted: a schema that came since is for newer lists."""
+    bare = listing("blocked.test")
+    bare = Route(body=bare.content.replace(b'"schema":', b'"no-schema":'))
+    project = make_project(tmp_path / "project", settings=ONCE)
+    with Sandbox() as box:
+        box.put(operator(bare, **{f"{LIST[:-5]}.schema.json": Route(body=b"{}")}))
+        assert refused(crawl(project, box, BLOCKED))
+        box.put(operator(bare, **{f"{LIST[:-5]}.schema.json": Route(body=b'{"type": "array"}')}))
+        age_document(project, "blocklist", KEY)
+        age_document(project, "schema", KEY.replace(".json", ".schema.json"))
+        assert refused(crawl(project, box, BLOCKED))
+        run = crawl(project, box, BLOCKED)
+    assert refused(run)
+    assert main(["verify", str(state_dir(project))]) == 0
+
+
+# -- held, and unreadable -----------------------------------------------------------------
+
+
+def stands_still(run: Crawl, *urls: str) -> None:
+    """Nothing but the operator was asked, and each target is left for a later run."""
+    assert set(hosts(run.log)) == {"operator.test"}
+    for url in urls or (BLOCKED, FREE):
+        assert "R3 deferred" in run.why(url)
+    assert run.returncode == 0
+    assert len(run.lines("ERROR", "the blocklist that was held cannot be read", KEY)) == 1
+    assert run.stats["walsh/deferred"] == 2
+
+
+@pytest.mark.parametrize("damage", [zeroed, gone])
+def test_own_d3_where_a_large_list_cannot_be_read_everything_is_deferred(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    project = held(tmp_path / "project", BIG, **SOON)
+    for name in (COPY, SECOND):
+        damage(state_dir(project) / name)
+    for _ in range(2):
+        stands_still(again(project, Route(404)))
+    run = again(project, BIG)
+    assert refused(run)
+    assert targets(run, "free.test") == ["/x"]
+    assert main(["verify", str(state_dir(project))]) == 0
+
+
+def test_own_d3_where_database_and_copy_are_damaged_everything_is_deferred(tmp_path: Path) -> None:
+    project = held(tmp_path / "project", SMALL, **SOON)
+    zeroed(state_dir(project) / COPY)
+    zeroed(state_dir(project) / "state.sqlite3")
+    for _ in range(2):
+        stands_still(again(project, Route(404)))
+    run = again(project, SMALL)
+    assert refused(run)
+    assert targets(run, "free.test") == ["/x"]
+
+
+# -- never held: WALSH_BLOCKLIST_UNREACHABLE ----------------------------------------------
+
+
+def first(directory: Path, answer: Any, *urls: str, **settings: Any) -> tuple[Path, Crawl]:
+    project = make_project(directory, settings={**SOON, **settings})
+    with Sandbox() as box:
+        box.put(operator(answer))
+        box.put(site("free.test"))
+        return project, crawl(project, box, *(urls or (BLOCKED, FREE)))
+
+
+def test_r3_10_by_default_the_crawl_goes_on_and_says_so(tmp_path: Path) -> None:
+    _, run = first(tmp_path / "project", Route(404), **FAR_OFF)
+    assert targets(run, "free.test") == targets(run, "www.blocked.test") == ["/x"]
+    assert run.lines("WARNING", "NO LIST WAS EVER HELD")
+
+
+@pytest.mark.parametrize(
+    ("position", "verdict"), [("defer", "R3 deferred"), ("deny", "R3 unknown_blocklist")]
+)
+def test_own_without_a_list_nothing_is_requested(
+    tmp_path: Path, position: str, verdict: str
+) -> None:
+    project, run = first(tmp_path / "project", Route(404), WALSH_BLOCKLIST_UNREACHABLE=position)
+    assert set(hosts(run.log)) == {"operator.test"}
+    assert run.asked("operator.test") == [LIST] * 6, "one attempt, and R5's five retries"
+    for url in (BLOCKED, FREE):
+        assert verdict in run.why(url)
+        assert f"WALSH_BLOCKLIST_UNREACHABLE is {position}" in run.why(url)
+    name = "deferred" if position == "defer" else "refused"
+    assert run.stats[f"walsh/{name}"] == 2
+    assert "walsh/robots/allow_rate" not in run.stats
+    assert main(["verify", str(state_dir(project))]) == 0
+
+
+@pytest.mark.parametrize("position", ["defer", "deny"])
+def test_own_targets_wait_for_a_list_that_comes_late(tmp_path: Path, position: str) -> None:
+    def late(request: Request) -> Route:
+        asked = sum(each.path == LIST for each in request.log)
+        return SMALL if asked > 2 else Route(503)
+
+    project, run = first(tmp_path / "project", late, WALSH_BLOCKLIST_UNREACHABLE=position)
+    third = run.requests("operator.test")[2]
+    assert third.completed is not None
+    assert refused(run)
+    assert targets(run, "free.test") == ["/x"]
+    assert min(each.arrived for each in run.requests("free.test")) > third.completed
+    assert main(["verify", str(state_dir(project))]) == 0
+
+
+def test_own_a_retry_after_beyond_patience_is_not_waited_for(tmp_path: Path) -> None:
+    busy = Route(503, headers={"Retry-After": "900"})
+    _, run = first(tmp_path / "project", busy, WALSH_BLOCKLIST_UNREACHABLE="defer")
+    assert run.asked("operator.test") == [LIST]
+    assert set(hosts(run.log)) == {"operator.test"}
+    assert "R3 deferred" in run.why(FREE)
+
+
+def test_own_the_setting_is_in_the_doctors_words(tmp_path: Path) -> None:
+    project = make_project(
+        tmp_path / "project", settings={**SOON, "WALSH_BLOCKLIST_UNREACHABLE": "defer"}
+    )
+    with Sandbox() as box:
+        box.put(operator(Route(404)))
+        crawl(project, box, FREE)
+        found = run_scrapy(project, box, "walsh", "doctor")
+    assert "WALSH_BLOCKLIST_UNREACHABLE is defer: nothing is requested" in found.stdout

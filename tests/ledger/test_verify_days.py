@@ -1,0 +1,232 @@
+"""What ``verify`` makes of several days: R8's rhythm, slow hosts, and the rules of 0.1.0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.ledger.verify_kit import RULE, Forge, H, digest, told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+DAY = 86400.0
+SLOW = b"User-agent: *\nDisallow: /private/\nAllow: /\nCrawl-delay: 600\n"
+#: With what the gates let a target pass by those rules.
+BY_SLOW: dict[str, Any] = {"verdict": "allowed_explicit", "digest": digest(SLOW), "interval": 600.0}
+
+
+def a_day(forge: Forge, number: int, at: float, *, version: str = "0.2.0", **settings: Any) -> None:
+    """A run of its own, whose targets are declared and whose documents are in force."""
+    forge.start(at, f"run{number}", f"p{number}", **settings)["version"] = version
+    forge.declare(at + 0.1, f"{H}/a", f"{H}/b")
+    forge.operator_list(at + 0.5)
+
+
+def sent(forge: Forge, at: float, page: str, **more: Any) -> dict[str, Any]:
+    """A target of the slow host, and the answer that its spider got."""
+    asked = forge.ask(at, f"{H}/{page}", 200, **{**BY_SLOW, **more})
+    told = forge.tell(at + 0.02, "fetched", f"{H}/{page}", 200)
+    told["digest"] = digest(SLOW)
+    return asked
+
+
+def visit(forge: Forge, at: float, page: str, after: float = 1.02) -> dict[str, Any]:
+    """A robots.txt that had to be refreshed, and the one target that follows it."""
+    forge.robots(at, SLOW)["digest"] = digest(SLOW)
+    forge.entries[-2]["exempt"] = False
+    return sent(forge, at + after, page, visit=True)
+
+
+def slow_days(**settings: Any) -> Forge:
+    """Two daily runs over a slow host: /a, then /b, which was put off."""
+    forge = Forge()
+    for number, page in enumerate("ab"):
+        at = number * (DAY + 60)
+        a_day(forge, number, at, slow_hosts="visit", **settings)
+        visit(forge, at + 10, page)
+        left = "b" if page == "a" else "a"
+        forge.add(
+            at + 12,
+            "deferred",
+            url=f"{H}/{left}",
+            host="h.test",
+            requirement="R4",
+            verdict="deferred",
+            reason="h.test may not be asked before then",
+            due=forge.entries[-1]["at"] + 600,
+        )
+        forge.add(at + 13, "ended", reason="finished")
+    return forge
+
+
+def test_r4_one_target_of_a_slow_host_may_follow_its_robots_txt(tmp_path: Path) -> None:
+    report = slow_days().check(tmp_path, SLOW)
+    assert told(report) == []
+
+
+def too_soon(forge: Forge) -> dict[str, Any]:
+    one = forge.only("asked", f"{H}/b")
+    one["started"] -= 0.2
+    one["ended"] -= 0.2
+    return one
+
+
+def second_in_a_day(forge: Forge) -> dict[str, Any]:
+    forge.entries = [each for each in forge.entries if each["at"] < forge.entries[0]["at"] + DAY]
+    a_day(forge, 3, DAY / 2, slow_hosts="visit")
+    return visit(forge, DAY / 2 + 10, "b")
+
+
+def not_rested(forge: Forge) -> dict[str, Any]:
+    """The host was sent its last target five minutes before: too soon for a robots.txt, too."""
+    a_day(forge, 3, 2 * DAY, slow_hosts="visit")
+    visit(forge, 2 * DAY + 100, "a")
+    a_day(forge, 4, 3 * DAY + 200, slow_hosts="visit")
+    sent(forge, 3 * DAY + 210, "b")
+    a_day(forge, 5, 3 * DAY + 500, slow_hosts="visit")
+    return visit(forge, 3 * DAY + 510, "a")
+
+
+def without_robots(forge: Forge) -> dict[str, Any]:
+    forge.run = "run1"
+    end = forge.entries.pop()
+    one = sent(forge, DAY + 700, "a", visit=True)
+    forge.entries.append({**end, "at": end["at"] + 800})
+    return one
+
+
+def skipping(forge: Forge) -> dict[str, Any]:
+    for entry in forge.entries:
+        if entry["kind"] == "started":
+            entry["settings"]["slow_hosts"] = "skip"
+    return forge.only("asked", f"{H}/a")
+
+
+def patient(forge: Forge) -> dict[str, Any]:
+    """A run that waits 600 s is not excused from them."""
+    for entry in forge.entries:
+        if entry["kind"] == "started":
+            entry["settings"]["patience"] = 900.0
+    return forge.only("asked", f"{H}/a")
+
+
+def unmarked(forge: Forge) -> dict[str, Any]:
+    one = forge.only("asked", f"{H}/b")
+    del one["visit"]
+    return one
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [too_soon, second_in_a_day, not_rested, without_robots, skipping, patient, unmarked],
+)
+def test_r4_what_no_slow_host_excuses_is_named(
+    broken: Callable[[Forge], dict[str, Any]], tmp_path: Path
+) -> None:
+    forge = slow_days()
+    wrong = broken(forge)
+    found = told(forge.check(tmp_path, SLOW))
+    assert any(line.startswith(f"line {forge.number(wrong)}: R4") for line in found), found
+
+
+def rhythm(*times: float, version: str = "0.2.0", revisit: float = DAY) -> Forge:
+    """A run at each of *times*, which sends one source."""
+    forge = Forge()
+    for number, at in enumerate(times):
+        a_day(forge, number, at, version=version, revisit=revisit)
+        forge.robots(at + 1)
+        forge.entries[-2]["exempt"] = number == 0
+        forge.get(at + 4, f"{H}/a")
+        forge.add(at + 9, "ended", reason="finished")
+    return forge
+
+
+@pytest.mark.parametrize(
+    "times", [(0, DAY - 600, 2 * DAY + 900), (0, 0.91 * DAY, 1.91 * DAY), (0, 5 * DAY, 6 * DAY)]
+)
+def test_r8_a_daily_rhythm_holds(times: tuple[float, ...], tmp_path: Path) -> None:
+    assert told(rhythm(*times).check(tmp_path)) == []
+
+
+@pytest.mark.parametrize("times", [(0, 0.89 * DAY), (0, DAY + 8000, 2 * DAY - 8000), (0, 3000)])
+def test_r8_a_source_sent_before_its_time_is_named(
+    times: tuple[float, ...], tmp_path: Path
+) -> None:
+    forge = rhythm(*times)
+    last = [entry for entry in forge.entries if entry.get("url") == f"{H}/a"][-2]
+    found = told(forge.check(tmp_path))
+    assert any(line.startswith(f"line {forge.number(last)}: R8") for line in found), found
+
+
+def test_r8_a_ledger_of_0_1_0_is_judged_by_its_own_rule(tmp_path: Path) -> None:
+    """There a source was due a whole WALSH_REVISIT after its last answer."""
+    found = told(rhythm(0, 0.95 * DAY, version="0.1.0").check(tmp_path / "early"))
+    assert [line.partition(": ")[2][:2] for line in found] == ["R8"]
+    assert told(rhythm(0, DAY + 60, version="0.1.0").check(tmp_path / "late")) == []
+
+
+def within(version: str, **again: Any) -> Forge:
+    """One run that sends a source twice."""
+    forge = Forge()
+    a_day(forge, 0, 0, version=version)
+    forge.robots(1)
+    forge.get(2, f"{H}/a")
+    forge.get(5, f"{H}/a", **again)
+    forge.add(9, "ended", reason="finished")
+    return forge
+
+
+def test_r8_what_a_run_sends_again_is_marked(tmp_path: Path) -> None:
+    assert told(within("0.2.0", again=True).check(tmp_path / "marked")) == []
+    assert "R8" in "".join(told(within("0.2.0").check(tmp_path / "unmarked")))
+    assert "R8" in "".join(told(within("0.1.0").check(tmp_path / "old")))
+
+
+def test_r8_another_method_is_another_request(tmp_path: Path) -> None:
+    forge = within("0.2.0", form="POST 0123456789abcdef")
+    assert told(forge.check(tmp_path)) == []
+
+
+def test_r8_a_refusal_within_a_run_of_0_1_0_is_derived(tmp_path: Path) -> None:
+    forge = Forge()
+    a_day(forge, 0, 0, version="0.1.0")
+    forge.robots(1)
+    forge.get(2, f"{H}/a")
+    forge.refuse(3, f"{H}/a", requirement="R8", verdict="not_due", reason="")
+    forge.add(9, "ended", reason="finished")
+    report = forge.check(tmp_path)
+    assert told(report) == []
+    assert not [why for why in report.underived if "R8" in why]
+
+
+def put_back(forge: Forge, at: float, seconds: float) -> None:
+    """Set the wall clock back at *at*: later lines say less, the clock of pacing goes on."""
+    start = forge.entries[0]["at"]
+    for entry in forge.entries:
+        if entry["at"] > start + at:
+            entry["at"] -= seconds
+
+
+@pytest.mark.parametrize("seconds", [3600.0, 10 * 365 * DAY])
+def test_r12_a_clock_that_is_put_back_within_a_run_is_no_finding(
+    seconds: float, tmp_path: Path
+) -> None:
+    forge = Forge()
+    a_day(forge, 0, 0)
+    forge.robots(1)
+    forge.get(2, f"{H}/a", started=forge.entries[0]["at"] + 1.5)  # under way when it is set
+    forge.operator_list(5)  # what was fetched in the future is fetched again
+    forge.robots(6)
+    forge.entries[-2].update(exempt=False, interval=2.0)
+    forge.get(9, f"{H}/b")
+    forge.add(12, "ended", reason="finished")
+    put_back(forge, 1.9, seconds)
+    assert told(forge.check(tmp_path)) == []
+
+
+def test_own_the_rule_of_a_slow_host_is_that_of_its_documents() -> None:
+    """The kit's own rules name the same rule at the same line, so that verdicts can be compared."""
+    assert RULE["line"] == SLOW.split(b"\n").index(b"Allow: /") + 1

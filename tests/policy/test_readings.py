@@ -1,0 +1,166 @@
+"""Which sources an operator must hear of, and in which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from scrapy_walsh.policy import readings
+from scrapy_walsh.policy.readings import (
+    DEFERRED,
+    FAILED,
+    LEFT_OUT,
+    NOT_DUE,
+    READ,
+    REFUSED,
+    UNANSWERED,
+    Heard,
+    Reading,
+    is_unread,
+    later,
+    updated,
+)
+from scrapy_walsh.policy.robots import parse_robots
+
+DAY = 86400.0
+BEGIN = 1772323200.0  # 2026-03-01
+URL = "https://x.test/feed"
+READ_OR, PERSON = "sources read or unchanged", "a person: see the warnings above"
+
+
+def days(*outcomes: str) -> Reading:
+    """The record after one run a day, of these outcomes."""
+    reading: Reading | None = None
+    for day, outcome in enumerate(outcomes):
+        now = BEGIN + day * DAY
+        reading = updated(reading, URL, Heard(outcome, f"why on day {day}", now), now)
+    assert reading is not None
+    return reading
+
+
+@pytest.mark.parametrize("outcome", [REFUSED, DEFERRED, LEFT_OUT, FAILED])
+def test_own_what_was_not_read_for_three_periods_is_named(outcome: str) -> None:
+    runs = (READ, outcome, outcome, outcome)
+    named = [is_unread(days(*runs[: day + 1]), BEGIN + day * DAY, DAY) for day in range(4)]
+    assert named == [False, False, False, True]
+
+
+def test_own_what_was_never_read_is_named_three_periods_after_it_was_declared() -> None:
+    named = [is_unread(days(*[FAILED] * (day + 1)), BEGIN + day * DAY, DAY) for day in range(4)]
+    assert named == [False, False, False, True]
+
+
+@pytest.mark.parametrize(("early", "named"), [(0.1, True), (0.11, False)])
+def test_own_the_third_period_ends_as_early_as_a_run_may_be(early: float, named: bool) -> None:
+    now = BEGIN + (3 - early) * DAY
+    assert is_unread(days(READ), now + 1e-3, DAY) is named
+
+
+def test_own_a_period_is_an_hour_at_least() -> None:
+    assert not is_unread(days(READ), BEGIN + 2.8 * 3600, 1.0)
+    assert is_unread(days(READ), BEGIN + 3 * 3600, 1.0)
+
+
+@pytest.mark.parametrize("outcome", [NOT_DUE, UNANSWERED])
+def test_own_a_run_that_learned_nothing_changes_nothing(outcome: str) -> None:
+    before, after = days(READ, FAILED), days(READ, FAILED, outcome)
+    assert (after.since, after.read, after.reason) == (before.since, 1, "why on day 1")
+    assert (before.declared_at, after.declared_at) == (BEGIN + DAY, BEGIN + 2 * DAY)
+
+
+def test_own_what_is_read_again_is_named_no_more() -> None:
+    reading = days(READ, FAILED, FAILED, FAILED, READ)
+    assert (reading.since, reading.reason) == (BEGIN + 4 * DAY, None)
+    assert not is_unread(reading, BEGIN + 4 * DAY, DAY)
+
+
+def test_own_a_record_from_the_future_counts_from_now() -> None:
+    future = Reading(URL, BEGIN + 400 * DAY, BEGIN + 400 * DAY, 1)
+    assert updated(future, URL, Heard(FAILED, "dead", BEGIN), BEGIN) == Reading(
+        URL, BEGIN, BEGIN, 1, "dead"
+    )
+
+
+def test_own_a_move_is_known_until_the_source_is_read_without_one() -> None:
+    moved = updated(None, URL, Heard(READ, at=BEGIN, moved_to="https://y.test/"), BEGIN)
+    assert updated(moved, URL, Heard(NOT_DUE), BEGIN).moved_to == "https://y.test/"
+    assert updated(moved, URL, Heard(FAILED, "dead"), BEGIN).moved_to == "https://y.test/"
+    assert updated(moved, URL, Heard(READ, at=BEGIN), BEGIN).moved_to is None
+    left_out = Heard(LEFT_OUT, "HTML", moved_to="https://y.test/")
+    assert updated(None, URL, left_out, BEGIN).moved_to == "https://y.test/"
+
+
+def test_own_within_a_run_what_was_read_stays_read_and_else_the_last_reason_holds() -> None:
+    read, failed, refused = Heard(READ), Heard(FAILED, "dead"), Heard(REFUSED, "no")
+    assert later(None, failed) == later(Heard(), failed) == failed
+    assert later(failed, refused) == refused
+    assert later(failed, Heard(NOT_DUE)) == failed
+    assert later(failed, read) == later(read, failed) == later(read, Heard(NOT_DUE)) == read
+
+
+def test_own_the_line_says_since_when_and_why() -> None:
+    now = BEGIN + 12 * DAY
+    never = Reading("https://n.test/", BEGIN, now, 0, "dead")
+    cut_off = Reading("https://c.test/", BEGIN + 1.5 * DAY, now, 1)
+    dead = Reading(URL, BEGIN + 1, now, 1, "HTTP 403")
+    after, later_on = (f"({age} days, WALSH_REVISIT is 1 day)" for age in (12, 10.5))
+    cut = "no run since then was answered before it ended"
+    assert readings.unread_lines([cut_off, dead, never], now, DAY) == [
+        f"https://n.test/ was never read since it was declared on 2026-03-01 {after}: dead",
+        f"https://x.test/feed has not been read since 2026-03-01 {after}: HTTP 403",
+        f"https://c.test/ has not been read since 2026-03-02 {later_on}: {cut}",
+    ]
+    (line,) = readings.unread_lines([Reading(URL, now - 5 * 3600, now, 1)], now, 5400)
+    assert "(5 hours, WALSH_REVISIT is 1.5 hours)" in line
+
+
+def test_own_a_refusal_names_the_rule_its_document_and_line() -> None:
+    robots = parse_robots(b"User-agent: *\n\nDisallow: /\n", "bot", "https://x.test/robots.txt")
+    assert readings.refusal_line(robots.decide(URL)) == (
+        "R2 disallowed_explicit by Disallow: / in https://x.test/robots.txt:3"
+    )
+
+
+def test_own_twenty_sources_are_named_and_the_others_counted() -> None:
+    found = [Reading(f"{URL}/{n}", BEGIN, BEGIN, 1, "dead", f"{URL}/new/{n}") for n in range(23)]
+    for lines in (readings.unread_lines(found, BEGIN + 9 * DAY, DAY), readings.moved_lines(found)):
+        assert len(lines) == 21
+        assert lines[-1] == "... and 3 more (scrapy walsh state show lists them)"
+    assert len(readings.moved_lines(found[:20])) == 20
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "needy", "reason", "line"),
+    [
+        ({READ: 100}, 0, "finished", "walsh: 100 of 100 sources read or unchanged"),
+        ({READ: 1}, 0, "finished", "walsh: 1 of 1 source read or unchanged"),
+        (
+            {FAILED: 1, READ: 97, REFUSED: 1, DEFERRED: 1},
+            2,
+            "finished",
+            f"walsh: 97 of 100 {READ_OR}, 1 refused, 1 deferred, 1 failed; 2 need {PERSON}",
+        ),
+        (
+            {NOT_DUE: 3, LEFT_OUT: 2},
+            1,
+            "finished",
+            f"walsh: 0 of 5 {READ_OR}, 3 not due, 2 left out; 1 needs {PERSON}",
+        ),
+        (
+            {READ: 4, UNANSWERED: 6},
+            0,
+            "shutdown",
+            "walsh: stopped (shutdown): 4 of 10 sources read or unchanged, 6 not answered",
+        ),
+        ({}, 0, "finished", "walsh: no source was declared"),
+    ],
+)
+def test_own_the_last_line(outcomes: dict[str, int], needy: int, reason: str, line: str) -> None:
+    assert readings.last_line(outcomes, needy, reason) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("a\r\n b", "a b"), ("bell\x07", "bell\\x07"), ("\ud800", "\\ud800"), ("x" * 900, "x" * 500)],
+)
+def test_own_what_a_server_says_is_one_line_that_can_be_kept(text: str, line: str) -> None:
+    assert readings.one_line(text) == line

@@ -1,0 +1,67 @@
+"""R5: how many attempts without an answer a run grants a host."""
+
+from __future__ import annotations
+
+import pytest
+
+from scrapy_walsh.policy.backoff import GiveUp, Retry, after_failure
+from scrapy_walsh.policy.silence import Silences, granted
+
+
+@pytest.mark.parametrize("position", ["defer", "deny"])
+@pytest.mark.parametrize("retries", range(6))
+def test_r5_6_a_host_gets_what_r5_grants_one_url(retries: int, position: str) -> None:
+    assert granted(retries, position) == retries + 1
+
+
+@pytest.mark.parametrize(("retries", "attempts"), [*enumerate([2, 3, 3, 4, 5, 6])])
+def test_r5_6_under_allow_a_target_gets_the_last(retries: int, attempts: int) -> None:
+    silences = Silences(retries, "allow")
+    for made in range(attempts):
+        assert silences.spent("h", 0.0, robots=True) is (made == attempts - 1)
+        assert not silences.spent("h", 0.0)
+        silences.note("h", 0.0)
+    assert silences.spent("h", 0.0)
+    assert granted(retries, "allow") == attempts
+
+
+@pytest.mark.parametrize("position", ["defer", "deny"])
+def test_r5_6_else_robots_txt_may_use_all(position: str) -> None:
+    silences = Silences(5, position)
+    for _ in range(5):
+        silences.note("h", 0.0)
+    assert not silences.spent("h", 0.0, robots=True)
+    assert silences.against("h", 0.0) is None
+    silences.note("h", 0.0)
+    verdict = silences.against("h", 0.0, robots=True)
+    assert verdict is not None
+    assert (verdict.allowed, verdict.name, verdict.requirement) == (False, "deferred", "R5")
+    assert verdict.reason.startswith("h gave no answer to 6 requests")
+
+
+def test_own_each_host_has_its_own_count() -> None:
+    silences = Silences(0, "deny")
+    silences.note("h", 0.0)
+    assert silences.spent("h", 1e9)
+    assert not silences.spent("other", 0.0)
+
+
+def test_own_a_fleet_forgets() -> None:
+    silences = Silences(1, "deny", forget_after=3600.0)
+    silences.note("h", 0.0)
+    silences.note("h", 3000.0)
+    assert silences.spent("h", 6599.0)
+    assert not silences.spent("h", 6600.0)
+    silences.note("h", 6600.0)
+    assert silences.count("h", 6600.0) == 1
+
+
+def test_r5_6_the_last_attempt_of_a_host_is_not_retried() -> None:
+    def after(last: str) -> object:
+        return after_failure(None, [], 0, now=0.0, rand=0.5, last=last)
+
+    assert isinstance(after(""), Retry)
+    found = after("h is silent")
+    assert isinstance(found, GiveUp)
+    assert found.why == "no answer; given up after 0 retries: h is silent"
+    assert found.hold == 0.5

@@ -1,0 +1,202 @@
+"""What may lie in the place of a state file, who may read it, and one that is gone."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, robots
+
+from scrapy_walsh.errors import StateError
+from scrapy_walsh.ledger import Ledger
+from scrapy_walsh.ledger.files import LOCK as LEDGER_LOCK
+from scrapy_walsh.ledger.lines import FILE, HEAD, parsed
+from scrapy_walsh.state import clock, files, mark, verify
+from scrapy_walsh.state.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+#: Every file that a crawl may make in its state directory.
+NAMES = (
+    "state.sqlite3",
+    "state.sqlite3-wal",
+    "state.sqlite3-shm",
+    files.LOCK,
+    files.COPY,
+    files.SECOND,
+    mark.READY,
+    mark.LOST,
+    clock.FILE,
+    FILE,
+    HEAD,
+    LEDGER_LOCK,
+    "ledger-000001.jsonl",
+    "ledger-documents.sqlite",
+)
+LARGE = blocklist(NOW, b'{"blocked": []}'.ljust(files.LARGE))
+
+
+def run(directory: Path) -> None:
+    """What a crawl does with its state directory."""
+    store = SqliteStore(directory)
+    ledger = Ledger(directory, time.time)
+    clock.steady_clock(directory)
+    store.put_host(HOSTS[0])
+    store.put_document(LARGE)
+    store.put_document(robots("https://h.test"))
+    ledger.keep("robots", b"x", "0" * 64)
+    ledger.write("run", {"kind": "ended"})
+    ledger.close()
+    store.close()
+
+
+def link(path: Path) -> None:
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def link_to_a_file(path: Path) -> None:
+    path.with_name("elsewhere").write_bytes(b"")
+    link(path)
+
+
+@pytest.fixture
+def watchdog() -> Iterator[None]:
+    """What hangs is ended, and fails: a FIFO is opened for ever."""
+    timer = threading.Timer(20, os._exit, (70,))
+    timer.start()
+    yield
+    timer.cancel()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("other", [os.mkfifo, os.mkdir, link, link_to_a_file])
+@pytest.mark.usefixtures("watchdog")
+def test_own_only_a_file_may_be_in_the_place_of_a_state_file(
+    tmp_path: Path, name: str, other: Callable[[Path], object]
+) -> None:
+    directory = tmp_path / "state"
+    directory.mkdir()
+    other(directory / name)
+    with pytest.raises(StateError, match=rf"{name} is not a file .*(remove|move) it") as refused:
+        SqliteStore(directory)
+    assert "\n" not in str(refused.value)
+    (found,) = verify.problems(directory, lambda body, url: None)
+    assert found.startswith(f"{name}: not a file")
+
+
+def test_own_a_directory_that_is_a_link_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "state").symlink_to(tmp_path / "disk")
+    run(tmp_path / "state")
+    assert (tmp_path / "disk" / "state.sqlite3").exists()
+
+
+def modes(directory: Path) -> dict[str, int]:
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_own_state_files_are_their_owners_alone(tmp_path: Path, mask: int) -> None:
+    directory = tmp_path / "state"
+    directory.mkdir(mode=0o755)
+    before = os.umask(mask)
+    try:
+        run(directory)
+        store = SqliteStore(directory)  # open: -wal and -shm are there
+        mark.leave(directory)
+        found = modes(directory)
+        store.close()
+    finally:
+        os.umask(before)
+    assert {"state.sqlite3-wal", "state.sqlite3-shm", mark.LOST, clock.FILE} <= found.keys()
+    assert {name: mode for name, mode in found.items() if mode != 0o600} == {}
+
+
+def test_own_a_stricter_umask_holds(tmp_path: Path) -> None:
+    before = os.umask(0o277)
+    try:
+        with files.private(tmp_path / "x", "wb"):
+            pass
+    finally:
+        os.umask(before)
+    assert modes(tmp_path) == {"x": 0o400}
+
+
+def test_own_files_of_an_earlier_version_are_closed_to_others(tmp_path: Path) -> None:
+    run(tmp_path)
+    for path in tmp_path.iterdir():
+        path.chmod(0o644)
+    (tmp_path / "notes.txt").write_text("not ours")
+    (tmp_path / "notes.txt").chmod(0o644)
+    SqliteStore(tmp_path).close()
+    found = modes(tmp_path)
+    assert found.pop("notes.txt") == 0o644
+    assert set(found.values()) == {0o600}
+
+
+# -- one that is gone ---------------------------------------------------------------------
+
+
+def lost(directory: Path) -> tuple[bool, list[str]]:
+    store = SqliteStore(directory)
+    found = store.rows_lost, store.notices
+    store.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    "left", [files.COPY, files.SECOND, HEAD, FILE, clock.FILE, mark.READY, "state.sqlite3-shm"]
+)
+def test_own_r4_a_database_that_is_gone_is_said_while_anything_of_it_is_left(
+    tmp_path: Path, left: str
+) -> None:
+    run(tmp_path)
+    for path in tmp_path.iterdir():
+        if path.name != left:
+            path.unlink()
+    if left.endswith("-shm"):
+        (tmp_path / left).write_bytes(bytes(32768))
+    rows_lost, notices = lost(tmp_path)
+    assert rows_lost
+    (notice,) = notices
+    assert "state.sqlite3 is gone" in notice
+    assert "holds may be lost" in notice
+    assert "\n" not in notice
+
+
+def test_own_a_first_run_lost_nothing(tmp_path: Path) -> None:
+    (tmp_path / files.LOCK).touch()  # of a process that was killed at its start
+    assert lost(tmp_path) == (False, [])
+    assert lost(tmp_path) == (False, [])
+
+
+def test_own_r3_a_list_that_may_have_been_lost_with_the_database_is_not_forgotten(
+    tmp_path: Path,
+) -> None:
+    run(tmp_path)
+    for path in (*tmp_path.glob("state.sqlite3*"), *tmp_path.glob("blocklist*")):
+        path.unlink()
+    for _ in range(2):
+        store = SqliteStore(tmp_path)
+        found = store.get_document("blocklist", BLOCKLIST_URL)
+        store.close()
+        assert found is not None
+        assert found.body == b""
+
+
+@pytest.mark.parametrize("kept", [(HEAD,), (HEAD, "ledger-documents.sqlite")])
+def test_own_a_ledger_that_is_gone_is_said(tmp_path: Path, kept: tuple[str, ...]) -> None:
+    run(tmp_path)
+    (tmp_path / FILE).unlink()
+    ledger = Ledger(tmp_path, time.time)
+    ledger.close()
+    (notice,) = ledger.notices
+    assert f"{FILE} is gone" in notice
+    lines = [parsed(line) for line in (tmp_path / FILE).read_bytes().splitlines()]
+    assert [line["kind"] for line in lines] == ["ledger", "gap"]

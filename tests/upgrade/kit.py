@@ -1,0 +1,112 @@
+"""A copy of what version 0.1.0 left behind, in a project whose clocks go on from there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy_walsh.sandbox import Route, Sandbox
+from tests.crawl.harness import Crawl, crawl, state_dir
+from tests.upgrade import world
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DATA = Path(__file__).parent / "data-0.1.0"
+DATABASE = "state.sqlite3"
+#: The columns of each table as version 0.1.0 had them; the first ``KEYS[name]`` are the key.
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "documents": (
+        *("kind", "key", "url", "body", "fetched_at", "status", "outcome"),
+        *("etag", "last_modified", "refresh"),
+    ),
+    "validators": ("url", "representation", "etag", "last_modified", "stored_at", "content_type"),
+    "sources": ("url", "last_run_at", "outcome", "reason"),
+    "hosts": ("host", "last_end", "interval", "not_before", "why"),
+    "deferrals": ("url", "host", "due", "reason"),
+    "attempts": ("url", "count", "last_at"),
+    "seen_items": ("canonical_url", "seen_at"),
+}
+UNREACHABLE = Route(behaviour="reset")
+
+
+def copy(name: str, target: Path) -> Path:
+    """A copy of folder *name* of the data at *target*."""
+    shutil.copytree(DATA / name, target)
+    for packed in target.rglob("*.gz"):
+        packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+        packed.unlink()
+    return target
+
+
+def old_rows(directory: Path, table: str) -> list[dict[str, Any]]:
+    """The rows of *table* in a file of version 0.1.0, by column."""
+    columns = COLUMNS[table]
+    with closing(sqlite3.connect(directory / DATABASE)) as connection:
+        select = f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608
+        rows = connection.execute(select).fetchall()
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def ledger(directory: Path) -> list[dict[str, Any]]:
+    """The lines of the ledger in *directory*."""
+    return [json.loads(line) for line in (directory / "ledger.jsonl").read_text().splitlines()]
+
+
+@dataclass
+class Project:
+    """A project with a copy of the old state, and the sandbox that it crawls."""
+
+    directory: Path
+    box: Sandbox
+
+    @property
+    def state(self) -> Path:
+        return state_dir(self.directory)
+
+    def at(self, moment: float, jump: float = 0.0) -> None:
+        """It is *moment* (Unix seconds) now; the wall clock says *jump* seconds more."""
+        world.move_clocks(self.directory, moment - time.time(), jump)
+
+    def crawl(self, *urls: str, arguments: tuple[str, ...] = (), **options: Any) -> Crawl:
+        """One run of today's version."""
+        done = crawl(self.directory, self.box, *urls, arguments=arguments, **options)
+        assert "Traceback" not in done.output, done.output
+        return done
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """``walsh ARGUMENTS`` in the project, under its clocks."""
+        path = [str(self.directory), os.environ.get("PYTHONPATH")]
+        return subprocess.run(
+            [sys.executable, "-m", "scrapy_walsh", *arguments],
+            cwd=self.directory,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+def project(directory: Path, box: Sandbox, name: str | None = "days", **settings: Any) -> Project:
+    """A project in *directory* with folder *name* of the data as its state directory."""
+    box.clear()
+    for each in world.sites():
+        box.put(each)
+    made = Project(world.project(directory, settings), box)
+    made.at(world.END)
+    if name is not None:
+        made.state.parent.mkdir(parents=True)
+        copy(name, made.state)
+    return made

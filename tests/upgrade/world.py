@@ -1,0 +1,163 @@
+"""The sites, the spider and the clock that the old version's data was made with, and is met with.
+
+Used by ``make_data.py`` under the old version and by the tests under the version of today, so it
+imports nothing that either of them lacks.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from scrapy_walsh.sandbox import Route, Site, blocklist
+from tests.crawl.harness import OPERATOR, make_project, site
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOUR, DAY = 3600.0, 86400.0
+#: Unix seconds at which the first run of the data begins: 2026-06-01, 06:00 UTC.
+BEGINNING = 1780293600.0
+#: When the last run of the data begins, and a time at which all of them are over.
+LAST_RUN = BEGINNING + 2 * DAY + 1800.0
+END = LAST_RUN + 60.0
+
+LIST = "/.well-known/walsh-research/blocklist.json"
+SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
+LIST_URL, SCHEMA_URL = f"{OPERATOR}/blocklist.json", f"{OPERATOR}/blocklist.schema.json"
+
+PAGE, FEED = "http://page.test/p", "http://feed.test/feed"
+BUSY = "http://busy.test/p"
+SLOW = ("http://slow.test/1", "http://slow.test/2")
+CLOSED = "http://closed.test/p"
+OPEN_PATH, PRIVATE_PATH = "http://dark.test/open", "http://dark.test/private/p"
+BARE = "http://bare.test/p"
+OPTED_OUT = "http://www.optout.test/p"
+MOVED = "http://moved.test/p"
+FAILING = "http://failing.test/p"
+AGAIN = "http://again.test/p"
+#: What the daily run asks.
+DAILY = (PAGE, BUSY, *SLOW, CLOSED, OPEN_PATH, PRIVATE_PATH, BARE, OPTED_OUT, MOVED)
+
+#: Seconds that busy.test asks for, and slow.test between two requests.
+RETRY_AFTER, CRAWL_DELAY = 5 * DAY, 2 * HOUR
+ETAG = '"page-1"'
+#: Why R8 was lifted for the last run of bare.test.
+REASON = "the operator asked for a second look"
+JOB_HOSTS = ("job1.test", "job2.test")
+JOB_PAGES = [f"http://{host}/{page}" for page in range(4) for host in JOB_HOSTS]
+
+SETTINGS: dict[str, Any] = {
+    "SPIDER_MODULES": ["spiders", "scrapy_walsh.spiders.walsh_metadata"],
+    "WALSH_MAX_RETRIES": 1,
+    "WALSH_BACKOFF_BASE": 0.01,
+}
+
+#: ``again``: each answered URL is asked for once more in the same run. ``empty``: nothing is
+#: declared, so what is sent comes from the JOBDIR.
+SPIDER = """
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    urls = again = empty = ""
+
+    async def start(self):
+        for url in () if self.empty else self.urls.split():
+            yield scrapy.Request(url, callback=self.parse, errback=self.failed)
+
+    def parse(self, response):
+        yield {"url": response.url, "status": response.status, "bytes": len(response.body)}
+        if self.again and not response.meta.get("second"):
+            yield scrapy.Request(
+                response.request.url, callback=self.parse, errback=self.failed,
+                dont_filter=True, meta={"second": True},
+            )
+
+    def failed(self, failure):
+        error, why = failure.type.__name__, str(failure.value)
+        yield {"url": failure.request.url, "error": error, "why": why}
+"""
+
+#: A worker of scrapy-redis.
+FLEET_SPIDER = """
+from scrapy_redis.spiders import RedisSpider
+from scrapy_walsh.adapters.redis_queue import DueSpiderMixin
+
+class Probe(DueSpiderMixin, RedisSpider):
+    name = "probe"
+    max_idle_time = 3
+
+    def parse(self, response):
+        yield {"url": response.url}
+"""
+
+#: Moves the clocks by the seconds in a file beside it: by the first number all of them, as if so
+#: much time had passed; by the second the wall clock alone, as if somebody had set it.
+SITECUSTOMIZE = """
+import pathlib, time
+_file = pathlib.Path(__file__).with_name("clocks")
+_passed, _set = map(float, _file.read_text().split()) if _file.exists() else (0.0, 0.0)
+_time, _gettime = time.time, time.clock_gettime
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+time.time = lambda: _time() + _passed + _set
+time.clock_gettime = lambda clock: _gettime(clock) + (_passed if clock == _BOOTTIME else 0.0)
+"""
+
+RSS = (
+    '<?xml version="1.0"?><rss version="2.0"><channel><title>t</title>'
+    "<item><title>one</title><link>http://news.test/one</link></item>"
+    "<item><title>two</title><link>http://news.test/two</link></item></channel></rss>"
+)
+
+
+def listed(*domains: str, padding: int = 0) -> Route:
+    """The operator's list without a schema of its own, *padding* blanks longer."""
+    document = blocklist("http://operator.test", *(domains or ("optout.test",)), inline=False)
+    return Route(body=json.dumps(document) + " " * padding, content_type="application/json")
+
+
+def sites(padding: int = 0) -> list[Site]:
+    """Every host as it is at the beginning."""
+    page = Route(body="<p>page</p>", etag=ETAG)
+    schema = Route(body=json.dumps(blocklist()["schema"]), content_type="application/json")
+    star = "User-agent: *\n"
+    return [
+        Site("operator.test", {LIST: listed(padding=padding), SCHEMA: schema}),
+        site("page.test", {"/p": page}),
+        site("feed.test", {"/feed": Route(body=RSS, content_type="application/rss+xml")}),
+        site("busy.test", {"/p": Route(429, headers={"Retry-After": f"{RETRY_AFTER:.0f}"})}),
+        site("slow.test", robots=f"{star}Crawl-delay: {CRAWL_DELAY:.0f}\n"),
+        site("closed.test", robots=f"{star}Disallow: /\n"),
+        site("dark.test", robots=f"{star}Disallow: /private/\n"),
+        site("bare.test", {"/robots.txt": Route(404)}),
+        site("www.optout.test"),
+        site("moved.test", {"/p": Route(301, location="http://hop.test/p")}),
+        site("hop.test"),
+        site("failing.test", {"/p": Route(503)}),
+        site("again.test"),
+        *map(site, JOB_HOSTS),
+    ]
+
+
+def project(directory: Path, settings: dict[str, Any] | None = None, spider: str = SPIDER) -> Path:
+    """A project in *directory* whose clocks :func:`move_clocks` moves."""
+    made = make_project(directory, spider, {**SETTINGS, **(settings or {})})
+    (made / "sitecustomize.py").write_text(SITECUSTOMIZE)
+    return made
+
+
+def fleet_settings(url: str) -> dict[str, Any]:
+    """Those of a worker of scrapy-redis on the Redis at *url*, beside WALSH_SHARED_STATE."""
+    return {
+        "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+        "SCHEDULER_QUEUE_CLASS": "scrapy_walsh.adapters.redis_queue.DueQueue",
+        "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
+        "SCHEDULER_PERSIST": True,
+        "REDIS_URL": url,
+    }
+
+
+def move_clocks(project: Path, passed: float, jump: float = 0.0) -> None:
+    """From now on *passed* seconds have passed in *project*, and its wall clock is *jump* off."""
+    (project / "clocks").write_text(f"{passed!r} {jump!r}")

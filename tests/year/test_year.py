@@ -1,0 +1,216 @@
+"""Thirty mornings of the real package under a virtual clock; a year: ``python -m tests.year``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.year import due, growth, judge, manners
+from tests.year.log import Book, read_log, read_runs
+from tests.year.schedule import FORM, Schedule
+from tests.year.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tests.year.log import Violation
+
+pytestmark = [
+    pytest.mark.crawl,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="each run is a fork"),
+]
+
+DAYS, SEED = 30, 1
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Month:
+    """The log of thirty days, and where they left their state."""
+
+    book: Book
+    state: Path
+    _found: dict[str, list[Violation]] = field(default_factory=dict)
+
+    def broken(self, question: Callable[[Book], Iterable[Violation]], *rules: str) -> list[str]:
+        """What *question* found, of *rules* only if any are given."""
+        name = question.__name__
+        if name not in self._found:
+            self._found[name] = list(question(self.book))
+        return [each.text for each in self._found[name] if not rules or each.rule in rules]
+
+
+@pytest.fixture(scope="module")
+def month(tmp_path_factory: pytest.TempPathFactory) -> Month:
+    """Run it once for all tests."""
+    directory = tmp_path_factory.mktemp("month")
+    command = [sys.executable, "-m", "tests.year", "--days", str(DAYS), "--seed", str(SEED)]
+    done = subprocess.run(
+        [*command, "--keep", str(directory)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    runs = directory / "runs.jsonl"
+    assert runs.exists(), done.stdout
+    world = World(DAYS, SEED)
+    log = read_log(directory / "server.jsonl")
+    book = Book(world, log, read_runs(runs), Schedule(world).shifts)
+    return Month(book, directory / "state")
+
+
+def account(book: Book) -> Iterable[Violation]:
+    return due.Account(book).violations()
+
+
+def test_r8_a_daily_run_asks_each_source_every_day(month: Month) -> None:
+    assert month.broken(account, due.MISSED) == []
+
+
+def test_r8_no_source_is_asked_before_it_is_due(month: Month) -> None:
+    assert month.broken(account, due.SOON) == []
+
+
+def test_r8_three_posts_to_one_url_are_three_requests_every_day(month: Month) -> None:
+    runs = [ran for ran in month.book.runs if ran.spider == FORM]
+    assert len(runs) > DAYS / 2
+    for ran in runs:
+        log = month.book.by_run[ran.number]
+        sent = [each.sent for each in log if each.method == "POST"]
+        assert sorted(sent) == ["page=1", "page=2", "page=3"], f"run {ran.number}"
+
+
+def test_r8_a_redirect_to_another_declared_source_is_followed(month: Month) -> None:
+    assert month.broken(account, due.HOP) == []
+
+
+def test_own_no_source_is_asked_before_the_time_that_the_report_told(month: Month) -> None:
+    assert any(ran.promised for ran in month.book.runs)
+    assert month.broken(account, due.REPORT) == []
+
+
+def test_r4_a_slow_host_is_asked_for_a_target_at_each_visit(month: Month) -> None:
+    assert month.broken(account, due.PROGRESS) == []
+
+
+def test_r4_what_was_put_off_longest_goes_first(month: Month) -> None:
+    assert month.broken(account, due.ORDER) == []
+
+
+def test_r4_every_host_keeps_its_spacing_over_runs(month: Month) -> None:
+    assert month.broken(manners.spacing) == []
+
+
+def test_r4_1_one_request_at_a_time(month: Month) -> None:
+    assert month.broken(manners.one_at_a_time) == []
+
+
+def test_r5_3_a_retry_after_of_days_holds_over_runs(month: Month) -> None:
+    assert month.broken(manners.retry_after) == []
+
+
+def test_r5_6_a_host_that_never_answers_is_tried_six_times_a_run(month: Month) -> None:
+    assert month.broken(manners.attempts) == []
+
+
+def test_r2_31_an_opt_out_by_robots_txt_holds_from_the_first_run_after_it(month: Month) -> None:
+    assert month.broken(manners.opt_outs) == []
+
+
+def test_r2_3_no_target_by_a_robots_txt_older_than_a_day(month: Month) -> None:
+    assert month.broken(manners.robots_first) == []
+
+
+def test_r3_8_an_opt_out_by_the_list_holds_from_the_first_run_after_it(month: Month) -> None:
+    assert month.broken(manners.listed) == []
+
+
+def test_r1_1_one_user_agent(month: Month) -> None:
+    assert month.broken(manners.identity) == []
+
+
+def test_r7_1_validators_outlive_their_run(month: Month) -> None:
+    assert month.broken(manners.validators) == []
+
+
+def test_r11_nothing_grows_with_the_number_of_runs(month: Month) -> None:
+    assert month.broken(growth.rows) == []
+    assert month.broken(growth.octets) == []
+
+
+def test_own_a_run_begins_as_fast_at_the_end(month: Month) -> None:
+    assert month.broken(growth.startup) == []
+
+
+def test_own_each_run_that_is_not_killed_ends_by_itself(month: Month) -> None:
+    assert month.broken(judge.whole_runs) == []
+
+
+def test_own_the_ledger_of_a_month_verifies(month: Month) -> None:
+    command = [sys.executable, "-m", "scrapy_walsh", "verify", str(month.state)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+#: One host whose feed never changes, asked four times in thirteen months.
+STILL = """
+import sys
+from pathlib import Path
+from tests.year import clock
+clock.install()
+from tests.year.machine import Machine
+from tests.year.schedule import Planned
+from tests.year.world import DAY, FEED, START, Host, Phase, Source, World
+world = World(365)
+phase = Phase(START, frozen=True)
+world.hosts = {"still.test": Host("still.test", {"/a/feed.xml": FEED}, (phase,))}
+world.sources = [Source("http://still.test/a/feed.xml")]
+machine = Machine(Path(sys.argv[1]), world)
+for day in (0, 201, 402, 403):
+    assert machine.run(Planned(START + day * DAY)).trouble == []
+"""
+
+
+def test_own_a_link_that_stays_on_its_page_is_emitted_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STILL, str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    log = read_log(tmp_path / "server.jsonl")
+    assert len([each for each in log if each.host == "still.test" and not each.is_robots]) == 4
+    items = (tmp_path / "items.jsonl").read_text().splitlines()
+    assert len(items) == len({json.loads(line)["url"] for line in items}) == 5
+
+
+def test_own_the_month_had_what_it_is_about(month: Month) -> None:
+    book = month.book
+    statuses = {host: {each.status for each in log} for host, log in book.by_host.items()}
+    for host, status in {
+        "moved.test": 301,
+        "merged.test": 301,
+        "forbidden.test": 403,
+        "later.test": 503,
+        "busy.test": 503,
+        "unchanged.test": 304,
+        "dead.test": None,
+        "hangs.test": None,
+        "sleeps.test": None,
+    }.items():
+        assert {status, 200} <= statuses[host], host
+    whys = {ran.why for ran in book.runs}
+    assert {"cron", "cron, the clock set back", "by hand"} <= whys
+    assert sum(ran.killed for ran in book.runs) == 2
+    days = {int((ran.start - book.world.start) // 86400) for ran in book.runs}
+    assert len(days) == DAYS - 2  # two were skipped
+    for host in ("optout.test", "listed.test"):
+        pages = [each for each in book.by_host[host] if not each.is_robots]
+        asked = {int((each.start - book.world.start) // 86400) for each in pages}
+        assert min(asked) < DAYS * 60 / 365 < DAYS * 180 / 365 < max(asked), host
