@@ -12,7 +12,7 @@ import pytest
 from scrapy_walsh.ledger.lines import parsed
 from scrapy_walsh.sandbox import Request, Route, Sandbox
 from scrapy_walsh.state import open_store
-from tests.crawl.harness import Crawl, crawl, make_project, site, state_dir
+from tests.crawl.harness import Crawl, age_document, crawl, make_project, site, state_dir
 from tests.ledger.verify_kit import report_of, told
 
 if TYPE_CHECKING:
@@ -163,8 +163,9 @@ def test_own_rules_that_were_held_still_hold_for_a_silent_host(
 ) -> None:
     """T6: what an earlier robots.txt refused is refused, what it allows gets the last attempt."""
     box.put(site("hang.test", {"*": HANG}, "User-agent: *\nDisallow: /1\n"))
-    made = project(WALSH_MAX_RETRIES=2, WALSH_ROBOTS_TTL=0.1)
+    made = project(WALSH_MAX_RETRIES=2)
     crawl(made, box, URLS[1])
+    age_document(made, "robots", "http://hang.test")
     box.put(HANGING)
     run = crawl(made, box, URLS[1], URLS[0], URLS[2])
     assert run.asked("hang.test") == ["/robots.txt", "/robots.txt", "/0"]

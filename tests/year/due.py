@@ -76,7 +76,8 @@ class Account:
         #: what a run that was killed may have known of.
         self.put_off: dict[str, float] = {}
         self.perhaps: dict[str, float] = {}
-        self.promised: dict[str, float] = {}
+        #: What the last report said of each URL, and the true time at which it was written.
+        self.promised: dict[str, tuple[float, float]] = {}
 
     def violations(self) -> Iterator[Violation]:
         """What was sent too soon, and what was due and not sent."""
@@ -137,17 +138,22 @@ class Account:
             self.turns[each.key] = moved if sure else moved | turns
 
     def _reported(self, ran: Ran, log: list[Sent]) -> Iterator[Violation]:
-        """``next_due`` of the source report: no run asks the source before it."""
+        """``next_due`` of the source report: no run asks the source before it.
+
+        A host's spacing goes by a clock that nobody sets: where the machine's was set since the
+        report, its time may be off by as much.
+        """
         hops = {each.location for each in log}
         for each in log:
-            due = self.promised.get(each.url, 0.0)
+            told, written = self.promised.get(each.url, (0.0, each.start))
+            due = told - self.book.slack(written, each.start)
             if each.method == "GET" and each.wall < due - 1 and each.url not in hops:
                 early = f"{(due - each.wall) / HOUR:.2f} h before the next_due of the last report"
                 yield Violation(REPORT, f"{each}: {early}")
         if ran.promised:
             for key in ran.declared:
                 self.promised.pop(key.split(" ")[1], None)
-            self.promised |= ran.promised
+            self.promised |= {url: (due, ran.end) for url, due in ran.promised.items()}
 
     def _was_kept(self, ran: Ran, each: Sent, later: list[Sent]) -> bool:
         """Whether an answer must have ended its source's turn: not in the last moment before a

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.year import due, growth, judge
+from tests.year.clock import Shift
 from tests.year.log import Book, Ran, Sent
 from tests.year.manners import USER_AGENT
 from tests.year.world import DAY, FEED, HOUR, LIST, SLOW, START, UP, Host, Phase, Rules, World
@@ -92,9 +93,14 @@ def runs() -> list[Ran]:
     ]
 
 
-def found(log: Log, made: World | None = None, ran: list[Ran] | None = None) -> set[str]:
+def found(
+    log: Log,
+    made: World | None = None,
+    ran: list[Ran] | None = None,
+    shifts: tuple[Shift, ...] = (),
+) -> set[str]:
     """The rules that the judge sees broken."""
-    book = Book(made or world(), log, ran or runs())
+    book = Book(made or world(), log, ran or runs(), shifts)
     return {each.rule for each in judge.judge(book)}
 
 
@@ -288,6 +294,15 @@ def test_own_the_judge_holds_the_report_to_its_word() -> None:
     assert found(honest(), ran=ran) == {due.REPORT}
     ran[2] = replace(ran[2], promised={PAGE: begin(3)})
     assert found(honest(), ran=ran) == set()
+
+
+def test_own_a_clock_that_is_set_moves_the_time_that_the_report_named_and_no_further() -> None:
+    ran = runs()
+    there_and_back = (Shift(begin(3) - 2 * HOUR, -HOUR / 2), Shift(begin(3) - HOUR, HOUR / 2))
+    ran[2] = replace(ran[2], promised={PAGE: begin(3) + HOUR})
+    assert found(honest(), ran=ran, shifts=there_and_back) == set()
+    ran[2] = replace(ran[2], promised={PAGE: begin(3) + 2 * HOUR})
+    assert found(honest(), ran=ran, shifts=there_and_back) == {due.REPORT}
 
 
 def test_own_a_run_that_ends_in_a_traceback_is_seen() -> None:
