@@ -53,9 +53,16 @@ class Bot:
         origin = "{0.scheme}://{0.netloc}".format(urlsplit(url))
         if origin not in self.robots:
             rules = self.robots[origin] = RobotFileParser()
-            answer = self.session.get(f"{origin}/robots.txt", timeout=TIMEOUT)
-            rules.parse(answer.text.splitlines() if answer.ok else [])
+            answer = self.get(f"{origin}/robots.txt")
+            rules.parse(answer.text.splitlines() if answer is not None and answer.ok else [])
         return self.robots[origin]
+
+    def get(self, url: str, **headers: str) -> requests.Response | None:
+        """The answer, or None where none came."""
+        try:
+            return self.session.get(url, headers=headers, timeout=TIMEOUT)
+        except requests.RequestException:
+            return None
 
     def wait(self, host: str, crawl_delay: float) -> None:
         """Space the host; the first request to it does not wait."""
@@ -65,14 +72,17 @@ class Bot:
         self.last[host] = time.monotonic()
 
     def with_backoff(self, url: str) -> int:
-        """The status of the last answer."""
+        """The status of the last answer, 0 where none came."""
         headers = {"If-None-Match": self.validators[url]} if url in self.validators else {}
         for attempt in range(MAX_RETRIES + 1):
-            answer = self.session.get(url, headers=headers, timeout=TIMEOUT)
-            if answer.status_code not in (429, 503):
+            answer = self.get(url, **headers)
+            if answer is not None and answer.status_code not in (429, 503):
                 break
             if attempt < MAX_RETRIES:
-                time.sleep(delay(answer.headers.get("Retry-After"), attempt))
+                told = None if answer is None else answer.headers.get("Retry-After")
+                time.sleep(delay(told, attempt))
+        if answer is None:
+            return 0
         if answer.ok and "ETag" in answer.headers:
             self.validators[url] = answer.headers["ETag"]
         return answer.status_code

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.conformance.check import judged
 from scrapy_walsh.conformance.part import operator_site
 from scrapy_walsh.conformance.parts_data import AGAIN, FORMATS, SCOPE
+from scrapy_walsh.conformance.parts_hostile import HOSTILE
 from scrapy_walsh.conformance.parts_pace import BACKOFF, PACING
 from scrapy_walsh.conformance.parts_rules import BLOCKLIST, IDENTITY, ROBOTS_RULES
 
@@ -19,7 +20,17 @@ if TYPE_CHECKING:
     from scrapy_walsh.sandbox import Site
 
 #: The slowest first: its waits are the time in which the others are done.
-PARTS: Final = (BACKOFF, PACING, IDENTITY, ROBOTS_RULES, BLOCKLIST, SCOPE, AGAIN, FORMATS)
+PARTS: Final = (
+    BACKOFF,
+    PACING,
+    IDENTITY,
+    ROBOTS_RULES,
+    BLOCKLIST,
+    HOSTILE,
+    SCOPE,
+    AGAIN,
+    FORMATS,
+)
 
 
 def sites(parts: Sequence[Part], token: str) -> list[Site]:

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 class ProbeSpider(Spider):
     """``-a urls="URL URL"`` are asked; ``-a undeclared=...`` are yielded by the first callback.
 
-    ``-a past=...`` it downloads itself, past the scheduler.
-    ``-a user_agents="UA|UA"`` are set on the requests in turn. ``-a document=URL``: the JSON of
-    that target is told. ``-a later=SECONDS``: with the first callback so much time goes by, of
-    the clock on the wall. ``-a account=FILE`` gets the account: ``results`` (a target each),
-    ``past`` (the same), ``received`` (URL and monotonic seconds of every answer's head),
-    ``intervals`` (by host), ``given_up`` (how many, of the stats).
+    ``-a past=...`` it downloads itself, past the scheduler. ``-a also=...``: the first callback
+    repeats its request and says that these are declared by it. ``-a posts=...`` are sent a body.
+    ``-a headers=JSON`` and ``-a user_agents="UA|UA"`` (in turn) are set on the requests.
+    ``-a document=URL``: the JSON of that target is told. ``-a later=SECONDS``: with the first
+    callback so much time goes by, of the clock on the wall.
+    ``-a account=FILE`` gets the account: ``results`` (a target each), ``past`` (the same),
+    ``received`` (URL and monotonic seconds of every answer's head), ``intervals`` (by host),
+    ``given_up`` (how many, of the stats).
     """
 
     name = "walsh_conformance"
@@ -44,6 +46,9 @@ class ProbeSpider(Spider):
         account: str = "",
         undeclared: str = "",
         past: str = "",
+        also: str = "",
+        posts: str = "",
+        headers: str = "{}",
         user_agents: str = "",
         document: str = "",
         later: str = "0",
@@ -55,6 +60,9 @@ class ProbeSpider(Spider):
         self.undeclared = undeclared.split()
         self.past = past.split()
         self.went_past: list[dict[str, Any]] = []
+        self.also = also.split()
+        self.posts = posts.split()
+        self.headers: dict[str, str] = json.loads(headers)
         self.user_agents = [each for each in user_agents.split("|") if each]
         self.document = document
         self.later = float(later)
@@ -71,9 +79,11 @@ class ProbeSpider(Spider):
         """A request for each URL given."""
         for number, url in enumerate(self.urls):
             yield self._request(url, number)
+        for url in self.posts:
+            yield self._request(url, 0).replace(method="POST", body=b"a=1")
 
     def _request(self, url: str, number: int) -> Request:
-        headers = {}
+        headers = dict(self.headers)
         if self.user_agents:
             headers["User-Agent"] = self.user_agents[number % len(self.user_agents)]
         meta = {"declared": url}
@@ -89,6 +99,14 @@ class ProbeSpider(Spider):
         undeclared, self.undeclared = self.undeclared, []
         for number, url in enumerate(undeclared):
             yield self._request(url, number)
+        also, self.also = self.also, []
+        if also:
+            meta = {**response.meta, "walsh_also": also}
+            yield Request(
+                response.url, self.parse, errback=self.failed, meta=meta, dont_filter=True
+            )
+            for url in also:
+                yield self._request(url, 0)
         past, self.past = self.past, []
         for url in past:
             await self._download(url)

@@ -5,6 +5,7 @@ R1, R2, R3, R5 and R6, in one run.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.conformance.check import (
@@ -22,8 +23,10 @@ from scrapy_walsh.conformance.evidence import (
     exact_user_agent,
     never,
     nothing_of,
+    split,
 )
 from scrapy_walsh.conformance.part import TEXT, operator_site, refreshing, site
+from scrapy_walsh.conformance.parts_hostile import misled
 from scrapy_walsh.conformance.scene import Scene, stage
 from scrapy_walsh.sandbox import Route
 
@@ -45,6 +48,18 @@ _MOVED_ROBOTS: Final = "http://robots-moved.test/page"
 _REFRESHING: Final = "http://refresh.test/page"
 _REFRESHED: Final = ("http://refresh.test/by-meta", "http://refresh.test/by-header")
 _UNDECLARED: Final = ("http://start.test/undeclared", "http://elsewhere.test/undeclared")
+_ALSO: Final = "http://start.test/also"
+_POSTS: Final = ("http://post.test/error", "http://post.test/broken")
+#: What a spider might set to be taken for somebody else, or to change how the message ends.
+_HEADERS: Final = {
+    "Forwarded": "for=192.0.2.1",
+    "X-Forwarded-For": "192.0.2.1",
+    "X-Forwarded-Host": "other.test",
+    "X-Real-Ip": "192.0.2.1",
+    "X-Original-User-Agent": "Mozilla/5.0",
+    "Host": "other.test",
+    "Transfer-Encoding": "chunked",
+}
 _FOREIGN: Final = (
     "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0",
     "ExampleCrawler/2.1",
@@ -60,12 +75,20 @@ def _play(bot: Bot) -> Evidence:
         *(site(host, page=Route(302, location=target)) for host, target in _HOPS.items()),
         site("robots-moved.test", Route(302, location="http://blocked.test/robots.txt")),
         site("refresh.test", page=refreshing("/by-meta", "/by-header")),
+        site("post.test", error=Route(500, "no\n", TEXT), broken=Route(behaviour="close")),
         *map(site, ("blocked.test", "elsewhere.test")),
     ]
     urls = [_START, _DENIED, _BLOCKED, _TOMORROW, _MOVED_ROBOTS, _REFRESHING]
     urls += [f"http://{host}/page" for host in _HOPS]
     with stage(bot, sites) as here:
-        here.probe(*urls, undeclared=" ".join(_UNDECLARED), user_agents="|".join(_FOREIGN))
+        here.probe(
+            *urls,
+            undeclared=" ".join(_UNDECLARED),
+            also=_ALSO,
+            posts=" ".join(_POSTS),
+            headers=json.dumps(_HEADERS),
+            user_agents="|".join(_FOREIGN),
+        )
         return here.evidence()
 
 
@@ -73,6 +96,21 @@ def _user_agent_kept(evidence: Evidence) -> Finding:
     if not any(each.host == "start.test" for each in evidence.log):
         return unseen("nothing was asked")
     return exact_user_agent(evidence, evidence.log)
+
+
+def _headers_kept(evidence: Evidence) -> Finding:
+    """Neither a name that misleads nor a spider's own Host or Transfer-Encoding (R1)."""
+    start = evidence.first.asked("start.test")
+    framed = [each for each in evidence.log if each.values("Transfer-Encoding")]
+    if framed or any(each.values("Host") != [each.host] for each in start):
+        return Finding(FAIL, "a spider's Host or Transfer-Encoding was sent")
+    return misled(evidence) if start else unseen("nothing was asked")
+
+
+def _posted_once(evidence: Evidence) -> Finding:
+    """Whether the first one did its work nobody knows; 429 and 503 alone say that it did not."""
+    calls = [len(evidence.first.get(*split(url))) for url in _POSTS]
+    return verdict(max(calls) == 1, f"calls={max(calls)}") if all(calls) else unseen("not asked")
 
 
 def _refused(url: str, requirement: str, name: str) -> Callable[[Evidence], Finding]:
@@ -130,6 +168,7 @@ SPIDER: Final = Scene(
     _play,
     (
         Row("R1", "UA set by a spider does not reach the wire", _user_agent_kept, MUST_NOT),
+        Row("R1", "headers that mislead do not reach the wire", _headers_kept, MUST_NOT),
         Row(
             "R2",
             "robots.txt blocks /denied, named as the reason",
@@ -144,7 +183,14 @@ SPIDER: Final = Scene(
         Row("R3", "redirect to a listed host not followed", _hop_refused("hop-blocked.test")),
         Row("R3", "robots.txt redirected to a listed host not followed", _robots_not_moved),
         Row("R5", "503 is never a success", _not_a_success, MUST_NOT),
+        Row("R5", "a POST that failed is not sent again", _posted_once, MUST_NOT),
         Row("R6", "a page that refreshes is the answer itself", _not_refreshed, MUST_NOT),
         Row("R6", "undeclared requests of a callback refused, by name", _undeclared, MUST_NOT),
+        Row(
+            "R6",
+            "a callback that says it declares a URL declares nothing",
+            _refused(_ALSO, "R6", "out_of_scope"),
+            MUST_NOT,
+        ),
     ),
 )

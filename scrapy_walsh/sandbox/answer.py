@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 _BLOCK = b"x" * (1 << 14)
 _HEADER_LINES = b"X-More: of the same\r\n" * 1000
+#: More than all buffers between two programs of one machine take together.
+HEADER_OCTETS = 32 << 20
 _BOMB_OCTETS = 64 << 20
 _MISSING_OCTETS = 1000
 
 
 class Answer:
     """One answer on its way. ``status`` is None until a status line is sent; ``keep`` says whether
-    the connection can take another request afterwards."""
+    the connection can take another request afterwards; ``sent``: octets that the kernel took."""
 
     def __init__(
         self, writer: asyncio.StreamWriter, *, keep: bool, head_only: bool = False
@@ -33,6 +35,7 @@ class Answer:
         self._head_only = head_only
         self.keep = keep
         self.status: int | None = None
+        self.sent = 0
 
     async def send(self, route: Route) -> None:
         """Send ``route``. Returns when its last octet is with the kernel.
@@ -89,13 +92,14 @@ class Answer:
     async def _headers(self, route: Route) -> None:
         self.keep = False
         await self._write(self._head(route, None).removesuffix(b"\r\n"))
-        while True:
+        while self.sent < HEADER_OCTETS:
             await self._write(_HEADER_LINES)
             await asyncio.sleep(route.pause)
 
     async def _write(self, data: bytes) -> None:
         self._writer.write(data)
         await self._writer.drain()
+        self.sent += len(data)
 
     def _head(self, route: Route, length: int | None, extra: Headers = ()) -> bytes:
         self.status = route.status

@@ -97,7 +97,7 @@ class Connection:
             body = await read_body(self._reader, head)
             await answer.send(self._route(head, body))
         finally:
-            self._log.end(number, answer.status)
+            self._log.end(number, answer.status, answer.sent)
 
     def _route(self, head: Head, body: bytes) -> Route:
         if not head.version.startswith("HTTP/"):

@@ -29,6 +29,7 @@ class LoggedRequest:
     ``connection``: number of the TCP connection, from 1.
     ``in_flight``: requests being answered at the arrival, this one included.
     ``status``: the status sent, or None when no status line was sent.
+    ``sent``: octets of the answer, its head included, that the kernel took.
     """
 
     arrived: float
@@ -43,6 +44,7 @@ class LoggedRequest:
     connection: int
     in_flight: int
     status: int | None
+    sent: int = 0
 
     def values(self, name: str) -> list[str]:
         """The values of every header line of that name, in order."""
@@ -93,14 +95,14 @@ class RequestLog:
         )
         return number
 
-    def end(self, number: int, status: int | None) -> None:
-        """Record the completion of request ``number``."""
+    def end(self, number: int, status: int | None, sent: int = 0) -> None:
+        """Record the completion of request ``number``, *sent* octets of its answer later."""
         completed = time.monotonic()
         self._pending.discard(number)
         index = number - self._cleared
         if index < 0:
             return
-        record = replace(self._records[index], completed=completed, status=status)
+        record = replace(self._records[index], completed=completed, status=status, sent=sent)
         self._records[index] = record
         if self._file is not None:
             self._file.write(json.dumps(asdict(record)) + "\n")

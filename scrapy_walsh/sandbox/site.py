@@ -56,7 +56,7 @@ class Route:
     ``behaviour``: ``answer``; ``close`` and ``reset`` (TCP RST) end the connection before a
     single octet; ``hang`` never answers; ``truncate`` announces more than it sends; ``endless``
     sends blocks and ``drip`` single octets, ``pause`` seconds apart; ``bomb`` is 64 MiB of zeros
-    under gzip; ``headers`` sends header lines without end.
+    under gzip; ``headers`` sends 32 MiB of header lines, and no end of them.
     """
 
     status: int = 200

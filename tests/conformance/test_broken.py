@@ -230,6 +230,33 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
         "spider",
         {"R6"},
     ),
+    "a spider's headers and word taken for good, a POST sent again": (
+        """
+        from scrapy_walsh.adapters import wire
+        from scrapy_walsh.policy import backoff
+        from scrapy_walsh.policy.scope import Scope
+        wire.may_send = lambda name: name != b"User-Agent"
+        backoff.IDEMPOTENT |= {"POST"}
+        whole = Scope.refuses
+        Scope.refuses = lambda self, url: None if url.endswith("/also") else whole(self, url)
+        """,
+        "spider",
+        {"R1", "R5", "R6"},
+    ),
+    "hostile answers taken as they come, list held against the text of a URL": (
+        """
+        from urllib.parse import urlsplit
+        from scrapy_walsh.adapters import compat
+        from scrapy_walsh.policy import packing
+        from scrapy_walsh.policy.blocklist import Blocklist
+        compat.MAX_HEADER_OCTETS = compat.MAX_HEADER_LINES = 1 << 40
+        packing.packings = lambda fields: (0, False)
+        whole = Blocklist.blocks
+        Blocklist.blocks = lambda self, url: None if "written" in url else whole(self, url)
+        """,
+        "hostile",
+        {"R2", "R3a", "R5"},
+    ),
     "another User-Agent": (
         """
         from scrapy_walsh.policy.identity import Identity

@@ -28,6 +28,10 @@ EVERY_HOST = "never above one request per second per host"
 CRAWL_DELAY = "per-host spacing honors Crawl-delay (>=2s)"
 JITTER = "backoff jitter produces variance"
 BOUNDED = "at most five retries of a 503, then given up"
+MISLED = "no header line that names another asker"
+WRITTEN = "a listed host blocked in whatever way its URL is written"
+SILENT = "a host that never answers: six requests in all at most"
+ENDLESS = "header lines without end are cut off"
 LIST_FIRST = "blocklist asked before anything else"
 SERIAL = "requests are serial"
 NO_COST = "a refused URL costs its host no wait"
@@ -77,6 +81,10 @@ def visit(host: str, *paths: str, every: float = 1.0, **fields: Any) -> list[Log
 
 ROBOTS_FIRST = visit("path.test", "/robots.txt", "/public")
 OTHER_AGENT = {"headers": (("User-Agent", "ExampleBrowser/1.0"),)}
+HEADERS_CUT = [
+    request("headers.test", "/page", 0, sent=9_000),
+    request("written.test", "/page", 1),
+]
 TWO_AGENTS = {"headers": (("User-Agent", USER_AGENT), ("User-Agent", USER_AGENT))}
 
 
@@ -174,6 +182,15 @@ def down(*counts: int, every: tuple[float, ...] = (1.0, 1.0, 1.0)) -> list[Logge
         (NO_REFRESH, visit("links.test", "/refreshing", "/by-meta"), FAIL),
         (NO_REFRESH, visit("links.test", "/refreshing", "/by-header"), FAIL),
         (NO_REFRESH, visit("links.test", "/page"), NOT_SEEN),
+        (MISLED, ROBOTS_FIRST, PASS),
+        (MISLED, visit("path.test", "/a", headers=(("x-forwarded-for", "192.0.2.1"),)), FAIL),
+        (WRITTEN, visit("written.test", "/page"), PASS),
+        (WRITTEN, [*visit("written.test", "/page"), request("blocked.test", "/written", 9)], FAIL),
+        (SILENT, visit("silent.test", *["/robots.txt"] * 5, "/0", status=None), PASS),
+        (SILENT, visit("silent.test", *["/robots.txt"] * 6, "/0", status=None), FAIL),
+        (ENDLESS, visit("headers.test", "/page", sent=9_000), NOT_SEEN),
+        (ENDLESS, HEADERS_CUT, PASS),
+        (ENDLESS, [*HEADERS_CUT, request("headers.test", "/page", 2, sent=32 << 20)], FAIL),
         (CANONICAL, visit("same.test", "/page", "/page/"), FAIL),
         (THEN_LLMS, visit("llms.test", "/page", "/llms.txt"), PASS),
         (THEN_LLMS, visit("llms.test", "/llms.txt", "/page"), FAIL),
