@@ -35,7 +35,7 @@ from scrapy.crawler import CrawlerProcess  # noqa: E402
 from bench.blocklist import SCHEMA, document  # noqa: E402
 from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh.adapters.core import Core  # noqa: E402
-from scrapy_walsh.sandbox import Route, Sandbox, Site  # noqa: E402
+from scrapy_walsh.proof.sandbox import Route, Sandbox, Site  # noqa: E402
 from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider  # noqa: E402
 from tests.sources.hostile import DOCUMENTS, MEGABYTES, Hostile  # noqa: E402
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from scrapy_walsh.cli.main import main
+from scrapy_walsh.commands.main import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scrapy_walsh.config import WalshConfig, unknown_settings
-from scrapy_walsh.errors import ConfigError
+from scrapy_walsh.exceptions import ConfigError
 
 OWN = {
     "product": "ExampleBot/1.0",

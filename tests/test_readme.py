@@ -13,11 +13,11 @@ import pytest
 
 from scrapy_walsh.adapters import compat, seats
 from scrapy_walsh.adapters.core import default_state_dir
-from scrapy_walsh.cli.main import SUBCOMMANDS
+from scrapy_walsh.commands.main import SUBCOMMANDS
 from scrapy_walsh.config import DEFAULTS, WalshConfig
-from scrapy_walsh.sandbox import Sandbox, default_sites, demo_sources
+from scrapy_walsh.proof.sandbox import Sandbox, default_sites, demo_sources
+from scrapy_walsh.sources.sources import read_sources
 from scrapy_walsh.spec import REQUIREMENTS
-from scrapy_walsh.spiders.sources import read_sources
 from tests.crawl.harness import SETTINGS, crawl, make_project
 
 ROOT = Path(__file__).parent.parent

@@ -10,7 +10,7 @@ from scrapy_walsh.adapters import compat, seats
 from scrapy_walsh.adapters.core import default_state_dir
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.config import WalshConfig, unknown_settings
-from scrapy_walsh.errors import WalshError
+from scrapy_walsh.exceptions import WalshError
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings, Settings

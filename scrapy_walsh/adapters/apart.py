@@ -16,7 +16,7 @@ from twisted.internet.defer import DeferredSemaphore
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.validate import run_child
-from scrapy_walsh.errors import DocumentInvalid, DocumentTooCostly
+from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy import links
 from scrapy_walsh.policy.feeds import Entry
 from scrapy_walsh.policy.links import Heading, Links

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from scrapy_walsh import fleet
 from scrapy_walsh.adapters.validate import ask_child, line_of, lines_of, validation
-from scrapy_walsh.errors import DocumentInvalid, StateError
+from scrapy_walsh.exceptions import DocumentInvalid, StateError
 from scrapy_walsh.ledger.documents import Documents
 from scrapy_walsh.policy.schema import reread
 from scrapy_walsh.state import open_store
@@ -50,7 +51,7 @@ class Place:
     def open(self) -> Store:
         """The store. StateError."""
         directory = None if self.state_dir is None else Path(self.state_dir)
-        return open_store(directory, self.shared_state, self.token)
+        return fleet.join(open_store(directory), self.shared_state, self.token)
 
 
 # -- in the crawl's process; each blocks, so call it from a thread ----------------------------

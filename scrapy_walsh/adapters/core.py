@@ -18,6 +18,7 @@ from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider, IgnoreRequest, NotConfigured
 from scrapy.utils.project import data_path
 
+from scrapy_walsh import fleet
 from scrapy_walsh.adapters import compat, journal, seats
 from scrapy_walsh.adapters.asked import Asked, form_of
 from scrapy_walsh.adapters.documents import Documents
@@ -35,7 +36,7 @@ from scrapy_walsh.adapters.scraping import Scraping
 from scrapy_walsh.adapters.tags import Tags
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.config import SLOW_SKIP, WalshConfig
-from scrapy_walsh.errors import StateError, StoreAway, WalshError
+from scrapy_walsh.exceptions import StateError, StoreAway, WalshError
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import BACKOFF_STATUSES
@@ -165,7 +166,8 @@ class Core:
     def open_store(self) -> Store:
         """One more connection to what this crawl remembers; StateError."""
         config = self.config
-        return open_store(config.state_dir, config.shared_state, config.identity.token)
+        local = open_store(config.state_dir)
+        return fleet.join(local, config.shared_state, config.identity.token)
 
     def _connect(self) -> None:
         connect = self.crawler.signals.connect

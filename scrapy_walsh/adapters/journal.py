@@ -10,7 +10,7 @@ from scrapy_walsh.adapters.asked import form_of
 from scrapy_walsh.adapters.events import PROCESS, logger
 from scrapy_walsh.adapters.retries import hold_of, retry_after
 from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED
-from scrapy_walsh.errors import StateError
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.policy.backoff import GiveUp
 from scrapy_walsh.policy.event import TARGET, Exchange

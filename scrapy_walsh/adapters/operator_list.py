@@ -22,7 +22,7 @@ from scrapy_walsh.adapters import bulk, compat, validate
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.adapters.outcomes import Closing, NotYet, Refused
-from scrapy_walsh.errors import DocumentInvalid, StateError
+from scrapy_walsh.exceptions import DocumentInvalid, StateError
 from scrapy_walsh.ledger.documents import DOCUMENTS
 from scrapy_walsh.policy import chain, hosts, revalidate, schema
 from scrapy_walsh.policy import event as events

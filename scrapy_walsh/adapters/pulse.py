@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_walsh.adapters.core import Core
-    from scrapy_walsh.state.redis import SharedStore
+    from scrapy_walsh.fleet.store import SharedStore
 
 
 class Pulse:
@@ -24,7 +24,7 @@ class Pulse:
         self._shut_at: float | None = None
         self._cancel: Callable[[], None] | None = None
         if core.config.shared_state is not None:
-            from scrapy_walsh.state.redis import SharedStore  # noqa: PLC0415  an extra
+            from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
 
             if isinstance(core.store, SharedStore):
                 self._store = core.store

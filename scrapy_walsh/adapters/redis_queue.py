@@ -24,11 +24,11 @@ from scrapy.exceptions import DontCloseSpider
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.core import Core
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.errors import ConfigError, StoreAway
+from scrapy_walsh.exceptions import ConfigError, StoreAway
+from scrapy_walsh.fleet import scripts
+from scrapy_walsh.fleet.link import LONGEST_PAUSE
+from scrapy_walsh.fleet.store import SharedStore
 from scrapy_walsh.policy.chain import NeedDocument
-from scrapy_walsh.state import redis_scripts as scripts
-from scrapy_walsh.state.redis import SharedStore
-from scrapy_walsh.state.redis_link import LONGEST_PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence

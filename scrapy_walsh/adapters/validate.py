@@ -24,7 +24,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
-from scrapy_walsh.errors import DocumentInvalid, DocumentTooCostly, StateError
+from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, StateError
 from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import zlib
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.errors import StateError
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state.files import make_private
 
 if TYPE_CHECKING:

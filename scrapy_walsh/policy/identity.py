@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final, NoReturn
 from urllib.parse import urlsplit
 
-from scrapy_walsh.errors import ConfigError
+from scrapy_walsh.exceptions import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jsonschema import Draft202012Validator
 from referencing import Registry
 
-from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder, normalised
 from scrapy_walsh.policy.freshness import refresh_seconds
 

@@ -11,7 +11,7 @@ import re
 from html.entities import html5
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.errors import DocumentInvalid, DocumentTooCostly
+from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy.formats import SLOW_CODECS
 
 if TYPE_CHECKING:

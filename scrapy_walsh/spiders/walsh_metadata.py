@@ -16,19 +16,19 @@ from scrapy_walsh.adapters.compat import fail_command
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.adapters.progress import Counts, Progress
 from scrapy_walsh.adapters.retries import TRY_HTTPS
-from scrapy_walsh.errors import SourcesInvalid
+from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
 from scrapy_walsh.policy.formats import Step, plan
 from scrapy_walsh.policy.links import Links
 from scrapy_walsh.policy.recrawl import iso
 from scrapy_walsh.policy.text import utc_iso
 from scrapy_walsh.policy.urls import canonical_url
-from scrapy_walsh.spiders import report
-from scrapy_walsh.spiders.answers import MAX_BODY, Answer, from_failure, from_response
-from scrapy_walsh.spiders.handover import Handover
-from scrapy_walsh.spiders.items import MetadataItem
-from scrapy_walsh.spiders.report import Row
-from scrapy_walsh.spiders.sources import Source, parse_urls, read_sources
+from scrapy_walsh.sources import report
+from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response
+from scrapy_walsh.sources.handover import Handover
+from scrapy_walsh.sources.items import MetadataItem
+from scrapy_walsh.sources.report import Row
+from scrapy_walsh.sources.sources import Source, parse_urls, read_sources
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator

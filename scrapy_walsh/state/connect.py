@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scrapy_walsh.errors import StateError
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import files, wal
 from scrapy_walsh.state.tables import MIGRATIONS, TABLES, DamageError, Key, Row, Table
 

@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
-from scrapy_walsh.errors import StateError
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import files, mark
 from scrapy_walsh.state.connect import connect, explain, is_damage, one_line, salvage
 from scrapy_walsh.state.tables import DamageError

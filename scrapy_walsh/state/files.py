@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.errors import StateError
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
 from scrapy_walsh.state.tables import DamageError
 

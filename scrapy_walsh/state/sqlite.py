@@ -12,7 +12,7 @@ from dataclasses import replace
 from heapq import merge
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from scrapy_walsh.errors import StateError
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import files, mark
 from scrapy_walsh.state.base import RecordStore
 from scrapy_walsh.state.connect import explain

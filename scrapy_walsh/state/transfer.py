@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.errors import WalshError
+from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import robots_fetch
 from scrapy_walsh.state import files
 from scrapy_walsh.state.records import (

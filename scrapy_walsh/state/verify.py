@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.errors import WalshError
+from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.state import files
 from scrapy_walsh.state.connect import BUSY_TIMEOUT, one_line
 from scrapy_walsh.state.database import DATABASE

@@ -19,11 +19,11 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 
 import scrapy_walsh
-from scrapy_walsh.attest import fetch, jwks
-from scrapy_walsh.attest.document import IDS, PolicyPage
-from scrapy_walsh.cli import attest_online
-from scrapy_walsh.cli.main import main
-from scrapy_walsh.sandbox import Sandbox, default_sites
+from scrapy_walsh.commands import attest_online
+from scrapy_walsh.commands.main import main
+from scrapy_walsh.proof.attest import fetch, jwks
+from scrapy_walsh.proof.attest.document import IDS, PolicyPage
+from scrapy_walsh.proof.sandbox import Sandbox, default_sites
 from tests.attest.harness import put_record
 from tests.crawl.harness import (
     OWN_IDENTITY,
@@ -189,7 +189,7 @@ def test_own_without_the_extra(
 ) -> None:
     """The unsigned document and keys need nothing more; a signature says what it needs."""
     monkeypatch.setitem(sys.modules, "rfc8785", None)
-    for name in [name for name in sys.modules if name.startswith("scrapy_walsh.attest")]:
+    for name in [name for name in sys.modules if name.startswith("scrapy_walsh.proof.attest")]:
         monkeypatch.delitem(sys.modules, name)
     assert main(["attest", *SEEN, "--record", "r.json"]) == 0
     assert main(["attest", "--keygen", "keys"]) == 0

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh import SPEC_VERSION, __version__
-from scrapy_walsh.attest import document, evidence
-from scrapy_walsh.attest.document import IDS, Evidence, PolicyPage
-from scrapy_walsh.cli import attest_online
-from scrapy_walsh.cli.main import main
+from scrapy_walsh.commands import attest_online
+from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.proof.attest import document, evidence
+from scrapy_walsh.proof.attest.document import IDS, Evidence, PolicyPage
 from tests.attest.harness import DATE, check, put_record, record
 from tests.crawl.harness import OWN_IDENTITY, USER_AGENT
 

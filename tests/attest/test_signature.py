@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.jwk import KeySet, OKPKey
 
-from scrapy_walsh.attest import jwks, signature
-from scrapy_walsh.attest.document import CONTRACT
-from scrapy_walsh.cli.main import main
-from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.commands.main import main
+from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.proof.attest import jwks, signature
+from scrapy_walsh.proof.attest.document import CONTRACT
 from tests.attest import ed25519
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.cli.audit import main
-from scrapy_walsh.cli.main import SUBCOMMANDS
+from scrapy_walsh.commands.audit import main
+from scrapy_walsh.commands.main import SUBCOMMANDS
 from scrapy_walsh.ledger.lines import chained
-from scrapy_walsh.sandbox import Sandbox
+from scrapy_walsh.proof.sandbox import Sandbox
 from tests.audit.weblog import T0, line, written
 from tests.crawl.harness import OWN_IDENTITY, make_project, run_scrapy
 
@@ -201,7 +201,7 @@ def test_own_a_project_judges_its_own_bot(folder: Path) -> None:
 
 
 def test_own_it_is_a_subcommand() -> None:
-    assert SUBCOMMANDS["audit"].module == "scrapy_walsh.cli.audit"
+    assert SUBCOMMANDS["audit"].module == "scrapy_walsh.commands.audit"
 
 
 # -- docs ---------------------------------------------------------------------------------

@@ -11,10 +11,18 @@ from urllib.error import HTTPError
 
 import pytest
 
-from scrapy_walsh.audit.ledgers import read_ledgers
-from scrapy_walsh.audit.match import match_rows
-from scrapy_walsh.audit.reading import Bot, Log, read_logs
-from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, requests, user_agents
+from scrapy_walsh.proof.audit.ledgers import read_ledgers
+from scrapy_walsh.proof.audit.match import match_rows
+from scrapy_walsh.proof.audit.reading import Bot, Log, read_logs
+from scrapy_walsh.proof.sandbox import (
+    LoggedRequest,
+    Route,
+    Sandbox,
+    Site,
+    gaps,
+    requests,
+    user_agents,
+)
 from tests.audit.weblog import line, nginx, rows_of, rules, written
 from tests.crawl.harness import TOLERANCE, USER_AGENT, Crawl, crawl, make_project, site, state_dir
 
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from scrapy_walsh.audit.rows import Row
+    from scrapy_walsh.proof.audit.rows import Row
 
 HOST = "site.example"
 ROBOTS = "User-agent: *\nCrawl-delay: 1.5\nDisallow: /private\n"

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_walsh.audit.judge import overall
-from scrapy_walsh.audit.reading import Entry, Log
+from scrapy_walsh.proof.audit.judge import overall
+from scrapy_walsh.proof.audit.reading import Entry, Log
 from tests.audit.weblog import T0, audited, line, rows_of, rules
 from tests.crawl.harness import USER_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_walsh.audit.rows import Row
+    from scrapy_walsh.proof.audit.rows import Row
 
 DAY = 86400
 ANYBODY = partial(line, agent="Mozilla/5.0 Firefox/139.0", address="198.51.100.20")

@@ -5,18 +5,18 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.audit.judge import Terms, judge
-from scrapy_walsh.audit.reading import Bot, Log, read_logs
-from scrapy_walsh.audit.robots_rows import Timeline, Version
 from scrapy_walsh.policy.robots import parse_robots
+from scrapy_walsh.proof.audit.judge import Terms, judge
+from scrapy_walsh.proof.audit.reading import Bot, Log, read_logs
+from scrapy_walsh.proof.audit.robots_rows import Timeline, Version
 from tests.crawl.harness import USER_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from scrapy_walsh.audit.rows import Row
-    from scrapy_walsh.sandbox import LoggedRequest
+    from scrapy_walsh.proof.audit.rows import Row
+    from scrapy_walsh.proof.sandbox import LoggedRequest
 
 #: 2026-05-23T10:00:00Z
 T0 = 1779530400

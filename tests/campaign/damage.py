@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from scrapy_walsh.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.tables import TABLES
 from tests.campaign import judge

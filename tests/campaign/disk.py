@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.campaign import judge
 from tests.campaign.world import LIST, REFUSED, Deadline, Place, Report, urls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from scrapy_walsh.sandbox import LoggedRequest
+    from scrapy_walsh.proof.sandbox import LoggedRequest
     from tests.campaign.world import Ended
 
 #: Octets of the small disk, and of the largest file where there is no small disk to be had.

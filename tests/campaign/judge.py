@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from scrapy import version_info
 
-from scrapy_walsh.sandbox import hosts, requests
+from scrapy_walsh.proof.sandbox import hosts, requests
 from tests.campaign.world import BLOCKED, INTERVALS, PLAIN
 from tests.crawl.harness import TOLERANCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from scrapy_walsh.sandbox import LoggedRequest
+    from scrapy_walsh.proof.sandbox import LoggedRequest
     from tests.campaign.world import Ended, Kill
 
 #: Seconds from the end of an answer for which its reader may not yet have taken it.

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.campaign import judge
 from tests.campaign.world import BUSY, LIST, REFUSED, Deadline, Place, Report, urls
 from tests.crawl.harness import age_blocklist
@@ -17,7 +17,7 @@ from tests.crawl.harness import age_blocklist
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_walsh.sandbox import LoggedRequest
+    from scrapy_walsh.proof.sandbox import LoggedRequest
     from tests.campaign.world import Kill
 
     Log = list[LoggedRequest]

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.sandbox import Sandbox
+from scrapy_walsh.proof.sandbox import Sandbox
 from scrapy_walsh.state.tables import MIGRATIONS
 from tests.campaign import judge
 from tests.campaign.disk import refusal

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scrapy_walsh.sandbox import Route, Sandbox, Site, requests
-from scrapy_walsh.sandbox.scenario import blocklist
+from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, requests
+from scrapy_walsh.proof.sandbox.scenario import blocklist
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.files import COPY
 from tests.crawl.harness import make_project, site, state_dir
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping, Sequence
 
-    from scrapy_walsh.sandbox import LoggedRequest
+    from scrapy_walsh.proof.sandbox import LoggedRequest
 
 LIST = "/.well-known/walsh-research/blocklist.json"
 PAUSED, BUSY, BLOCKED = "paused.test", "busy.test", "blocked.test"

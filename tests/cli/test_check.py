@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.cli import check
-from scrapy_walsh.cli.main import main
-from scrapy_walsh.sandbox import Route, Sandbox, blocklist, default_sites, hosts
+from scrapy_walsh.commands import check
+from scrapy_walsh.commands.main import main
+from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, default_sites, hosts
 from tests.crawl.harness import OPERATOR, OWN_IDENTITY, USER_AGENT, make_project, run_scrapy, site
 
 if TYPE_CHECKING:

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy.settings import Settings
 
-from scrapy_walsh.cli import (
+from scrapy_walsh.commands import (
     doctor,
     doctor_findings,
     doctor_probe,
     doctor_settings,
     doctor_state,
 )
-from scrapy_walsh.cli.doctor_state import Clocks, Held, Place
-from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, blocklist, user_agents
+from scrapy_walsh.commands.doctor_state import Clocks, Held, Place
+from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, blocklist, user_agents
 from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
 from tests.crawl.harness import (
     LIST_SPIDER,

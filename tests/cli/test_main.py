@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh import SPEC_VERSION, __version__
-from scrapy_walsh.cli import main as commands
+from scrapy_walsh.commands import main as commands
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.cli.main import main
-from scrapy_walsh.cli.plan_time import HostWork, lower_bound
-from scrapy_walsh.sandbox import Sandbox, blocklist, requests
+from scrapy_walsh.commands.main import main
+from scrapy_walsh.commands.plan_time import HostWork, lower_bound
+from scrapy_walsh.proof.sandbox import Sandbox, blocklist, requests
 from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun, StoredDocument
 from tests.crawl.harness import (
     OPERATOR,

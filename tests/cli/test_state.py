@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.cli.main import main
-from scrapy_walsh.sandbox import Sandbox, blocklist
+from scrapy_walsh.commands.main import main
+from scrapy_walsh.proof.sandbox import Sandbox, blocklist
 from scrapy_walsh.state.files import COPY
 from scrapy_walsh.state.records import (
     Attempts,

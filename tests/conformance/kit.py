@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scrapy_walsh.conformance.evidence import Evidence, Run
-from scrapy_walsh.sandbox import LoggedRequest
+from scrapy_walsh.proof.conformance.evidence import Evidence, Run
+from scrapy_walsh.proof.sandbox import LoggedRequest
 
 ROOT = Path(__file__).parents[2]
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.cli import conformance as command
-from scrapy_walsh.conformance import parts
-from scrapy_walsh.conformance.check import SHOULD
-from scrapy_walsh.conformance.run import names
+from scrapy_walsh.commands import conformance as command
+from scrapy_walsh.proof.conformance import parts
+from scrapy_walsh.proof.conformance.check import SHOULD
+from scrapy_walsh.proof.conformance.run import names
 from tests.conformance.kit import ROOT, conformance
 
 if TYPE_CHECKING:

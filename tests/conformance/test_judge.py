@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.conformance import fixtures, parts, vectors
-from scrapy_walsh.conformance.check import FAIL, NOT_SEEN, PASS, holds, in_order, judged
-from scrapy_walsh.conformance.evidence import Evidence, Run, intervals, spaced
-from scrapy_walsh.conformance.run import SCENES
-from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.proof.conformance import fixtures, parts, vectors
+from scrapy_walsh.proof.conformance.check import FAIL, NOT_SEEN, PASS, holds, in_order, judged
+from scrapy_walsh.proof.conformance.evidence import Evidence, Run, intervals, spaced
+from scrapy_walsh.proof.conformance.run import SCENES
 from tests.conformance.kit import TOKEN, USER_AGENT, evidence, request
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from scrapy_walsh.sandbox import LoggedRequest
+    from scrapy_walsh.proof.sandbox import LoggedRequest
 
 LIST = "/.well-known/walsh-research/blocklist.json"
 EXACT_UA = "exact UA on targets"

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.conformance.record import read_record
-from scrapy_walsh.sandbox import Route, Sandbox, Site, blocklist, gaps, hosts, requests
+from scrapy_walsh.proof.conformance.record import read_record
+from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, blocklist, gaps, hosts, requests
 from tests.conformance.kit import USER_AGENT, Done, conformance
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scrapy_walsh.sandbox import LoggedRequest
+    from scrapy_walsh.proof.sandbox import LoggedRequest
 
 WELL_KNOWN = "/.well-known/walsh-research"
 CANARIES = "/research/bots/dogfood"

@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 
 import scrapy_walsh
-from scrapy_walsh.conformance.record import code_digest, read_record, record_digest, write_record
-from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.proof.conformance.record import (
+    code_digest,
+    read_record,
+    record_digest,
+    write_record,
+)
 
 CHECK = {
     "id": "R4b",

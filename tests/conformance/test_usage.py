@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.cli import conformance as command
-from scrapy_walsh.cli.conformance import main
-from scrapy_walsh.cli.main import SUBCOMMANDS
+from scrapy_walsh.commands import conformance as command
+from scrapy_walsh.commands.conformance import main
+from scrapy_walsh.commands.main import SUBCOMMANDS
 from tests.conformance.kit import ROOT
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_own_misuse_is_one_line(
 
 
 def test_own_the_command_is_registered() -> None:
-    assert SUBCOMMANDS["conformance"].module == "scrapy_walsh.cli.conformance"
+    assert SUBCOMMANDS["conformance"].module == "scrapy_walsh.commands.conformance"
 
 
 def test_own_progress_is_for_a_terminal(

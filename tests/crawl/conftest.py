@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.sandbox import Sandbox, Site
+from scrapy_walsh.proof.sandbox import Sandbox, Site
 from tests.crawl.harness import LIST_SPIDER, Crawl, crawl, make_project
 
 if TYPE_CHECKING:

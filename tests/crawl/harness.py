@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, paths, requests
+from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, paths, requests
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun, StoredDocument
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from scrapy_walsh.sandbox.site import Answerer
+    from scrapy_walsh.proof.sandbox.site import Answerer
 
 OPERATOR = "http://operator.test/.well-known/walsh-research"
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, Sandbox, hosts
+from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts
 from tests.crawl.harness import Crawl, crawl, make_project, site, solo
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, hosts
+from scrapy_walsh.proof.sandbox import Route, hosts
 from tests.crawl.harness import Crawl, site, solo
 
 if TYPE_CHECKING:

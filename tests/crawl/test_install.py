@@ -12,14 +12,14 @@ from scrapy.settings import default_settings
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.seats import PINS, SEATS
-from scrapy_walsh.sandbox import max_in_flight, requests, user_agents
+from scrapy_walsh.proof.sandbox import max_in_flight, requests, user_agents
 from tests.crawl.harness import USER_AGENT, Crawl, crawl, kept, make_project, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from scrapy_walsh.sandbox import Sandbox
+    from scrapy_walsh.proof.sandbox import Sandbox
 
 TARGETS = (
     "http://path.test/public",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, hosts, max_in_flight, requests, user_agents
+from scrapy_walsh.proof.sandbox import Route, hosts, max_in_flight, requests, user_agents
 from tests.crawl.harness import USER_AGENT, Crawl, kept, site, solo
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Route
+from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import Crawl, crawl, make_project, site, solo, state_dir
 from tests.ledger.verify_kit import report_of, told
 from tests.runs.kit import AGAIN, DAY, Runs
@@ -15,7 +15,7 @@ from tests.runs.kit import AGAIN, DAY, Runs
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scrapy_walsh.sandbox import Sandbox
+    from scrapy_walsh.proof.sandbox import Sandbox
 
 RULES = b"User-agent: *\nDisallow: /private/\n"
 #: What br makes of some rules; no reader of it is installed, and none is needed here.

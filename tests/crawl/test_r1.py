@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, blocklist, user_agents
+from scrapy_walsh.proof.sandbox import Route, blocklist, user_agents
 from tests.crawl.harness import OWN_IDENTITY, USER_AGENT, Crawl, site, solo
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from scrapy_walsh.adapters.tags import implementation
-from scrapy_walsh.sandbox import Route, Sandbox
-from scrapy_walsh.sandbox.scenario import default_sites
+from scrapy_walsh.proof.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox.scenario import default_sites
 from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, solo
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
-from scrapy_walsh.sandbox import Route, Sandbox, blocklist, hosts
+from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, hosts
 from tests.crawl.harness import (
     FAR_OFF,
     OPERATOR,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, Sandbox, gaps, max_in_flight, requests
+from scrapy_walsh.proof.sandbox import Route, Sandbox, gaps, max_in_flight, requests
 from tests.crawl.harness import Crawl, crawl, kept, make_project, run_scrapy, site, solo
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.policy.backoff import backoff_delay
-from scrapy_walsh.sandbox import Request, Route, requests
+from scrapy_walsh.proof.sandbox import Request, Route, requests
 from tests.crawl.harness import TOLERANCE, Crawl, crawl, kept, site, solo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from scrapy_walsh.sandbox import Sandbox
-    from scrapy_walsh.sandbox.site import Answerer
+    from scrapy_walsh.proof.sandbox import Sandbox
+    from scrapy_walsh.proof.sandbox.site import Answerer
 
 OK = Route(body="<p>at last</p>")
 LATER = Route(503, etag='"of-a-503"')

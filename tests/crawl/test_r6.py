@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, hosts
-from scrapy_walsh.spiders.items import MetadataItem
+from scrapy_walsh.proof.sandbox import Route, hosts
+from scrapy_walsh.sources.items import MetadataItem
 from tests.crawl.harness import OWN_IDENTITY, Crawl, site, solo
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ import pytest
 from scrapy.settings import default_settings
 
 from scrapy_walsh.policy.formats import ACCEPT_PAGE
-from scrapy_walsh.sandbox import Route
+from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import OWN_IDENTITY, Crawl, make_project, run_scrapy, side_by_side, site
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from scrapy_walsh.sandbox import Sandbox
+    from scrapy_walsh.proof.sandbox import Sandbox
 
 pytestmark = pytest.mark.crawl
 

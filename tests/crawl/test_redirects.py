@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, hosts, requests
+from scrapy_walsh.proof.sandbox import Route, hosts, requests
 from tests.crawl.harness import Crawl, kept, site, solo
 
 

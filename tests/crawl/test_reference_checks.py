@@ -9,7 +9,7 @@ import pytest
 
 from scrapy_walsh.policy.backoff import backoff_delay, parse_retry_after
 from scrapy_walsh.policy.urls import canonical_url
-from scrapy_walsh.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.state import open_store
 from tests.crawl.harness import (
     USER_AGENT,

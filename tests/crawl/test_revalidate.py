@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import Crawl, crawl, make_project, site
 
 if TYPE_CHECKING:

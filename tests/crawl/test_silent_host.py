@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.ledger.lines import parsed
-from scrapy_walsh.sandbox import Request, Route, Sandbox
+from scrapy_walsh.proof.sandbox import Request, Route, Sandbox
 from scrapy_walsh.state import open_store
 from tests.crawl.harness import Crawl, age_document, crawl, make_project, site, state_dir
 from tests.ledger.verify_kit import report_of, told

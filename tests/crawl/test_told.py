@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.sandbox import Route
+from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import Crawl, side_by_side, site, state_dir
 from tests.documents.kit import final_stats
 from tests.ledger.verify_kit import report_of, told

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy.settings import default_settings
 
-from scrapy_walsh.sandbox import Route, hosts
+from scrapy_walsh.proof.sandbox import Route, hosts
 from tests.crawl.harness import (
     LIST_SPIDER,
     USER_AGENT,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from scrapy_walsh.sandbox import Sandbox
+    from scrapy_walsh.proof.sandbox import Sandbox
 
 HEADERS = {
     "Transfer-Encoding": "chunked",

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
-    from scrapy_walsh.sandbox import Sandbox
+    from scrapy_walsh.proof.sandbox import Sandbox
 
 PROJECT = 12345
 #: The AWS command line, as far as DotScrapy uses it: ``aws s3 sync [--delete] FROM TO``.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, Sandbox, Site, gaps, max_in_flight, user_agents
+from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, gaps, max_in_flight, user_agents
 from tests.crawl.harness import OPEN, OPERATOR, USER_AGENT, kept
 from tests.crawl.harness import site as make_site
 from tests.deploy.cloud import DOTSCRAPY, Container, Storage

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scrapy_walsh.sandbox import Sandbox, hosts
+from scrapy_walsh.proof.sandbox import Sandbox, hosts
 from tests.crawl.harness import OPERATOR
 from tests.deploy.conftest import DAILY, DOCS, copy_project, snippet
 

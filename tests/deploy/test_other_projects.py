@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, max_in_flight, paths
+from scrapy_walsh.proof.sandbox import (
+    LoggedRequest,
+    Route,
+    Sandbox,
+    Site,
+    gaps,
+    max_in_flight,
+    paths,
+)
 from tests.crawl.harness import OPERATOR, OWN_IDENTITY, USER_AGENT, kept, run_scrapy, site
 from tests.deploy.conftest import ROOT, snippet
 

@@ -18,7 +18,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import pytest
 
-from scrapy_walsh.sandbox import Sandbox, paths, user_agents
+from scrapy_walsh.proof.sandbox import Sandbox, paths, user_agents
 from tests.crawl.harness import OPERATOR, USER_AGENT
 from tests.deploy.conftest import DOCS, copy_project, snippet
 

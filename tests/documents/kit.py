@@ -8,7 +8,7 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.sandbox import Route, Site, blocklist, gaps, hosts, requests
+from scrapy_walsh.proof.sandbox import Route, Site, blocklist, gaps, hosts, requests
 from tests.crawl.harness import LIST_SPIDER, TOLERANCE, Crawl, site
 
 if TYPE_CHECKING:

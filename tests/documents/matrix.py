@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.sandbox import Route, Sandbox, Site, blocklist, hosts
+from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, blocklist, hosts
 from scrapy_walsh.state import open_store
 from tests.crawl.harness import FAR_OFF, Crawl, make_project, run_scrapy, site
 from tests.documents.kit import served

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.policy.freshness import SCHEMA_TTL
-from scrapy_walsh.sandbox import Request, Route, Sandbox, blocklist, hosts, max_in_flight
+from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, blocklist, hosts, max_in_flight
 from scrapy_walsh.state import open_store
 from tests.crawl.harness import (
     FAR_OFF,

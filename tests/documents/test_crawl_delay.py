@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from scrapy_walsh.sandbox import Sandbox, Site, requests
+from scrapy_walsh.proof.sandbox import Sandbox, Site, requests
 from tests.crawl.harness import Crawl, crawl, kept, make_project, site
 from tests.documents.kit import targets
 

@@ -10,7 +10,7 @@ import pytest
 from scrapy_walsh.ledger import FILE
 from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
 from scrapy_walsh.ledger.lines import parsed
-from scrapy_walsh.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.files import COPY, LARGE, SECOND
 from tests.crawl.harness import OPERATOR, Crawl, age_document, crawl, make_project, state_dir

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.cli.main import main
-from scrapy_walsh.sandbox import Request, Route, Sandbox, hosts
+from scrapy_walsh.commands.main import main
+from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, hosts
 from scrapy_walsh.state.files import COPY, LARGE, SECOND
 from tests.crawl.harness import (
     FAR_OFF,

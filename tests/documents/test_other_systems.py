@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.config import DEFAULTS
-from scrapy_walsh.sandbox import Route, Sandbox, hosts, requests
+from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, requests
 from tests.crawl.harness import OPEN, Crawl, crawl, kept, make_project, site, solo
 from tests.documents.kit import answer, robots_asked, targets, too_fast
 

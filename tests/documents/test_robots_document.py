@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy.settings import default_settings
 
-from scrapy_walsh.sandbox import Route, Sandbox, hosts, max_in_flight, user_agents
+from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, max_in_flight, user_agents
 from tests.crawl.harness import (
     OPEN,
     USER_AGENT,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.policy.verdict import NAMES
-from scrapy_walsh.sandbox import Sandbox, hosts
+from scrapy_walsh.proof.sandbox import Sandbox, hosts
 from tests.crawl.harness import Crawl, crawl, make_project, site, solo
 from tests.documents.kit import RULES, answer, final_stats
 

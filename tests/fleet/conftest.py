@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Sandbox
+from scrapy_walsh.proof.sandbox import Sandbox
 from tests.fleet.fleet import BINARY, Server
 
 if TYPE_CHECKING:

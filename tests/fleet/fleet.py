@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from scrapy_walsh.sandbox import LoggedRequest, Sandbox, gaps, hosts, requests
+from scrapy_walsh.proof.sandbox import LoggedRequest, Sandbox, gaps, hosts, requests
 from tests.crawl.harness import LIST_SPIDER, TOLERANCE, make_project
 
 if TYPE_CHECKING:

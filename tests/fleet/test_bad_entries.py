@@ -10,7 +10,7 @@ from scrapy import FormRequest, Request
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.redis_queue import DueQueue
-from scrapy_walsh.sandbox import hosts
+from scrapy_walsh.proof.sandbox import hosts
 from tests.crawl.harness import OWN_IDENTITY, site
 from tests.fleet.fleet import targets, too_close, wait_until, worker
 from tests.fleet.test_scrapy_redis import LINE, queue
@@ -18,7 +18,7 @@ from tests.fleet.test_scrapy_redis import LINE, queue
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scrapy_walsh.sandbox import Sandbox
+    from scrapy_walsh.proof.sandbox import Sandbox
     from tests.fleet.fleet import Server
 
 SIZE = "walsh:{examplebot}:queue:probe:requests:size"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.sandbox import Route, hosts
+from scrapy_walsh.proof.sandbox import Route, hosts
 from tests.crawl.harness import site
 from tests.fleet.fleet import Worker, targets, too_close, worker
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from scrapy_walsh.sandbox import LoggedRequest, Sandbox
+    from scrapy_walsh.proof.sandbox import LoggedRequest, Sandbox
     from tests.fleet.fleet import Server
 
 WORKERS = 8

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Sandbox, requests
+from scrapy_walsh.proof.sandbox import Sandbox, requests
 from tests.crawl.harness import site
 from tests.fleet.fleet import Server, Worker, targets, too_close, wait_until, worker
 

@@ -18,9 +18,9 @@ from scrapy.statscollectors import StatsCollector
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.core import Core
 from scrapy_walsh.adapters.redis_queue import DueQueue
-from scrapy_walsh.errors import ConfigError
+from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.throttle import Throttle
-from scrapy_walsh.sandbox import Route, Sandbox, hosts, paths
+from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths
 from tests.crawl.harness import OWN_IDENTITY, site
 from tests.fleet.fleet import Worker, targets, too_close, wait_until, worker
 

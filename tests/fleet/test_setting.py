@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from scrapy_walsh.config import WalshConfig
-from scrapy_walsh.errors import ConfigError
+from scrapy_walsh.exceptions import ConfigError
 from tests.crawl.harness import OWN_IDENTITY
 
 

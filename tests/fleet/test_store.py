@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.errors import StateError, StoreAway
+from scrapy_walsh.exceptions import StateError, StoreAway
+from scrapy_walsh.fleet import join
+from scrapy_walsh.fleet.store import SharedStore
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.records import (
@@ -19,7 +21,6 @@ from scrapy_walsh.state.records import (
     SourceRun,
     StoredDocument,
 )
-from scrapy_walsh.state.redis import SharedStore
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def test_r3_a_shared_blocklist_is_kept_twice_on_each_machine(
 ) -> None:
     key = "http://o.test/list"
     worker(server).put_document(document(BLOCKLIST, key, b"list"))
-    here = open_store(tmp_path, server.url, "ExampleBot")
+    here = join(open_store(tmp_path), server.url, "ExampleBot")
     assert here.get_document(BLOCKLIST, key) is not None
     here.close()
     assert (tmp_path / "blocklist.json").exists()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.cli.main import main
-from scrapy_walsh.state import open_store, view
+from scrapy_walsh.commands.main import main
+from scrapy_walsh.fleet import join, view
+from scrapy_walsh.state import open_store
 from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, Deferral, SourceRun, StoredDocument
 from scrapy_walsh.state.sqlite import SqliteStore
@@ -18,7 +19,7 @@ from tests.crawl.harness import make_project, run_scrapy
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scrapy_walsh.sandbox import Sandbox
+    from scrapy_walsh.proof.sandbox import Sandbox
     from scrapy_walsh.state.base import RecordStore
     from tests.fleet.fleet import Server
 
@@ -30,7 +31,7 @@ URL = "http://h.test/feed"
 def fill(server: Server) -> None:
     """What another machine's worker has learnt."""
     now = time.time()
-    store = open_store(None, server.url, IDENTITY)
+    store = join(open_store(None), server.url, IDENTITY)
     store.book_host("h.test", 2.0, now, 2 * HOUR)
     store.put_source(SourceRun("http://asked.test/feed", now - 60, "200"))
     store.put_deferral(Deferral(URL, "h.test", now + 2 * HOUR, "Retry-After"))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.sandbox import Route, paths, requests
+from scrapy_walsh.proof.sandbox import Route, paths, requests
 from tests.crawl.harness import OPERATOR, kept, site
 from tests.fleet.fleet import targets, too_close, worker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scrapy_walsh.sandbox import Sandbox
+    from scrapy_walsh.proof.sandbox import Sandbox
     from tests.fleet.fleet import Server
 
 HOSTS = [f"h{number}.test" for number in range(4)]

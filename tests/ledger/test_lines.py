@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_walsh.errors import StateError
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger import Ledger, files
 from scrapy_walsh.ledger.files import read_head, rotated
 from scrapy_walsh.ledger.lines import FILE, GENESIS, HEAD, chained, digest_of, parsed, redacted

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.sandbox import blocklist
+from scrapy_walsh.proof.sandbox import blocklist
 from tests.ledger.verify_kit import (
     BLOCKED,
     DENIED,

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.cli.verify import main
+from scrapy_walsh.commands.verify import main
 from scrapy_walsh.ledger import FILE, files
 from scrapy_walsh.ledger.documents import DOCUMENTS
 from scrapy_walsh.ledger.files import Ledger
 from scrapy_walsh.ledger.lines import HEAD, parsed
-from scrapy_walsh.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, state_dir
 from tests.ledger.verify_kit import honest, report_of, told
 

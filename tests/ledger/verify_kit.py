@@ -6,11 +6,11 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.cli.verify import _blocklist
+from scrapy_walsh.commands.verify import _blocklist
 from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
 from scrapy_walsh.ledger.lines import CONTRACT, FILE, GENESIS, HEAD, chained
-from scrapy_walsh.ledger.verify import Report, files_of, verify
-from scrapy_walsh.sandbox import blocklist
+from scrapy_walsh.proof.sandbox import blocklist
+from scrapy_walsh.proof.verify import Report, files_of, verify
 from tests.crawl.harness import OPERATOR, USER_AGENT
 
 if TYPE_CHECKING:

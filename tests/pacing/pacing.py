@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site, hosts, requests
+from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, hosts, requests
 from tests.crawl.harness import TOLERANCE, Crawl, solo
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, max_in_flight
+from scrapy_walsh.proof.sandbox import Route, max_in_flight
 from tests.crawl.harness import Crawl, kept, site
 from tests.pacing.pacing import crawl_of, rules, targets, too_soon
 

@@ -17,7 +17,7 @@ from scrapy.statscollectors import StatsCollector
 from scrapy_walsh.adapters.core import Core
 from scrapy_walsh.adapters.queue import HostQueue
 from scrapy_walsh.policy.throttle import Throttle
-from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, max_in_flight
+from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, max_in_flight
 from tests.crawl.harness import OWN_IDENTITY, Crawl, crawl, make_project, site
 from tests.pacing.pacing import HEARTBEAT, Stopped, longest_pause, rules, stop, targets, too_soon
 

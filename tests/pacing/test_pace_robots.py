@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, Sandbox, max_in_flight
+from scrapy_walsh.proof.sandbox import Route, Sandbox, max_in_flight
 from tests.crawl.harness import Crawl, age_document, crawl, kept, make_project, site
 from tests.pacing.pacing import rules, targets
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, Sandbox, max_in_flight, requests
+from scrapy_walsh.proof.sandbox import Route, Sandbox, max_in_flight, requests
 from scrapy_walsh.state import open_store
 from tests.crawl.harness import FAR_OFF, Crawl, crawl, make_project, site, state_dir
 from tests.pacing.pacing import crawl_of, rules, targets, too_soon

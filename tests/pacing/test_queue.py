@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, Sandbox, max_in_flight, requests, user_agents
+from scrapy_walsh.proof.sandbox import Route, Sandbox, max_in_flight, requests, user_agents
 from tests.crawl.harness import USER_AGENT, Crawl, kept, make_project, run_scrapy, site
 from tests.pacing.pacing import (
     HEARTBEAT,

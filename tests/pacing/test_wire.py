@@ -9,7 +9,7 @@ import pytest
 import scrapy.crawler
 from scrapy.settings import default_settings
 
-from scrapy_walsh.sandbox import Route, Sandbox, gaps, max_in_flight, requests, user_agents
+from scrapy_walsh.proof.sandbox import Route, Sandbox, gaps, max_in_flight, requests, user_agents
 from tests.crawl.harness import (
     OWN_IDENTITY,
     USER_AGENT,

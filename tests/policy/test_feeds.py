@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.feeds import Entry, read_feed
 
 if TYPE_CHECKING:

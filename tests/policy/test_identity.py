@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_walsh.errors import ConfigError
+from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.identity import (
     BROWSERS,
     CRAWLERS,

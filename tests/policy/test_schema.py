@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scrapy_walsh.adapters.validate import blocklist_chunks, builder_of, validate_in_child
-from scrapy_walsh.errors import DocumentInvalid
+from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.schema import (
     is_tame,
     needs_standalone_schema,

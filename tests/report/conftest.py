@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.sandbox import Sandbox
+from scrapy_walsh.proof.sandbox import Sandbox
 from tests.crawl.harness import LIST_SPIDER, crawl, make_project, state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from scrapy_walsh.sandbox import LoggedRequest
+    from scrapy_walsh.proof.sandbox import LoggedRequest
 
 URLS = (
     "http://path.test/public",

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.ledger.lines import GENESIS, chained
-from scrapy_walsh.report.model import LAST, Report, build
+from scrapy_walsh.proof.report.model import LAST, Report, build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.cli.main import main
-from scrapy_walsh.sandbox import Sandbox
+from scrapy_walsh.commands.main import main
+from scrapy_walsh.proof.sandbox import Sandbox
 from tests.crawl.harness import run_scrapy
 from tests.report.kit import Read, asked, began, ended, lines_of
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from scrapy_walsh.report.findings import NO, UNSEEN, YES, findings, other_than_default
-from scrapy_walsh.report.lanes import COLUMNS, DRAWN, EXACT
-from scrapy_walsh.report.model import ALL, NoRun, Report
-from scrapy_walsh.report.spacing import EXEMPT, KEPT, SHORT, UNCLEAR
+from scrapy_walsh.proof.report.findings import NO, UNSEEN, YES, findings, other_than_default
+from scrapy_walsh.proof.report.lanes import COLUMNS, DRAWN, EXACT
+from scrapy_walsh.proof.report.model import ALL, NoRun, Report
+from scrapy_walsh.proof.report.spacing import EXEMPT, KEPT, SHORT, UNCLEAR
 from tests.report.kit import (
     HOST,
     T0,

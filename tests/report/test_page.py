@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.policy.text import visible
-from scrapy_walsh.report.html import LARGEST, page
-from scrapy_walsh.report.markup import cut, element, foreign, seconds
-from scrapy_walsh.report.sources import NoReport, read_sources
-from scrapy_walsh.sandbox import gaps, hosts
-from scrapy_walsh.spiders.report import Row, as_document
+from scrapy_walsh.proof.report.html import LARGEST, page
+from scrapy_walsh.proof.report.markup import cut, element, foreign, seconds
+from scrapy_walsh.proof.report.sources import NoReport, read_sources
+from scrapy_walsh.proof.sandbox import gaps, hosts
+from scrapy_walsh.sources.report import Row, as_document
 from tests.report.kit import Read, asked, began, decided, ended, lines_of, report_of, robots
 
 if TYPE_CHECKING:

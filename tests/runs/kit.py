@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site
+from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.base import RecordStore
 from scrapy_walsh.state.tables import TABLES

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, Sandbox, requests
+from scrapy_walsh.proof.sandbox import Route, Sandbox, requests
 from scrapy_walsh.state import open_store
 from tests.campaign.world import Place
 from tests.crawl.harness import site

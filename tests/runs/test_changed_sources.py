@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Route
+from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import Crawl, site
 from tests.runs.kit import Runs, asked_targets
 from tests.sources.world import rss

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Sandbox, requests
+from scrapy_walsh.proof.sandbox import Sandbox, requests
 from scrapy_walsh.state.sqlite import SqliteStore
 from scrapy_walsh.state.tables import VALIDATORS
 from tests.crawl.harness import Crawl, kept

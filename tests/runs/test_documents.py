@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, blocklist, requests
+from scrapy_walsh.proof.sandbox import Route, blocklist, requests
 from tests.crawl.harness import FAR_OFF, Crawl, site
 from tests.runs.kit import AGAIN, DAY, HOUR, LIST, LIST_URL, SCHEMA, SCHEMA_URL, Runs
 

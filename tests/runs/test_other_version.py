@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Sandbox
+from scrapy_walsh.proof.sandbox import Sandbox
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.tables import MIGRATIONS
 from tests.crawl.harness import crawl, make_project, run_scrapy, site, state_dir

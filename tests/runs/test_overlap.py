@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, gaps, requests
+from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, gaps, requests
 from tests.crawl.harness import kept, make_project, run_scrapy, site
 
 HOSTS = [f"both{number}.test" for number in range(4)]

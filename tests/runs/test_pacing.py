@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, requests
+from scrapy_walsh.proof.sandbox import Route, requests
 from tests.crawl.harness import Crawl, kept, site
 from tests.runs.kit import AGAIN, HOUR, Runs, asked_targets
 

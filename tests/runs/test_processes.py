@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from scrapy_walsh.sandbox import LoggedRequest, Request, Route, Sandbox, gaps, requests
+from scrapy_walsh.proof.sandbox import LoggedRequest, Request, Route, Sandbox, gaps, requests
 from tests.crawl.harness import kept, make_project, run_scrapy, site
 
 PROCESSES = 3

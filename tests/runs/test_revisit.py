@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Route
+from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import Crawl, site, state_dir
 from tests.ledger.test_crawl import ledger_of
 from tests.runs.kit import DAY, HOUR, Runs, asked_targets

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, gaps
+from scrapy_walsh.proof.sandbox import Route, gaps
 from scrapy_walsh.state.records import ROBOTS
 from tests.crawl.harness import OPEN, TOLERANCE, Crawl, site
 from tests.ledger.test_crawl import ledger_of

@@ -21,8 +21,8 @@ import feedparser
 import jsonschema
 import pytest
 
-from scrapy_walsh.errors import ConfigError
-from scrapy_walsh.sandbox import (
+from scrapy_walsh.exceptions import ConfigError
+from scrapy_walsh.proof.sandbox import (
     LoggedRequest,
     Request,
     Route,
@@ -42,7 +42,7 @@ from scrapy_walsh.sandbox import (
     requests,
     user_agents,
 )
-from scrapy_walsh.sandbox.__main__ import main
+from scrapy_walsh.proof.sandbox.__main__ import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -686,7 +686,14 @@ def test_own_a_file_that_cannot_be_used_is_named_with_the_place(
 def test_own_the_command_prints_its_port_serves_logs_and_stops_at_a_signal(tmp_path: Path) -> None:
     sites, log = tmp_path / "sites.toml", tmp_path / "log.jsonl"
     sites.write_text(TOML_SITES, encoding="utf-8")
-    command = [sys.executable, "-m", "scrapy_walsh.sandbox", "--print-port", "--max-seconds", "20"]
+    command = [
+        sys.executable,
+        "-m",
+        "scrapy_walsh.proof.sandbox",
+        "--print-port",
+        "--max-seconds",
+        "20",
+    ]
     command += ["--sites", str(sites), "--log", str(log), "--direct-host", "news.test"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Sandbox
+from scrapy_walsh.proof.sandbox import Sandbox
 from tests.sources.world import World, crawl_world, sites, world_project
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from twisted.internet import reactor, task
 from twisted.internet.defer import Deferred, gatherResults
 
 from scrapy_walsh.adapters import apart
-from scrapy_walsh.errors import DocumentInvalid, DocumentTooCostly
+from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy import formats, links
 from tests.sources.hostile import DOCUMENTS, MEGABYTES, Hostile
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, Site, requests
+from scrapy_walsh.proof.sandbox import Route, Site, requests
 from tests.crawl.harness import Crawl, crawl, make_project, state_dir
 from tests.ledger.verify_kit import report_of, told
 from tests.sources.world import MARKDOWN, QUICK
@@ -15,7 +15,7 @@ from tests.sources.world import MARKDOWN, QUICK
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scrapy_walsh.sandbox import Sandbox
+    from scrapy_walsh.proof.sandbox import Sandbox
 
 pytestmark = pytest.mark.crawl
 

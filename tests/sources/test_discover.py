@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from scrapy.settings import Settings
 
-from scrapy_walsh.cli import discover_online
-from scrapy_walsh.cli.discover_online import Probe
-from scrapy_walsh.cli.main import main
-from scrapy_walsh.errors import WalshError
+from scrapy_walsh.commands import discover_online
+from scrapy_walsh.commands.discover_online import Probe
+from scrapy_walsh.commands.main import main
+from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.formats import ACCEPT_PAGE, markdown_links, markdown_sections
-from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, requests
+from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, requests
 from tests.crawl.harness import OWN_IDENTITY, crawl, make_project, run_scrapy, site
 from tests.sources.world import QUICK
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import hosts
-from scrapy_walsh.spiders.answers import MAX_BODY
-from scrapy_walsh.spiders.items import MetadataItem
+from scrapy_walsh.proof.sandbox import hosts
+from scrapy_walsh.sources.answers import MAX_BODY
+from scrapy_walsh.sources.items import MetadataItem
 from tests.sources.world import DATES
 
 if TYPE_CHECKING:

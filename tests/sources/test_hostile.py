@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import Crawl, crawl, make_project, site
 from tests.sources.hostile import DOCUMENTS, Hostile
 

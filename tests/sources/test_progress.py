@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import make_project, site
 from tests.sources.world import QUICK, entry, feed, rss
 

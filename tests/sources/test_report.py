@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import requests
-from scrapy_walsh.spiders import report
+from scrapy_walsh.proof.sandbox import requests
+from scrapy_walsh.sources import report
 from tests.sources.world import DECLARED
 
 if TYPE_CHECKING:

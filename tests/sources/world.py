@@ -7,14 +7,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scrapy_walsh.sandbox import LoggedRequest, Route, Sandbox, Site, requests
+from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, requests
 from tests.crawl.harness import Crawl, crawl, make_project, site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from scrapy_walsh.sandbox import Request
+    from scrapy_walsh.proof.sandbox import Request
 
 #: Few retries and short ones: the spacing of R4 stays as it is.
 QUICK = {"WALSH_MAX_RETRIES": 1, "WALSH_BACKOFF_BASE": 0.01}

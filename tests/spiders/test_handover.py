@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
 from tests.crawl.harness import Crawl, crawl, make_project, site, state_dir
 

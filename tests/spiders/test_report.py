@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scrapy_walsh.spiders.report import Row, as_document, as_lines
+from scrapy_walsh.sources.report import Row, as_document, as_lines
 
 
 def test_own_table_lines_up() -> None:

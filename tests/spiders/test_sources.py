@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.errors import SourcesInvalid
-from scrapy_walsh.spiders.sources import Source, parse_urls, read_sources
+from scrapy_walsh.exceptions import SourcesInvalid
+from scrapy_walsh.sources.sources import Source, parse_urls, read_sources
 
 if TYPE_CHECKING:
     from pathlib import Path

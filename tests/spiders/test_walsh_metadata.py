@@ -23,15 +23,15 @@ from twisted.python.failure import Failure
 
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused, TooManyRedirects
 from scrapy_walsh.policy.verdict import Verdict
+from scrapy_walsh.sources.answers import MAX_BODY
+from scrapy_walsh.sources.items import MetadataItem
 from scrapy_walsh.spiders import walsh_metadata
-from scrapy_walsh.spiders.answers import MAX_BODY
-from scrapy_walsh.spiders.items import MetadataItem
 from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from scrapy_walsh.spiders.report import Row
+    from scrapy_walsh.sources.report import Row
 
 FEED = (
     b"<rss version='2.0'><channel><item><title>F &amp;amp; G</title><link>/f?utm=1</link>"

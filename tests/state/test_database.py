@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, fill, flip
 
-from scrapy_walsh.errors import StateError
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import connect, tables
 from scrapy_walsh.state.records import HostRecord
 from scrapy_walsh.state.sqlite import SqliteStore

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, robots
 
-from scrapy_walsh.errors import StateError
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.ledger.files import LOCK as LEDGER_LOCK
 from scrapy_walsh.ledger.lines import FILE, HEAD, parsed

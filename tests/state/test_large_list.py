@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from state_samples import BLOCKLIST_URL, NOW, blocklist, flip, robots
 
-from scrapy_walsh.errors import StateError
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import files, tables, verify
 from scrapy_walsh.state.sqlite import SqliteStore
 

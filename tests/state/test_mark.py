@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from state_samples import HOSTS
 
-from scrapy_walsh.errors import StateError
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import mark
 from scrapy_walsh.state.sqlite import SqliteStore
 

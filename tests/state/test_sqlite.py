@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, flip, robots
 
-from scrapy_walsh.errors import StateError
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import connect, files, tables
 from scrapy_walsh.state.records import StoredDocument
 from scrapy_walsh.state.sqlite import SqliteStore

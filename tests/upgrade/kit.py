@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import Crawl, crawl, state_dir
 from tests.upgrade import world
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import world  # beside this file: "tests" is the old version's here
 from world import BEGINNING, DAILY, DAY, HOUR
 
-from scrapy_walsh.sandbox import Sandbox, requests
+from scrapy_walsh.proof.sandbox import Sandbox, requests
 from tests.crawl.harness import crawl, state_dir
 from tests.fleet.fleet import Server
 

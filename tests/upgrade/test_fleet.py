@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.sandbox import Sandbox, paths
+from scrapy_walsh.proof.sandbox import Sandbox, paths
 from tests.fleet.fleet import BINARY, Server, too_close
 from tests.fleet.fleet import worker as start_worker
 from tests.upgrade import world

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.sandbox import Sandbox
+from scrapy_walsh.proof.sandbox import Sandbox
 from tests.pacing.pacing import targets, too_soon
 from tests.upgrade import world
 from tests.upgrade.kit import copy, ledger, old_rows, project

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.sandbox import Route, Sandbox
+from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.state import files
 from scrapy_walsh.state.sqlite import SqliteStore
 from scrapy_walsh.state.tables import MIGRATIONS, TABLES

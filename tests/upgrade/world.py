@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.sandbox import Route, Site, blocklist
+from scrapy_walsh.proof.sandbox import Route, Site, blocklist
 from tests.crawl.harness import OPERATOR, make_project, site
 
 if TYPE_CHECKING:

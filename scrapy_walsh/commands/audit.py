@@ -1,0 +1,307 @@
+"""``walsh audit ACCESS_LOG``: what a site's own log says about the bot's promises.
+
+Exit codes: 0 nothing is broken and something was seen to hold, 1 a MUST is broken or the ledger
+and the log differ, 2 misuse, or the bot is not in the log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import json
+import math
+import os
+import sys
+import textwrap
+from collections import Counter
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from scrapy_walsh.commands.check_answer import ROBOTS_LIMIT, Misuse, printable, token_of
+from scrapy_walsh.config import has_identity
+from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.freshness import parse_duration
+from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity
+from scrapy_walsh.policy.recrawl import iso
+from scrapy_walsh.policy.robots import parse_robots
+from scrapy_walsh.proof.audit.accesslog import VHOSTS
+from scrapy_walsh.proof.audit.judge import Terms, judge, overall
+from scrapy_walsh.proof.audit.ledgers import read_ledgers
+from scrapy_walsh.proof.audit.match import match_rows
+from scrapy_walsh.proof.audit.reading import Bot, Log, Unreadable, read_logs
+from scrapy_walsh.proof.audit.robots_rows import Timeline, Version
+from scrapy_walsh.proof.audit.rows import HELD, NOT_SEEN, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+#: Breaches of a row, and hosts or addresses of a line, that the text shows.
+_SHOWN: Final = 2
+_LISTED: Final = 4
+_WIDTH: Final = 120
+_INDENT: Final = " " * 54
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``walsh audit``; see the module for the exit codes."""
+    args = _parser().parse_args(argv)
+    try:
+        return _audit(args)
+    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(f"walsh audit: cannot read {error.filename}: {error.strerror}", file=sys.stderr)
+    except (WalshError, Unreadable) as error:
+        print(f"walsh audit: {printable(str(error))}", file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="walsh audit",
+        description="What a web server's access log says about the bot's promises.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("logs", metavar="ACCESS_LOG", nargs="+", help="common or combined, also gzip; - for stdin")
+    add("--token", help="the bot's name in its User-Agent (default: of the identity)")
+    add("--user-agent", metavar="UA", help="the exact User-Agent (default: of the identity)")
+    add(
+        "--ip", metavar="ADDRESS", action="append", default=[],
+        help="judge what comes from this address or network, under any User-Agent, and that alone",
+    )  # fmt: skip
+    add("--host", default="", help="the host to judge, of which lines are that name none")
+    add("--vhost", choices=VHOSTS, default="auto", help="where a line names its host")
+    add(
+        "--robots", metavar="FILE[@TIME]", action="append", default=[],
+        help="the site's robots.txt, from an ISO 8601 time on; once for each version",
+    )  # fmt: skip
+    add("--optout", metavar="TIME", help="when the site was put on the operator's blocklist")
+    add("--refresh", metavar="DURATION", default="PT6H", help="of that list (default: PT6H)")
+    add("--retry-after", metavar="SECONDS", type=_seconds, help="that the site's 429 and 503 carry")
+    add(
+        "--answer-time", metavar="SECONDS", type=_seconds, default=0.0,
+        help="longest that an answer took, where the log has the end of requests (nginx)",
+    )  # fmt: skip
+    add(
+        "--ledger", metavar="PATH", action="append", default=[],
+        help="the operator's ledger, a file or a directory: both sides' records are matched",
+    )  # fmt: skip
+    add(
+        "--skew", metavar="SECONDS", type=_seconds, default=2.0,
+        help="between the clocks of the log and the ledger (default: 2)",
+    )  # fmt: skip
+    add("--json", action="store_true", help="answer with one JSON object")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        value = float(text)
+        if 0.0 <= value < math.inf:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+
+
+def _audit(args: argparse.Namespace) -> int:
+    identity = _identity()
+    agent, token = _names(args, identity)
+    terms = _terms(args, agent, token, identity)
+    log = read_logs(args.logs, _bot(args, token))
+    if not log.entries:
+        raise Misuse(_absent(log, args, token))
+    _one_host(log, args)
+    rows = [*judge(log, terms), *_matched(log, args)]
+    if args.json:
+        print(json.dumps(_members(log, rows)))
+    else:
+        for line in _lines(log, rows):
+            print(printable(line))
+    return {HELD: 0, NOT_SEEN: 2}.get(overall(rows), 1)
+
+
+# -- what was given -------------------------------------------------------------------------
+
+
+def _identity() -> Identity:
+    """The project's; outside one Walsh-Research, since nobody is asked anything."""
+    from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
+
+    from scrapy_walsh.config import WalshConfig  # noqa: PLC0415
+
+    settings = get_project_settings()
+    if not has_identity(settings):
+        return WALSH_RESEARCH
+    return WalshConfig.from_settings(settings, Path).identity
+
+
+def _names(args: argparse.Namespace, identity: Identity) -> tuple[str, str]:
+    """The exact User-Agent, and the token in it."""
+    token = token_of(args.token or identity.token)
+    agent: str = args.user_agent or identity.user_agent
+    if token.lower() not in agent.lower():
+        missing = "--token" if args.user_agent else "--user-agent"
+        raise Misuse(f"{token} is not in the User-Agent {agent!r}: give {missing} as well")
+    return agent, token
+
+
+def _bot(args: argparse.Namespace, token: str) -> Bot:
+    networks = []
+    names = set()
+    for given in args.ip:
+        try:
+            networks.append(ipaddress.ip_network(given, strict=False))
+        except ValueError:
+            if "/" in given or not given.isascii():
+                raise Misuse(f"--ip {given!r} is no address, network or host name") from None
+            names.add(given.encode())
+    only = _host_key(args.host)
+    return Bot(
+        token.lower().encode(), tuple(networks), frozenset(names), args.host, only, args.vhost
+    )
+
+
+def _host_key(host: str) -> str:
+    try:
+        return hosts.host_key(f"http://{host}") if host else ""
+    except ValueError as error:
+        raise Misuse(f"--host: {error}") from None
+
+
+def _terms(args: argparse.Namespace, agent: str, token: str, identity: Identity) -> Terms:
+    try:
+        refresh = parse_duration(args.refresh)
+    except ValueError as error:
+        raise Misuse(f"--refresh: {error}") from None
+    return Terms(
+        user_agent=agent.encode().decode("latin-1"),
+        timeline=Timeline(tuple(sorted(_versions(args.robots, token), key=lambda v: v.since))),
+        optout=None if args.optout is None else _instant(args.optout, "--optout"),
+        refresh=refresh,
+        retry_after=args.retry_after,
+        answer_time=args.answer_time,
+        documents=frozenset(_documents(identity)),
+    )
+
+
+def _versions(given: Sequence[str], token: str) -> Iterator[Version]:
+    since: set[float] = set()
+    for each in given:
+        name, since_text = each, ""
+        if not Path(each).exists() and "@" in each:
+            name, _, since_text = each.rpartition("@")
+        at = _instant(since_text, f"--robots {each}") if since_text else -math.inf
+        if at in since:
+            raise Misuse(f"--robots {each}: from when on? Give each version as FILE@TIME")
+        since.add(at)
+        with Path(name).open("rb") as file:
+            yield Version(at, parse_robots(file.read(ROBOTS_LIMIT), token, name))
+
+
+def _instant(text: str, option: str) -> float:
+    with suppress(ValueError):
+        at = datetime.fromisoformat(text)
+        return at.replace(tzinfo=at.tzinfo or UTC).timestamp()
+    raise Misuse(f"{option}: {text!r} is no time such as 2026-05-23T10:00:00Z")
+
+
+def _documents(identity: Identity) -> Iterator[tuple[str, str]]:
+    """T14: the operator's documents are asked before any robots.txt is."""
+    for url in (identity.blocklist_url, identity.schema_url):
+        if url:
+            yield hosts.host_key(url), urlsplit(url).path
+
+
+def _one_host(log: Log, args: argparse.Namespace) -> None:
+    """A robots.txt, or an opt-out, is of one host."""
+    found = sorted({entry.host for entry in log.entries})
+    if len(found) > 1 and (args.robots or args.optout):
+        option = "--robots" if args.robots else "--optout"
+        listed = ", ".join(found[:_LISTED])
+        raise Misuse(f"{option}: of which of the {len(found)} hosts ({listed})? Give --host")
+
+
+def _absent(log: Log, args: argparse.Namespace, token: str) -> str:
+    if args.host and log.others:
+        who = f"nothing asked of {args.host}"
+    elif args.ip:
+        who = f"nothing from {', '.join(args.ip)}"
+    elif log.agents:
+        who = f"no User-Agent with {token}"
+    else:
+        who = "no User-Agents at all in these lines (common format): give the bot's --ip"
+    elsewhere = f"; requests to other hosts: {log.others}" if log.others else ""
+    return f"never seen: {who}, in {log.lines} lines{elsewhere}"
+
+
+def _matched(log: Log, args: argparse.Namespace) -> list[Row]:
+    if not args.ledger:
+        return []
+    asked = {entry.host for entry in log.entries}
+    if "" in asked:
+        raise Misuse("--ledger: which host is the log of? Give --host")
+    return match_rows(log, read_ledgers(args.ledger, asked), args.skew)
+
+
+# -- what is said ---------------------------------------------------------------------------
+
+
+def _members(log: Log, rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "verdict": overall(rows),
+        "requests": len(log.entries),
+        "lines": log.lines,
+        "from": iso(log.first or 0),
+        "to": iso(log.last or 0),
+        "hosts": Counter(entry.host for entry in log.entries),
+        "addresses": Counter(entry.address for entry in log.entries),
+        "not_judged": {"other_addresses": log.elsewhere, "other_hosts": log.others},
+        "unreadable": {"count": log.damaged.total(), "first": log.named},
+        "requirements": [row.members() for row in rows],
+    }
+
+
+def _lines(log: Log, rows: Sequence[Row]) -> Iterator[str]:
+    yield f"verdict: {overall(rows)}"
+    yield (
+        f"requests: {len(log.entries)} of the bot in {log.lines} lines, "
+        f"{iso(log.first or 0)} to {iso(log.last or 0)}"
+    )
+    yield f"hosts: {_counted(entry.host or '(not in the log)' for entry in log.entries)}"
+    yield f"addresses: {_counted(entry.address for entry in log.entries)}"
+    if log.elsewhere:
+        yield f"not judged: {log.elsewhere} requests under the token from other addresses"
+    if log.others:
+        yield f"not judged: {log.others} requests to other hosts"
+    if log.damaged:
+        more = ", ..." if log.damaged.total() > len(log.named) else ""
+        yield f"unreadable lines: {log.damaged.total()} ({', '.join(log.named)}{more})"
+    yield ""
+    for row in rows:
+        yield from _row(row)
+
+
+def _row(row: Row) -> Iterator[str]:
+    head = f"{row.verdict:<8}  {row.id} {row.level:<6}  {row.title:<31}  "
+    yield from textwrap.wrap(
+        row.detail,
+        _WIDTH,
+        initial_indent=head,
+        subsequent_indent=_INDENT,
+        break_on_hyphens=False,
+    )
+    for finding in row.findings[:_SHOWN]:
+        yield f"          {finding.place}: {finding.what}"
+    if row.broken > _SHOWN:
+        yield f"          ... and {row.broken - _SHOWN} more"
+
+
+def _counted(names: Iterable[str]) -> str:
+    found = Counter(names)
+    listed = [f"{name} ({count})" for name, count in found.most_common(_LISTED)]
+    more = len(found) - _LISTED
+    return ", ".join([*listed, f"... and {more} more"] if more > 0 else listed)

@@ -1,0 +1,135 @@
+"""``walsh check`` without files: a crawl of its own that fetches documents, and no target.
+
+The operator's blocklist and the host's robots.txt come as in any crawl: R3 first, then R2, each
+paced (R4), backed off (R5), and kept in the state directory. The URL in question becomes no
+request, so there is nothing that could fetch it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy import Request, Spider
+from scrapy.crawler import CrawlerProcess
+from scrapy.exceptions import IgnoreRequest
+from scrapy.utils.misc import load_object
+
+from scrapy_walsh.adapters.addon import Addon
+from scrapy_walsh.adapters.core import Core, default_state_dir
+from scrapy_walsh.adapters.outcomes import Refused
+from scrapy_walsh.commands.check_answer import Answer, Misuse
+from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.policy import chain, hosts
+from scrapy_walsh.policy.chain import NeedDocument
+from scrapy_walsh.policy.robots import Robots
+from scrapy_walsh.state import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from scrapy.settings import Settings
+    from twisted.python.failure import Failure
+
+    from scrapy_walsh.policy.verdict import Verdict
+
+#: What of a project has no part in a check: its spiders, outputs and logs.
+_APART: Final[Mapping[str, Any]] = {
+    "SPIDER_MODULES": [],
+    "SPIDER_MIDDLEWARES": {},
+    "ITEM_PIPELINES": {},
+    "EXTENSIONS": {},
+    "FEEDS": {},
+    "JOBDIR": None,
+    "LOG_ENABLED": True,
+    "LOG_FILE": None,
+    "LOG_FORMAT": "%(levelname)s: %(message)s",
+    "LOG_LEVEL": "WARNING",
+    "TWISTED_REACTOR_ENABLED": True,
+}
+
+
+class CheckSpider(Spider):
+    """Puts the answer about ``url`` into ``answers``; why there is none, into ``problems``."""
+
+    name = "walsh_check"
+    url: str
+    answers: list[Answer]
+    problems: list[str]
+
+    async def start(self) -> AsyncIterator[Any]:
+        """Ask the gates, and yield no request."""
+        core = Core.of(self.crawler)
+        try:
+            verdict = await _verdict(core, self.url)
+        except IgnoreRequest as error:
+            self.problems.append(str(error))
+        else:
+            self.answers.append(Answer(self.url, verdict, _crawl_delay(core, self.url)))
+        nothing: tuple[Request, ...] = ()
+        for request in nothing:
+            yield request
+
+
+def ask(url: str, settings: Settings) -> Answer:
+    """The gates' answer about *url*. ConfigError, StateError or Misuse when there is none."""
+    answers: list[Answer] = []
+    problems: list[str] = []
+    ours = settings.copy()
+    # A check is no visit, so R8 does not stand against it.
+    ours.set("WALSH_REVISIT_REASON", "walsh check asks for documents only", priority="cmdline")
+    crawl_apart(ours, CheckSpider, problems, url=url, answers=answers)
+    if not answers:
+        raise Misuse("; ".join(problems) or "the crawl ended before the gates could answer")
+    return answers[0]
+
+
+def crawl_apart(
+    settings: Settings, spider: type[Spider], problems: list[str], **arguments: Any
+) -> None:
+    """Run *spider* with the gates of *settings*; what keeps it from running: into *problems*."""
+    open_store(WalshConfig.from_settings(settings, default_state_dir).state_dir).close()
+    process = CrawlerProcess(_apart(settings))
+
+    def failed(failure: Failure) -> None:
+        if not isinstance(failure.value, WalshError):
+            failure.raiseException()
+        problems.append(str(failure.value))
+
+    process.crawl(spider, problems=problems, **arguments).addErrback(failed)
+    process.start()
+
+
+def _apart(settings: Settings) -> Settings:
+    """A copy of *settings* for a crawl of our own; the command line keeps its say."""
+    ours: Settings = settings.copy()
+    for name, value in _APART.items():
+        ours.set(name, value, priority="project")
+    addons = dict(ours.getdict("ADDONS"))
+    if not any(load_object(addon) is Addon for addon in addons):
+        ours.set("ADDONS", {**addons, Addon: 500}, priority="cmdline")
+    return ours
+
+
+async def _verdict(core: Core, url: str) -> Verdict:
+    """What the gates say about *url*, the documents that they need being brought first."""
+    request = Request(url)
+    core.declare(request)
+    try:
+        while isinstance(answer := core.judge(request.url), NeedDocument):
+            core.stop_if_halted()
+            if answer.kind == chain.ROBOTS:
+                host = core.documents.robots_txt.next_host(answer.origin)
+                deferral = core.deferral(host, document=True)
+                if deferral is not None:
+                    return deferral
+            await core.bring(answer)
+    except Refused as error:
+        return error.verdict
+    deferral = core.deferral(core.host_of(request.url)) if answer.allowed else None
+    return deferral or answer
+
+
+def _crawl_delay(core: Core, url: str) -> float | None:
+    rules = core.documents.robots(hosts.origin(url))
+    return rules.crawl_delay if isinstance(rules, Robots) else None

@@ -1,0 +1,82 @@
+"""The ``walsh`` command of the ``scrapy`` tool (entry point group ``scrapy.commands``)."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from typing import TYPE_CHECKING
+
+from pydispatch import dispatcher  # type: ignore[import-untyped]
+from scrapy import signals
+from scrapy.commands import ScrapyCommand
+
+from scrapy_walsh.commands.main import main, usage
+from scrapy_walsh.config import has_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy import Spider
+
+
+def _say_if_absent(spider: Spider) -> None:
+    """An error line at the end of a crawl that this package had no part in, and should have had.
+
+    Scrapy loads this module with every command, also where a spider's ``custom_settings`` name
+    ADDONS of their own, which replace the project's: then nothing else of ours is there.
+    """
+    crawler = getattr(spider, "crawler", None)
+    if crawler is None or hasattr(crawler, "walsh") or not has_identity(crawler.settings):
+        return
+    logging.getLogger("scrapy_walsh").error(
+        "the crawl of %s ran without scrapy_walsh: nothing was gated or paced; ADDONS does not "
+        "have it here (custom_settings replace the project's), see docs/install.md",
+        spider.name,
+    )
+
+
+dispatcher.connect(_say_if_absent, signals.spider_closed)
+
+
+class _Help(argparse.Action):
+    """Lists the subcommands: argparse knows of none, and its formatter would fold the list."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,  # noqa: ARG002
+        values: str | Sequence[str] | None,  # noqa: ARG002
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        print(usage())
+        parser.exit()
+
+
+class Command(ScrapyCommand):
+    """Hands everything after ``scrapy walsh`` to the subcommand."""
+
+    requires_crawler_process = False
+    default_settings = {"LOG_ENABLED": False}  # noqa: RUF012  Scrapy's own attribute
+
+    def syntax(self) -> str:
+        """What ``scrapy walsh`` takes."""
+        return "SUBCOMMAND [options]"
+
+    def short_desc(self) -> str:
+        """What ``scrapy`` shows."""
+        return "Check, prove and serve what scrapy_walsh promises"
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Take everything as it is: each subcommand has a parser of its own."""
+        parser.add_argument("-h", "--help", action=_Help, nargs=0)  # in place of Scrapy's
+        parser.add_argument("subcommand", nargs=argparse.REMAINDER)
+        parser.set_defaults(profile=None)
+
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:  # noqa: ARG002
+        """No options of Scrapy's here; and no spiders, which Scrapy 2.13 would load at once."""
+        if self.settings is not None:
+            self.settings.set("SPIDER_MODULES", [], priority="cmdline")
+
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        """Run the subcommand."""
+        self.exitcode = main([*opts.subcommand, *args])

@@ -1,0 +1,203 @@
+"""``walsh conformance``: the whole list R1 to R13, by real crawls; or another crawler, by a log.
+
+Exit codes: 0 every MUST was seen to hold, 1 not, 2 misuse, or nothing could be judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh import SPEC_VERSION, __version__
+from scrapy_walsh.commands.check_answer import Misuse, printable, told
+from scrapy_walsh.commands.conformance_bot import Setup
+from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.policy.identity import WALSH_RESEARCH
+from scrapy_walsh.proof.conformance import lab, live, parts, record, run, show
+from scrapy_walsh.proof.conformance.check import holds, in_order
+from scrapy_walsh.spec import REQUIREMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from scrapy_walsh.proof.conformance.check import Check
+
+#: The record of a live run, which has the fixtures' rows alone, does not replace the other.
+_LIVE_FILE: Final = "conformance-live.json"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run, judge, print; see the module for the exit codes."""
+    args = _parser().parse_args(argv)
+    try:
+        _check_usage(args)
+        return _lab(args) if args.command is not None else _own(args)
+    except KeyboardInterrupt:
+        print("walsh conformance: stopped; nothing was judged", file=sys.stderr)
+    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (WalshError, OSError) as error:
+        print(f"walsh conformance: {told(error)}", file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="walsh conformance", description="Does it keep R1 to R13?", allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--only", metavar="NAMES", default="", help="requirements or parts: R4,blocklist")
+    add("--identity", metavar="NAME|JSON", help="who asks: WALSH_IDENTITY")
+    add("-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting")
+    add("--json", action="store_true", help="print JSON, and no table")
+    add("--record", metavar="FILE", type=Path, help="where the record goes")
+    add("--live", action="store_true", help="ask the operator's real fixtures, and nobody else")
+    add("--command", metavar="COMMAND", help="judge this crawler by the sandbox's log alone")
+    add("--user-agent", metavar="UA", help="with --command: the User-Agent it must send")
+    add("--token", metavar="TOKEN", help="with --command: its product token")
+    add("--time-limit", metavar="S", type=float, help="with --command: for each run (180)")
+    return parser
+
+
+def _check_usage(args: argparse.Namespace) -> None:
+    args.only = [name for name in args.only.split(",") if name]
+    known = [row.id for row in REQUIREMENTS] + run.names()
+    unknown = [name for name in args.only if name not in known]
+    if unknown:
+        raise Misuse(f"--only {unknown[0]!r}: there are {', '.join(known)}")
+    of_lab = {
+        "--user-agent": args.user_agent,
+        "--token": args.token,
+        "--time-limit": args.time_limit,
+    }
+    of_own = {
+        "--live": args.live,
+        "--record": args.record,
+        "--set": args.set,
+        "--identity": args.identity,
+    }
+    foreign = of_lab if args.command is None else of_own
+    misplaced = [name for name, value in foreign.items() if value]
+    if misplaced:
+        fits = "goes" if args.command is None else "does not go"
+        raise Misuse(f"{misplaced[0]} {fits} with --command")
+    if args.live and args.only:
+        raise Misuse("--only does not go with --live")
+    if args.time_limit is not None and not args.time_limit > 0:
+        raise Misuse("--time-limit is not a number of seconds above 0")
+
+
+def _progress(line: str) -> None:
+    """A line for who is watching; nothing where nobody is."""
+    if sys.stderr.isatty():
+        print(printable(line), file=sys.stderr, flush=True)
+
+
+def _tell(problems: Iterable[str]) -> None:
+    for problem in problems:
+        print(f"walsh conformance: {printable(problem)}", file=sys.stderr)
+
+
+# -- this package ---------------------------------------------------------------------------
+
+
+def _own(args: argparse.Namespace) -> int:
+    setup = Setup(args)
+    # The code as the run found it: a record of code that changed meanwhile fits no build.
+    code, date, started = record.code_digest(), datetime.now(UTC), time.monotonic()
+    if args.live:
+        checks = live.run(setup.bot, setup.state_dir, setup.implementation, _progress)
+    else:
+        checks, problems = run.run(setup.bot, args.only, _progress)
+        _tell(problems)
+    seconds = time.monotonic() - started
+    found = {
+        "code": code,
+        "date": date.isoformat(timespec="seconds"),
+        "seconds": round(seconds, 3),
+        "live": args.live,
+        **_members(setup, checks, live=args.live),
+    }
+    if args.json:
+        print(json.dumps({**found, "digest": record.record_digest(found)}))
+    else:
+        title = f"scrapy-walsh v{__version__}  conformance report  {found['user_agent']}"
+        print("\n".join(map(printable, show.lines(title, checks, seconds))))
+    _keep(args, setup, found)
+    return 0 if holds(checks) else 1
+
+
+def _members(setup: Setup, checks: Sequence[Check], *, live: bool) -> dict[str, Any]:
+    """The record's members, but for its digest and those that time gives."""
+    return {
+        "contract": record.CONTRACT,
+        "tool": "scrapy-walsh",
+        "tool_version": __version__,
+        "spec": SPEC_VERSION,
+        "user_agent": setup.bot.identity.user_agent,
+        "versions": {
+            "python": platform.python_version(),
+            "scrapy": version("scrapy"),
+            "protego": version("protego"),
+        },
+        "settings": setup.recorded(live=live),
+        "checks": [check.members() for check in checks],
+    }
+
+
+def _keep(args: argparse.Namespace, setup: Setup, found: dict[str, Any]) -> None:
+    """Write the record; one of a part of the list only where it was asked for."""
+    path: Path | None = args.record
+    if path is None and not args.only:
+        if setup.state_dir is None:
+            print("walsh conformance: no record kept: WALSH_STATE_DIR is memory", file=sys.stderr)
+            return
+        path = setup.state_dir / (_LIVE_FILE if args.live else record.FILE)
+    if path is not None:
+        record.write_record(path, found)
+        print(f"walsh conformance: record written to {printable(str(path))}", file=sys.stderr)
+
+
+# -- another crawler ------------------------------------------------------------------------
+
+
+def _lab(args: argparse.Namespace) -> int:
+    user_agent = args.user_agent or WALSH_RESEARCH.user_agent
+    token = args.token or WALSH_RESEARCH.token
+    chosen = run.chosen(parts.PARTS, args.only)
+    if not chosen:
+        raise Misuse(f"--only {','.join(args.only)}: nothing of that shows in a server's log")
+    started = time.monotonic()
+    evidence = lab.play(
+        args.command,
+        chosen,
+        user_agent=user_agent,
+        token=token,
+        time_limit=args.time_limit,
+        progress=_progress,
+    )
+    checks = in_order(parts.judge(chosen, evidence))
+    _tell(run.problems(evidence))
+    seconds = time.monotonic() - started
+    if args.json:
+        found = {
+            "command": args.command,
+            "user_agent": user_agent,
+            "token": token,
+            "seconds": round(seconds, 3),
+            "requests": [len(run.log) for run in evidence.runs],
+            "checks": [check.members() for check in checks],
+        }
+        print(json.dumps(found))
+    else:
+        title = f"conformance of: {args.command}"
+        print("\n".join(map(printable, show.lines(title, checks, seconds))))
+    return 0 if holds(checks) else 1

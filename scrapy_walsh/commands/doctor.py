@@ -1,0 +1,281 @@
+"""``walsh doctor``: whether this project can keep its promises, before it asks anybody.
+
+Exit codes: 0 every MUST that was looked at holds, 1 one does not, 2 misuse, or no project.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sqlite3
+import subprocess
+import sys
+import time
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.commands import doctor_findings, doctor_settings, doctor_state
+from scrapy_walsh.commands.check_answer import printable
+from scrapy_walsh.commands.doctor_findings import FAIL, NOTE, OK, UNSEEN, WARN, Finding, one_line
+from scrapy_walsh.exceptions import WalshError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from scrapy.settings import Settings
+
+    from scrapy_walsh.commands.doctor_settings import Reading
+    from scrapy_walsh.config import WalshConfig
+
+_PACKAGE: Final = "scrapy-walsh"
+_PROBE: Final = "scrapy_walsh.commands.doctor_probe"
+#: Seconds that the look at the spiders may take.
+_PROBE_TIMEOUT: Final = 120.0
+#: Seconds that the shared store may take to answer.
+_REDIS_TIMEOUT: Final = 2.0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``walsh doctor``; see the module for the exit codes."""
+    args = _parser().parse_args(argv)
+    from scrapy.utils.project import inside_project  # noqa: PLC0415  slow
+
+    if not inside_project():
+        print(
+            "walsh doctor: no project here: run it where scrapy.cfg is, or below", file=sys.stderr
+        )
+        return 2
+    found = []
+    for finding in _findings(online=args.online):
+        found.append(finding)
+        if not args.json:
+            print(printable(str(finding)), flush=True)
+    fails = sum(finding.mark == FAIL for finding in found)
+    if args.json:
+        members = [finding.members() for finding in found]
+        print(json.dumps({"holds": not fails, "findings": members}))
+    else:
+        warnings = sum(finding.mark == WARN for finding in found)
+        print(f"{len(found)} findings: {fails} FAIL, {warnings} warn")
+    return 1 if fails else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="walsh doctor",
+        description="Can this project keep its promises? Nobody is asked without --online.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--online",
+        action="store_true",
+        help="ask the operator's own policy and blocklist URLs, through the gates",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    return parser
+
+
+def _findings(*, online: bool) -> Iterator[Finding]:
+    """Everything, in the order in which it should be put right."""
+    from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
+
+    from scrapy_walsh.adapters.core import default_state_dir  # noqa: PLC0415  slow
+
+    try:
+        settings = get_project_settings()
+    except (Exception, SystemExit) as error:  # whatever a project's code may raise
+        why = f"{type(error).__name__}: {one_line(error)}"
+        yield Finding(FAIL, "R0.6", "settings", f"the project's settings cannot be read: {why}")
+        return
+    reading = doctor_settings.read(settings, default_state_dir)
+    try:
+        needs = _versions(reading.config)
+    except metadata.PackageNotFoundError:
+        yield Finding(UNSEEN, "R0.6", "versions", f"{_PACKAGE} is not installed: pip install it")
+    else:
+        yield from doctor_findings.of_versions(needs, _reactor(settings))
+    yield from doctor_findings.of_identity(reading.config, reading.replaced)
+    report = _probe()
+    yield from _spiders(report, reading)
+    sound = True
+    for finding in _of_state(reading):
+        sound = sound and finding.mark != FAIL
+        yield finding
+    yield from _of_fleet(reading.config)
+    yield from _of_cloud(reading.config, settings)
+    yield from _of_operator(reading, settings, online=online, sound=sound)
+
+
+# -- versions -----------------------------------------------------------------------------
+
+
+def _versions(config: WalshConfig) -> list[tuple[str, str, str | None, bool]]:
+    """What the package needs, of what these settings use."""
+    from packaging.requirements import Requirement  # noqa: PLC0415  slow
+    from packaging.specifiers import SpecifierSet  # noqa: PLC0415
+
+    extra = "redis" if config.shared_state else ""
+    python = SpecifierSet(metadata.metadata(_PACKAGE)["Requires-Python"])
+    version = platform.python_version()
+    rows: list[tuple[str, str, str | None, bool]] = [
+        ("Python", str(python), version, python.contains(version, prereleases=True))
+    ]
+    for line in metadata.requires(_PACKAGE) or ():
+        need = Requirement(line)
+        if need.marker is not None and not need.marker.evaluate({"extra": extra}):
+            continue
+        found = _installed(need.name)
+        accepts = found is not None and need.specifier.contains(found, prereleases=True)
+        rows.append((need.name, str(need.specifier), found, accepts))
+    return rows
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _reactor(settings: Settings) -> str:
+    if "TWISTED_REACTOR_ENABLED" in settings and not settings.getbool("TWISTED_REACTOR_ENABLED"):
+        return "none (asyncio)"
+    return str(settings.get("TWISTED_REACTOR") or "Twisted's default").rpartition(".")[2]
+
+
+# -- spiders ------------------------------------------------------------------------------
+
+
+def _probe() -> dict[str, Any] | str:
+    """The report of ``doctor_probe``, or why there is none."""
+    path = os.pathsep.join(os.path.abspath(each) for each in sys.path)  # noqa: PTH100  "" is here
+    try:
+        done = subprocess.run(  # noqa: S603  our own module, by our own interpreter
+            [sys.executable, "-m", _PROBE],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            env={**os.environ, "PYTHONPATH": path},
+            timeout=_PROBE_TIMEOUT,
+            check=False,
+        )
+        report: dict[str, Any] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return f"the look at them took longer than {_PROBE_TIMEOUT:g} s"
+    except ValueError:
+        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        return f"the look at them ended with code {done.returncode}: {one_line(last[0])}"
+    return report
+
+
+def _spiders(report: dict[str, Any] | str, reading: Reading) -> Iterator[Finding]:
+    if isinstance(report, str):
+        yield from doctor_findings.of_settings(reading.problems)
+        yield Finding(FAIL, "R0.6", "spiders", f"pins and seats are not seen: {report}")
+        return
+    if not report["spiders"]:  # each module is broken
+        yield from doctor_findings.of_settings(reading.problems)
+    yield from doctor_findings.of_spiders(report)
+
+
+# -- state --------------------------------------------------------------------------------
+
+
+def _of_state(reading: Reading) -> Iterator[Finding]:
+    config, directory = reading.config, reading.config.state_dir
+    if "WALSH_STATE_DIR" in reading.replaced:
+        return
+    held = doctor_state.Held()
+    if directory is None:
+        yield doctor_state.of_memory()
+    else:
+        place = doctor_state.place_of(directory)
+        yield from doctor_state.of_place(place)
+        if place.error is None and doctor_state.has_files(directory):
+            if place.problems:
+                yield Finding(
+                    UNSEEN, "R3", "blocklist", "not looked at in damaged files: see the next crawl"
+                )
+                return
+            try:
+                held = doctor_state.held_in(directory, config)
+            except sqlite3.Error as error:
+                yield Finding(FAIL, "R11", "state", f"{directory} cannot be read: {error}")
+                return
+        if "WALSH_IDENTITY" not in reading.replaced:
+            yield doctor_state.of_blocklist(
+                held, config.blocklist_url, time.time(), config.blocklist_unreachable
+            )
+    yield from doctor_state.of_clocks(doctor_state.clocks_of(directory), held.latest)
+
+
+def _of_fleet(config: WalshConfig) -> Iterator[Finding]:
+    """Whether the operator's own Redis answers: without it nothing is asked."""
+    if config.shared_state is None:
+        return
+    import redis  # noqa: PLC0415  an extra, which the settings need
+
+    from scrapy_walsh.fleet.link import Link  # noqa: PLC0415
+
+    name = Link(config.shared_state, "", time.time, time.monotonic).name
+    client = redis.Redis.from_url(
+        config.shared_state,
+        socket_timeout=_REDIS_TIMEOUT,
+        socket_connect_timeout=_REDIS_TIMEOUT,
+    )
+    try:
+        client.ping()
+    except redis.RedisError as error:
+        yield Finding(
+            FAIL,
+            "R4",
+            "fleet",
+            f"{name} does not answer ({one_line(error)}): every worker waits for it: start it, "
+            "or correct WALSH_SHARED_STATE",
+        )
+    else:
+        yield Finding(OK, "R4", "fleet", f"{name} answers")
+    finally:
+        client.close()
+
+
+def _of_cloud(config: WalshConfig, settings: Settings) -> Iterator[Finding]:
+    """What a job of Scrapy Cloud can see: that it must be alone, and whether its state is kept."""
+    if "SHUB_JOBKEY" not in os.environ or config.shared_state is not None:
+        return
+    yield Finding(
+        NOTE, "R4", "cloud", "one job at a time: a job that overlaps another refuses to start"
+    )
+    if config.state_dir is not None and not settings.getbool("DOTSCRAPY_ENABLED"):
+        yield Finding(
+            WARN,
+            "R11",
+            "cloud",
+            "the state directory is lost when this job ends: enable DotScrapy Persistence",
+        )
+
+
+# -- the operator -------------------------------------------------------------------------
+
+
+def _of_operator(
+    reading: Reading, settings: Settings, *, online: bool, sound: bool
+) -> Iterator[Finding]:
+    url = reading.config.identity.policy_url
+    if "WALSH_IDENTITY" in reading.replaced:
+        return
+    if not online:
+        yield Finding(UNSEEN, "R1.4", "policy", f"{url} not looked at; --online asks it")
+        return
+    if reading.problems or not sound:
+        yield Finding(UNSEEN, "R1.4", "policy", f"{url} not asked: put the FAILs above right first")
+        return
+    from scrapy_walsh.commands.doctor_online import findings  # noqa: PLC0415  slow
+
+    try:
+        yield from findings(reading.config, settings)
+    except WalshError as error:
+        yield Finding(FAIL, "R1.4", "policy", f"{url} could not be asked: {one_line(error)}")

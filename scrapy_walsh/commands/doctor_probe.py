@@ -1,0 +1,300 @@
+"""The look of ``walsh doctor`` at every spider of a project, in a process of its own.
+
+``python -m scrapy_walsh.commands.doctor_probe`` prints one JSON object. Each spider's settings,
+with its ``custom_settings``, open an empty crawl, and ``seats.missing`` looks at what is then in
+place. The spider itself is not made, nor are pipelines, feeds and extensions; state is kept in
+memory, and this process can open no connection, whatever the project's code tries.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pkgutil
+import sys
+import traceback
+import warnings
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy import Spider, signals
+from scrapy.core.scheduler import Scheduler
+from scrapy.crawler import CrawlerProcess
+from scrapy.settings import default_settings
+from scrapy.utils.conf import build_component_list
+from scrapy.utils.misc import load_object
+from scrapy.utils.project import get_project_settings
+from scrapy.utils.spider import iter_spider_classes
+
+from scrapy_walsh.adapters import seats
+from scrapy_walsh.adapters.addon import Addon
+from scrapy_walsh.adapters.core import default_state_dir
+from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.commands import doctor_settings, doctor_state
+from scrapy_walsh.commands.doctor_findings import one_line
+from scrapy_walsh.config import is_shared, unknown_settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings, Settings
+    from twisted.python.failure import Failure
+
+#: What asks the network, as ``sys.audit`` names it, and which argument says whom.
+_ASKING: Final = {
+    "socket.connect": 1,
+    "socket.sendto": 1,
+    "socket.sendmsg": 1,
+    "socket.getaddrinfo": 0,
+    "socket.gethostbyname": 0,
+}
+#: What of a project has no part in the look: it would write, ask, or keep a crawl alive.
+_APART: Final[dict[str, Any]] = {
+    "WALSH_STATE_DIR": "memory",
+    "WALSH_SHARED_STATE": None,
+    "ITEM_PIPELINES": {},
+    "FEEDS": {},
+    "JOBDIR": None,
+    "LOG_FILE": None,
+    "TWISTED_REACTOR_ENABLED": True,
+    **{
+        name: getattr(default_settings, name)
+        for name in ("DUPEFILTER_CLASS", "STATS_CLASS", "TWISTED_REACTOR")
+    },
+}
+#: Files that an error of the project's code may pass through.
+_NOT_THEIRS: Final = ("importlib", "site-packages", __file__)
+_FLEET_QUEUE: Final = "scrapy_walsh.adapters.redis_queue.DueQueue"
+
+
+def main() -> int:
+    """Look, and print. Exit code 0, whatever was found."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answer:
+        os.dup2(2, 1)  # what the project prints
+        reached = _shut_network()
+        warnings.simplefilter("ignore")
+        os.environ.pop("SHUB_JOBKEY", None)  # the look is no job, and must post no lease
+        answer.write(json.dumps({**look(get_project_settings()), "reached": reached}))
+    return 0
+
+
+def _shut_network() -> list[str]:
+    """Refuse every connection of this process from now on; the list of those that were tried."""
+    tried: list[str] = []
+
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in _ASKING:
+            return
+        whom = arguments[_ASKING[event]]
+        if event in ("socket.getaddrinfo", "socket.gethostbyname") or isinstance(whom, tuple):
+            name = str(whom[0] if isinstance(whom, tuple) else whom)
+            if name not in tried:
+                tried.append(name)
+            raise ConnectionRefusedError(f"{name} was asked; walsh doctor lets nobody be asked")
+
+    sys.addaudithook(refuse)
+    return tried
+
+
+def look(settings: Settings) -> dict[str, Any]:
+    """What is found, as JSON data: ``spiders``, the ``project``'s own settings as if they were
+    one, and ``broken`` modules.
+    """
+    classes, broken = _spider_classes(settings.getlist("SPIDER_MODULES"))
+    if not classes and not broken:
+        classes = [type("AnySpider", (Spider,), {"name": "(no spider yet)"})]
+    entries = [_entry(each, settings) for each in classes]
+    _open_crawls(settings, [(c, e) for c, e in zip(classes, entries, strict=True) if _startable(e)])
+    return {"project": _entry(Spider, settings), "spiders": entries, "broken": broken}
+
+
+def _startable(entry: dict[str, Any]) -> bool:
+    return not entry["config"] and entry["error"] is None
+
+
+def _spider_classes(modules: list[str]) -> tuple[list[type[Spider]], list[dict[str, str]]]:
+    """The spiders of *modules* and of all below them, and what cannot be imported."""
+    classes: list[type[Spider]] = []
+    broken = []
+    names = list(modules)
+    while names:
+        name = names.pop(0)
+        try:
+            module = import_module(name)
+        except (Exception, SystemExit) as error:
+            broken.append({"module": name, "error": _explained(error)})
+            continue
+        classes += iter_spider_classes(module)
+        below = pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}.")
+        names += [each.name for each in below]
+    return classes, broken
+
+
+def _explained(error: BaseException) -> str:
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not any(part in frame.filename for part in _NOT_THEIRS)
+    ]
+    place = f" ({Path(frames[-1].filename).name} line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {one_line(error)}{'' if 'line ' in str(error) else place}"
+
+
+def _entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
+    """What the settings of a spider tell, without a crawl."""
+    entry: dict[str, Any] = {
+        "name": getattr(cls, "name", None), "addon": False, "config": [], "unknown": [],
+        "overridden": [], "jobdir": [], "missing": None, "error": None,
+    }  # fmt: skip
+    settings = project.copy()
+    try:
+        cls.update_settings(settings)
+        load_object(settings.get("TWISTED_REACTOR") or "scrapy.Spider")
+        entry["config"] = doctor_settings.read(settings, default_state_dir).problems
+        entry["unknown"] = unknown_settings(settings)
+        entry["jobdir"] = _jobdir(settings)
+        entry["addon"] = _has_addon(settings)
+        if entry["addon"] and not entry["config"]:
+            entry["overridden"] = _overridden(settings, entry["unknown"])
+    except (Exception, SystemExit) as error:
+        entry["error"] = _explained(error)
+    return entry
+
+
+def _jobdir(settings: Settings) -> list[str]:
+    """What is wrong with the JOBDIR, which the empty crawl goes without."""
+    directory = settings.get("JOBDIR")
+    why = doctor_state.why_unusable(Path(directory)) if directory else None
+    return [] if why is None else [f"JOBDIR {directory} cannot be written ({why})"]
+
+
+def _has_addon(settings: Settings) -> bool:
+    addons = build_component_list(settings.getdict("ADDONS"))
+    return any(load_object(each) is Addon for each in addons)
+
+
+def _overridden(settings: Settings, unknown: list[str]) -> list[str]:
+    """What the add-on says of values that it overrides."""
+    with _said() as lines:
+        Addon().update_settings(settings.copy())
+    return [line for line in lines if line not in unknown]
+
+
+@contextmanager
+def _said() -> Iterator[list[str]]:
+    lines: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    handler = Keep(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+
+
+# -- the empty crawls ---------------------------------------------------------------------
+
+
+def _open_crawls(project: Settings, looks: list[tuple[type[Spider], dict[str, Any]]]) -> None:
+    """Open and close a crawl for each, and put what is missing into its entry."""
+    if not looks:
+        return
+    settings = project.copy()
+    for name, value in {"SPIDER_MODULES": [], **_APART}.items():
+        settings.set(name, value, priority="cmdline")
+    process = CrawlerProcess(settings, install_root_handler=False)
+    for cls, entry in looks:
+        try:
+            crawl = process.crawl(_stand_in(cls, entry))
+        except (Exception, SystemExit) as error:
+            entry["error"] = _explained(error)
+        else:
+            crawl.addErrback(_note_failure, entry)
+    process.start(install_signal_handlers=False)
+
+
+def _note_failure(failure: Failure, entry: dict[str, Any]) -> None:
+    entry["error"] = f"{failure.type.__name__}: {one_line(failure.value)}"  # type: ignore[union-attr]
+
+
+def _stand_in(cls: type[Spider], entry: dict[str, Any]) -> type[Spider]:
+    """A spider with the settings of *cls*, which asks nothing."""
+    queue: list[str] = []
+
+    class StandIn(Spider):
+        name = cls.name
+
+        @classmethod
+        def update_settings(cls_: type[Spider], settings: BaseSettings) -> None:  # noqa: N804
+            cls.update_settings(settings)
+            queue.extend(_of_other_scheduler(settings))
+            _set_apart(settings)
+
+        @classmethod
+        def from_crawler(cls_: type[Spider], crawler: Crawler, *args: Any, **kwargs: Any) -> Any:  # noqa: N804
+            spider = super().from_crawler(crawler, *args, **kwargs)  # type: ignore[misc]
+            crawler.signals.connect(
+                lambda: _look_at(crawler, entry, queue), signals.spider_opened, weak=False
+            )
+            return spider
+
+        async def start(self) -> AsyncIterator[Any]:
+            nothing: tuple[Any, ...] = ()
+            for each in nothing:
+                yield each
+
+    return StandIn
+
+
+def _set_apart(settings: BaseSettings) -> None:
+    for name, value in _APART.items():
+        settings.set(name, value, priority="cmdline")
+    for name in ("EXTENSIONS", "EXTENSIONS_BASE"):
+        ours = {
+            path: place
+            for path, place in settings.getdict(name).items()
+            if _path(path) in seats.SEATS["EXTENSIONS"]
+        }
+        settings.set(name, ours, priority="cmdline")
+
+
+def _path(component: Any) -> str:
+    if isinstance(component, str):
+        return component
+    return f"{component.__module__}.{component.__qualname__}"
+
+
+def _of_other_scheduler(settings: BaseSettings) -> list[str]:
+    """What is wrong with a scheduler of another kind, which the look replaces: opening one writes.
+
+    scrapy-redis's has a place for our queue; one that empties its queue when it closes, too.
+    """
+    scheduler = settings.get("SCHEDULER")
+    if Scheduler in load_object(scheduler).__mro__:  # issubclass asks for some methods only
+        return []
+    queue = settings.get("SCHEDULER_QUEUE_CLASS")
+    fleet = is_shared(settings)
+    settings.set("SCHEDULER", default_settings.SCHEDULER, priority="cmdline")
+    if fleet and queue is not None and issubclass(load_object(queue), load_object(_FLEET_QUEUE)):
+        return []
+    advice = f"remove it, or set WALSH_SHARED_STATE, and SCHEDULER_QUEUE_CLASS to {_FLEET_QUEUE}"
+    return [f"SCHEDULER is {scheduler!r} and uses no HostQueue: {advice}"]
+
+
+def _look_at(crawler: Crawler, entry: dict[str, Any], queue: list[str]) -> None:
+    try:
+        entry["missing"] = [*seats.missing(crawler), *queue]
+    except Exception as error:  # the signal would swallow it
+        entry["error"] = _explained(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

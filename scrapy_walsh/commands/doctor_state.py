@@ -1,0 +1,278 @@
+"""What ``walsh doctor`` says of the state directory, the blocklist held, and the clocks.
+
+``place_of``, ``held_in`` and ``clocks_of`` look, and leave nothing behind; the other functions
+are pure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.commands.check_answer import blocklist_of
+from scrapy_walsh.commands.doctor_findings import FAIL, NOTE, OK, WARN, Finding, one_line
+from scrapy_walsh.commands.state_show import iso, span
+from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
+from scrapy_walsh.state import clock, files, verify
+from scrapy_walsh.state.database import DATABASE
+from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
+from scrapy_walsh.state.tables import DOCUMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from scrapy_walsh.config import WalshConfig
+
+#: Octets that should be free: a blocklist may take 64 MiB, twice.
+_ROOM: Final = 128 << 20
+#: Seconds by which two looks at a clock may differ.
+_TOLERANCE: Final = 5.0
+#: Seconds by which the wall clock may be off the steady one before it is worth a word.
+_DRIFT: Final = 60.0
+#: Unix seconds of 2026-05-24, the date of the specification's v1.3: no right clock is before it.
+_SPEC_DATE: Final = 1779580800.0
+#: How to ask for the latest time of each kind of record.
+_LATEST: Final = {
+    "document": "SELECT max(fetched_at) FROM documents",
+    "source": "SELECT max(last_run_at) FROM sources",
+    "host": "SELECT max(last_end) FROM hosts",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A state directory. ``error``: why nothing can be written in it, or in what is there of its
+    path; ``free``: octets; ``owner`` and ``user``: numbers, or None where there are none.
+    """
+
+    path: Path
+    exists: bool
+    error: str | None = None
+    free: int | None = None
+    owner: int | None = None
+    user: int | None = None
+    open_to_all: bool = False
+    problems: tuple[str, ...] = ()
+    set_aside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the store remembers. Times are Unix seconds.
+
+    ``blocklist``: of the configured URL; ``others``: URLs of lists held beside it; ``asked``: when
+    the list's host was last asked; ``latest``: the latest time of each kind of record.
+    """
+
+    blocklist: StoredDocument | None = None
+    others: tuple[str, ...] = ()
+    asked: float | None = None
+    latest: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """``wall``: Unix seconds; ``steady``: the same by the clock that nobody sets (D9)."""
+
+    wall: float
+    steady: float
+
+
+# -- looking ------------------------------------------------------------------------------
+
+
+def place_of(directory: Path) -> Place:
+    """The state directory as it is; one that is not there yet is not made."""
+    try:
+        exists = directory.is_dir()
+        there = _written_to(directory)
+        status = there.stat()
+    except OSError as error:
+        return Place(directory, directory.exists(), one_line(error.strerror or error))
+    return Place(
+        directory,
+        exists,
+        free=shutil.disk_usage(there).free,
+        owner=status.st_uid if exists and hasattr(os, "geteuid") else None,
+        user=os.geteuid() if exists and hasattr(os, "geteuid") else None,
+        open_to_all=exists and bool(status.st_mode & stat.S_IWOTH),
+        problems=tuple(verify.problems(directory, blocklist_of)) if has_files(directory) else (),
+        set_aside=tuple(verify.set_aside(directory)) if exists else (),
+    )
+
+
+def why_unusable(directory: Path) -> str | None:
+    """Why *directory* cannot be made, or nothing be written in it; None where it can."""
+    try:
+        _written_to(directory)
+    except OSError as error:
+        return one_line(error.strerror or error)
+    return None
+
+
+def _written_to(directory: Path) -> Path:
+    """*directory*, or what is there of its path, where a file was written and is gone. OSError."""
+    there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+    with tempfile.TemporaryFile(dir=there) as file:
+        file.write(b"?")
+    return there
+
+
+def has_files(directory: Path) -> bool:
+    """Whether anything is remembered in *directory*."""
+    return any((directory / name).exists() for name in (DATABASE, files.COPY))
+
+
+def held_in(directory: Path, config: WalshConfig) -> Held:
+    """What the whole files of *directory* remember. sqlite3.Error."""
+    url = config.blocklist_url
+    with closing(verify.read_only(directory / DATABASE)) as connection:
+
+        def ask(question: str, *given: str) -> list[Any]:
+            return [row[0] for row in connection.execute(question, given)]
+
+        row = connection.execute(DOCUMENTS.select, (BLOCKLIST, url)).fetchone()
+        asked = ask("SELECT last_end FROM hosts WHERE host = ?", hosts.host_key(url))
+        others = ask("SELECT key FROM documents WHERE kind = ? AND key <> ?", BLOCKLIST, url)
+        latest = {kind: ask(question)[0] or 0.0 for kind, question in _LATEST.items()}
+    copy = files.read_copy(directory)
+    return Held(
+        files.newer(
+            None if row is None else StoredDocument(*row[:-1]),
+            copy if copy is not None and copy.key == url else None,
+        ),
+        tuple(others),
+        asked[0] if asked else None,
+        latest,
+    )
+
+
+def clocks_of(directory: Path | None) -> Clocks:
+    """The clocks now; a clock file is read as a copy, since to read one may be to write one."""
+    with tempfile.TemporaryDirectory() as copy:
+        if directory is not None and (directory / clock.FILE).is_file():
+            with suppress(OSError):
+                shutil.copy(directory / clock.FILE, copy)
+        return Clocks(time.time(), clock.steady_clock(Path(copy))())
+
+
+# -- judging ------------------------------------------------------------------------------
+
+
+def of_memory() -> Finding:
+    """What to say where nothing is to be remembered."""
+    return Finding(
+        WARN,
+        "R11",
+        "state",
+        "WALSH_STATE_DIR is memory: each run forgets opt-outs, robots.txt and holds; "
+        "name a directory, or remove it",
+    )
+
+
+def of_place(place: Place) -> Iterator[Finding]:
+    """Whether the state directory can be used, and what is wrong with its files."""
+
+    def finding(mark: str, text: str) -> Finding:
+        return Finding(mark, "R11", "state", f"{place.path} {text}")
+
+    if place.error is not None or (place.path.exists() and not place.exists):
+        why = place.error or "not a directory"
+        yield finding(FAIL, f"cannot be written ({why}): set another WALSH_STATE_DIR")
+        return
+    if place.owner != place.user:
+        yield finding(
+            WARN,
+            f"belongs to user {place.owner}, this is {place.user}: "
+            "let the user look who runs the crawls, or give it to that one",
+        )
+    if place.open_to_all:
+        yield finding(WARN, "can be written by everyone, who could lift opt-outs: chmod o-w")
+    if place.free is not None and place.free < _ROOM:
+        yield finding(WARN, f"has {place.free >> 20} MiB left on its disk: free some")
+    for problem in place.problems:
+        yield finding(
+            FAIL,
+            f"is damaged: {problem}: the next crawl sets the file aside and goes on with what can "
+            "be read, or bring back a copy",
+        )
+    if place.set_aside:
+        yield finding(
+            WARN, f"has damaged files of earlier runs: {', '.join(place.set_aside)}: delete them"
+        )
+    if not place.problems:
+        yield finding(OK, "is in order" if place.exists else "can be made by the first crawl")
+
+
+def of_blocklist(held: Held, url: str, now: float, position: str = "allow") -> Finding:
+    """How old the opt-outs are that are held. ``position``: of WALSH_BLOCKLIST_UNREACHABLE."""
+
+    def finding(mark: str, text: str) -> Finding:
+        return Finding(mark, "R3", "blocklist", text)
+
+    document = held.blocklist
+    if document is None:
+        return finding(WARN, _never_held(held, url, position))
+    if not document.body:
+        return finding(
+            FAIL,
+            f"one of {url} was held and cannot be read any more: every target is deferred until it "
+            f"can be had; put {files.COPY} of a backup back, or see --online",
+        )
+    age, refresh = now - document.fetched_at, document.refresh or DEFAULT_REFRESH
+    said = f"{url} was fetched {span(age)} ago" if age >= 0 else f"{url} is from the future"
+    if 0 <= age < refresh:
+        return finding(OK, f"{said}; it is refreshed in {span(refresh - age)}")
+    if held.asked is not None and held.asked > document.fetched_at + refresh + _TOLERANCE:
+        return finding(
+            WARN,
+            f"{said}, was due after {span(refresh)}, and its host was asked at {iso(held.asked)} "
+            "without a newer one: the old one stays in force; see --online",
+        )
+    return finding(
+        NOTE, f"{said}, due after {span(refresh)}: the next run asks for it before any target"
+    )
+
+
+def _never_held(held: Held, url: str, position: str) -> str:
+    others = f" (held beside it, and not used: {', '.join(held.others)})" if held.others else ""
+    goes_on = "no opt-out is known, R3 blocks nothing"
+    if position != "allow":
+        goes_on = f"WALSH_BLOCKLIST_UNREACHABLE is {position}: nothing is requested without one"
+    if held.asked is not None:
+        return (
+            f"no list of {url} was ever adopted, though its host was asked at {iso(held.asked)}: "
+            f"{goes_on}; see --online and the log{others}"
+        )
+    return f"none was ever held of {url}: the first crawl asks for it first{others}"
+
+
+def of_clocks(clocks: Clocks, latest: Mapping[str, float]) -> Iterator[Finding]:
+    """Whether the clocks can be right, and no record is from the future (D9)."""
+    found = []
+    if clocks.wall < _SPEC_DATE:
+        found.append(f"it is {iso(clocks.wall)} here, before this package was written: set it")
+    if abs(clocks.wall - clocks.steady) > _DRIFT:
+        found.append(
+            f"it was set by {span(abs(clocks.wall - clocks.steady))} since the machine started: "
+            "pacing goes by the machine's own count; ages of documents may be wrong until refreshed"
+        )
+    for kind, at in latest.items():
+        now = clocks.steady if kind == "host" else clocks.wall
+        if at > now + _TOLERANCE:
+            found.append(
+                f"a {kind} on record is of {iso(at)}, in the future: set the clock if it is slow; "
+                "else such records count as stale"
+            )
+    for text in found:
+        yield Finding(WARN, "R12", "clock", text)
+    if not found:
+        yield Finding(OK, "R12", "clock", f"{iso(clocks.wall)}, and no record is in the future")

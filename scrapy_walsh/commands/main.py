@@ -1,0 +1,82 @@
+"""The subcommands, by name. Exit codes: 0 yes, 1 no, 2 misuse or unknown."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Final, NamedTuple
+
+from scrapy_walsh import SPEC_VERSION, __version__
+
+
+class Subcommand(NamedTuple):
+    """Where a subcommand's ``main(argv) -> int`` lives, and what it does, in one line."""
+
+    module: str
+    summary: str
+
+
+SUBCOMMANDS: Final = {
+    "attest": Subcommand(
+        "scrapy_walsh.commands.attest", "state what a conformance run showed of this build; sign it"
+    ),
+    "audit": Subcommand(
+        "scrapy_walsh.commands.audit", "tell from a site's access log which promises were kept"
+    ),
+    "check": Subcommand(
+        "scrapy_walsh.commands.check", "tell whether a URL may be fetched, and why"
+    ),
+    "conformance": Subcommand(
+        "scrapy_walsh.commands.conformance", "show, by crawls of the sandbox, that R1 to R13 hold"
+    ),
+    "demo": Subcommand("scrapy_walsh.commands.demo", "crawl the sandbox with a project, and tell"),
+    "discover": Subcommand(
+        "scrapy_walsh.commands.discover", "tell what a host offers in place of HTML: its link map"
+    ),
+    "doctor": Subcommand(
+        "scrapy_walsh.commands.doctor", "tell whether this project can keep its promises"
+    ),
+    "plan": Subcommand(
+        "scrapy_walsh.commands.plan", "tell what the next run would ask, asking nobody"
+    ),
+    "report": Subcommand("scrapy_walsh.commands.report", "draw a run: its ledger as one HTML file"),
+    "sandbox": Subcommand(
+        "scrapy_walsh.proof.sandbox.__main__", "serve the embedded test sites on loopback"
+    ),
+    "state": Subcommand(
+        "scrapy_walsh.commands.state", "show, verify, forget, export, import what is known"
+    ),
+    "verify": Subcommand(
+        "scrapy_walsh.commands.verify",
+        "derive every decision of a ledger again, from its documents",
+    ),
+}
+
+
+def main(argv: list[str]) -> int:
+    """Run the subcommand that *argv* starts with."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"scrapy-walsh {__version__}, for {SPEC_VERSION}")
+        return 0
+    name, *rest = argv
+    if name not in SUBCOMMANDS:
+        print(
+            f"walsh: no subcommand {name!r}; there are: {', '.join(SUBCOMMANDS)}", file=sys.stderr
+        )
+        return 2
+    try:
+        code: int = import_module(SUBCOMMANDS[name].module).main(rest)
+    except KeyboardInterrupt:
+        print(f"walsh {name}: stopped", file=sys.stderr)
+        return 2
+    return code
+
+
+def usage() -> str:
+    """The list of subcommands."""
+    lines = [f"  {name:<12} {entry.summary}" for name, entry in SUBCOMMANDS.items()]
+    head = ["usage: walsh SUBCOMMAND ...", "       walsh SUBCOMMAND -h | walsh --version", ""]
+    return "\n".join([*head, *lines])

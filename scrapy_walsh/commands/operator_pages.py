@@ -1,0 +1,96 @@
+"""The operator's own pages, asked for through every gate: the policy page of R1.4, and the list.
+
+They are targets of a crawl of their own, with R8 lifted. ``walsh attest --online`` and
+``walsh doctor --online`` say what they answered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy import Request, Spider
+from scrapy.spidermiddlewares.httperror import HttpError
+
+from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.outcomes import NotModified
+from scrapy_walsh.commands.check_online import crawl_apart
+from scrapy_walsh.commands.doctor_findings import one_line
+
+if TYPE_CHECKING:
+    from scrapy.http import Response
+    from scrapy.settings import Settings
+    from twisted.python.failure import Failure
+
+#: Octets of a page that are read: it is the status that counts.
+_ENOUGH: Final = 64 << 20
+_ACCEPT: Final = "*/*"
+
+
+class PagesSpider(Spider):
+    """Puts what each page answered into ``answers``: its status, or why there is none."""
+
+    answers: dict[str, int | str]
+    problems: list[str]
+
+    def page(self, url: str) -> Request:
+        """The request for *url*."""
+        return Request(
+            url,
+            callback=self.answered,
+            errback=self.not_answered,
+            headers={"Accept": _ACCEPT},
+            meta={"download_maxsize": _ENOUGH},
+            cb_kwargs={"url": url},
+            dont_filter=True,
+        )
+
+    def answered(self, response: Response, url: str) -> None:
+        """Callback. No validators stay: a crawl that has the page as a source needs its body."""
+        self.answers[url] = response.status
+        core = Core.of(self.crawler)
+        core.remember(lambda: core.store.delete_validators(url, _ACCEPT))
+
+    def not_answered(self, failure: Failure) -> None:
+        """Errback."""
+        url = failure.request.cb_kwargs["url"]  # type: ignore[attr-defined]
+        self.answers[url] = _answer(failure.value)
+
+
+def _answer(error: BaseException | None) -> int | str:
+    if isinstance(error, HttpError):
+        return int(error.response.status)
+    return 304 if isinstance(error, NotModified) else one_line(error)
+
+
+class Answers:
+    """What was answered, and why the rest was not asked."""
+
+    def __init__(self, answers: dict[str, int | str], problems: list[str]) -> None:
+        self._answers = answers
+        self._problems = problems
+
+    def of(self, url: str) -> int | str:
+        """The status that *url* answered, or why there is none."""
+        unasked = "; ".join(self._problems) or "the crawl ended before it was asked"
+        return self._answers.get(url, unasked)
+
+
+def is_up(answer: int | str) -> bool:
+    """Whether a page that answered so is there: 2xx, or unchanged since it was."""
+    return isinstance(answer, int) and (200 <= answer < 300 or answer == 304)
+
+
+def ask(
+    settings: Settings, reason: str, spider: type[PagesSpider], *, url: str = "", **more: Any
+) -> Answers:
+    """What the pages of *spider* answer. *reason*: lifts R8; *more*: settings of the crawl.
+
+    ConfigError or StateError when no crawl can start.
+    """
+    answers: dict[str, int | str] = {}
+    problems: list[str] = []
+    ours = settings.copy()
+    for name, value in {"WALSH_REVISIT_REASON": reason, "REDIRECT_ENABLED": True, **more}.items():
+        ours.set(name, value, priority="cmdline")
+    crawl_apart(ours, spider, problems, answers=answers, url=url)
+    return Answers(answers, problems)

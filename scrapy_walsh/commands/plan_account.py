@@ -1,0 +1,77 @@
+"""A plan as JSON data, and as lines for a person."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from scrapy_walsh.commands.plan_held import FETCH, REFRESH, Document
+from scrapy_walsh.commands.plan_judge import ASK, DEFER, SKIP, Plan, Target
+from scrapy_walsh.commands.state_show import columns, iso, span, when
+from scrapy_walsh.state.records import BLOCKLIST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def as_document(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON data; times are Unix seconds, durations seconds."""
+    return asdict(plan)
+
+
+def as_lines(plan: Plan) -> Iterator[str]:
+    """The plan, in the order in which it would be carried out."""
+    counts = Counter(target.decision for target in plan.targets)
+    yield f"plan for {plan.token} at {iso(plan.now)}, made without a request"
+    yield ""
+    yield "documents"
+    yield from columns([_document_cells(document, plan) for document in plan.documents])
+    if not _is_held(plan, BLOCKLIST):
+        yield "  no blocklist is held: what it will block is not known"
+    yield ""
+    yield f"ask {counts[ASK]} targets of {len(plan.hosts)} hosts, in this order of hosts"
+    asked = {target.url: target for target in plan.targets}
+    for host in plan.hosts:
+        only = "" if host.urls else ", for its robots.txt only"
+        yield f"  {host.host}, every {host.interval:g} s, from {when(host.due, plan.now)}{only}"
+        yield from (f"    {_target(asked[url])}" for url in host.urls)
+    for decision in (SKIP, DEFER):
+        if counts[decision]:
+            yield ""
+            yield f"{decision} {counts[decision]} targets"
+            yield from (f"  {_target(t)}" for t in plan.targets if t.decision == decision)
+    yield ""
+    yield _estimate(plan)
+
+
+def _document_cells(document: Document, plan: Plan) -> tuple[str, str, str, str]:
+    if document.fetched_at is None:
+        age = "never held"
+    elif document.fetched_at == 0:
+        age = "too old to be gone by"
+    else:
+        age = f"{span(plan.now - document.fetched_at)} old"
+    return (document.action, document.kind, document.key, age)
+
+
+def _is_held(plan: Plan, kind: str) -> bool:
+    return any(d.kind == kind and d.action != FETCH for d in plan.documents)
+
+
+def _target(target: Target) -> str:
+    verdict = target.verdict
+    if verdict is None:
+        return f"{target.url}: unknown, robots.txt must be fetched first"
+    doubt = "; robots.txt is asked for again first" if target.robots == REFRESH else ""
+    return f"{target.url}: {verdict.name} ({verdict.requirement}): {verdict.reason}{doubt}"
+
+
+def _estimate(plan: Plan) -> str:
+    if not plan.requests:
+        return "nothing would be asked"
+    return (
+        f"it takes at least {plan.seconds:.1f} s: {plan.requests} requests, {plan.latency:g} s "
+        f"assumed for each answer; an unknown Crawl-delay counts as none, and up to {plan.more} "
+        "requests are added where first answers are of no use"
+    )

@@ -1,0 +1,259 @@
+"""The plan of a run: each target judged by what is held, each host by when it is due."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy import Request
+
+from scrapy_walsh.adapters.robots_txt import EARLIER_RUN
+from scrapy_walsh.commands.plan_held import HELD, Document, Remembered
+from scrapy_walsh.commands.plan_time import HostWork, lower_bound
+from scrapy_walsh.config import SLOW_VISIT
+from scrapy_walsh.policy import chain, hosts, recrawl
+from scrapy_walsh.policy.agenda import Agenda
+from scrapy_walsh.policy.chain import Gates, NeedDocument
+from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.policy.throttle import Throttle
+from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
+from scrapy_walsh.state.records import ROBOTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy_walsh.config import WalshConfig
+    from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
+    from scrapy_walsh.state.records import Store
+
+ASK: Final = "ask"
+SKIP: Final = "skip"
+DEFER: Final = "defer"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A first request of a source. ``verdict`` None: robots.txt must be fetched first.
+
+    ``decision``: ``ask``, ``skip`` or ``defer``. ``robots``: what becomes of its robots.txt (an
+    action of :class:`Document`), None where an earlier gate has refused. ``due``: Unix seconds
+    before which no run asks.
+    """
+
+    source: str
+    url: str
+    host: str
+    decision: str
+    verdict: Verdict | None
+    robots: str | None = None
+    due: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host that would be asked for ``urls`` and ``robots`` files of that name.
+
+    ``due``: Unix seconds; ``interval``: in seconds, as held.
+    """
+
+    host: str
+    due: float
+    interval: float
+    urls: tuple[str, ...]
+    robots: int
+
+
+@dataclass(slots=True)
+class Plan:
+    """What the next run would do. ``seconds``: the least that it takes, at ``latency`` each.
+
+    ``requests``: those that are certain; ``more``: what first answers without use may add.
+    """
+
+    token: str
+    now: float
+    latency: float
+    documents: list[Document]
+    targets: list[Target]
+    hosts: list[Host]
+    requests: int
+    more: int
+    seconds: float
+    notices: list[str] = field(default_factory=list)
+
+
+def plan(
+    spider: WalshMetadataSpider, config: WalshConfig, store: Store, now: float, latency: float
+) -> Plan:
+    """What a run of *spider* begun at *now* (Unix seconds) would do. StateError."""
+    return _Planner(config, store, now, latency).plan(spider)
+
+
+class _Planner:
+    def __init__(self, config: WalshConfig, store: Store, now: float, latency: float) -> None:
+        self._config, self._store, self._now, self._latency = config, store, now, latency
+        self._held = Remembered(store, config, now)
+        self._scope = Scope(config.follow_links)
+        self._gates = Gates(config.excluded_tlds, config.revisit, config.revisit_reason)
+        self._throttle = Throttle(config.min_interval)
+        self._looked_up: set[str] = set()
+
+    def plan(self, spider: WalshMetadataSpider) -> Plan:
+        requests = asyncio.run(_requests(spider))
+        also = {request.url: self._declare(request) for request in requests}
+        names = [spider.visits[request.meta["walsh_source"]].row.source for request in requests]
+        targets = [self._judge(r.url, name) for r, name in zip(requests, names, strict=True)]
+        targets = self._one_a_visit(targets)
+        documents = self._documents(targets)
+        fetched = [document for document in documents if document.action != HELD]
+        asked = [target for target in targets if target.decision == ASK]
+        hosts_asked = list(self._in_order(targets, fetched))
+        return Plan(
+            token=self._config.identity.token,
+            now=self._now,
+            latency=self._latency,
+            documents=documents,
+            targets=targets,
+            hosts=hosts_asked,
+            requests=len(asked) + len(fetched),
+            more=sum(len(also[target.url]) for target in asked),
+            seconds=self._seconds(hosts_asked, fetched),
+            notices=self._held.notices,
+        )
+
+    def _documents(self, targets: list[Target]) -> list[Document]:
+        """What the run goes by; the robots.txt of a host that is left alone is not fetched."""
+        origins = {
+            hosts.origin(t.url) for t in targets if t.robots is not None and t.decision != DEFER
+        }
+        found = self._held.documents.values()
+        return [
+            document for document in found if document.kind != ROBOTS or document.key in origins
+        ]
+
+    def _declare(self, request: Request) -> set[str]:
+        """Declare what the core would; what *request* declares beside its own URL."""
+        also = {Request(url).url for url in request.meta.get("walsh_also", ())}
+        for url in {request.url, *also}:
+            self._scope.declare(url)
+        return also - {request.url}
+
+    def _judge(self, url: str, source: str) -> Target:
+        answer = chain.judge(url, self._scope, self._held, self._gates, self._now)
+        verdict = None if isinstance(answer, NeedDocument) else answer
+        host = self._host_of(url)
+        robots = None
+        if verdict is None or verdict.requirement == "R2":
+            robots = self._held.documents[ROBOTS, hosts.origin(url)].action
+        refused = verdict is not None and not verdict.allowed
+        if refused and robots in (None, HELD):
+            due = self._next_due(url) if verdict and verdict.name == NOT_DUE else None
+            return Target(source, url, host, SKIP, verdict, robots, due)
+        wait = self._throttle.wait(host, self._now)
+        deferral = chain.defer(host, wait, self._config.patience, self._now)
+        if deferral is not None:
+            return Target(source, url, host, DEFER, deferral, robots, self._now + wait)
+        return Target(source, url, host, SKIP if refused else ASK, verdict, robots)
+
+    def _one_a_visit(self, targets: list[Target]) -> list[Target]:
+        """*targets*: of a slow host's, a run sends the one that was put off longest, or none."""
+        slow = [t for t in targets if t.decision == ASK and self._slow(t.host)]
+        sent: dict[str, Target] = {}
+        if self._config.slow_hosts == SLOW_VISIT:
+            for target in sorted(slow, key=self._put_off_since):
+                sent.setdefault(target.host, target)
+        left = {t.url for t in slow if sent.get(t.host) is not t}
+        return [self._left(t) if t.url in left else t for t in targets]
+
+    def _slow(self, host: str) -> bool:
+        return self._throttle.interval(host) > self._config.patience
+
+    def _put_off_since(self, target: Target) -> float:
+        found = self._store.get_deferral(target.url)
+        return math.inf if found is None else found.since or found.due
+
+    def _left(self, target: Target) -> Target:
+        interval, patience = self._throttle.interval(target.host), self._config.patience
+        verdict = chain.defer(target.host, interval, patience, self._now)
+        if self._config.slow_hosts != SLOW_VISIT:
+            verdict = chain.skip(target.host, interval, patience)
+        return replace(target, decision=DEFER, verdict=verdict, due=self._now + interval)
+
+    def _next_due(self, url: str) -> float | None:
+        last = self._held.last_visit(url)
+        return None if last is None else recrawl.opens(last, self._config.revisit)
+
+    def _host_of(self, url: str) -> str:
+        """The throttle key of *url*, the throttle told of what is held about it."""
+        try:
+            host, origin = hosts.host_key(url), hosts.origin(url)
+        except ValueError:
+            return url
+        if host not in self._looked_up:
+            self._looked_up.add(host)
+            self._restore(host)
+        held = self._held.documents.get((ROBOTS, origin))
+        rules = self._held.robots(origin) if held is not None else None
+        if rules is not None:
+            self._throttle.set_interval(host, rules.crawl_delay or 0.0, source=origin)
+        if held is not None and held.action == HELD:
+            self._throttle.set_interval(host, 0.0, source=EARLIER_RUN)
+        return host
+
+    def _restore(self, host: str) -> None:
+        """As a run does: a record in the future counts as of now (T33, D9)."""
+        record = self._store.get_host(host)
+        if record is not None:
+            held = max(self._now, record.not_before or self._now)
+            self._throttle.restore(host, min(record.last_end, self._now), held)
+            self._throttle.set_interval(host, record.interval, source=EARLIER_RUN)
+        elif self._store.rows_lost:
+            self._throttle.restore(host, self._now, self._now)
+
+    def _in_order(self, targets: list[Target], fetched: list[Document]) -> Iterator[Host]:
+        """The hosts that are asked for anything, in the order of their first requests."""
+        robots = Counter(hosts.host_key(d.key) for d in fetched if d.kind == ROBOTS)
+        urls: dict[str, list[str]] = {host: [] for host in robots}
+        for target in targets:
+            if target.decision == ASK:
+                urls.setdefault(target.host, []).append(target.url)
+        agenda = Agenda(self._throttle.due, self._throttle.interval)
+        for host, asked in urls.items():
+            agenda.add(host, max(1, len(asked)), now=self._now)
+        clock = self._now
+        while agenda:
+            next_host = agenda.next(clock)
+            if next_host is None:
+                clock = max(clock, agenda.next_due() or clock)
+                continue
+            asked = urls[next_host]
+            agenda.remove(next_host, max(1, len(asked)))
+            due = max(self._now, self._throttle.due(next_host))
+            interval = self._throttle.interval(next_host)
+            yield Host(next_host, due, interval, tuple(asked), robots[next_host])
+            clock += self._latency
+
+    def _seconds(self, asked: list[Host], fetched: list[Document]) -> float:
+        """The least that the run takes, the operator's documents being asked for first."""
+        count = sum(document.kind != ROBOTS for document in fetched)
+        before = count * self._latency + max(0, count - 1) * self._config.min_interval
+        work = [
+            HostWork(
+                requests=len(host.urls),
+                robots=host.robots,
+                seen=self._throttle.seen(host.host),
+                interval=host.interval,
+                wait=max(0.0, host.due - self._now - before),
+            )
+            for host in asked
+        ]
+        return before + lower_bound(work, self._latency)
+
+
+async def _requests(spider: WalshMetadataSpider) -> list[Request]:
+    """The first requests of *spider*, which its own start makes."""
+    found: list[Any] = [request async for request in spider.start()]
+    return found

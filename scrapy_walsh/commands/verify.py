@@ -1,0 +1,131 @@
+"""``walsh verify LEDGER``: derive every decision of a ledger again, and say what does not hold.
+
+Exit codes: 0 nothing wrong was found, 1 a finding, 2 misuse, or a file that cannot be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.adapters import validate
+from scrapy_walsh.commands.check_answer import Misuse, printable, told
+from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.policy import schema
+from scrapy_walsh.proof.verify import Head, files_of, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.proof.verify import Report
+
+#: Findings that the text shows.
+_SHOWN: Final = 50
+#: Seconds that the validator may take with a list that is large, or not plainly harmless (D3).
+_VALIDATION_TIMEOUT: Final = 60.0
+_HEAD: Final = re.compile(r"([0-9]{1,15}):([0-9a-fA-F]{64})")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``walsh verify``; see the module for the exit codes."""
+    args = _parser().parse_args(argv)
+    try:
+        return _verify(args)
+    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (WalshError, OSError) as error:
+        print(f"walsh verify: {told(error)}", file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="walsh verify",
+        description="Derive every decision of a ledger again from its documents.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("ledger", metavar="LEDGER", type=Path, help="ledger.jsonl, or its directory")
+    add("--documents", metavar="FILE", type=Path, help="default: beside the ledger")
+    add(
+        "--head", metavar="N:HASH", action="append", default=[],
+        help="number and hash of a line, known from elsewhere (walsh/ledger/line and head)",
+    )  # fmt: skip
+    add("--json", action="store_true", help="answer with one JSON object")
+    return parser
+
+
+def _verify(args: argparse.Namespace) -> int:
+    files = files_of(args.ledger)
+    if args.documents is not None:
+        if not args.documents.is_file():
+            raise Misuse(f"--documents {args.documents}: no such file")
+        files = replace(files, documents=args.documents)
+    report = verify(files, [_head(text) for text in args.head], _blocklist)
+    if not report.lines and report.holds:
+        raise Misuse(f"{args.ledger}: no line in it, so nothing was verified")
+    if args.json:
+        print(json.dumps(_members(report)))
+    else:
+        for line in _lines(report):
+            print(printable(line))
+    return 0 if report.holds else 1
+
+
+def _head(text: str) -> Head:
+    found = _HEAD.fullmatch(text)
+    if found is None:
+        raise Misuse(f"--head {text!r} is not N:HASH, a number and 64 hexadecimal digits")
+    return Head(int(found[1]), found[2].lower(), "--head")
+
+
+def _blocklist(body: bytes, standalone: dict[str, Any] | None, url: str) -> Blocklist:
+    """The list in *body*; in a child process where its schema may run away."""
+    if schema.is_tame(body, standalone):
+        return schema.parse_blocklist(body, standalone, url)
+    output = validate.validate_in_child(body, standalone, url, _VALIDATION_TIMEOUT)
+    builder = validate.builder_of(output)
+    for domains in validate.blocklist_chunks(output):
+        builder.add(domains)
+    return builder.build()
+
+
+def _members(report: Report) -> dict[str, Any]:
+    number, digest = report.head or (None, None)
+    return {
+        "holds": report.holds,
+        "findings": [asdict(finding) for finding in report.findings],
+        "more_findings": report.more,
+        "lines": report.lines,
+        "runs": report.runs,
+        "requests": report.requests,
+        "derived": report.derived,
+        "not_derived": dict(report.underived),
+        "notes": report.notes,
+        "head": {"line": number, "hash": digest},
+    }
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield from map(str, report.findings[:_SHOWN])
+    more = len(report.findings) - _SHOWN + report.more
+    if more > 0:
+        yield f"... and {more} more"
+    yield (
+        f"{report.lines} lines, {report.runs} runs, {report.requests} requests;"
+        f" decisions derived again: {report.derived}"
+    )
+    for why, count in report.underived.items():
+        yield f"not derived: {count} x {why}"
+    for note in report.notes:
+        yield f"note: {note}"
+    if report.head is not None:
+        yield f"head {report.head[0]}:{report.head[1]}"
+    yield "nothing wrong was found" if report.holds else "this does not hold"

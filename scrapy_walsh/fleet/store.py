@@ -1,0 +1,356 @@
+"""R11, R4.6: what a fleet shares, in Redis; the rest, and a copy of it, in the local store.
+
+Shared: the pacing of hosts, robots.txt, blocklist and schema, deferrals, the last run of each
+source, and whether it is still read. Values are JSON under ``walsh:{TOKEN}:``, times are Redis's
+own. While Redis does not answer, reads are answered by the local store, writes wait, and no host
+can be booked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+import uuid
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import redis
+
+from scrapy_walsh.exceptions import StoreAway
+from scrapy_walsh.fleet import scripts
+from scrapy_walsh.fleet.link import BEAT, LONGEST_PAUSE, TIMEOUT, Link
+from scrapy_walsh.state.base import RecordStore
+from scrapy_walsh.state.records import BLOCKLIST, Booking, HostRecord, StoredDocument
+from scrapy_walsh.state.tables import DEFERRALS, DOCUMENTS, HOSTS, READINGS, SOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from scrapy_walsh.state.tables import Key, R, Table
+
+#: Bookings of this worker that are kept for a Redis that forgets; past ones go beyond this number.
+_BOOKINGS_KEPT: Final = 1000
+
+_DAY: Final = 86400
+#: The shared tables: the time in a record, and the seconds for which Redis keeps it.
+_SHARED: Final[dict[str, tuple[str, int]]] = {
+    HOSTS.name: ("last_end", scripts.HOST_TTL),
+    DOCUMENTS.name: ("fetched_at", 90 * _DAY),
+    SOURCES.name: ("last_run_at", 30 * _DAY),
+    DEFERRALS.name: ("due", 30 * _DAY),
+    READINGS.name: ("declared_at", 90 * _DAY),
+}
+#: Times beside those, which an earlier version's records do not have.
+_OTHER_TIMES: Final = ("counted_from", "since")
+
+
+class _Booked(NamedTuple):
+    """The last booking of a host by this worker; monotonic seconds."""
+
+    interval: float
+    end: float
+    until: float
+
+
+class SharedStore(RecordStore):
+    """A ``Store`` over *local* that shares what concerns others through the Redis at *url*.
+
+    :meth:`tend` must be called as often as it asks for; a first call connects.
+    """
+
+    def __init__(
+        self,
+        local: RecordStore,
+        url: str,
+        token: str,
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self.notices = local.notices
+        self.prefix = f"walsh:{{{token.lower()}}}:"
+        self.worker = uuid.uuid4().hex
+        self.link = Link(url, self.prefix, wall, monotonic)
+        self.shared = self.link.name
+        self._local = local
+        self._wall, self._monotonic = wall, monotonic
+        self._booked: dict[str, _Booked] = {}
+        self._booked_most = _BOOKINGS_KEPT
+        self._unsent: dict[tuple[str, Key], tuple[Table[Any], Any]] = {}
+
+    @property
+    def rows_lost(self) -> bool:
+        return self._local.rows_lost
+
+    def prune(self, now: float) -> None:
+        self._local.prune(now)  # Redis drops what is old by itself
+
+    def close(self) -> None:
+        self._local.close()
+        self.link.client.close()
+
+    def tend(self) -> float:
+        """Look whether Redis answers and remembers; the seconds until the next look."""
+        link = self.link
+        try:
+            found = link.greet()
+            if found.forgot or link.away is not None:
+                self._tell()
+        except redis.RedisError as error:
+            link.lose(error)
+            return link.next_try()
+        if found.calm > 0:
+            link.lose("it has lost its records, so that all hosts are left alone for a while")
+            return min(found.calm + 0.01, LONGEST_PAUSE)
+        link.back()
+        return BEAT
+
+    def _tell(self) -> None:
+        """Tell Redis what it missed. Bookings as nobody's: others may have come after them."""
+        now = self._monotonic()
+        for host, booked in self._booked.items():
+            age, hold = now - booked.end, max(0.0, booked.until - now)
+            self.link.run(scripts.BOOK, [self.host_key(host)], ["", booked.interval, age, hold, 0])
+        for place, (table, record) in list(self._unsent.items()):
+            self._send(table, place[1], record)
+            del self._unsent[place]
+
+    def ask(self, question: Callable[[], Any]) -> Any:
+        """The answer of Redis; StoreAway where there is none."""
+        if not self.link.asked:
+            self.tend()
+        return self.link.ask(question)
+
+    # -- hosts ----------------------------------------------------------------------------
+
+    def reserve_host(self, host: str, interval: float, now: float) -> Booking:  # noqa: ARG002
+        link = self.link
+        wait, known, at, last = self.ask(
+            lambda: link.run(
+                scripts.RESERVE,
+                [self.host_key(host), *link.epoch_keys],
+                [self.worker, interval, link.epoch],
+            )
+        )
+        link.set_time(at)
+        if float(wait) < 0:
+            link.lose("it has lost its records")
+            raise StoreAway(link.outage())
+        if float(wait) == 0:
+            self._note(host, interval, 0.0)
+        rested = max(0.0, float(at) - float(last)) if known else math.inf
+        return Booking(float(wait), known=bool(known), rested=rested)
+
+    def book_host(
+        self, host: str, interval: float, now: float, hold: float, *, visit: bool = False
+    ) -> None:
+        self._note(host, interval, hold)
+        try:
+            arguments = [self.worker, interval, 0.0, hold, int(visit)]
+            self.ask(lambda: self.link.run(scripts.BOOK, [self.host_key(host)], arguments))
+        except StoreAway:
+            pass  # told when Redis is back
+        self._local.book_host(host, interval, now, hold, visit=visit)
+
+    def _note(self, host: str, interval: float, hold: float) -> None:
+        now, before = self._monotonic(), self._booked.get(host)
+        until = now + hold
+        self._booked[host] = _Booked(interval, now, max(until, before.until if before else until))
+        if len(self._booked) > self._booked_most:
+            self._booked = {
+                name: booked
+                for name, booked in self._booked.items()
+                if max(booked.end + booked.interval, booked.until) > now
+            }
+            self._booked_most = max(_BOOKINGS_KEPT, 2 * len(self._booked))
+
+    def update_host(
+        self, host: str, change: Callable[[HostRecord | None], HostRecord | None]
+    ) -> None:
+        key = self.host_key(host)
+
+        def exchange(pipe: Any) -> None:
+            changed = change(self._host_record(host, pipe.hgetall(key)))
+            pipe.multi()
+            if changed is not None:
+                pipe.hset(key, mapping=self._host_fields(changed))
+                pipe.expire(key, scripts.HOST_TTL)
+
+        self.ask(lambda: self.link.client.transaction(exchange, key))
+
+    def host_key(self, host: str) -> str:
+        """The key of the pacing of *host*."""
+        return self._key(HOSTS, (host,))
+
+    def _host_record(self, host: str, found: dict[bytes, bytes]) -> HostRecord | None:
+        if b"last" not in found:
+            return None
+        until, visited = found.get(b"until"), found.get(b"visited")
+        return HostRecord(
+            host,
+            self.link.past_to_local(float(found[b"last"])),
+            float(found.get(b"interval", 0.0)),
+            None if until is None else self.link.to_local(float(until)),
+            visited_at=None if visited is None else self.link.past_to_local(float(visited)),
+        )
+
+    def _host_fields(self, record: HostRecord) -> dict[str, Any]:
+        to_shared = self.link.to_shared
+        fields = {"last": to_shared(record.last_end), "interval": record.interval, "by": ""}
+        if record.not_before is not None:
+            fields["until"] = to_shared(record.not_before)
+        if record.visited_at is not None:
+            fields["visited"] = to_shared(record.visited_at)
+        return fields
+
+    # -- documents ------------------------------------------------------------------------
+
+    def get_document(self, kind: str, key: str) -> StoredDocument | None:
+        """The later one of the two; a blocklist that only this machine holds is shared."""
+        local, found = self._local.get_document(kind, key), self._found(DOCUMENTS, (kind, key))
+        if found is not None and supersedes(found, local):
+            self._local.put_document(found)
+            return found  # type: ignore[no-any-return]
+        own = local is not None and kind == BLOCKLIST and bool(local.body)
+        if local is not None and own and (not found or supersedes(local, found)):
+            self._share(DOCUMENTS, (kind, key), local)
+        return local
+
+    def put_document(self, document: StoredDocument) -> None:
+        self._share(DOCUMENTS, (document.kind, document.key), document)
+        self._local.put_document(document)
+
+    def delete_document(self, kind: str, key: str) -> None:
+        self._share(DOCUMENTS, (kind, key), None)
+        self._local.delete_document(kind, key)
+
+    def _send_document(self, name: str, document: StoredDocument) -> None:
+        at, ttl = self.link.to_shared(document.fetched_at), _SHARED[DOCUMENTS.name][1]
+        fields = asdict(replace(document, fetched_at=at, body=b""))
+        del fields["body"]
+        digest = hashlib.sha256(document.body).hexdigest()
+        arguments = [f"{at:.6f}", ttl, json.dumps(fields), digest, document.body]
+        self.link.run(scripts.PUT_DOCUMENT, [name], arguments)
+
+    def _document(self, fields: dict[bytes, bytes]) -> StoredDocument | None:
+        """The document, if its body is the one that was put there."""
+        body = fields.get(b"body")
+        if body is None or hashlib.sha256(body).hexdigest().encode() != fields.get(b"sha256"):
+            return None
+        return self._decoded(DOCUMENTS, {**json.loads(fields[b"record"]), "body": body})
+
+    # -- other records --------------------------------------------------------------------
+
+    def _get(self, table: Table[R], key: Key) -> R | None:
+        found: R | None = self._found(table, key)
+        if table is DEFERRALS and self.link.away is None:  # another worker may have dropped it
+            return found
+        local = self._local._get(table, key)
+        if found is None or local is None:
+            return found or local
+        name = _SHARED[table.name][0]
+        return max(found, local, key=lambda record: float(getattr(record, name)))
+
+    def _put(self, table: Table[R], records: Sequence[R]) -> None:
+        for record in records:
+            self._share(table, table.key_of(record), record)
+        self._local._put(table, records)
+
+    def _delete(self, table: Table[Any], keys: Sequence[Key]) -> None:
+        for key in keys:
+            self._share(table, key, None)
+        self._local._delete(table, keys)
+
+    def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
+        """Those on record here, and those that only Redis has, in key order."""
+        rows = {table.key_of(record): record for record in self._local._rows(table, after)}
+        for key in self._shared_keys(table):
+            found = self._found(table, key) if after is None or key > after else None
+            if found is not None:
+                rows[key] = found
+        return iter([record for _, record in sorted(rows.items(), key=lambda row: row[0])])
+
+    def _shared_keys(self, table: Table[Any]) -> list[Key]:
+        if table.name not in _SHARED:
+            return []
+        start = self._key(table, ())
+        try:
+            scan = self.link.client.scan_iter
+            found = self.ask(lambda: list(scan(match=f"{start}*", count=1000)))
+        except StoreAway:
+            return []
+        parts = len(table.key) - 1
+        return [tuple(each.decode()[len(start) :].split(" ", parts)) for each in found]
+
+    def _key(self, table: Table[Any], key: Key) -> str:
+        return f"{self.prefix}{table.name.removesuffix('s')}:{' '.join(key)}"
+
+    def _found(self, table: Table[Any], key: Key) -> Any:
+        """The shared record; None where there is none, or Redis does not answer."""
+        if table.name not in _SHARED:
+            return None
+        try:
+            return self._read(table, key)
+        except StoreAway:
+            return None
+        except (KeyError, TypeError, ValueError):  # of another version, or damaged
+            return None
+
+    def _read(self, table: Table[Any], key: Key) -> Any:
+        client, name = self.link.client, self._key(table, key)
+        if table is HOSTS:
+            return self._host_record(key[0], self.ask(lambda: client.hgetall(name)))
+        if table is DOCUMENTS:
+            return self._document(self.ask(lambda: client.hgetall(name)))
+        text = self.ask(lambda: client.get(name))
+        return None if text is None else self._decoded(table, json.loads(text))
+
+    def _decoded(self, table: Table[R], fields: dict[str, Any]) -> R:
+        name = _SHARED[table.name][0]
+        convert = self.link.to_local if table is DEFERRALS else self.link.past_to_local
+        times = {name: convert(float(fields[name]))}
+        for other in _OTHER_TIMES:
+            if fields.get(other) is not None:
+                times[other] = self.link.to_local(float(fields[other]))
+        return table.record(**{**fields, **times})
+
+    def _share(self, table: Table[Any], key: Key, record: Any) -> None:
+        """Have Redis keep *record*, or drop it for None; later where it does not answer now."""
+        if table.name not in _SHARED:
+            return
+        try:
+            self.ask(lambda: self._send(table, key, record))
+        except StoreAway:
+            self._unsent[table.name, key] = (table, record)
+
+    def _send(self, table: Table[Any], key: Key, record: Any) -> None:
+        client, name = self.link.client, self._key(table, key)
+        if record is None:
+            client.delete(name)
+        elif table is HOSTS:
+            client.hset(name, mapping=self._host_fields(record))
+            client.expire(name, scripts.HOST_TTL)
+        elif table is DOCUMENTS:
+            self._send_document(name, record)
+        else:
+            field, ttl = _SHARED[table.name]
+            at = getattr(record, field)
+            members = asdict(record)
+            for each in (field, *_OTHER_TIMES):
+                if members.get(each) is not None:
+                    members[each] = self.link.to_shared(members[each])
+            text = json.dumps(members)
+            ahead = min(max(0.0, at - self._wall()), 100.0 * ttl)
+            client.set(name, text, ex=ttl + int(ahead))
+
+
+def supersedes(document: StoredDocument, held: StoredDocument | None) -> bool:
+    """Whether *document* was fetched after *held*; an empty blocklist counts as none."""
+    if held is None:
+        return True
+    if document.kind == BLOCKLIST and bool(document.body) != bool(held.body):
+        return bool(document.body)
+    return document.fetched_at > held.fetched_at + TIMEOUT

@@ -1,0 +1,58 @@
+"""R11: what a fleet shares, for a command that only looks: nothing is written, there or here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import redis
+
+from scrapy_walsh.exceptions import StoreAway
+from scrapy_walsh.fleet.link import BEAT
+from scrapy_walsh.fleet.store import SharedStore, supersedes
+from scrapy_walsh.state.tables import DEFERRALS, DOCUMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from scrapy_walsh.state.records import StoredDocument
+    from scrapy_walsh.state.tables import Key, R, Table
+
+
+class SharedView(SharedStore):
+    """A ``SharedStore`` to be read; where Redis is away, a notice says that the copy speaks."""
+
+    def tend(self) -> float:
+        """Learn the time of Redis, and leave no mark there."""
+        self.link.asked = True
+        try:
+            seconds, micros = self.link.client.time()
+        except redis.RedisError as error:
+            self.link.lose(error)
+        else:
+            self.link.set_time(f"{seconds}.{micros:06}".encode())
+        return BEAT
+
+    def ask(self, question: Callable[[], Any]) -> Any:
+        """As ``SharedStore.ask``."""
+        try:
+            return super().ask(question)
+        except StoreAway as error:
+            notice = f"{error}; this machine's copy is read instead"
+            if notice not in self.notices:
+                self.notices.append(notice)
+            raise
+
+    def get_document(self, kind: str, key: str) -> StoredDocument | None:
+        """The later one of the two."""
+        local, found = self._local.get_document(kind, key), self._found(DOCUMENTS, (kind, key))
+        return found if found is not None and supersedes(found, local) else local
+
+    def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
+        rows = list(super()._rows(table, after))
+        shared = set(self._shared_keys(table)) if table is DEFERRALS else set()
+        if table is DEFERRALS and self.link.away is None:  # another worker may have dropped it
+            rows = [row for row in rows if table.key_of(row) in shared]
+        return iter(rows)
+
+    def _share(self, table: Table[Any], key: Key, record: Any) -> None:
+        raise NotImplementedError("a view writes nothing")

@@ -1,7 +1,0 @@
-"""``scrapy walsh verify``: every decision of a ledger derived again from what it recorded."""
-
-from scrapy_walsh.ledger.verify.chain import Head
-from scrapy_walsh.ledger.verify.reading import Files, files_of, verify
-from scrapy_walsh.ledger.verify.report import Finding, Report
-
-__all__ = ["Files", "Finding", "Head", "Report", "files_of", "verify"]

@@ -1,0 +1,321 @@
+"""The document, contract ``walsh-research-attestation/v1`` (spec section 14): values in and out.
+
+A requirement is true when the conformance record has checks of it, and every one of them passed;
+and unless a setting of the project undoes it. What no run has shown is false: so is R1 while nobody
+has looked at the policy page (R1.4), which is not the sandbox's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+from scrapy_walsh import SPEC_VERSION, __version__
+from scrapy_walsh.config import DEFAULTS, SLOW_VISIT, WalshConfig
+from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP
+from scrapy_walsh.spec import REQUIREMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+CONTRACT: Final = "walsh-research-attestation/v1"
+TOOL: Final = "scrapy-walsh"
+#: What the reference bot prints of a requirement that the tool leaves to its operator.
+OPERATOR: Final = "operator-responsibility"
+
+_PARTS: Final = {"R2": "abcd", "R3": "abc"}
+#: The requirements of the checklist, in its order (spec section 15; R13: section 22.1).
+IDS: Final = tuple(row.id + part for row in REQUIREMENTS for part in ("", *_PARTS.get(row.id, "")))
+_ID: Final = re.compile(r"(R\d+)[a-z]?")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The conformance record of this very build, or why there is none (one line).
+
+    ``note``: in which settings the run was less strict than the project is (one line).
+    """
+
+    record: Mapping[str, Any] | None
+    problem: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPage:
+    """R1.4: the policy URL, and what it answered when it was asked for (``checked``: ISO, UTC).
+
+    ``status``: of HTTP, None where there was no answer; ``problem``: why it is no public page.
+    """
+
+    url: str
+    checked: str | None = None
+    status: int | None = None
+    problem: str | None = None
+
+    @property
+    def outcome(self) -> str:
+        """As of a check in a conformance record."""
+        if self.checked is None:
+            return "NOT SEEN"
+        return "FAIL" if self.problem else "PASS"
+
+    def members(self) -> dict[str, Any]:
+        """The member ``policy_url``."""
+        return {
+            "url": self.url,
+            "outcome": self.outcome,
+            "checked": self.checked,
+            "status": self.status,
+        }
+
+
+class Finding(NamedTuple):
+    """What is attested of a requirement, and what stands against ``True`` (one line each)."""
+
+    value: bool | str
+    against: tuple[str, ...] = ()
+
+
+class _Undoing(NamedTuple):
+    id: str
+    value: bool | str
+    holds: Callable[[WalshConfig], bool]
+    why: str
+
+
+#: Settings with which the build does not do what it was seen to do.
+_UNDOINGS: Final = (
+    _Undoing(
+        "R5",
+        False,
+        lambda config: config.backoff_base < BACKOFF_BASE or config.backoff_cap < BACKOFF_CAP,
+        "WALSH_BACKOFF_BASE or WALSH_BACKOFF_CAP retries sooner than the schedule",
+    ),
+    _Undoing("R6", False, lambda config: config.follow_links, "WALSH_FOLLOW_LINKS is True"),
+    _Undoing(
+        "R8",
+        OPERATOR,
+        lambda config: bool(config.revisit_reason) or config.revisit < DEFAULTS["WALSH_REVISIT"],
+        f"{OPERATOR}: WALSH_REVISIT or WALSH_REVISIT_REASON lets a source be asked sooner",
+    ),
+    _Undoing("R9", False, lambda config: config.scraping, "WALSH_SCRAPING is True"),
+    _Undoing(
+        "R11",
+        False,
+        lambda config: config.state_dir is None and config.shared_state is None,
+        "WALSH_STATE_DIR is memory, which no run outlives",
+    ),
+)
+
+
+# -- requirements -------------------------------------------------------------------------
+
+
+def judge(evidence: Evidence, config: WalshConfig, page: PolicyPage) -> dict[str, Finding]:
+    """What may be said of each requirement, in the order of the checklist."""
+    record = evidence.record
+    if record is None:
+        return dict.fromkeys(IDS, Finding(False))
+    named = (_main(check["requirement"]) for check in record["checks"])
+    findings = {id_: _shown(id_, record) for id_ in dict.fromkeys([*IDS, *named])}
+    for id_, value, why in [*_unseen_parts(findings), *_undone(config, page)]:
+        found = findings[id_]
+        findings[id_] = Finding(found.value and value, (*found.against, why))
+    return findings
+
+
+def _shown(id_: str, record: Mapping[str, Any]) -> Finding:
+    """What the checks of *record* showed of the requirement, or part of one, *id_*."""
+    checks = [check for check in record["checks"] if _speaks_of(check, id_)]
+    if not checks:
+        return Finding(False, ("NOT SEEN: the conformance record has no check of it",))
+    failed = [check for check in checks if check["outcome"] != "PASS"]
+    parts = [id_ + part for part in _PARTS.get(id_, "")]  # they tell of their checks themselves
+    own = [check for check in failed if not any(_speaks_of(check, part) for part in parts)]
+    return Finding(not failed, tuple(map(_in_words, own)))
+
+
+def _speaks_of(check: Mapping[str, Any], id_: str) -> bool:
+    if _main(id_) == id_:
+        return _main(check["requirement"]) == id_
+    return id_ in (_leading(check["id"]), _leading(check["requirement"]))
+
+
+def _in_words(check: Mapping[str, Any]) -> str:
+    detail = f" ({check['detail']})" if check["detail"] else ""
+    return f"{check['outcome']}: {check['id']} {check['title']}{detail}"
+
+
+def _main(id_: str) -> str:
+    """R2 of R2a; what is no such id stands for itself."""
+    match = _ID.match(id_)
+    return match[1] if match else id_
+
+
+def _leading(id_: str) -> str:
+    """R2a of R2a.3."""
+    match = _ID.match(id_)
+    return match[0] if match else id_
+
+
+def _unseen_parts(findings: Mapping[str, Finding]) -> Iterator[tuple[str, bool, str]]:
+    """The whole is not true while a part of it is not."""
+    for id_, letters in _PARTS.items():
+        missing = [id_ + part for part in letters if findings[id_ + part].value is not True]
+        if missing:
+            yield id_, False, f"part of it is not: {', '.join(missing)}"
+
+
+def _undone(config: WalshConfig, page: PolicyPage) -> Iterator[tuple[str, bool | str, str]]:
+    if page.checked is None:
+        yield "R1", False, f"the policy page {page.url} was not looked at (R1.4): attest --online"
+    elif page.problem:
+        yield "R1", False, f"policy page {page.url}: {page.problem}"
+    for undoing in _UNDOINGS:
+        if undoing.holds(config):
+            yield undoing.id, undoing.value, undoing.why
+
+
+# -- the document -------------------------------------------------------------------------
+
+
+def document(
+    evidence: Evidence,
+    config: WalshConfig,
+    page: PolicyPage,
+    findings: Mapping[str, Finding],
+    issued: str,
+) -> dict[str, Any]:
+    """The attestation, unsigned; *issued*: ISO, UTC."""
+    return {
+        "contract": CONTRACT,
+        "tool": TOOL,
+        "tool_version": __version__,
+        "spec": SPEC_VERSION,
+        "user_agent": config.identity.user_agent,
+        "requirements": {id_: finding.value for id_, finding in findings.items()},
+        "issued": issued,
+        "conformance": _provenance(evidence.record),
+        "policy_url": page.members(),
+        "mirrors": _mirrors(config),
+        "overrides": _overrides(config),
+        "WALSH_PACE_ROBOTS": config.pace_robots,
+        "WALSH_FOLLOW_LINKS": config.follow_links,
+        "WALSH_SLOW_HOSTS": config.slow_hosts,
+        "exemptions": _exemptions(config),
+    }
+
+
+def _exemptions(config: WalshConfig) -> dict[str, str]:
+    """Where a request may follow another sooner than R4's spacing, by requirement."""
+    found = {"R4": "the target after the first robots.txt of a host that was never seen before"}
+    if config.slow_hosts == SLOW_VISIT:
+        found["R4 slow hosts"] = (
+            f"where a Crawl-delay exceeds WALSH_PATIENCE ({config.patience:g} s), one target in"
+            " 24 h, 1 s after the robots.txt that had to be refreshed, if the host had rested its"
+            " whole Crawl-delay before"
+        )
+    return found
+
+
+_OF_THE_RECORD: Final = ("date", "digest", "code", "live", "versions", "settings")
+
+
+def _provenance(record: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if record is None else {name: record[name] for name in _OF_THE_RECORD}
+
+
+def _mirrors(config: WalshConfig) -> dict[str, str | None]:
+    identity = config.identity
+    urls = {
+        "WALSH_BLOCKLIST_URL": (config.blocklist_url, identity.blocklist_url),
+        "WALSH_BLOCKLIST_SCHEMA_URL": (config.schema_url, identity.schema_url),
+    }
+    return {name: _public(used) for name, (used, own) in urls.items() if used and used != own}
+
+
+def _public(url: str) -> str:
+    """*url* without a name and password."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+#: Stated elsewhere in the document.
+_ELSEWHERE: Final = {
+    "WALSH_IDENTITY",
+    "WALSH_BLOCKLIST_URL",
+    "WALSH_BLOCKLIST_SCHEMA_URL",
+    "WALSH_PACE_ROBOTS",
+    "WALSH_FOLLOW_LINKS",
+    "WALSH_SLOW_HOSTS",
+}
+#: Paths of a machine, and passwords: that they are set is all that is told.
+_PRIVATE: Final = {"WALSH_STATE_DIR", "WALSH_SHARED_STATE"}
+
+
+def _overrides(config: WalshConfig) -> dict[str, Any]:
+    """The settings that differ from their defaults, as they are in effect."""
+    untouched = WalshConfig.from_settings({"WALSH_IDENTITY": "walsh-research"}, Path)
+    stated = {}
+    for name in sorted(DEFAULTS.keys() - _ELSEWHERE - _PRIVATE):
+        field = name.removeprefix("WALSH_").lower()
+        value = getattr(config, field)
+        if value != getattr(untouched, field):
+            stated[name] = _plain(value)
+    if config.state_dir is None:
+        stated["WALSH_STATE_DIR"] = "memory"
+    if config.shared_state is not None:
+        stated["WALSH_SHARED_STATE"] = "set"
+    return stated
+
+
+def _plain(value: Any) -> Any:
+    """*value* as JSON has it."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    return value if isinstance(value, (bool, int, float, str)) else str(value)
+
+
+# -- a document of somebody's ---------------------------------------------------------------
+
+
+def check_shape(found: Mapping[str, Any]) -> None:
+    """DocumentInvalid unless *found* has what section 14 asks of an attestation."""
+    if found.get("contract") != CONTRACT:
+        raise DocumentInvalid(f"its contract is {ascii(found.get('contract'))[:100]}: {CONTRACT}?")
+    for name in ("tool", "tool_version", "spec", "user_agent", "issued"):
+        if not isinstance(found.get(name), str):
+            raise DocumentInvalid(f"its {name} is missing, or not text")
+    stated = found.get("requirements")
+    if not isinstance(stated, dict) or not stated:
+        raise DocumentInvalid("its requirements are missing")
+    for name, value in stated.items():
+        if not isinstance(value, (bool, str)):
+            raise DocumentInvalid(f"requirement {ascii(name)[:100]} is neither true nor false")
+
+
+def in_words(found: Mapping[str, Any]) -> Iterator[str]:
+    """What an attestation of the right shape says, for a person."""
+    yield f"issued {found['issued']} by {found['tool']} {found['tool_version']}"
+    yield f"of {found['user_agent']}, for {found['spec']}"
+    run = found.get("conformance")
+    if isinstance(run, dict):
+        yield f"conformance run of {run.get('date')}, digest {run.get('digest')}"
+    else:
+        yield "rests on no conformance run"
+    stated = found["requirements"]
+    yield f"true: {_ids(stated, True)}"
+    yield f"false: {_ids(stated, False)}"
+    yield from (f"{name}: {value}" for name, value in stated.items() if isinstance(value, str))
+    for member in ("mirrors", "overrides", "exemptions"):
+        if found.get(member):
+            yield f"{member}: {found[member]}"
+
+
+def _ids(stated: Mapping[str, Any], value: bool) -> str:
+    return " ".join(name for name, found in stated.items() if found is value) or "none"

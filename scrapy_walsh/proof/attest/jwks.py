@@ -1,0 +1,154 @@
+"""Public keys as others read them: JWK and JWKS (RFC 7517, 8037), named by thumbprint (RFC 7638).
+
+And the one way in which JSON that is signed, or trusted, is read: strictly.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from scrapy_walsh.exceptions import DocumentInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Octets of a document or a key set; a longer one is not read.
+LIMIT: Final = 1024 * 1024
+#: JWS's name of Ed25519 (RFC 8037 section 3.1); in a key also that of RFC 9864.
+ALGORITHM: Final = "EdDSA"
+
+_KEY_ALGORITHMS: Final = (None, ALGORITHM, "Ed25519")
+#: The field's prime, and the y of the eight points whose order divides 8 (RFC 7748 section 7 has
+#: the reason to refuse them): 1, -1, 0, and the two of order 8.
+_P: Final = 2**255 - 19
+_EIGHTH: Final = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+_LOW_ORDER: Final = frozenset({0, 1, _P - 1, _EIGHTH, _P - _EIGHTH})
+_BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]*")
+
+
+def encode(data: bytes) -> str:
+    """base64url without padding (RFC 7515 section 2)."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def decode(text: object, length: int) -> bytes:
+    """The *length* octets that *text* spells; ValueError unless it is their only spelling."""
+    if not isinstance(text, str) or not _BASE64URL.fullmatch(text):
+        raise ValueError("not base64url")
+    try:
+        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except binascii.Error:
+        raise ValueError("not base64url") from None
+    if len(data) != length or encode(data) != text:
+        raise ValueError(f"not {length} octets of base64url")
+    return data
+
+
+def jwk_of(key: Ed25519PublicKey) -> dict[str, str]:
+    """The JWK of *key*."""
+    x = encode(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
+    return {
+        "kty": "OKP",
+        "crv": "Ed25519",
+        "x": x,
+        "kid": thumbprint(x),
+        "use": "sig",
+        "alg": ALGORITHM,
+    }
+
+
+def thumbprint(x: str) -> str:
+    """The SHA-256 thumbprint of the Ed25519 key *x* (RFC 7638, RFC 8037 section 2)."""
+    members = f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'
+    return encode(hashlib.sha256(members.encode("ascii")).digest())
+
+
+def keys_of(body: bytes) -> list[dict[str, Any]]:
+    """The keys of the JWKS *body*; DocumentInvalid for what is none, or holds a private key."""
+    keys = parse(body).get("keys")
+    if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
+        raise DocumentInvalid("not a JWKS: it has no list of keys")
+    for key in keys:
+        if "d" in key:
+            raise DocumentInvalid("it holds a private key ('d'): publish another key instead")
+    return keys
+
+
+def public_key(keys: Sequence[dict[str, Any]], kid: object) -> Ed25519PublicKey:
+    """The Ed25519 key that *keys* call *kid*; DocumentInvalid where there is not just one."""
+    named = [key for key in keys if key.get("kid") == kid]
+    if not isinstance(kid, str) or not named:
+        raise DocumentInvalid(f"key {_shown(kid)} is not in the JWKS")
+    if len(named) > 1:
+        raise DocumentInvalid(f"the JWKS has more than one key {_shown(kid)}")
+    key = named[0]
+    if (key.get("kty"), key.get("crv")) != ("OKP", "Ed25519"):
+        raise DocumentInvalid(f"key {_shown(kid)} is not an Ed25519 key")
+    if key.get("use", "sig") != "sig" or key.get("alg") not in _KEY_ALGORITHMS:
+        raise DocumentInvalid(f"key {_shown(kid)} is not for {ALGORITHM} signatures")
+    try:
+        octets = decode(key.get("x"), 32)
+        _require_point(octets)
+        return Ed25519PublicKey.from_public_bytes(octets)
+    except ValueError as error:
+        raise DocumentInvalid(f"key {_shown(kid)}: x is {error}") from None
+
+
+def _require_point(octets: bytes) -> None:
+    """ValueError where *octets* are another spelling of a point, or a point of low order.
+
+    RFC 8032 section 5.1.3 decodes one spelling. A key of low order signs nothing: a signature can
+    be made without any private key that holds under it for many documents, or for all.
+    """
+    sign, y = octets[31] >> 7, int.from_bytes(octets, "little") & (2**255 - 1)
+    if y >= _P or (sign and y in (1, _P - 1)):
+        raise ValueError("not the canonical encoding of a point")
+    if y in _LOW_ORDER:
+        raise ValueError("a point of low order: anybody can sign with it")
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """The JSON object in *body*; DocumentInvalid where two readers could read two things (I-JSON).
+
+    Such are text that is not UTF-8, a member named twice, and NaN or Infinity.
+    """
+    if len(body) > LIMIT:
+        raise DocumentInvalid(f"it is longer than {LIMIT} octets")
+    try:
+        value = json.loads(
+            body.decode("utf-8"), object_pairs_hook=_members, parse_constant=_no_number
+        )
+    except UnicodeDecodeError:
+        raise DocumentInvalid("it is not UTF-8") from None
+    except RecursionError:
+        raise DocumentInvalid("it is nested too deep") from None
+    except ValueError as error:
+        raise DocumentInvalid(f"it is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise DocumentInvalid("it is not a JSON object")
+    return value
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"member {_shown(twice)} is named twice")
+    return members
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")
+
+
+def _shown(value: object) -> str:
+    return ascii(value)[:100]

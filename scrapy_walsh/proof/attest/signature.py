@@ -1,0 +1,67 @@
+"""The signature of a document: Ed25519 (RFC 8032) over its canonical JSON (RFC 8785).
+
+What is signed is the document without its member ``signature``, which holds ``alg`` (EdDSA),
+``kid`` (the key's thumbprint) and ``value`` (the 64 octets in base64url without padding).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import rfc8785
+from cryptography.exceptions import InvalidSignature
+
+from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.proof.attest.jwks import ALGORITHM, decode, encode, jwk_of, parse, public_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+MEMBER: Final = "signature"
+_MEMBERS: Final = {"alg", "kid", "value"}
+
+
+def canonical(value: Any) -> bytes:
+    """*value* as RFC 8785 writes it; DocumentInvalid for what it cannot (integers from 2^53)."""
+    try:
+        return rfc8785.dumps(value)
+    except RecursionError:
+        raise DocumentInvalid("it is nested too deep") from None
+    except ValueError as error:
+        raise DocumentInvalid(f"it has no canonical JSON (RFC 8785): {error}") from None
+
+
+def sign(document: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:
+    """*document* with its signature by *key*; DocumentInvalid where it could not be verified."""
+    octets = canonical(parse(_signed_octets(document)))  # a float of 2^53 comes back an integer
+    kid = jwk_of(key.public_key())["kid"]
+    value = encode(key.sign(octets))
+    return {**document, MEMBER: {"alg": ALGORITHM, "kid": kid, "value": value}}
+
+
+def verify(document: Mapping[str, Any], keys: Sequence[dict[str, Any]]) -> str:
+    """The name of the key among *keys* that signed *document*; DocumentInvalid when none did."""
+    signature = document.get(MEMBER)
+    if signature is None:
+        raise DocumentInvalid("it is not signed")
+    if not isinstance(signature, dict) or signature.keys() != _MEMBERS:
+        raise DocumentInvalid(f"its signature has not the members {', '.join(sorted(_MEMBERS))}")
+    if signature["alg"] != ALGORITHM:
+        raise DocumentInvalid(f"its alg is {ascii(signature['alg'])[:100]}, not {ALGORITHM}")
+    kid = str(signature["kid"])
+    key = public_key(keys, signature["kid"])
+    try:
+        value = decode(signature["value"], 64)
+    except ValueError as error:
+        raise DocumentInvalid(f"its signature's value is {error}") from None
+    try:
+        key.verify(value, _signed_octets(document))
+    except InvalidSignature:
+        raise DocumentInvalid(f"its signature is not that of key {kid}: it was altered") from None
+    return kid
+
+
+def _signed_octets(document: Mapping[str, Any]) -> bytes:
+    return canonical({name: value for name, value in document.items() if name != MEMBER})

@@ -1,0 +1,135 @@
+"""The audit of one log: a row for each promise that a server can see. Pure: values in, rows out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.policy.recrawl import iso
+from scrapy_walsh.proof.audit import pace_rows, robots_rows
+from scrapy_walsh.proof.audit.rows import BROKEN, HELD, NOT_SEEN, Row, duration, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy_walsh.proof.audit.reading import Entry, Log
+
+#: What only a page brings in, by its ending (R6).
+_SUBRESOURCES: Final = (
+    ".css", ".js", ".mjs", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".avif", ".svg", ".ico",
+    ".woff", ".woff2", ".ttf", ".otf", ".mp4", ".webm",
+)  # fmt: skip
+NO_FILES: Final = robots_rows.Timeline(())
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the site owner knows beside the log; times are Unix seconds, durations seconds.
+
+    ``user_agent``: the exact one. ``timeline``: robots.txt, empty when not given. ``optout``:
+    when the site was listed on the operator's blocklist. ``refresh``: that list's. ``documents``:
+    host and path of the operator's own documents, which are no targets (T14).
+    """
+
+    user_agent: str
+    timeline: robots_rows.Timeline = NO_FILES
+    optout: float | None = None
+    refresh: float = 21600.0
+    retry_after: float | None = None
+    answer_time: float = 0.0
+    documents: frozenset[tuple[str, str]] = frozenset()
+
+
+def judge(log: Log, terms: Terms) -> list[Row]:
+    """The rows, in the order of the requirements. ``log``: one with entries, sorted by time."""
+    first, last = log.first or 0, log.last or 0
+    walk = list(robots_rows.steps(log.entries, terms.timeline))
+    targets = [
+        step
+        for step in walk
+        if step.entry.path != robots_rows.ROBOTS
+        and (step.entry.host, step.entry.path) not in terms.documents
+    ]
+    return [
+        agent_row(log.entries, terms.user_agent),
+        robots_rows.asked_row(targets, first),
+        robots_rows.obeyed_row(targets, terms.timeline),
+        optout_row(log.entries, last, terms),
+        pace_rows.spacing_row(walk, terms.answer_time, rules=bool(terms.timeline.versions)),
+        pace_rows.backoff_row(walk, terms.retry_after, terms.answer_time),
+        scope_row(log.entries),
+        pace_rows.conditional_row(walk),
+        pace_rows.revisit_row(targets, last),
+    ]
+
+
+def overall(rows: Sequence[Row]) -> str:
+    """``broken`` when a row is, a SHOULD apart; else ``held`` when one is; else ``not seen``."""
+    verdicts = {row.verdict for row in rows if row.level != "SHOULD"}
+    return BROKEN if BROKEN in verdicts else HELD if HELD in verdicts else NOT_SEEN
+
+
+def agent_row(entries: Sequence[Entry], expected: str) -> Row:
+    """R1: the exact User-Agent, byte for byte."""
+    row = Row("R1", "MUST", "User-Agent exact")
+    others: Counter[str] = Counter()
+    for entry in entries:
+        if entry.agent is None:
+            row.undecided += 1
+        elif entry.agent == expected:
+            row.seen += 1
+        else:
+            others[entry.agent] += 1
+            row.breach(entry, f"from {entry.address}, {shown(entry.agent) or 'no User-Agent'}")
+    row.detail = f"{row.seen} of {len(entries)} exact"
+    if others:
+        row.detail += f"; {len(others)} other User-Agents"
+    if row.undecided:
+        row.detail += f"; {row.undecided} lines in a format without User-Agent"
+    return row
+
+
+def optout_row(entries: Sequence[Entry], last: int, terms: Terms) -> Row:
+    """R3: nothing, robots.txt included, once the blocklist with the site has been read again."""
+    row = Row("R3", "MUST", "nothing asked after the opt-out")
+    if terms.optout is None:
+        row.detail = "no opt-out to judge by: give --optout TIME"
+        return row
+    after = [entry for entry in entries if entry.time > terms.optout]
+    end = terms.optout + terms.refresh
+    for entry in after:
+        if entry.time - pace_rows.CLOCK > end:
+            lag = duration(entry.time - terms.optout)
+            row.breach(entry, f"{lag} after the opt-out")
+        else:
+            row.undecided += 1
+    reaches = last > end
+    row.seen = int(reaches and not row.broken)
+    row.detail = _latency(after, terms.optout)
+    if row.undecided:
+        row.detail += (
+            f"; {row.undecided} within the {duration(terms.refresh)} that the list may be held"
+        )
+    if not reaches:
+        row.detail += f"; the log ends before {iso(end)}"
+    return row
+
+
+def _latency(after: Sequence[Entry], optout: float) -> str:
+    if not after:
+        return f"no request after {iso(optout)}"
+    lag = duration(after[-1].time - optout)
+    return f"last request {lag} after the opt-out of {iso(optout)}"
+
+
+def scope_row(entries: Sequence[Entry]) -> Row:
+    """R6: which URLs were declared to the bot no server can know, so this is never decided."""
+    row = Row("R6", "MUST", "declared targets only")
+    referers = sum(entry.referer for entry in entries)
+    files = sum(entry.path.lower().endswith(_SUBRESOURCES) for entry in entries)
+    row.undecided = len(entries)
+    row.detail = "which targets are declared is not in a log"
+    if referers or files:
+        row.detail += f"; hints: {referers} requests with a Referer, {files} for parts of pages"
+    return row

@@ -1,0 +1,282 @@
+"""R4 and R5: were requests far enough apart, also after a 429 or 503?
+
+The log's clock has whole seconds, and is read at the start (Apache) or end (nginx) of a request:
+``n`` seconds apart in the log is anything between ``n - 1`` and ``n + 1``, and where the ends are
+logged an answer that took long moves it further. Broken is what even the upper bound breaks: of
+one gap, or of several in a row, over which the clock's second does not add up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.policy.backoff import BACKOFF_CAP, BACKOFF_STATUSES, MAX_RETRIES
+from scrapy_walsh.policy.robots_fetch import counts_as_first
+from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.proof.audit.robots_rows import ROBOTS
+from scrapy_walsh.proof.audit.rows import Row, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from scrapy_walsh.proof.audit.reading import Entry
+    from scrapy_walsh.proof.audit.robots_rows import Step
+
+#: Seconds that two stamps of the log's clock may be off by.
+CLOCK: Final = 1
+#: Seconds that a gap of several may be short by at the server: what the wire and two clocks may do.
+_TOLERANCE: Final = 0.02
+#: Seconds without a request after which a process may have begun that has never seen the host.
+QUIET: Final = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Two requests to a host, one after the other; seconds."""
+
+    before: Step
+    after: Step
+    fresh: bool
+    quiet: bool
+
+    @property
+    def stamped(self) -> int:
+        """As the log has it."""
+        return self.after.entry.time - self.before.entry.time
+
+    @property
+    def required(self) -> float:
+        """R4.3: the larger of a second and the Crawl-delay."""
+        return max(MIN_REQUEST_INTERVAL, self.after.delay)
+
+    @property
+    def first_pair(self) -> bool:
+        """Whether it is a host's robots.txt and a target, which T1 may let follow at once."""
+        before = self.before.entry
+        return (
+            before.path == ROBOTS
+            and self.after.entry.path != ROBOTS
+            and counts_as_first(before.status, hops=0, attempt=0)
+        )
+
+
+@dataclass(slots=True)
+class _Streak:
+    """Requests to a host, each after the one before as soon as the log lets it have been.
+
+    ``since``: the first of them; ``count``: gaps from there. ``earliest``: Unix seconds, when the
+    last can have been asked at the soonest, if all were far enough apart.
+    """
+
+    since: Entry
+    answer_time: float
+    count: int = 0
+    earliest: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.begin(self.since)
+
+    def begin(self, entry: Entry) -> None:
+        """Begin anew with *entry*."""
+        self.since, self.count = entry, 0
+        self.earliest = entry.time - self.answer_time
+
+    def follow(self, entry: Entry, required: float) -> str | None:
+        """Add *entry*; what is wrong if it cannot have come *required* seconds after the last."""
+        self.earliest += max(0.0, required - _TOLERANCE)
+        self.count += 1
+        if self.earliest >= entry.time + CLOCK:
+            most = entry.time - self.since.time + CLOCK + self.answer_time
+            return (
+                f"{self.count} gaps in under {most:g} s since {self.since.place}, "
+                f"{required:g} s each required"
+            )
+        if self.earliest <= entry.time - self.answer_time:
+            self.begin(entry)
+        return None
+
+
+def gaps(walk: Iterable[Step]) -> Iterator[Gap]:
+    """Neighbouring requests of each host.
+
+    ``fresh``: the earlier is the host's first in the log; ``quiet``: first for an hour.
+    """
+    last: dict[str, Step] = {}
+    quiet: dict[str, bool] = {}
+    seen: dict[str, int] = {}
+    for step in walk:
+        host = step.entry.host
+        before = last.get(host)
+        if before is not None:
+            yield Gap(before, step, seen[host] == 1, quiet[host])
+        quiet[host] = before is None or step.entry.time - before.entry.time >= QUIET
+        seen[host] = seen.get(host, 0) + 1
+        last[host] = step
+
+
+def spacing_row(walk: Sequence[Step], answer_time: float, *, rules: bool) -> Row:
+    """R4.2, R4.3. ``answer_time``: seconds that an answer may have taken (a log of the ends).
+
+    ``rules``: whether robots.txt was given, so that a Crawl-delay is known.
+    """
+    row = Row("R4", "MUST", "spacing max(1 s, Crawl-delay)", within_clock=True)
+    exempt = 0
+    shortest: int | None = None
+    slack = CLOCK + answer_time
+    streaks: dict[str, _Streak] = {}
+    for gap in gaps(walk):
+        before, entry = gap.before.entry, gap.after.entry
+        streak = streaks.setdefault(entry.host, _Streak(before, answer_time))
+        exempted = gap.first_pair and (gap.fresh or gap.quiet)
+        too_many = streak.follow(entry, 0.0 if exempted else gap.required)
+        if gap.first_pair and gap.fresh:
+            exempt += 1
+            continue
+        shortest = gap.stamped if shortest is None else min(shortest, gap.stamped)
+        if gap.stamped - slack >= gap.required:
+            row.seen += 1
+        elif gap.stamped + slack <= gap.required and not exempted:
+            row.breach(entry, _too_soon(gap, slack))
+            streak.begin(entry)
+        elif too_many is not None:
+            row.breach(entry, too_many)
+            streak.begin(entry)
+        else:
+            row.undecided += 1
+    row.detail = _spacing_detail(row, shortest, slack, exempt, rules=rules)
+    return row
+
+
+def _too_soon(gap: Gap, slack: float) -> str:
+    return (
+        f"under {gap.stamped + slack:g} s after "
+        f"{gap.before.entry.place}, {gap.required:g} s required"
+    )
+
+
+def _spacing_detail(
+    row: Row, shortest: int | None, slack: float, exempt: int, *, rules: bool
+) -> str:
+    parts = [f"gaps: {row.seen} certainly kept, {row.undecided} within the log's clock"]
+    if shortest is not None:
+        least, most = max(0.0, shortest - slack), shortest + slack
+        parts.append(f"shortest {shortest} s in the log, so {least:g} to {most:g} s")
+    if exempt:
+        parts.append(f"{exempt} first robots.txt with its target, exempt (T1)")
+    if not rules:
+        parts.append("Crawl-delay not judged: give --robots FILE")
+    return "; ".join(parts)
+
+
+def backoff_row(walk: Sequence[Step], retry_after: float | None, answer_time: float) -> Row:
+    """R5: after a 429 or 503 the host is left alone, and a URL retried at most five times.
+
+    ``retry_after``: seconds of the Retry-After that the site sends with them, if it is known.
+    ``answer_time``: as of ``spacing_row``; the request after may have begun so much earlier.
+    """
+    row = Row("R5", "MUST", "back-off after 429 and 503", within_clock=True)
+    refusals = sum(step.entry.status in BACKOFF_STATUSES for step in walk)
+    if not refusals:
+        row.detail = "no 429 and no 503 in the log"
+        return row
+    for gap in gaps(walk):
+        if gap.before.entry.status in BACKOFF_STATUSES:
+            _backed_off(row, gap, retry_after, CLOCK + answer_time)
+    longest = _retries(row, [step.entry for step in walk], retry_after or 0.0)
+    row.detail = (
+        f"429 or 503 answered: {refusals}; at most {longest} retries of a URL in a row; "
+        + (
+            "Retry-After not judged: give --retry-after SECONDS"
+            if retry_after is None
+            else f"next requests: {row.seen} certainly not before {retry_after:g} s, "
+            f"{row.undecided} within the log's clock"
+        )
+    )
+    return row
+
+
+def _backed_off(row: Row, gap: Gap, retry_after: float | None, slack: float) -> None:
+    """The request after a refusal, from its end on. Without Retry-After full jitter may draw 0:
+    R4 alone holds.
+    """
+    required = max(gap.required, retry_after or 0.0)
+    entry, before = gap.after.entry, gap.before.entry
+    if gap.stamped - slack >= required:
+        row.seen += 1
+    elif gap.stamped + CLOCK <= required:
+        row.breach(
+            entry,
+            f"under {gap.stamped + CLOCK} s after the {before.status} at "
+            f"{before.place}, {required:g} s required",
+        )
+    else:
+        row.undecided += 1
+
+
+def _retries(row: Row, entries: Sequence[Entry], retry_after: float) -> int:
+    """Retries of a URL beyond the fifth, and the most in a row.
+
+    A pause longer than any back-off may be another run, whose retries count anew.
+    """
+    pause = max(BACKOFF_CAP, retry_after) + CLOCK
+    most = 0
+    for attempts in _by_target(entries):
+        retries = 0
+        for before, after in pairwise(attempts):
+            again = before.status in BACKOFF_STATUSES and after.time - before.time <= pause
+            retries = retries + 1 if again else 0
+            most = max(most, retries)
+            if retries > MAX_RETRIES:
+                row.breach(after, f"retry {retries} of at most {MAX_RETRIES}")
+    return most
+
+
+def _by_target(entries: Sequence[Entry]) -> Iterable[list[Entry]]:
+    found: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        found.setdefault((entry.site, entry.target), []).append(entry)
+    return found.values()
+
+
+def revisit_row(targets: Sequence[Step], last: int) -> Row:
+    """R8: no target again within the hour. ``last``: when the log ends, Unix seconds.
+
+    What was refused, failed or not acceptable (T37) is asked again by R5, not by R8.
+    """
+    row = Row("R8", "SHOULD", "no target twice within an hour")
+    daily = 0
+    for visits in _by_target([step.entry for step in targets]):
+        for before, after in pairwise(visits):
+            apart = after.time - before.time
+            if before.status in (0, 406, 408, 429, 499) or before.status >= 500:
+                continue
+            daily += QUIET <= apart < 23 * QUIET
+            if apart + CLOCK <= QUIET:
+                row.breach(after, f"{duration(apart)} after {before.place}")
+            else:
+                row.seen += 1
+        row.seen += last - visits[-1].time > QUIET
+    row.detail = f"left alone for an hour: {row.seen}; asked again within the day: {daily}"
+    return row
+
+
+def conditional_row(walk: Sequence[Step]) -> Row:
+    """R7: a 304 shows that the bot asks conditionally; 200s of one size only hint at the contrary.
+
+    The site may have sent no validator, so nothing here is ever broken.
+    """
+    row = Row("R7", "SHOULD", "conditional requests")
+    repeated = 0
+    for visits in _by_target([step.entry for step in walk]):
+        unchanged = sum(entry.status == 304 for entry in visits)
+        row.seen += unchanged
+        full = [entry.size for entry in visits if entry.status == 200 and entry.size]
+        if not unchanged:
+            repeated += len(full) - len(set(full))
+    row.undecided = repeated
+    row.detail = f"304 answered: {row.seen}; 200 again at the same size: {repeated}" + (
+        " (a hint: do your answers carry an ETag or Last-Modified?)" if repeated else ""
+    )
+    return row

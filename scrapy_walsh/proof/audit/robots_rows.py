@@ -1,0 +1,208 @@
+"""R2: was robots.txt asked in time, and were its rules kept? And which rules held when (R4).
+
+A bot may work with what it read up to 24 hours ago (ROBOTS_TTL_SECONDS), so a request is held to
+the most lenient of the files that it can have had in hand; only what all of them refuse, in every
+reading of their text, is certainly broken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.policy.recrawl import iso
+from scrapy_walsh.policy.robots import Robots, no_rules
+from scrapy_walsh.policy.verdict import Verdict
+from scrapy_walsh.proof.audit.rows import Row, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from scrapy_walsh.proof.audit.reading import Entry
+
+ROBOTS: Final = "/robots.txt"
+#: Seconds: ROBOTS_TTL_SECONDS, and R12's STALE_HARD_CUTOFF for it (spec section 6).
+TTL: Final = 86400
+HARD_CUTOFF: Final = 2 * TTL
+
+ALLOWED: Final = "allowed"
+UNAWARE: Final = "refused, by rules that it need not have read yet (24 h)"
+
+_NO_RULES: Final = no_rules(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The site's robots.txt from ``since`` on (Unix seconds; ``-inf``: as long as there is log)."""
+
+    since: float
+    rules: Robots
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The robots.txt files of a site, by the time from which they were served."""
+
+    versions: tuple[Version, ...]
+
+    def between(self, start: float, end: float) -> list[Robots | None]:
+        """The rules in force at some time from *start* to *end*; None where nobody said."""
+        if not self.versions:
+            return [None]
+        ends = [version.since for version in self.versions[1:]] + [math.inf]
+        found: list[Robots | None] = [
+            version.rules
+            for version, until in zip(self.versions, ends, strict=True)
+            if version.since <= end and until > start
+        ]
+        return [None, *found] if self.versions[0].since > start else found
+
+
+@dataclass(slots=True)
+class Site:
+    """What the bot can have known of one site's robots.txt so far (Unix seconds)."""
+
+    asked: int | None = None
+    answered: int | None = None
+    missing: bool = False
+
+    def note(self, entry: Entry) -> None:
+        """Book a request for robots.txt; a 429, a 5xx or no status told the bot nothing."""
+        self.asked = entry.time
+        if 200 <= entry.status < 500 and entry.status not in (429, 499):
+            self.answered = entry.time
+            self.missing = entry.status >= 400
+
+    def may_hold(self, now: int, timeline: Timeline) -> list[Robots | None]:
+        """The rules that the bot may go by at *now*, to the second of the log's clock.
+
+        None at all after a 4xx, or when it asked and got no answer (9.1.1: fail open).
+        """
+        recent = self.answered is not None and now - self.answered <= TTL
+        start = self.answered if self.answered is not None and recent else now - TTL
+        held = timeline.between(start - 1, now + 1)
+        open_ = self.missing if recent else self.answered is None and self.asked is not None
+        return [*held, _NO_RULES] if open_ else held
+
+
+@dataclass(slots=True)
+class Step:
+    """A request, seconds since robots.txt of its site was asked (None: never), and the rules."""
+
+    entry: Entry
+    age: int | None
+    rules: list[Robots | None]
+
+    @property
+    def delay(self) -> float:
+        """The Crawl-delay that certainly bound the bot, in seconds; 0.0 where none did."""
+        delays = [0.0 if rules is None else rules.crawl_delay or 0.0 for rules in self.rules]
+        return min(delays, default=0.0)
+
+
+def steps(entries: Iterable[Entry], timeline: Timeline) -> Iterator[Step]:
+    """Each request, in order, with what the bot can have known when it was made."""
+    sites: dict[str, Site] = {}
+    for entry in entries:
+        site = sites.setdefault(entry.site, Site())
+        age = None if site.asked is None else entry.time - site.asked
+        yield Step(entry, age, site.may_hold(entry.time, timeline))
+        if entry.path == ROBOTS and entry.method == "GET":
+            site.note(entry)
+
+
+def asked_row(targets: Sequence[Step], first: int) -> Row:
+    """R2.1: robots.txt of the site before its targets, and not over 24 hours (R12: 48) old.
+
+    ``first``: when the log begins, Unix seconds.
+    """
+    row = Row("R2", "MUST", "robots.txt asked before targets")
+    late = 0
+    for step in targets:
+        entry = step.entry
+        since = entry.time - first if step.age is None else step.age
+        if since - 1 > HARD_CUTOFF:
+            row.breach(entry, f"robots.txt not asked in {duration(since)}")
+        elif step.age is None:
+            row.undecided += 1
+        else:
+            row.seen += 1
+            late += step.age - 1 > TTL
+    row.detail = _asked_detail(row, late)
+    return row
+
+
+def _asked_detail(row: Row, late: int) -> str:
+    parts = [f"targets after it: {row.seen}"]
+    if row.undecided:
+        parts.append(f"{row.undecided} within 48 h of the log's beginning, perhaps asked before")
+    if late:
+        parts.append(f"{late} with one of 24 to 48 h, which R12 lets a bot use while it refreshes")
+    return "; ".join(parts)
+
+
+def obeyed_row(targets: Sequence[Step], timeline: Timeline) -> Row:
+    """R2.2: no request that the rules refuse. ``timeline``: empty when no file was given."""
+    row = Row("R2", "MUST", "disallowed paths left alone")
+    if not timeline.versions:
+        row.detail = "no robots.txt to judge by: give --robots FILE"
+        return row
+    counts: Counter[str] = Counter()
+    for step in targets:
+        outcome = _outcome(step, timeline)
+        if isinstance(outcome, Verdict):
+            row.breach(step.entry, outcome.reason)
+        else:
+            counts[outcome] += 1
+    row.seen = counts.pop(ALLOWED, 0)
+    row.undecided = counts.total()
+    told = [f"{count} {why}" for why, count in counts.items()]
+    row.detail = "; ".join([f"{row.seen} allowed", *told, *latencies(targets, timeline)])
+    return row
+
+
+def _outcome(step: Step, timeline: Timeline) -> Verdict | str:
+    """The refusal that the request certainly broke, else what is to be said of it."""
+    if None in step.rules:
+        return "before the first file given"
+    denials = [rules and denial(rules, step.entry) for rules in step.rules]
+    if not all(denials):
+        now = timeline.between(step.entry.time, step.entry.time)[-1]
+        return UNAWARE if now and denial(now, step.entry) else ALLOWED
+    sure = [verdict for verdict in denials if verdict and not _doubtful(verdict)]
+    return sure[-1] if len(sure) == len(denials) else "refused in one reading of the file only"
+
+
+def denial(rules: Robots, entry: Entry) -> Verdict | None:
+    """The rules' refusal of the request, or None. An octet beyond ASCII is judged encoded."""
+    target = "".join(c if c < "\x7f" else f"%{ord(c):02X}" for c in entry.target)
+    slash = "" if target.startswith("/") else "/"
+    verdict = rules.decide(f"http://{entry.host or 'host'}{slash}{target}")
+    return None if verdict.allowed else verdict
+
+
+def _doubtful(verdict: Verdict) -> bool:
+    """Whether another reading of the text allows it, or no rule is known that refuses it."""
+    return bool(verdict.readings) or verdict.line is None
+
+
+def latencies(targets: Sequence[Step], timeline: Timeline) -> Iterator[str]:
+    """For each change of robots.txt, how long what it newly refuses was still asked for."""
+    versions = timeline.versions
+    for number, version in enumerate(versions[1:], 1):
+        until = versions[number + 1].since if number + 1 < len(versions) else math.inf
+        before = versions[number - 1].rules
+        times = [
+            step.entry.time
+            for step in targets
+            if version.since <= step.entry.time < until
+            and denial(version.rules, step.entry)
+            and not denial(before, step.entry)
+        ]
+        if times:
+            lag = duration(times[-1] - version.since)
+            yield f"last newly refused request {lag} after the change of {iso(version.since)}"
+        else:
+            yield f"no newly refused request after the change of {iso(version.since)}"

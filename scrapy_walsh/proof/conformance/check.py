@@ -1,0 +1,104 @@
+"""What a conformance run says: checks, each with one of three outcomes.
+
+What was not seen is NOT SEEN, never PASS: a check whose precondition did not occur shows nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from scrapy_walsh.spec import REQUIREMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from scrapy_walsh.proof.conformance.evidence import Evidence
+
+PASS: Final = "PASS"  # noqa: S105
+FAIL: Final = "FAIL"
+NOT_SEEN: Final = "NOT SEEN"
+
+MUST: Final = "MUST"
+MUST_NOT: Final = "MUST NOT"
+SHOULD: Final = "SHOULD"
+#: The levels that decide (spec section 3).
+BINDING: Final = frozenset({MUST, MUST_NOT})
+
+_ORDER: Final = {row.id: place for place, row in enumerate(REQUIREMENTS)}
+
+
+class Finding(NamedTuple):
+    """An outcome, and in few words what was seen."""
+
+    outcome: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the report, and how it is judged. ``id``: of the spec's section 15, as R2a.
+
+    ``foreign``: judged for other crawlers only: of ours a scene of its own shows it.
+    """
+
+    id: str
+    title: str
+    judge: Callable[[Evidence], Finding]
+    level: str = MUST
+    foreign: bool = False
+
+    @property
+    def requirement(self) -> str:
+        """R1 to R13: the id without its letter."""
+        return self.id.rstrip("abcd")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the report, judged."""
+
+    id: str
+    requirement: str
+    level: str
+    title: str
+    outcome: str
+    detail: str
+
+    def members(self) -> dict[str, Any]:
+        """The check as a JSON object."""
+        return asdict(self)
+
+
+def judged(rows: Iterable[Row], evidence: Evidence) -> list[Check]:
+    """Every one of *rows*, judged by *evidence*. A run that was cut off shows no promise kept."""
+    return [_judged(row, evidence) for row in rows]
+
+
+def _judged(row: Row, evidence: Evidence) -> Check:
+    outcome, detail = row.judge(evidence)
+    cut_off = evidence.cut_off
+    if outcome == PASS and cut_off:
+        outcome, detail = NOT_SEEN, cut_off
+    return Check(row.id, row.requirement, row.level, row.title, outcome, detail)
+
+
+def in_order(checks: Iterable[Check]) -> list[Check]:
+    """*checks* by requirement, then by id, else as they came."""
+    return sorted(checks, key=lambda check: (_ORDER[check.requirement], check.id))
+
+
+def holds(checks: Sequence[Check]) -> bool:
+    """Whether every MUST and MUST NOT among *checks* passed; of a part without any, every row."""
+    deciding = [check for check in checks if check.level in BINDING] or checks
+    return bool(deciding) and all(check.outcome == PASS for check in deciding)
+
+
+def verdict(kept: bool, detail: str = "") -> Finding:
+    """PASS or FAIL."""
+    return Finding(PASS if kept else FAIL, detail)
+
+
+def unseen(why: str) -> Finding:
+    """NOT SEEN, and what was missing."""
+    return Finding(NOT_SEEN, why)

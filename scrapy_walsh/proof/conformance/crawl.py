@@ -1,0 +1,165 @@
+"""One real crawl: a project of its own, Scrapy in a subprocess, the sandbox as its proxy."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.proof.conformance.evidence import LIST_URL, SCHEMA_URL, Run, read_told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from scrapy_walsh.policy.identity import Identity
+    from scrapy_walsh.proof.sandbox import Sandbox
+
+#: Seconds that one crawl may take before it is cut off.
+TIME_LIMIT: Final = 150.0
+#: What R13's tags say in the sandbox, where nobody else reads them.
+IMPLEMENTATION: Final = "example/conformance@0123abc"
+
+_PROXIES: Final = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+#: Of the environment, what would lead the crawl to another project or past the proxy.
+_DROPPED: Final = ("SCRAPY_SETTINGS_MODULE", "SCRAPY_PROJECT", "all_proxy", "ALL_PROXY")
+_OUTPUT: Final = 4000
+#: The operator's documents, played by the sandbox.
+MIRROR: Final = {"WALSH_BLOCKLIST_URL": LIST_URL, "WALSH_BLOCKLIST_SCHEMA_URL": SCHEMA_URL}
+
+_STOPPED: Final = Event()
+
+
+class Stopped(WalshError):
+    """The run was interrupted: no further crawl is begun."""
+
+
+def stop() -> None:
+    """Begin no further crawl in this process."""
+    _STOPPED.set()
+
+
+@dataclass(frozen=True)
+class Bot:
+    """Who crawls, and how.
+
+    ``setting``: the value of WALSH_IDENTITY. ``overrides``: the other settings of the run, beside
+    those that a scene needs. ``robots_pace``: seconds that WALSH_PACE_ROBOTS puts between the
+    first robots.txt of a host and its target, 0 without it (T1).
+    """
+
+    identity: Identity
+    setting: Any
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    robots_pace: float = 0.0
+
+
+def make_project(directory: Path, bot: Bot, **settings: Any) -> Path:
+    """A Scrapy project in *directory* whose operator is the sandbox's; its state is kept in it."""
+    tags = {"WALSH_IMPL": IMPLEMENTATION}
+    state = {"WALSH_STATE_DIR": str(state_dir(directory))}
+    return _project(directory, bot, {**state, **MIRROR, **tags, **settings})
+
+
+def live_project(directory: Path, bot: Bot, **settings: Any) -> Path:
+    """A Scrapy project in *directory* whose operator is the identity's own."""
+    return _project(directory, bot, settings)
+
+
+def _project(directory: Path, bot: Bot, settings: Mapping[str, Any]) -> Path:
+    directory.mkdir(parents=True)
+    values = {
+        "BOT_NAME": "conformance",
+        "SPIDER_MODULES": ["scrapy_walsh.spiders", "scrapy_walsh.proof.conformance.probe"],
+        "ADDONS": {"scrapy_walsh.Addon": 500},
+        "LOG_LEVEL": "INFO",
+        **bot.overrides,
+        **settings,
+        "WALSH_IDENTITY": bot.setting,
+        "WALSH_TAG_REQUESTS": True,
+    }
+    lines = [f"{name} = {value!r}" for name, value in values.items()]
+    (directory / "conformance_settings.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (directory / "scrapy.cfg").write_text("[settings]\ndefault = conformance_settings\n")
+    return directory
+
+
+def state_dir(project: Path) -> Path:
+    """Where a project of :func:`make_project` keeps its state."""
+    return project / "state"
+
+
+def environment(proxy: str | None) -> dict[str, str]:
+    """The environment of a crawl; with *proxy*, everything it asks goes there."""
+    found = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+    if proxy is not None:
+        found |= dict.fromkeys(_PROXIES, proxy) | {"no_proxy": "", "NO_PROXY": ""}
+    return found
+
+
+def probe(
+    project: Path,
+    box: Sandbox | None,
+    urls: Sequence[str],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    **arguments: str,
+) -> Run:
+    """The probe's crawl of *urls*; *arguments* are the spider's."""
+    account = project / "account.json"
+    account.unlink(missing_ok=True)
+    given = {"urls": " ".join(urls), "account": str(account), **arguments}
+    code, output, log = _scrapy(project, box, "walsh_conformance", given, settings or {})
+    return Run(log, tuple(urls), read_told(account), (), output, code)
+
+
+def metadata(project: Path, box: Sandbox, sources: str, declared: Sequence[str]) -> Run:
+    """``scrapy crawl walsh_metadata`` of the file *sources* in *project*."""
+    items = project / "items.jsonl"
+    items.unlink(missing_ok=True)
+    feeds = {"FEEDS": json.dumps({str(items): {"format": "jsonlines"}})}
+    code, output, log = _scrapy(project, box, "walsh_metadata", {"sources": sources}, feeds)
+    lines = items.read_text(encoding="utf-8").splitlines() if items.exists() else []
+    found: list[dict[str, Any]] = []
+    with suppress(ValueError):  # the last line of a crawl that was cut off
+        found.extend(json.loads(line) for line in lines)
+    return Run(log, tuple(declared), {}, found, output, code)
+
+
+def _scrapy(
+    project: Path,
+    box: Sandbox | None,
+    spider: str,
+    arguments: Mapping[str, str],
+    settings: Mapping[str, Any],
+) -> tuple[int | None, str, Any]:
+    """Exit code (None: cut off), the end of the output, and the sandbox's log of this run."""
+    if _STOPPED.is_set():
+        raise Stopped("stopped")
+    command = [sys.executable, "-m", "scrapy", "crawl", spider]
+    for option, pairs in (("-a", arguments), ("-s", settings)):
+        for name, value in pairs.items():
+            command += [option, f"{name}={value}"]
+    if box is not None:
+        box.clear()
+    log = project / "crawl.log"
+    code: int | None = None
+    with log.open("wb") as out, suppress(subprocess.TimeoutExpired):
+        code = subprocess.run(  # noqa: S603  our own command
+            command,
+            cwd=project,
+            env=environment(None if box is None else box.proxy_url),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            timeout=TIME_LIMIT,
+            check=False,
+        ).returncode
+    text = log.read_bytes()[-_OUTPUT:].decode("utf-8", "replace")
+    return code, text, [] if box is None else box.log

@@ -1,0 +1,181 @@
+"""What the judges look at: the server's log of each run, and the bot's own account beside it.
+
+Pure: values in, findings out. Times are the server's, from arrival to arrival: a bot that waits
+from the end of an answer is then never judged by how late the server stamped it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from scrapy_walsh.proof.conformance.check import FAIL, PASS, Finding, unseen, verdict
+from scrapy_walsh.proof.sandbox import LoggedRequest, host_key, hosts, requests
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+ROBOTS: Final = "/robots.txt"
+OPERATOR_HOST: Final = "operator.test"
+WELL_KNOWN: Final = "/.well-known/walsh-research"
+LIST: Final = f"{WELL_KNOWN}/blocklist.json"
+SCHEMA: Final = f"{WELL_KNOWN}/blocklist.schema.json"
+FIXTURES: Final = f"{WELL_KNOWN}/test-fixtures.json"
+LIST_URL: Final = f"http://{OPERATOR_HOST}{LIST}"
+SCHEMA_URL: Final = f"http://{OPERATOR_HOST}{SCHEMA}"
+
+#: Seconds that a gap seen at the server may be short by (clock reading, not politeness).
+TOLERANCE: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run of a bot.
+
+    ``log``: what the server saw, in order of arrival. ``declared``: the target URLs it was given.
+    ``told``: the bot's own account, empty for a foreign one. ``items``: what it yielded.
+    ``output``: the end of its output or log. ``code``: exit code, None when it was cut off.
+    """
+
+    log: Sequence[LoggedRequest]
+    declared: Sequence[str] = ()
+    told: Mapping[str, Any] = field(default_factory=dict)
+    items: Sequence[Mapping[str, Any]] = ()
+    output: str = ""
+    code: int | None = 0
+
+    def asked(self, host: str) -> list[LoggedRequest]:
+        """The requests to *host* (``host[:port]``), in order of arrival."""
+        return requests(self.log, host)
+
+    def paths(self, host: str) -> list[str]:
+        """The paths asked of *host*."""
+        return [each.path for each in self.asked(host)]
+
+    def get(self, host: str, path: str) -> list[LoggedRequest]:
+        """The requests for one path of *host*."""
+        return [each for each in self.asked(host) if each.path == path]
+
+    def result(self, url: str) -> Mapping[str, Any] | None:
+        """What the bot says became of its target *url*, or None."""
+        return next((each for each in self.told.get("results", ()) if each["url"] == url), None)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one scene showed: its runs, and who the bot was to say it is.
+
+    ``robots_pace``: seconds that a target may wait for after the first robots.txt (T1).
+    """
+
+    user_agent: str
+    token: str
+    runs: Sequence[Run]
+    robots_pace: float = 0.0
+
+    @property
+    def first(self) -> Run:
+        """The first run."""
+        return self.runs[0]
+
+    @property
+    def log(self) -> list[LoggedRequest]:
+        """The requests of all runs."""
+        return [each for run in self.runs for each in requests(run.log)]
+
+    @property
+    def cut_off(self) -> str:
+        """Which run did not come to its end; empty when all did."""
+        for number, run in enumerate(self.runs, 1):
+            if run.code is None:
+                return f"run {number} was cut off"
+        return ""
+
+
+def split(url: str) -> tuple[str, str]:
+    """The host (``host[:port]``, as the log's keys) and the path with query of *url*."""
+    parts = urlsplit(url)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return host_key(parts.scheme, parts.netloc), path
+
+
+def target_of(request: LoggedRequest) -> str:
+    """Path and query of a logged request, which may be anything that a client sent."""
+    _, absolute, rest = request.target.partition("://")
+    if not absolute:
+        return request.target
+    return "/" + rest.partition("/")[2].partition("#")[0]
+
+
+def asked_for(run: Run, url: str) -> bool:
+    """Whether *run* asked for *url*, its query included."""
+    host, path = split(url)
+    return any(target_of(each) == path for each in run.asked(host))
+
+
+# -- findings that many rows share ------------------------------------------------------------
+
+
+def never(run: Run, urls: Iterable[str], *controls: str) -> Finding:
+    """None of *urls* was asked, though the bot came as far as each of *controls*."""
+    wrong = [url for url in urls if asked_for(run, url)]
+    if wrong:
+        return Finding(FAIL, f"asked {wrong[0]}")
+    missing = [url for url in controls if not asked_for(run, url)]
+    return unseen(f"{missing[0]} was not asked either") if missing else Finding(PASS)
+
+
+def nothing_of(run: Run, names: Iterable[str], control: str) -> Finding:
+    """None of the hosts *names* was reached for at all, though *control* was asked."""
+    reached = set(hosts(run.log))
+    wrong = [name for name in names if name in reached]
+    if wrong:
+        return Finding(FAIL, f"{wrong[0]} was asked {', '.join(run.paths(wrong[0])) or 'CONNECT'}")
+    return Finding(PASS) if asked_for(run, control) else unseen(f"{control} was not asked either")
+
+
+def was_asked(run: Run, *urls: str) -> Finding:
+    """Every one of *urls* was asked."""
+    missing = [url for url in urls if not asked_for(run, url)]
+    if missing and not run.log:
+        return unseen("nothing was asked")
+    return verdict(not missing, f"{missing[0]} was not asked" if missing else "")
+
+
+def exact_user_agent(evidence: Evidence, asked: Iterable[LoggedRequest]) -> Finding:
+    """Every one of *asked* carried the bot's User-Agent, in one line; NOT SEEN where none was."""
+    looked_at = list(asked)
+    wrong = [each for each in looked_at if each.values("User-Agent") != [evidence.user_agent]]
+    if wrong:
+        said = ", ".join(wrong[0].values("User-Agent")) or "none"
+        return Finding(FAIL, f"{said!r} to {wrong[0].host}{wrong[0].path}")
+    return Finding(PASS, f"requests={len(looked_at)}") if looked_at else unseen("not asked")
+
+
+def intervals(asked: Sequence[LoggedRequest], *, exempt: bool = False) -> list[float]:
+    """Seconds from each request's arrival to the next one's.
+
+    *exempt*: leave out the first gap where it follows a robots.txt (T1: the one exemption).
+    """
+    found = [later.arrived - earlier.arrived for earlier, later in pairwise(asked)]
+    return found[1:] if exempt and found and asked[0].path == ROBOTS else found
+
+
+def spaced(found: Sequence[float], seconds: float) -> Finding:
+    """Every interval is at least *seconds*; NOT SEEN where there is none."""
+    if not found:
+        return unseen("no two requests to compare")
+    return verdict(min(found) >= seconds - TOLERANCE, f"gap={min(found):.3f}s")
+
+
+def read_told(path: Path) -> Mapping[str, Any]:
+    """The probe's account; empty where it came to none."""
+    try:
+        told: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return told

@@ -1,0 +1,287 @@
+"""The parts of the lab for R1, R2 and R3: who asks, what robots.txt says, who has opted out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.proof.conformance.check import (
+    FAIL,
+    MUST_NOT,
+    PASS,
+    SHOULD,
+    Finding,
+    Row,
+    unseen,
+    verdict,
+)
+from scrapy_walsh.proof.conformance.evidence import (
+    LIST,
+    OPERATOR_HOST,
+    ROBOTS,
+    SCHEMA,
+    Evidence,
+    exact_user_agent,
+    never,
+    nothing_of,
+    was_asked,
+)
+from scrapy_walsh.proof.conformance.part import Part, missing, site
+from scrapy_walsh.proof.sandbox import Site, hosts, requests, user_agents
+
+if TYPE_CHECKING:
+    from scrapy_walsh.proof.sandbox import LoggedRequest
+
+# -- R1 ---------------------------------------------------------------------------------------
+
+
+def _kind(request: LoggedRequest) -> str:
+    if request.host == OPERATOR_HOST:
+        return "the operator's documents"
+    return "robots.txt" if request.path == ROBOTS else "targets"
+
+
+def _exact_user_agent(evidence: Evidence, kind: str) -> Finding:
+    return exact_user_agent(evidence, (each for each in evidence.log if _kind(each) == kind))
+
+
+def _one_user_agent(evidence: Evidence) -> Finding:
+    found = user_agents(evidence.log)
+    if len(evidence.log) < 2:
+        return unseen("fewer than two requests")
+    return verdict(len(found) == 1, f"distinct={len(found)}")
+
+
+def _identity_rows() -> tuple[Row, ...]:
+    kinds = ("targets", "robots.txt", "the operator's documents")
+    exact = [
+        Row("R1", f"exact UA on {kind}", lambda e, kind=kind: _exact_user_agent(e, kind))  # type: ignore[misc]
+        for kind in kinds
+    ]
+    return (*exact, Row("R1", "UA neither rotated nor left out", _one_user_agent, MUST_NOT))
+
+
+IDENTITY: Final = Part(
+    "identity",
+    ("R1",),
+    lambda _token: [site("identity.test")],
+    ("http://identity.test/page", "http://identity.test/other"),
+    _identity_rows(),
+)
+
+# -- R2 ---------------------------------------------------------------------------------------
+
+_PATHS: Final = "User-agent: *\nDisallow: /private/\nAllow: /private/open\n"
+_WILD: Final = "User-agent: *\nDisallow: /*.pdf$\nDisallow: /find?q=\nDisallow: /tie\nAllow: /tie\n"
+
+
+def _robots_sites(token: str) -> list[Site]:
+    lower = token.lower()
+    start = lower[: max(1, len(lower) // 2)]
+    groups = {
+        "path.test": _PATHS,
+        "wild.test": _WILD,
+        "empty.test": "User-agent: *\nDisallow:\n",
+        "named-allow.test": f"User-agent: *\nDisallow: /\n\nUser-agent: {token}\nDisallow: /no\n",
+        "named-deny.test": f"User-agent: *\nAllow: /\n\nUser-agent: {token.upper()}\nDisallow: /\n",
+        "longest.test": (
+            f"User-agent: {start}\nDisallow: /short\n\nUser-agent: {lower}\nDisallow: /long\n"
+        ),
+        "prefix.test": f"User-agent: *\nDisallow:\n\nUser-agent: {start}\nDisallow: /no\n",
+        "merged.test": (
+            f"User-agent: {token}\nDisallow: /one\n\nUser-agent: {token}\nDisallow: /two\n"
+        ),
+    }
+    return [
+        *(site(host, robots) for host, robots in groups.items()),
+        site("robots-404.test", missing()),
+    ]
+
+
+_PUBLIC: Final = "http://path.test/public"
+_DENIED: Final = (
+    "http://path.test/private/notes",
+    "http://wild.test/docs/report.pdf",
+    "http://wild.test/find?q=tides",
+    "http://named-allow.test/no",
+    "http://named-deny.test/page",
+    "http://longest.test/long",
+    "http://prefix.test/no",
+    "http://merged.test/one",
+    "http://merged.test/two",
+)
+_ALLOWED: Final = (
+    _PUBLIC,
+    "http://path.test/private/open",
+    "http://wild.test/docs/report.pdf?x=1",
+    "http://wild.test/tie",
+    "http://empty.test/page",
+    "http://named-allow.test/page",
+    "http://longest.test/short",
+    "http://prefix.test/page",
+    "http://merged.test/page",
+    "http://robots-404.test/page",
+)
+
+
+def _robots_first(evidence: Evidence) -> Finding:
+    """On every host the robots.txt was asked, and answered, before anything else (R2.1)."""
+    run, seen = evidence.first, 0
+    for host in hosts(run.log):
+        asked = run.asked(host)
+        if host == OPERATOR_HOST or not asked:
+            continue
+        if asked[0].path != ROBOTS:
+            return Finding(FAIL, f"{host} was asked {asked[0].path} first")
+        if len(asked) > 1 and (asked[0].completed or 0) > asked[1].arrived:
+            return Finding(FAIL, f"{host} was asked {asked[1].path} before its robots.txt was read")
+        seen += len(asked) > 1
+    return Finding(PASS, f"hosts={seen}") if seen else unseen("no target was asked")
+
+
+def _robots_once(evidence: Evidence) -> Finding:
+    """A robots.txt that was had is not asked again within the run (R2.3)."""
+    run = evidence.first
+    asked = {host: run.get(host, ROBOTS) for host in hosts(run.log)}
+    had = {host: len(each) for host, each in asked.items() if each and each[0].status in (200, 404)}
+    again = [host for host, count in had.items() if count > 1]
+    if not had:
+        return unseen("no robots.txt was asked")
+    return verdict(
+        not again, f"{again[0]}: {had[again[0]]} times" if again else f"hosts={len(had)}"
+    )
+
+
+ROBOTS_RULES: Final = Part(
+    "robots",
+    ("R2",),
+    _robots_sites,
+    (*_ALLOWED[:2], *_DENIED, *_ALLOWED[2:]),
+    (
+        Row("R2", "robots.txt asked before any target of a host", _robots_first),
+        Row("R2", "robots.txt asked once per host and run", _robots_once, SHOULD),
+        Row(
+            "R2",
+            "no request for a disallowed path",
+            lambda e: never(e.first, ["http://path.test/private/notes"], _PUBLIC),
+        ),
+        Row(
+            "R2",
+            "404 means no rules, empty Disallow allows",
+            lambda e: was_asked(e.first, "http://robots-404.test/page", "http://empty.test/page"),
+        ),
+        Row(
+            "R2a",
+            "named group allows where `*` disallows",
+            lambda e: was_asked(e.first, "http://named-allow.test/page"),
+        ),
+        Row(
+            "R2a",
+            "named group disallows where `*` allows",
+            lambda e: never(e.first, ["http://named-deny.test/page"], _PUBLIC),
+        ),
+        Row(
+            "R2a",
+            "longest matching name selected",
+            lambda e: never(e.first, ["http://longest.test/long"], "http://longest.test/short"),
+        ),
+        Row(
+            "R2a",
+            "a prefix of the token is a match",
+            lambda e: never(e.first, ["http://prefix.test/no"], "http://prefix.test/page"),
+        ),
+        Row(
+            "R2a",
+            "groups of one name merge",
+            lambda e: never(
+                e.first,
+                ["http://merged.test/one", "http://merged.test/two"],
+                "http://merged.test/page",
+            ),
+        ),
+        Row(
+            "R2b",
+            "`*`, `$` and the query in a Disallow",
+            lambda e: never(
+                e.first,
+                ["http://wild.test/docs/report.pdf", "http://wild.test/find?q=tides"],
+                "http://wild.test/tie",
+            ),
+        ),
+        Row(
+            "R2b",
+            "longer Allow wins, Allow wins a tie, `$` ends the path",
+            lambda e: was_asked(
+                e.first,
+                "http://path.test/private/open",
+                "http://wild.test/tie",
+                "http://wild.test/docs/report.pdf?x=1",
+            ),
+            SHOULD,  # R2c: over-blocking is conformant
+        ),
+        Row(
+            "R2c",
+            "no under-blocking: none of nine denied URLs asked",
+            lambda e: never(e.first, _DENIED, _PUBLIC),
+        ),
+    ),
+)
+
+# -- R3, and R10's common path ----------------------------------------------------------------
+
+_BLOCKED: Final = ("blocked.test", "www.blocked.test", "blocked.test:8080")
+_UNRELATED: Final = ("http://notblocked.test/page", "http://blocked.test.open.test/page")
+
+
+def _list_first(evidence: Evidence) -> Finding:
+    others = [each for each in requests(evidence.first.log) if each.host != OPERATOR_HOST]
+    if not others:
+        return unseen("no other host was asked")
+    listed = evidence.first.get(OPERATOR_HOST, LIST)
+    if listed and (listed[0].completed or others[0].arrived) <= others[0].arrived:
+        return Finding(PASS)
+    return Finding(FAIL, f"{others[0].host}{others[0].path} was asked first")
+
+
+def _list_once(evidence: Evidence) -> Finding:
+    asked = len(evidence.first.get(OPERATOR_HOST, LIST))
+    return verdict(asked == 1, f"requests={asked}") if asked else unseen("it was not asked")
+
+
+def _no_schema_request(evidence: Evidence) -> Finding:
+    if not evidence.first.get(OPERATOR_HOST, LIST):
+        return unseen("the blocklist was not asked")
+    return verdict(not evidence.first.get(OPERATOR_HOST, SCHEMA))
+
+
+BLOCKLIST: Final = Part(
+    "blocklist",
+    ("R3", "R10"),
+    lambda _token: [site("notblocked.test"), site("blocked.test.open.test"), *map(site, _BLOCKED)],
+    (
+        "http://blocked.test/notes",
+        "http://www.blocked.test/notes",
+        "http://BLOCKED.test:8080/notes",
+        *_UNRELATED,
+    ),
+    (
+        Row("R3", "blocklist asked before anything else", _list_first),
+        Row("R3", "blocklist asked once per run", _list_once, SHOULD),
+        Row(
+            "R3",
+            "nothing asked of a listed host, not even robots.txt",
+            lambda e: nothing_of(e.first, ["blocked.test"], _UNRELATED[0]),
+        ),
+        Row(
+            "R3a",
+            "subdomain blocked by the apex entry",
+            lambda e: nothing_of(e.first, ["www.blocked.test"], _UNRELATED[0]),
+        ),
+        Row(
+            "R3a",
+            "case and port make no difference",
+            lambda e: nothing_of(e.first, ["blocked.test:8080"], _UNRELATED[0]),
+        ),
+        Row("R3", "unrelated hosts not blocked", lambda e: was_asked(e.first, *_UNRELATED)),
+        Row("R10", "inline schema: no schema request", _no_schema_request),
+    ),
+)

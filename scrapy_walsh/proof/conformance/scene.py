@@ -1,0 +1,83 @@
+"""A scene of the conformance run: a sandbox and a project of its own, crawls, rows."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrapy_walsh.proof.conformance import crawl
+from scrapy_walsh.proof.conformance.evidence import Evidence, Run
+from scrapy_walsh.proof.sandbox import Route, Sandbox, Site
+from scrapy_walsh.state import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from scrapy_walsh.proof.conformance.check import Row
+    from scrapy_walsh.proof.conformance.crawl import Bot
+
+
+@dataclass(frozen=True)
+class Scene:
+    """``play`` makes the crawls of a bot; ``rows`` judge them. ``serves``: as of a ``Part``."""
+
+    name: str
+    serves: Sequence[str]
+    play: Callable[[Bot], Evidence]
+    rows: Sequence[Row]
+
+
+class Stage:
+    """A running sandbox, and the project that crawls it, run after run."""
+
+    def __init__(self, bot: Bot, box: Sandbox, project: Path) -> None:
+        self.bot = bot
+        self.box = box
+        self.project = project
+        self.runs: list[Run] = []
+
+    def probe(self, *urls: str, settings: dict[str, Any] | None = None, **arguments: str) -> Run:
+        """One more crawl by the probe."""
+        run = crawl.probe(self.project, self.box, urls, settings=settings, **arguments)
+        self.runs.append(run)
+        return run
+
+    def serve(self, host: str, path: str, route: Route) -> None:
+        """Answer so from now on."""
+        self.box.set_route(host, path, route)
+
+    def age(self, kind: str, key: str, seconds: float) -> None:
+        """Make a stored document *seconds* older, as if so much time had passed."""
+        store = open_store(crawl.state_dir(self.project))
+        try:
+            document = store.get_document(kind, key)
+            if document is not None:
+                store.put_document(replace(document, fetched_at=document.fetched_at - seconds))
+        finally:
+            store.close()
+
+    def age_host(self, host: str, seconds: float) -> None:
+        """Make what is stored of a host *seconds* older: its last answer, and its hold (R4, R5)."""
+        store = open_store(crawl.state_dir(self.project))
+        try:
+            record = store.get_host(host)
+            if record is not None:
+                hold = None if record.not_before is None else record.not_before - seconds
+                store.put_host(replace(record, last_end=record.last_end - seconds, not_before=hold))
+        finally:
+            store.close()
+
+    def evidence(self) -> Evidence:
+        """What the runs so far showed."""
+        identity = self.bot.identity
+        return Evidence(identity.user_agent, identity.token, self.runs, self.bot.robots_pace)
+
+
+@contextmanager
+def stage(bot: Bot, sites: Sequence[Site], **settings: Any) -> Iterator[Stage]:
+    """A stage with *sites*; *settings* are the project's."""
+    with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder, Sandbox(sites) as box:
+        yield Stage(bot, box, crawl.make_project(Path(folder, "project"), bot, **settings))

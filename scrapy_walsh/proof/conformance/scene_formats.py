@@ -1,0 +1,125 @@
+"""R9, and R6's metadata: the main spider's items from a feed, markdown, llms.txt and HTML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.proof.conformance import crawl
+from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Finding, Row, unseen, verdict
+from scrapy_walsh.proof.conformance.evidence import ROBOTS, Evidence
+from scrapy_walsh.proof.conformance.part import operator_site, site
+from scrapy_walsh.proof.conformance.scene import Scene, stage
+from scrapy_walsh.proof.sandbox import Route, Site, default_sites, page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy_walsh.proof.conformance.crawl import Bot
+
+_HOSTS: Final = ("rss.test", "markdown.test", "llms.test", "html.test")
+_SOURCES: Final = """\
+[[source]]
+name = "feed"
+url = "http://rss.test/"
+feed = "http://rss.test/feed.xml"
+
+[[source]]
+name = "markdown"
+url = "http://markdown.test/notes"
+
+[[source]]
+name = "llms"
+url = "http://llms.test/"
+
+[[source]]
+name = "html"
+url = "http://html.test/"
+
+[[source]]
+name = "mistyped"
+url = "http://mistyped.test/page"
+"""
+_MEMBERS: Final = frozenset(
+    {"source", "title", "url", "published", "via", "canonical_url", "fetched_at"}
+)
+
+
+def _play(bot: Bot) -> Evidence:
+    mistyped = Route(body=page("notes.md"))  # markdown under text/html
+    sites: list[Site] = [each for each in default_sites() if each.host in _HOSTS]
+    with stage(bot, [operator_site(), *sites, site("mistyped.test", page=mistyped)]) as here:
+        sources = Path(here.project, "sources.toml")
+        sources.write_text(_SOURCES, encoding="utf-8")
+        here.runs.append(crawl.metadata(here.project, here.box, str(sources), ()))
+        return here.evidence()
+
+
+def _items(evidence: Evidence, source: str) -> list[Any]:
+    return [item for item in evidence.first.items if item["source"] == source]
+
+
+def _by(source: str, host: str, via: str, *paths: str) -> Callable[[Evidence], Finding]:
+    """*host* was asked *paths* and nothing else, and the items came *via* the last of them."""
+
+    def judge(evidence: Evidence) -> Finding:
+        asked = [path for path in evidence.first.paths(host) if path != ROBOTS]
+        if not asked:
+            return unseen("it was not asked")
+        found = _items(evidence, source)
+        kept = asked == list(paths) and bool(found) and all(item["via"] == via for item in found)
+        return verdict(kept, f"{', '.join(asked)}: items={len(found)}")
+
+    return judge
+
+
+def _left_out(source: str, host: str, path: str) -> Callable[[Evidence], Finding]:
+    def judge(evidence: Evidence) -> Finding:
+        if path not in evidence.first.paths(host) or not evidence.first.items:
+            return unseen("its page was not asked, or no source gave any item")
+        return verdict(not _items(evidence, source), f"items={len(_items(evidence, source))}")
+
+    return judge
+
+
+def _links(evidence: Evidence) -> Finding:
+    found = [(item["title"], item["url"]) for item in _items(evidence, "markdown")]
+    if not found:
+        return unseen("no items")
+    urls = [url for _, url in found]
+    kept = found[0] == ("Tide tables for November", "http://markdown.test/tides/2026-11")
+    kept = kept and len(set(urls)) == len(urls)
+    return verdict(kept and all(url.startswith("http") for url in urls), f"links={len(urls)}")
+
+
+def _metadata_only(evidence: Evidence) -> Finding:
+    extra = {name for item in evidence.first.items for name in item} - _MEMBERS
+    if not evidence.first.items:
+        return unseen("no items")
+    return verdict(not extra, ", ".join(sorted(extra)) or f"items={len(evidence.first.items)}")
+
+
+FORMATS_OWN: Final = Scene(
+    "items",
+    ("R6", "R9"),
+    _play,
+    (
+        Row("R6", "metadata, no content, in the items", _metadata_only, MUST_NOT),
+        Row("R9", "a feed is preferred", _by("feed", "rss.test", "feed", "/feed.xml"), SHOULD),
+        Row(
+            "R9",
+            "then markdown by negotiation",
+            _by("markdown", "markdown.test", "markdown", "/notes"),
+            SHOULD,
+        ),
+        Row("R9", "then llms.txt", _by("llms", "llms.test", "llms.txt", "/", "/llms.txt"), SHOULD),
+        Row("R9", "links in order, each once, text as title", _links, SHOULD),
+        Row("R9", "HTML is left out, not scraped", _left_out("html", "html.test", "/"), MUST_NOT),
+        Row(
+            "R9",
+            "markdown only where the Content-Type says so",
+            _left_out("mistyped", "mistyped.test", "/page"),
+            SHOULD,
+        ),
+    ),
+)

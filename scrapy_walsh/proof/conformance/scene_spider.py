@@ -1,0 +1,196 @@
+"""A spider that misbehaves: it sets User-Agents, asks what it never declared, is redirected.
+
+R1, R2, R3, R5 and R6, in one run.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.proof.conformance.check import (
+    FAIL,
+    MUST_NOT,
+    PASS,
+    Finding,
+    Row,
+    unseen,
+    verdict,
+)
+from scrapy_walsh.proof.conformance.evidence import (
+    Evidence,
+    asked_for,
+    exact_user_agent,
+    never,
+    nothing_of,
+    split,
+)
+from scrapy_walsh.proof.conformance.part import TEXT, operator_site, refreshing, site
+from scrapy_walsh.proof.conformance.parts_hostile import misled
+from scrapy_walsh.proof.conformance.scene import Scene, stage
+from scrapy_walsh.proof.sandbox import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy_walsh.proof.conformance.crawl import Bot
+
+_START: Final = "http://start.test/page"
+_DENIED: Final = "http://start.test/denied"
+_BLOCKED: Final = "http://blocked.test/notes"
+_TOMORROW: Final = "http://tomorrow.test/page"
+_HOPS: Final = {
+    "hop-blocked.test": "http://blocked.test/hop",
+    "hop-denied.test": "http://start.test/denied/hop",
+    "hop-allowed.test": "http://hop-allowed.test/moved",
+}
+_MOVED_ROBOTS: Final = "http://robots-moved.test/page"
+_REFRESHING: Final = "http://refresh.test/page"
+_REFRESHED: Final = ("http://refresh.test/by-meta", "http://refresh.test/by-header")
+_UNDECLARED: Final = ("http://start.test/undeclared", "http://elsewhere.test/undeclared")
+_ALSO: Final = "http://start.test/also"
+_POSTS: Final = ("http://post.test/error", "http://post.test/broken")
+#: What a spider might set to be taken for somebody else, or to change how the message ends.
+_HEADERS: Final = {
+    "Forwarded": "for=192.0.2.1",
+    "X-Forwarded-For": "192.0.2.1",
+    "X-Forwarded-Host": "other.test",
+    "X-Real-Ip": "192.0.2.1",
+    "X-Original-User-Agent": "Mozilla/5.0",
+    "Host": "other.test",
+    "Transfer-Encoding": "chunked",
+}
+_FOREIGN: Final = (
+    "Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0",
+    "ExampleCrawler/2.1",
+)
+
+
+def _play(bot: Bot) -> Evidence:
+    gone = Route(503, "tomorrow\n", TEXT, headers={"Retry-After": "86400"})
+    sites = [
+        operator_site(),
+        site("start.test", f"User-agent: {bot.identity.token}\nDisallow: /denied\n"),
+        site("tomorrow.test", page=gone),
+        *(site(host, page=Route(302, location=target)) for host, target in _HOPS.items()),
+        site("robots-moved.test", Route(302, location="http://blocked.test/robots.txt")),
+        site("refresh.test", page=refreshing("/by-meta", "/by-header")),
+        site("post.test", error=Route(500, "no\n", TEXT), broken=Route(behaviour="close")),
+        *map(site, ("blocked.test", "elsewhere.test")),
+    ]
+    urls = [_START, _DENIED, _BLOCKED, _TOMORROW, _MOVED_ROBOTS, _REFRESHING]
+    urls += [f"http://{host}/page" for host in _HOPS]
+    with stage(bot, sites) as here:
+        here.probe(
+            *urls,
+            undeclared=" ".join(_UNDECLARED),
+            also=_ALSO,
+            posts=" ".join(_POSTS),
+            headers=json.dumps(_HEADERS),
+            user_agents="|".join(_FOREIGN),
+        )
+        return here.evidence()
+
+
+def _user_agent_kept(evidence: Evidence) -> Finding:
+    if not any(each.host == "start.test" for each in evidence.log):
+        return unseen("nothing was asked")
+    return exact_user_agent(evidence, evidence.log)
+
+
+def _headers_kept(evidence: Evidence) -> Finding:
+    """Neither a name that misleads nor a spider's own Host or Transfer-Encoding (R1)."""
+    start = evidence.first.asked("start.test")
+    framed = [each for each in evidence.log if each.values("Transfer-Encoding")]
+    if framed or any(each.values("Host") != [each.host] for each in start):
+        return Finding(FAIL, "a spider's Host or Transfer-Encoding was sent")
+    return misled(evidence) if start else unseen("nothing was asked")
+
+
+def _posted_once(evidence: Evidence) -> Finding:
+    """Whether the first one did its work nobody knows; 429 and 503 alone say that it did not."""
+    calls = [len(evidence.first.get(*split(url))) for url in _POSTS]
+    return verdict(max(calls) == 1, f"calls={max(calls)}") if all(calls) else unseen("not asked")
+
+
+def _refused(url: str, requirement: str, name: str) -> Callable[[Evidence], Finding]:
+    """The bot says that it refused *url*, by which requirement, and did not ask it."""
+
+    def judge(evidence: Evidence) -> Finding:
+        if asked_for(evidence.first, url):
+            return Finding(FAIL, "it was asked")
+        told = evidence.first.result(url)
+        if told is None:
+            return unseen("nothing was said of it")
+        said = f"{told.get('requirement', '')} {told.get('verdict', told.get('error', ''))}"
+        return verdict(said == f"{requirement} {name}", said)
+
+    return judge
+
+
+def _hop_refused(host: str) -> Callable[[Evidence], Finding]:
+    return lambda evidence: never(evidence.first, [_HOPS[host]], f"http://{host}/page")
+
+
+def _robots_not_moved(evidence: Evidence) -> Finding:
+    if "/robots.txt" not in evidence.first.paths("robots-moved.test"):
+        return unseen("its robots.txt was not asked")
+    return nothing_of(evidence.first, ["blocked.test"], _START)
+
+
+def _not_refreshed(evidence: Evidence) -> Finding:
+    """Its own answer is the spider's, and nothing else is asked for in its place."""
+    told = evidence.first.result(_REFRESHING)
+    if told is None:
+        return unseen("nothing was said of it")
+    if (told.get("status"), told.get("final")) != (200, _REFRESHING):
+        return Finding(FAIL, str(told.get("why", told.get("final"))))
+    return never(evidence.first, _REFRESHED, _REFRESHING)
+
+
+def _undeclared(evidence: Evidence) -> Finding:
+    found = [_refused(url, "R6", "out_of_scope")(evidence) for url in _UNDECLARED]
+    return next((each for each in found if each.outcome != PASS), found[0])
+
+
+def _not_a_success(evidence: Evidence) -> Finding:
+    """A 503 whose time is beyond this run: asked once, no response for the spider (R5.8)."""
+    asked = evidence.first.get("tomorrow.test", "/page")
+    told = evidence.first.result(_TOMORROW)
+    if not asked or told is None:
+        return unseen("it was not asked")
+    return verdict(len(asked) == 1 and "error" in told, f"calls={len(asked)}")
+
+
+SPIDER: Final = Scene(
+    "spider",
+    ("R1", "R2", "R3", "R5", "R6"),
+    _play,
+    (
+        Row("R1", "UA set by a spider does not reach the wire", _user_agent_kept, MUST_NOT),
+        Row("R1", "headers that mislead do not reach the wire", _headers_kept, MUST_NOT),
+        Row(
+            "R2",
+            "robots.txt blocks /denied, named as the reason",
+            _refused(_DENIED, "R2", "disallowed_explicit"),
+        ),
+        Row("R2", "redirect to a disallowed path not followed", _hop_refused("hop-denied.test")),
+        Row(
+            "R3",
+            "operator blocklist blocks the apex, named as the reason",
+            _refused(_BLOCKED, "R3", "blocked_operator"),
+        ),
+        Row("R3", "redirect to a listed host not followed", _hop_refused("hop-blocked.test")),
+        Row("R3", "robots.txt redirected to a listed host not followed", _robots_not_moved),
+        Row("R5", "503 is never a success", _not_a_success, MUST_NOT),
+        Row("R5", "a POST that failed is not sent again", _posted_once, MUST_NOT),
+        Row("R6", "a page that refreshes is the answer itself", _not_refreshed, MUST_NOT),
+        Row("R6", "undeclared requests of a callback refused, by name", _undeclared, MUST_NOT),
+        Row(
+            "R6",
+            "a callback that says it declares a URL declares nothing",
+            _refused(_ALSO, "R6", "out_of_scope"),
+            MUST_NOT,
+        ),
+    ),
+)

@@ -1,0 +1,110 @@
+"""The input and output pairs of the spec's section 12, put to the pure functions (no crawl)."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.policy.backoff import backoff_delay, parse_retry_after
+from scrapy_walsh.policy.freshness import parse_duration
+from scrapy_walsh.policy.robots import parse_robots
+from scrapy_walsh.policy.schema import parse_blocklist
+from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.proof.conformance.check import FAIL, PASS, Check
+from scrapy_walsh.proof.sandbox import blocklist
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Vectors = Mapping[str, list[dict[str, Any]]]
+
+_TOKEN: Final = "Walsh-Research"  # noqa: S105  a product token; the tables are written for it
+#: 23 May 2026, 00:00:00 GMT: the "now" of section 12.5.
+_NOW: Final = 1_779_494_400.0
+#: Section 12.5's table, and R5a of the reference report: attempt 2, base 1 s.
+_JITTER_MOST: Final = 4.0
+_JITTER_SPREAD: Final = 0.5
+_SAMPLES: Final = 20
+
+
+def _group(vector: dict[str, Any]) -> bool:
+    rules = parse_robots(vector["robots"].encode(), _TOKEN)
+    denied = vector["denied"]
+    return (
+        sorted(rules.group) == vector["group"]
+        and rules.decide(vector["allowed"]).allowed
+        and (denied is None or not rules.decide(denied).allowed)
+    )
+
+
+def _path(vector: dict[str, Any]) -> bool:
+    body = "\n".join([f"User-agent: {_TOKEN}", *vector["rules"], ""])
+    verdict = parse_robots(body.encode(), _TOKEN).decide(vector["path"])
+    return bool(verdict.allowed == vector["allowed"])
+
+
+def _domain(vector: dict[str, Any]) -> bool:
+    document = blocklist("http://operator.test", vector["listed"])
+    listed = parse_blocklist(json.dumps(document).encode(), None)
+    return bool((listed.blocks(vector["host"]) is not None) == vector["blocked"])
+
+
+def _canonical(vector: dict[str, Any]) -> bool:
+    return bool(canonical_url(vector["url"]) == vector["canonical"])
+
+
+def _retry_after(vector: dict[str, Any]) -> bool:
+    return bool(parse_retry_after(vector["value"], _NOW) == vector["seconds"])
+
+
+def _duration(vector: dict[str, Any]) -> bool:
+    return bool(parse_duration(vector["text"]) * 1000 == vector["milliseconds"])
+
+
+_TABLES: Final[tuple[tuple[str, str, str, Callable[[dict[str, Any]], bool]], ...]] = (
+    ("R2a", "groups", "vectors: robots.txt group selection", _group),
+    ("R2b", "paths", "vectors: robots.txt path matching", _path),
+    ("R3a", "domains", "vectors: blocklist domain matching", _domain),
+    ("R7b", "canonical", "vectors: canonical URL drops #fragment, and five more", _canonical),
+    ("R5b", "retry_after", "vectors: Retry-After in seconds and as a date", _retry_after),
+    ("R5b", "retry_after_none", "Retry-After empty/None -> None", _retry_after),
+    ("R12", "durations", "vectors: durations", _duration),
+)
+
+
+def checks() -> list[Check]:
+    """A check for each table; FAIL names the first pair that is not reproduced."""
+    vectors: Vectors = json.loads(files(__package__).joinpath("vectors.json").read_bytes())
+    found = [
+        _check(identity, title, *_judged(vectors[table], holds))
+        for identity, table, title, holds in _TABLES
+    ]
+    return [*found, _check("R5a", "backoff_delay is full jitter", *_jitter())]
+
+
+def _check(identity: str, title: str, kept: bool, detail: str) -> Check:
+    requirement = identity.rstrip("abcd")
+    outcome = PASS if kept else FAIL
+    return Check(identity, requirement, "MUST", title, outcome, detail)
+
+
+def _judged(
+    vectors: list[dict[str, Any]], holds: Callable[[dict[str, Any]], bool]
+) -> tuple[bool, str]:
+    wrong = [vector for vector in vectors if not _holds(vector, holds)]
+    return not wrong, json.dumps(wrong[0]) if wrong else f"{len(vectors)}/{len(vectors)}"
+
+
+def _holds(vector: dict[str, Any], holds: Callable[[dict[str, Any]], bool]) -> bool:
+    try:
+        return holds(vector)
+    except ValueError:
+        return False
+
+
+def _jitter() -> tuple[bool, str]:
+    delays = [backoff_delay(2, step / _SAMPLES) for step in range(_SAMPLES)]
+    low, high = min(delays), max(delays)
+    kept = low >= 0 and high <= _JITTER_MOST and high - low > _JITTER_SPREAD
+    return kept, f"min={low:.3f} max={high:.3f}"

@@ -1,0 +1,187 @@
+"""What a report says first: what the ledger shows to hold, not to hold, or does not show. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.config import DEFAULTS
+from scrapy_walsh.policy.identity import WALSH_RESEARCH
+from scrapy_walsh.proof.report.entries import text
+from scrapy_walsh.proof.report.markup import cut, plural, seconds
+from scrapy_walsh.proof.report.spacing import EXEMPT, KEPT, SHORT, UNCLEAR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy_walsh.proof.report.entries import Run
+    from scrapy_walsh.proof.report.model import Report
+    from scrapy_walsh.proof.report.sources import Sources
+
+YES: Final = "holds"
+NO: Final = "broken"
+UNSEEN: Final = "not seen"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``say``: YES, NO or UNSEEN; ``what``: the promise; ``why``: what was seen of it."""
+
+    say: str
+    what: str
+    why: str
+
+
+def findings(report: Report, sources: Sources | None) -> list[Finding]:
+    """Everything that the page says first."""
+    found = [_chain(report), *_lost(report), _spacing(report), _serial(report), _backoff(report)]
+    found += [] if sources is None else [_agreement(report, sources)]
+    return found + list(_unended(report))
+
+
+def _chain(report: Report) -> Finding:
+    chain = report.chain
+    what = "The ledger's lines are chained, to its end"
+    if chain.broken:
+        first = chain.breaks[0]
+        where = (
+            f"line {first.number:,}" if first.number else f"line {first.place:,} of {first.file}"
+        )
+        more = f", and {chain.broken - 1:,} more" if chain.broken > 1 else ""
+        return Finding(NO, what, f"{where} {first.why}{more}")
+    gone = "" if chain.first == 1 else "; the lines before are no longer kept"
+    lines = f"lines {chain.first:,} to {chain.number:,}, each to the one before{gone}"
+    if report.said is None:
+        return Finding(UNSEEN, what, f"{lines}; without ledger.head nothing says where it ends")
+    number, head = report.said
+    if number > chain.number:
+        return Finding(NO, what, f"its end is missing: ledger.head is of line {number:,}; {lines}")
+    if number == chain.number and head != chain.head:
+        return Finding(NO, what, f"its last line is another than ledger.head says; {lines}")
+    return Finding(YES, what, lines)
+
+
+def _lost(report: Report) -> Iterator[Finding]:
+    lost = report.chain.lost
+    if lost:
+        more = f"; and {len(lost) - 1:,} more such places" if len(lost) > 1 else ""
+        what = "Nothing is left out of the ledger"
+        yield Finding(UNSEEN, what, f"it says itself: {cut(lost[0], 200)}{more}")
+
+
+def _spacing(report: Report) -> Finding:
+    what = "Each host was left alone as long as it had to be (R4, R5)"
+    short, kept = report.total(SHORT), report.total(KEPT)
+    exempt, unclear = report.total(EXEMPT), report.total(UNCLEAR)
+    rest = [
+        f"{plural(exempt, 'first robots.txt', 'first robots.txt')} with its target, exempt"
+        if exempt
+        else "",
+        f"{unclear:,} over missing lines, not seen" if unclear else "",
+    ]
+    besides = "".join(f"; {each}" for each in rest if each)
+    if short:
+        host = next(host for host in report.hosts if host.short)
+        gap = host.short[0]
+        return Finding(
+            NO,
+            what,
+            f"{short:,} of {plural(short + kept, 'gap')} too short, the first at line"
+            f" {gap.line:,}: {cut(host.name, 60)} asked after {seconds(gap.seconds)},"
+            f" {seconds(gap.required)} required{besides}",
+        )
+    if not kept:
+        return Finding(UNSEEN, what, f"no host was asked twice{besides}")
+    closest = min(host.closest.ratio for host in report.hosts if host.closest is not None)
+    return Finding(
+        YES,
+        what,
+        f"{plural(kept, 'gap')}, the closest {closest:.3f} times the required one{besides}",
+    )
+
+
+def _serial(report: Report) -> Finding:
+    what = "One request at a time in a process (R4)"
+    asked = sum(report.purposes.values())
+    if report.overlaps:
+        return Finding(
+            NO, what, f"{plural(report.overlaps, 'request')} began before another had ended"
+        )
+    if asked < 2:
+        return Finding(UNSEEN, what, plural(asked, "request"))
+    return Finding(YES, what, f"{plural(asked, 'request')}, none while another was under way")
+
+
+def _backoff(report: Report) -> Finding:
+    what = "After 429, 503 or no answer the host was left alone (R5)"
+    troubles = sum(host.troubles for host in report.hosts)
+    if not troubles:
+        return Finding(UNSEEN, what, "no such answer came")
+    early = sum(gap.after_trouble for host in report.hosts for gap in host.short)
+    came = f"{plural(troubles, 'such answer')} came"
+    if early:
+        return Finding(NO, what, f"{plural(early, 'request')} too early after one; {came}")
+    followed = sum(host.left_alone for host in report.hosts)
+    if not followed:
+        return Finding(UNSEEN, what, f"{came}, and no request after it")
+    return Finding(YES, what, f"{plural(followed, 'request')} after one, none too early; {came}")
+
+
+def _agreement(report: Report, sources: Sources) -> Finding:
+    what = "Source report and ledger tell of the same requests"
+    asked = sum(report.purposes.values())
+    if sources.requests is None:
+        return Finding(UNSEEN, what, "the source report does not count them")
+    if sources.requests != asked:
+        return Finding(
+            NO,
+            what,
+            f"{sources.requests:,} in the report, {asked:,} in the ledger: is it of this run?",
+        )
+    return Finding(YES, what, f"{plural(asked, 'request')} in both")
+
+
+def _unended(report: Report) -> Iterator[Finding]:
+    open_ = [run.name for run in report.runs if run.ended is None]
+    if open_:
+        names = cut(", ".join(open_), 80)
+        yield Finding(UNSEEN, "The run came to its end", f"no line says so of {names}")
+
+
+# -- settings -----------------------------------------------------------------------------
+
+_NAMES: Final = {"shared": "WALSH_SHARED_STATE"}
+
+
+def other_than_default(run: Run) -> list[tuple[str, str]]:
+    """Settings of a run that are not the default's: (name, value)."""
+    found = [(_NAMES.get(name, f"WALSH_{name.upper()}"), value) for name, value in _settings(run)]
+    told = [(name, _shown(value)) for name, value in found if not _is_default(name, value)]
+    return [*_mirrors(run), *told]
+
+
+def _settings(run: Run) -> list[tuple[str, Any]]:
+    settings = run.terms.get("settings")
+    return list(settings.items()) if isinstance(settings, dict) else []
+
+
+def _is_default(name: str, value: Any) -> bool:
+    default = DEFAULTS.get(name)
+    return (value or None) == (default or None)
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _mirrors(run: Run) -> Iterator[tuple[str, str]]:
+    """The operator's documents from elsewhere: known for the built-in identity alone."""
+    if text(run.terms, "token").lower() != WALSH_RESEARCH.token.lower():
+        return
+    for name, member, default in (
+        ("WALSH_BLOCKLIST_URL", "blocklist_url", WALSH_RESEARCH.blocklist_url),
+        ("WALSH_BLOCKLIST_SCHEMA_URL", "schema_url", WALSH_RESEARCH.schema_url),
+    ):
+        url = text(run.terms, member)
+        if url and url != default:
+            yield name, url

@@ -1,0 +1,201 @@
+"""What is drawn of a run: a lane for each host that matters most, and the run as a whole. Pure.
+
+A host with few marks is drawn mark by mark; one with many in columns of equal time, which say how
+many marks each stands for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.ledger.lines import ASKED, parsed
+from scrapy_walsh.proof.report.entries import number, text, whole
+from scrapy_walsh.proof.report.spacing import SHORT
+from scrapy_walsh.proof.report.tally import DRAWN_KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy_walsh.proof.report.entries import Entry, Lines
+    from scrapy_walsh.proof.report.tally import Host
+
+#: Hosts that are drawn, marks that are drawn one by one, and columns of what is not.
+DRAWN: Final = 24
+EXACT: Final = 120
+COLUMNS: Final = 60
+
+#: Exchanges by purpose; marks that are none.
+EXCHANGES: Final = ("target", "robots", "operator")
+POINTS: Final = tuple(kind for kind in DRAWN_KINDS if kind != ASKED)
+TROUBLE: Final = "trouble"
+_LONGEST: Final = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One exchange (``kind``: its purpose), or a decision (``kind``: one of POINTS).
+
+    Times are seconds from the picture's start. ``spaced`` and ``held``: until when the host had to
+    be left alone after it, by its spacing and by R5. ``gap``: seconds since the exchange before.
+    """
+
+    kind: str
+    line: int
+    at: float
+    until: float
+    url: str
+    answer: str = ""
+    trouble: bool = False
+    spaced: float = 0.0
+    held: float | None = None
+    gap: float | None = None
+    short: bool = False
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Column:
+    """Some of a host's time, seconds from the start. ``counts``: by kind, TROUBLE, SHORT."""
+
+    at: float
+    until: float
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def requests(self) -> int:
+        """Exchanges on the wire."""
+        return sum(self.counts[kind] for kind in EXCHANGES)
+
+
+@dataclass(slots=True)
+class Lane:
+    """A host's picture: ``marks``, or where there are too many of them, ``columns``."""
+
+    host: Host
+    marks: list[Mark] = field(default_factory=list)
+    columns: list[Column] = field(default_factory=list)
+    short: frozenset[int] = frozenset()
+    last: float | None = None
+
+
+@dataclass(slots=True)
+class Drawing:
+    """The lanes of the hosts that matter most, and the columns of the whole.
+
+    ``names``: the runs that are drawn. ``began``, ``span``: the picture's start and its seconds.
+    """
+
+    names: frozenset[str]
+    hosts: Sequence[Host]
+    began: float
+    span: float
+    overview: list[Column] = field(init=False)
+    _lanes: dict[str, Lane] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.overview = _columns(self.span)
+        self._lanes = {host.name: self._lane(host) for host in _drawn(self.hosts)}
+
+    def read(self, lines: Lines) -> None:
+        """Draw what the lines say of the runs."""
+        needle = b'"run":'
+        if len(self.names) == 1:
+            needle += json.dumps(next(iter(self.names))).encode("ascii")
+        for _, _, line in lines():
+            if needle in line:
+                self._take(line)
+
+    def lanes(self) -> tuple[Lane, ...]:
+        """Those with too short gaps first, then by the host's first time."""
+        return tuple(
+            sorted(
+                self._lanes.values(), key=lambda lane: (not lane.host.gaps[SHORT], lane.host.first)
+            )
+        )
+
+    def _lane(self, host: Host) -> Lane:
+        lines = frozenset(gap.line for gap in host.short)
+        return Lane(host, columns=_columns(self.span) if host.marks > EXACT else [], short=lines)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            entry = parsed(line)
+        except (ValueError, RecursionError):
+            return  # the chain names it
+        if text(entry, "run") not in self.names:
+            return
+        lane = self._lanes.get(text(entry, "host"))
+        if entry["kind"] == ASKED:
+            mark = _exchange(entry, self.began)
+            if mark is not None:
+                self._count(self.overview, mark)
+                self._put(lane, mark)
+        elif entry["kind"] in POINTS and lane is not None:
+            self._put(lane, _point(entry, self.began, self.span))
+
+    def _put(self, lane: Lane | None, mark: Mark) -> None:
+        if lane is None:
+            return
+        if lane.columns:
+            self._count(lane.columns, replace(mark, short=mark.line in lane.short))
+        else:
+            lane.marks.append(mark if mark.kind in POINTS else _placed(lane, mark))
+
+    def _count(self, columns: list[Column], mark: Mark) -> None:
+        place = min(max(int(mark.at / self.span * COLUMNS), 0), COLUMNS - 1)
+        counts = columns[place].counts
+        counts[mark.kind] += 1
+        counts[TROUBLE] += mark.trouble
+        counts[SHORT] += mark.short
+
+
+def _drawn(hosts: Sequence[Host]) -> list[Host]:
+    """Too short gaps first; of the rest, half for those that were backed off from."""
+    short = [host for host in hosts if host.gaps[SHORT]][:DRAWN]
+    rest = sorted(hosts[len(short) :], key=lambda host: (-host.requests, -host.marks))
+    troubled = [host for host in rest if host.troubles][: (DRAWN - len(short)) // 2]
+    chosen = {host.name: host for host in (*short, *troubled, *rest)}
+    return list(chosen.values())[:DRAWN]
+
+
+def _columns(span: float) -> list[Column]:
+    width = span / COLUMNS
+    return [Column(place * width, (place + 1) * width) for place in range(COLUMNS)]
+
+
+def _exchange(entry: Entry, began: float) -> Mark | None:
+    started, ended = number(entry, "started"), number(entry, "ended")
+    if started is None or ended is None:
+        return None
+    status, wait = whole(entry, "status"), number(entry, "wait")
+    purpose, exempt = text(entry, "purpose"), entry.get("exempt") is True
+    end = ended - began
+    broken_off = entry.get("answered") is False
+    return Mark(
+        purpose if purpose in EXCHANGES else EXCHANGES[0],
+        entry["n"],
+        started - began,
+        end,
+        text(entry, "url")[:_LONGEST],
+        "broken off" if broken_off else "no answer" if status is None else str(status),
+        wait is not None,
+        end if exempt else end + (number(entry, "interval") or 0.0),
+        None if wait is None else end + wait,
+        note="first robots.txt: one target may follow at once" if exempt else "",
+    )
+
+
+def _point(entry: Entry, began: float, span: float) -> Mark:
+    at = min(max((number(entry, "at") or began) - began, 0.0), span)
+    note = text(entry, "reason")[:_LONGEST]
+    return Mark(entry["kind"], entry["n"], at, at, text(entry, "url")[:_LONGEST], note=note)
+
+
+def _placed(lane: Lane, mark: Mark) -> Mark:
+    """*mark*, with the time since the exchange before it."""
+    gap = None if lane.last is None else mark.at - lane.last
+    lane.last = mark.until
+    return replace(mark, gap=gap, short=mark.line in lane.short)

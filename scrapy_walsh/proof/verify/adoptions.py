@@ -1,0 +1,298 @@
+"""R2, R3, R10, R12: may a run go by the document that a line says is in force?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.policy import chain, hosts, robots_fetch
+from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.blocklist import Blocklist
+from scrapy_walsh.policy.freshness import robots_ttl
+from scrapy_walsh.policy.robots import Robots, no_rules
+from scrapy_walsh.policy.verdict import (
+    DEFERRED,
+    UNKNOWN_PARSE_ERROR,
+    UNKNOWN_UNREACHABLE,
+    Verdict,
+)
+from scrapy_walsh.proof.verify.documents import Known, ListHeld, RulesHeld
+from scrapy_walsh.proof.verify.retries import REDIRECTS
+from scrapy_walsh.proof.verify.run import Standing
+
+if TYPE_CHECKING:
+    from scrapy_walsh.proof.verify.documents import LookUp
+    from scrapy_walsh.proof.verify.entries import Line
+    from scrapy_walsh.proof.verify.report import Report
+    from scrapy_walsh.proof.verify.run import Run
+
+_ROBOTS = "/robots.txt"
+_NO_AGE = "age of a document: its fetch is not in this ledger"
+_NOTHING = Blocklist.empty()
+
+
+class Adoptions:
+    """The documents of all runs, and when each was fetched."""
+
+    def __init__(self, report: Report, documents: LookUp) -> None:
+        self._report = report
+        self._documents = documents
+        #: When each list, by URL and digest, was last fetched, and the line that says so. The
+        #: later line counts, not the later time: the clock may have been put back (D9).
+        self._lists: dict[tuple[str, str], tuple[float, int]] = {}
+        #: The line and the digest of the last list that any run went by, by URL.
+        self._last_list: dict[str, tuple[int, str]] = {}
+        self._robots: dict[str, Known] = {}
+        #: The origins that each robots.txt was adopted for, by any run.
+        self._adopted_for: dict[str, set[str]] = {}
+
+    def take(self, run: Run, line: Line) -> None:
+        """Judge a line ``adopted``, ``taken_up`` or ``rejected``, and go by it."""
+        if line.requirement == "R3":
+            self._operator_list(run, line)
+        elif line.requirement == "R2" and line.url.endswith(_ROBOTS):
+            self._robots_txt(run, line, line.url.removesuffix(_ROBOTS))
+        else:
+            self._report.find(line.n, "run", f"{line.url} is no document that a gate goes by")
+
+    def fetched_at(self, url: str, held: ListHeld) -> float | None:
+        """When the list was last fetched, whichever run did it; None where nothing tells."""
+        at, line = self._lists.get((url, held.digest or ""), (None, 0))
+        return held.fetched_at if line <= held.serial and held.fetched_at is not None else at
+
+    def rules_fetched_at(self, origin: str, held: RulesHeld) -> float | None:
+        """When the rules in force were last fetched, whichever run did it."""
+        known = self._robots.get(origin)
+        same = known is not None and known.digest == held.digest and held.digest is not None
+        if known is None or not same or (known.line <= held.serial and held.fetched_at is not None):
+            return held.fetched_at
+        return known.at
+
+    # -- R3 -------------------------------------------------------------------------------
+
+    def _operator_list(self, run: Run, line: Line) -> None:
+        answer, run.operator_answer = run.operator_answer, None
+        if run.begun and line.url != run.terms.blocklist_url:
+            self._report.find(line.n, "R3", f"{line.url} is not the blocklist of this run")
+        elif line.kind == events.REJECTED:
+            self._keep_list(run, line)
+        elif line.digest is None:
+            self._report.find(line.n, "R3", "a blocklist without a digest")
+        else:
+            self._new_list(run, line, line.digest, answer)
+
+    def _keep_list(self, run: Run, line: Line) -> None:
+        if run.held.latest_list() is not None:
+            run.held.keep_list()
+            return
+        verdict = self._without_list(run, line)
+        if verdict is None:
+            self._check_last_list(run, line, None)
+        nothing = _NOTHING if verdict is None else None
+        run.held.put_list(ListHeld(line.n, line.at, nothing, None, rejected=True, verdict=verdict))
+
+    def _without_list(self, run: Run, line: Line) -> Verdict | None:
+        """What goes for every target while no list can be had: as the run's setting says.
+
+        Whether a list that was held could be read no ledger tells: to defer is always right.
+        """
+        position = run.terms.blocklist_unreachable
+        verdict = chain.without_list(position, line.url, lost=line.verdict == DEFERRED)
+        stands = "" if verdict is None else verdict.name
+        if run.begun and stands != line.verdict:
+            told = line.verdict or "an empty list"
+            text = f"goes by {told}, and this run's blocklist_unreachable is {position!r}"
+            self._report.find(line.n, "R3", text)
+        return verdict
+
+    def _new_list(self, run: Run, line: Line, digest: str, answer: Line | None) -> None:
+        status = 200 if line.kind == events.ADOPTED else 304
+        key = (line.url, digest)
+        brought = answer is not None and answer.status == status
+        if line.kind == events.TAKEN_UP and not brought:
+            self._check_last_list(run, line, digest)
+        elif line.kind == events.ADOPTED and not brought and run.begun and not run.holes:
+            self._report.find(line.n, "R3", f"no exchange of this run brought {line.url}")
+        self._last_list[line.url] = line.n, digest
+        if answer is not None and brought:
+            self._lists[key] = answer.at, line.n
+        fetched_at, _ = self._lists.get(key, (None, 0))
+        if fetched_at is None:
+            self._report.missed(_NO_AGE)
+        found = self._parsed(line, digest)
+        run.held.put_list(ListHeld(line.n, line.at, found, fetched_at, digest))
+
+    def _check_last_list(self, run: Run, line: Line, digest: str | None) -> None:
+        """R3b, T7: what a run begins with is the list that was held before it began, or none."""
+        number, held = self._last_list.get(line.url, (0, digest))
+        if digest == held or number > run.line or not run.begun or run.holes:
+            return
+        if digest is None or (line.url, digest) in self._lists:
+            told = "none" if digest is None else "an older list"
+            text = f"goes by {told}, though the list of line {number} was held (R3b)"
+            self._report.find(line.n, "R3", text)
+
+    def _parsed(self, line: Line, digest: str) -> Blocklist | None:
+        try:
+            if line.kind == events.ADOPTED:
+                found = self._documents.adopted_list(digest, line.schema, line.url)
+            else:
+                found = self._documents.held_list(digest, line.url)
+        except DocumentInvalid as error:
+            self._report.find(line.n, "R3", f"{line.kind}, though it must not be: {error}"[:300])
+            return None
+        if found is None:
+            self._unread(line, "a blocklist", digest, line.schema)
+        else:
+            self._report.derived += 1
+        return found
+
+    # -- R2 -------------------------------------------------------------------------------
+
+    def _robots_txt(self, run: Run, line: Line, origin: str) -> None:
+        if not _is_origin(origin):
+            self._report.find(line.n, "R2", f"{line.url} is the robots.txt of no origin")
+        elif line.kind == events.REJECTED:
+            self._reject(run, line, origin)
+        else:
+            self._adopt(run, line, origin)
+
+    def _adopt(self, run: Run, line: Line, origin: str) -> None:
+        brought = self._brought(run, line) if line.kind == events.ADOPTED else None
+        if brought is not None:
+            self._robots[origin] = Known(line.digest, line.status, brought.at, line.n)
+            self._adopted_for.setdefault(line.digest or "", set()).add(origin)
+        elif line.kind == events.TAKEN_UP:
+            self._check_owner(run, line, origin)
+        known = self._robots.get(origin)
+        same = known is not None and (known.digest, known.status) == (line.digest, line.status)
+        fetched_at = known.at if known is not None and same else None
+        if fetched_at is None and line.kind == events.TAKEN_UP:
+            self._report.missed(_NO_AGE)
+        self._put(run, line, origin, fetched_at, run.terms.robots_ttl)
+
+    def _check_owner(self, run: Run, line: Line, origin: str) -> None:
+        """What a run takes up is not the robots.txt of other origins alone.
+
+        One that no line adopted at all may come from a run that kept no ledger, or an import.
+        """
+        owners = self._adopted_for.get(line.digest or "", set())
+        known = self._robots.get(origin)
+        if owners and origin not in owners and known and run.begun and not run.terms.shared:
+            if run.holes:
+                return
+            text = f"that robots.txt is of {min(owners)}; line {known.line} adopted another"
+            self._report.find(line.n, "R2", text)
+
+    def _brought(self, run: Run, line: Line) -> Line | None:
+        """The exchange that brought an adopted robots.txt."""
+        answer = run.robots_asked.get(line.document or line.url)
+        first = run.robots_asked.get(line.url)
+        if answer is None or first is None:
+            if not run.holes:
+                self._report.find(line.n, "R2", f"no exchange of this run brought {line.url}")
+            return None
+        redirected = line.document is None or first.status in REDIRECTS
+        meaning = robots_fetch.meaning(answer.status, location=False, hops=0, failure=None)
+        if answer.status != line.status or not redirected:
+            text = f"line {answer.n} answered {answer.status}, not {line.status}"
+        elif line.status == 429 or meaning not in (robots_fetch.PARSE, robots_fetch.NO_RULES):
+            text = f"status {line.status} brings no rules"
+        elif (meaning == robots_fetch.PARSE) != (line.digest is not None):
+            text = f"status {line.status} means {meaning!r}, which it was not taken for"
+        elif answer.body is not None and answer.body != line.digest:
+            text = f"line {answer.n} brought {answer.body}, not {line.digest}"
+        else:
+            return answer
+        if not run.holes:
+            self._report.find(line.n, "R2", text)
+        return None
+
+    def _put(self, run: Run, line: Line, origin: str, fetched_at: float | None, ttl: float) -> None:
+        document = line.document or line.url
+        rules: Robots | None = no_rules(document)
+        if line.digest is not None:
+            rules = self._documents.robots(line.digest, run.terms.token, document)
+        if rules is None:
+            self._unread(line, "a robots.txt", line.digest)
+        elif run.begun and rules.group != line.group:
+            group = " ".join(rules.group) or "none"
+            self._report.find(line.n, "R2", f"the group of {run.terms.token!r} is {group}")
+        elif run.begun:
+            self._report.derived += 1
+        delay = 0.0 if rules is None else rules.crawl_delay or 0.0
+        held_for = robots_ttl(ttl, max(delay, run.terms.min_interval))
+        run.held.put_rules(
+            origin, RulesHeld(line.n, line.at, rules, fetched_at, held_for, line.digest, delay)
+        )
+
+    def _unread(self, line: Line, what: str, *digests: str | None) -> None:
+        altered = [digest for digest in digests if digest and self._documents.altered(digest)]
+        if altered:
+            text = f"the document {altered[0]} was altered, or is damaged"
+            self._report.find(line.n, "chain", text)
+        else:
+            self._report.missed(f"{what} that is not among the documents")
+
+    def _reject(self, run: Run, line: Line, origin: str) -> None:
+        fault = None if run.holes else _no_cause(run, line)
+        if fault is not None:
+            self._report.find(line.n, "R2", fault)
+        if line.verdict:
+            self._stand_in(run, line, origin)
+        elif line.digest is not None or line.status is not None:
+            self._put(run, line, origin, line.at, robots_fetch.REASK)
+            self._check_kept(line, origin)
+        else:
+            run.held.put_rules(origin, None)
+
+    def _check_kept(self, line: Line, origin: str) -> None:
+        known = self._robots.get(origin)
+        if known is not None and known.digest != line.digest:
+            text = f"the rules that were held are those of line {known.line}"
+            self._report.find(line.n, "R2", text)
+
+    def _stand_in(self, run: Run, line: Line, origin: str) -> None:
+        """T3, T6: one verdict in place of rules that were never held."""
+        known = self._robots.get(origin)
+        position = run.terms.robots_unreachable
+        if line.verdict == UNKNOWN_UNREACHABLE and known is not None:
+            text = f"goes by none, though rules were held (line {known.line}, T6)"
+            self._report.find(line.n, "R2", text)
+        elif line.verdict not in (UNKNOWN_UNREACHABLE, UNKNOWN_PARSE_ERROR):
+            self._report.find(line.n, "R2", f"{line.verdict!r} stands for no robots.txt")
+        elif run.begun:
+            self._report.derived += 1
+        allowed = line.verdict == UNKNOWN_UNREACHABLE and position == "allow"
+        verdict = Verdict(allowed, line.verdict, "R2", line.reason, line.url)
+        run.held.put_rules(
+            origin,
+            RulesHeld(line.n, line.at, Standing(verdict), line.at, robots_fetch.REASK),
+        )
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        return hosts.origin(text) == text
+    except ValueError:
+        return False
+
+
+def _no_cause(run: Run, line: Line) -> str | None:
+    """Why what the host answered does not let the run go without its robots.txt; None: it does."""
+    answer = run.robots_asked.get(line.url)
+    if answer is None:
+        return f"{line.url} was not asked for in this run"
+    if answer.status in REDIRECTS:
+        return None  # a hop ended it, which lines of other URLs tell
+    status: Any = answer.status
+    if line.verdict == UNKNOWN_PARSE_ERROR:
+        good = status is not None and 200 <= status < 300
+    elif status == 429:
+        good = answer.gives_up and not line.verdict
+    elif status is None or status >= 500:
+        good = answer.gives_up or not answer.answered
+    else:
+        means = robots_fetch.meaning(status, location=False, hops=0, failure=None)
+        good = means == robots_fetch.UNREACHABLE
+    return None if good else f"line {answer.n} answered {status}, which does not lead to this"

@@ -1,0 +1,164 @@
+"""Is the ledger whole? Hashes, numbers, files, head: each place that is not is named once.
+
+What follows a place that was tampered with is read on. A line that was altered, or that stands
+out of its order, is not judged: its finding is the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from scrapy_walsh.ledger.lines import CONTRACT, GENESIS, digest_of, parsed
+from scrapy_walsh.proof.verify.entries import LEDGER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy_walsh.proof.verify.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The number and hash of a line that was the last one, and who says so."""
+
+    number: int
+    hash: str
+    said_by: str
+
+
+class Chain:
+    """Takes the raw lines of a ledger in the order of its files.
+
+    ``hole``: lines are missing, or could not be read, since the caller last set it to False.
+    ``partial``: the ledger begins after its first line. ``number``: of the last whole line.
+    """
+
+    def __init__(self, report: Report, heads: Sequence[Head]) -> None:
+        self.hole = self.partial = False
+        self.number = 0
+        self._report = report
+        self._heads = {head.number: head for head in heads}
+        self._hash: str | None = GENESIS
+        self._bad = 0
+        self._seen = self._begins = self._torn = False
+        self._file: int | None = None
+        self._name = ""
+        self._named: int | None = None
+
+    def begin(self, name: str, number: int | None) -> None:
+        """The file *name* comes next; *number*: what its name says it is the file of."""
+        self._torn_inside()
+        self._begins, self._name, self._named = True, name, number
+
+    def take(self, raw: bytes) -> dict[str, Any] | None:
+        """The members of the line; None where it must not be judged."""
+        if not raw.endswith(b"\n"):
+            self._torn = True
+            return None
+        self._report.lines += 1
+        try:
+            found = parsed(raw[:-1])
+        except (ValueError, RecursionError) as error:
+            self._lost(f"is no line of a ledger: {error}"[:200])
+            return None
+        if digest_of(raw[:-1]) != found["hash"]:
+            self._lost("was altered: its hash is of other octets")
+            return None
+        return found if self._follows(found) else None
+
+    def _lost(self, why: str) -> None:
+        self._bad += 1
+        self._begins = False
+        self._find(self.number + self._bad, why)
+
+    def _find(self, line: int, text: str) -> None:
+        self.hole = True
+        self._report.find(line, "chain", text)
+
+    def _follows(self, found: dict[str, Any]) -> bool:
+        number: int = found["n"]
+        if self._seen and number <= self.number:
+            self._find(number, f"stands after line {self.number}: moved, or there twice")
+            return False
+        self._check_place(number, found["prev"])
+        if self._begins or found["kind"] == LEDGER:
+            self._check_header(found)
+        self.number, self._hash, self._bad, self._seen = number, found["hash"], 0, True
+        self._check_head(number, found["hash"])
+        return True
+
+    def _check_place(self, number: int, previous: str) -> None:
+        after = self.number + self._bad + 1
+        if not self._seen and not self._bad and number > 1:
+            self.partial = True
+        elif number > after:
+            self._find(number, f"before it, {_lines(after, number - 1)} missing")
+        elif not self._bad and previous != self._hash:
+            self._find(number, f"is not chained to line {self.number}")
+
+    def _check_header(self, found: dict[str, Any]) -> None:
+        begins, self._begins = self._begins, False
+        number, file = found["n"], found.get("file")
+        if found["kind"] != LEDGER:
+            self._find(number, f"{self._name} does not begin with its line 'ledger'")
+        elif not begins:
+            self._find(number, "a line 'ledger' that does not begin a file")
+        elif found.get("contract") != CONTRACT:
+            self._find(number, f"is not of the contract {CONTRACT}")
+        elif not self._right_file(file, number):
+            self._find(number, f"{self._name} says that it is file {file}, which it is not")
+        self._file = file if type(file) is int else None
+
+    def _right_file(self, file: object, number: int) -> bool:
+        if type(file) is not int or self._named not in (None, file):
+            return False
+        if self._seen:
+            return self._file is None or file == self._file + 1
+        return (file == 1) == (number == 1) or bool(self._bad)
+
+    def _check_head(self, number: int, digest: str) -> None:
+        head = self._heads.pop(number, None)
+        if head is not None and head.hash != digest:
+            self._find(number, f"its hash is not the one that {head.said_by} has")
+
+    def _torn_inside(self) -> None:
+        if self._torn:
+            self._torn = False
+            self._lost(f"is cut off at the end of {self._name}")
+
+    def end(self, *, headed: bool, running: bool, later: bool) -> None:
+        """Look at the end. *headed*: a head is known. *running*: a run has no end. *later*: this
+        file is a full one, whose successors were not given.
+        """
+        cut = [head for head in self._heads.values() if head.number > self.number + self._bad]
+        for head in cut:
+            which = _lines(self.number + self._bad + 1, head.number)
+            self._find(head.number, f"{which} missing at the end: {head.said_by} knows of them")
+        for head in self._heads.values():
+            if not self._bad and head.number < self.number:
+                self._report.note(f"the head of {head.said_by} is of a line that is not here")
+        if self._torn and not cut:
+            self._end_torn(headed)
+        if not headed and not later:
+            self._end_without_head(running)
+        elif running:
+            self._report.note("a run has no end: it goes on, or was killed")
+        self._report.head = (self.number, self._hash) if self._seen and self._hash else None
+
+    def _end_torn(self, headed: bool) -> None:
+        if headed:
+            self._report.note("the last line is not whole: being written, or cut off by a kill")
+        else:
+            self._find(self.number + self._bad + 1, "is not whole")
+
+    def _end_without_head(self, running: bool) -> None:
+        if running:
+            text = "a run has no end, and no head says which line is the last: some may be missing"
+            self._find(self.number, text)
+        else:
+            self._report.note("no head: lines cut off at the end would not show")
+
+
+def _lines(first: int, last: int) -> str:
+    return f"line {first} is" if first == last else f"lines {first} to {last} are"

@@ -1,0 +1,404 @@
+"""R2, R3, R6, R7, R8: each decision derived again, by ``policy/chain.py``, as the crawl did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.ledger.lines import REDACTED
+from scrapy_walsh.policy import chain, hosts, recrawl
+from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.chain import NeedDocument
+from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, Visit
+from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, EXCLUDED_TLD, OUT_OF_SCOPE, Verdict
+from scrapy_walsh.proof.verify.retries import REDIRECTS, never_an_answer
+from scrapy_walsh.proof.verify.run import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy_walsh.proof.verify.adoptions import Adoptions
+    from scrapy_walsh.proof.verify.entries import Line
+    from scrapy_walsh.proof.verify.report import Report
+    from scrapy_walsh.proof.verify.run import Run
+
+#: Seconds between the moment that a gate looks at a document's age, and the request.
+_CLEARED: Final = 2.0
+_NO_START: Final = "decisions of a run whose start is not here"
+_HOLES: Final = "decisions that rest on lines which are not here"
+_REDACTED: Final = "decisions about URLs whose query is redacted"
+_ANSWER: Final = "answers to exchanges whose decision was not derived"
+_NO_RUNS: Final = "refusals by R8 that rest on what is not in this ledger"
+_KILLED: Final = "R8 after a run that has no end, which may have lost its answers"
+_TOLD_AGAIN: Final = {
+    True: "this run had no answer to that request before",
+    False: "this run had had an answer to that request",
+}
+_NAMES: Final = {chain.BLOCKLIST: "the blocklist", chain.ROBOTS: "robots.txt"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """The last visit of a source that was answered, by which run and line."""
+
+    visit: Visit
+    run: str
+    line: int
+
+    def as_seen_by(self, run: Run) -> Visit:
+        """The visit, such that ``recrawl`` comes to what *run*'s own version came to."""
+        sent_at = self.visit.sent_at
+        if run.terms.rhythm:
+            return self.visit
+        return Visit(sent_at, sent_at + recrawl.SLACK * max(run.terms.revisit, REVISIT_FLOOR))
+
+
+class Decisions:
+    """Judges targets; remembers over all runs when each source was answered."""
+
+    def __init__(self, report: Report, adoptions: Adoptions) -> None:
+        self._report = report
+        self._adoptions = adoptions
+        self._answered: dict[str, _Answered] = {}
+        #: Sources asked again too soon, if the run that had the answer comes to its end.
+        self._doubts: dict[str, list[tuple[int, str]]] = {}
+        self._over: set[str] = set()
+        #: Targets that answered with a redirect: a run that is resumed goes on with its hop.
+        self._redirected: set[str] = set()
+        self.partial = False
+
+    # -- R6 -------------------------------------------------------------------------------
+
+    def declared(self, run: Run, line: Line) -> None:
+        """Take a target in, and what one that is declared was redirected to."""
+        if run.terms.tells_ends and line.via:
+            self._followed(run, line)
+        if not line.via:
+            run.scope.declare(line.url)
+        elif line.via == line.url and run.scope.is_source(line.url):
+            return
+        elif line.via in self._redirected and run.scope.source_of(line.via) is not None:
+            run.scope.declare_hop(line.url, line.via)
+            run.hops.setdefault(line.url, run.hops.get(line.via, line.via))
+        elif run.holes or (self.partial and run.scope.source_of(line.via) is not None):
+            run.scope.declare_hop(line.url, line.via)
+            self._report.missed(_HOLES)
+        else:
+            text = f"{line.via} did not redirect there, or is no target itself"
+            self._report.find(line.n, "R6", text)
+
+    def _followed(self, run: Run, line: Line) -> None:
+        """A redirect that is followed is no answer for a spider."""
+        run.passed.pop(line.via, None)
+        if (told := run.redirects_told.pop(line.via, None)) is not None:
+            text = f"{line.via} is told as fetched, and line {line.n} follows its redirect"
+            self._report.find(told, "run", text)
+
+    # -- an exchange ----------------------------------------------------------------------
+
+    def asked(self, run: Run, line: Line) -> None:
+        """Judge an exchange with a target."""
+        verdict = self._derive(run, line)
+        run.passed[line.url] = (line, verdict)
+        run.redirects_told.pop(line.url, None)
+        if line.status in REDIRECTS:
+            self._redirected.add(line.url)
+        if run.begun and REDACTED not in line.url:
+            self._not_refused_before(run, line)
+            self._visit(run, line)
+
+    def _derive(self, run: Run, line: Line) -> Verdict | None:
+        """The verdict that let it go; None where there is none to compare with."""
+        if not run.begun:
+            self._report.missed(_NO_START)
+            return None
+        snapshot = Snapshot(run, line.moment)
+        found = self._judge(run, line.url, snapshot)
+        if isinstance(found, NeedDocument) or (found.name == OUT_OF_SCOPE and run.holes):
+            self._without(run, line, found)
+            return None
+        if not found.allowed:
+            text = f"{line.url} was asked, though {found.name}: {found.reason}"
+            self._report.find(line.n, found.requirement, text)
+            return None
+        if not run.holes:
+            self._fresh(run, line)
+            self._tagged(run, line)
+        if snapshot.unread or REDACTED in line.url:
+            self._report.missed(next(iter(snapshot.unread), _REDACTED))
+            return None
+        if line.verdict and (line.verdict, line.digest) != (found.name, found.digest):
+            text = f"{line.url} passed as {line.verdict} by {line.digest}; it is {_told(found)}"
+            self._differs(run, line, found.requirement, text)
+            return None
+        self._report.derived += 1
+        return found
+
+    def _judge(self, run: Run, url: str, snapshot: Snapshot) -> Verdict | NeedDocument:
+        gates = replace(run.terms.gates, revisit_reason="judged apart")
+        if snapshot.last is not None:
+            gates = run.terms.gates
+        try:
+            found = chain.judge(url, run.scope, snapshot, gates, snapshot.moment.began)
+        except ValueError as error:
+            return Verdict(False, OUT_OF_SCOPE, "R6", str(error))
+        if isinstance(found, Verdict) and found.name == EXCLUDED_TLD:
+            return replace(found, requirement=run.terms.excluded_by)
+        return found
+
+    def _without(self, run: Run, line: Line, found: Verdict | NeedDocument) -> None:
+        if run.holes or isinstance(found, Verdict):
+            self._report.missed(_HOLES)
+            return
+        rule = "R3" if found.kind == chain.BLOCKLIST else "R2"
+        text = f"{line.url} was asked before {_NAMES[found.kind]} was in force"
+        self._report.find(line.n, rule, text)
+
+    def _fresh(self, run: Run, line: Line) -> None:
+        """R12: nothing is asked by a document that is older than it may be."""
+        began, held = line.moment.began, run.held.blocklist(line.moment)
+        if held is not None and held.blocklist is not None and not held.rejected:
+            fetched_at = self._adoptions.fetched_at(run.terms.blocklist_url, held)
+            if fetched_at is not None and _stale(run, fetched_at, began, held.blocklist.refresh):
+                text = f"the blocklist of line {held.serial} was {began - fetched_at:.0f} s old"
+                self._report.find(
+                    line.n, "R12", f"{text}, its refresh is {held.blocklist.refresh:g} s"
+                )
+        origin = hosts.origin(line.url)
+        rules = run.held.rules(origin, line.moment)
+        if rules is None:
+            return
+        fetched_at = self._adoptions.rules_fetched_at(origin, rules)
+        if _stale(run, rules.since if fetched_at is None else fetched_at, began, rules.ttl):
+            old = began - (rules.since if fetched_at is None else fetched_at)
+            text = f"the robots.txt of line {rules.serial} was {old:.0f} s old"
+            self._report.find(line.n, "R12", f"{text}, {rules.ttl:g} s are allowed")
+
+    def _tagged(self, run: Run, line: Line) -> None:
+        """N3: where robots.txt denies the tagged form, the request is sent without tags."""
+        held = run.held.rules(hosts.origin(line.url), line.moment)
+        if line.sent is None or held is None or held.rules is None:
+            return
+        verdict = held.rules.decide(line.sent)
+        if not verdict.allowed:
+            self._report.find(line.n, "R2", f"{line.sent} was sent, though {verdict.reason}")
+
+    def _not_refused_before(self, run: Run, line: Line) -> None:
+        """Independent of ``chain``: what was refused is not asked while nothing has changed."""
+        before = run.refused.get(line.url)
+        if before is None:
+            return
+        refused, requirement, basis = before
+        same = basis == run.basis(hosts.origin(line.url), line.moment)
+        by_time = requirement == "R8" and not run.terms.rhythm
+        if by_time or (requirement in ("R2", "R3") and same):
+            text = f"{line.url} was asked, though line {refused} refused it"
+            self._report.find(line.n, requirement, text)
+
+    # -- R8 -------------------------------------------------------------------------------
+
+    def _visit(self, run: Run, line: Line) -> None:
+        key, terms = recrawl.key_of(line.url, line.form), run.terms
+        last = self._answered.get(key) if run.scope.is_source(line.url) else None
+        if terms.rhythm:
+            if not run.holes and line.again != (key in run.answered):
+                self._report.find(line.n, "R8", f"again is {line.again}: {_TOLD_AGAIN[line.again]}")
+            if last and (last.run == run.name or line.url in run.hops):
+                last = None
+        if last is not None:
+            self._not_too_soon(run, line, last)
+        if line.answered and recrawl.counts_as_asked(line.status):
+            for source in self._sources(run, line, key):
+                self._note(run, line, source)
+
+    def _not_too_soon(self, run: Run, line: Line, last: _Answered) -> None:
+        began, visit = line.moment.began, last.as_seen_by(run)
+        soon = recrawl.not_due(visit, began, run.terms.revisit, run.terms.revisit_reason)
+        if soon is None or visit.sent_at > began:
+            return
+        text = f"{line.url} was asked again {began - visit.sent_at:.0f} s after line {last.line}"
+        if last.run == run.name or last.run in self._over:
+            self._report.find(line.n, "R8", text)
+        else:
+            self._doubts.setdefault(last.run, []).append((line.n, text))
+
+    @staticmethod
+    def _sources(run: Run, line: Line, key: str) -> Iterator[str]:
+        """The sources that the answer answers: one that redirected there, and the URL's own."""
+        if not run.terms.rhythm:
+            yield from filter(None, [run.scope.source_of(line.url)])
+            return
+        via, own = run.hops.get(line.url), run.scope.is_source(line.url)
+        if via is None and not own:
+            via = run.scope.source_of(line.url)
+        yield from filter(None, [via, key if own else None])
+
+    def _note(self, run: Run, line: Line, source: str) -> None:
+        visit = Visit(line.at, line.at)
+        if run.terms.rhythm:
+            before = self._answered.get(source)
+            last = None if before is None else before.visit
+            visit = recrawl.met(line.moment.began, last, run.terms.revisit)
+        run.answered.add(source)
+        self._answered[source] = _Answered(visit, run.name, line.n)
+
+    def over(self, run: str) -> None:
+        """That run has ended: what it had answered counts."""
+        self._over.add(run)
+        for number, text in self._doubts.pop(run, ()):
+            self._report.find(number, "R8", text)
+
+    def end(self) -> None:
+        """Count what no end of a run has settled."""
+        for doubts in self._doubts.values():
+            self._report.underived[_KILLED] += len(doubts)
+
+    # -- what a spider gets ---------------------------------------------------------------
+
+    def told(self, run: Run, line: Line) -> None:
+        """Judge a line ``fetched`` or ``not_modified``: it says what its exchange said."""
+        asked, verdict = run.passed.pop(line.url, (None, None))
+        if line.status in REDIRECTS:
+            run.redirects_told[line.url] = line.n
+        fault = never_an_answer(line)
+        if fault is not None:
+            self._report.find(line.n, "R5", fault)
+        elif (line.status == 304) != (line.kind == events.NOT_MODIFIED):
+            self._report.find(line.n, "R7", f"status {line.status} is told as {line.kind}")
+        elif asked is None:
+            self._unseen(run, line)
+        elif asked.status != line.status:
+            text = f"line {asked.n} answered {asked.status}, not {line.status}"
+            self._differs(run, line, "run", text)
+        elif run.terms.tells_ends and asked.wait is not None and not asked.gives_up:
+            text = f"it is told as fetched, and line {asked.n} is to be sent again"
+            self._report.find(line.n, "R5", text)
+        elif verdict is None or not line.verdict:
+            self._report.missed(_ANSWER)
+        elif _shown(line) != _facts(verdict):
+            self._report.find(line.n, verdict.requirement, _differing(line, _told(verdict)))
+        else:
+            self._report.derived += 1
+
+    def redirected_out(self, run: Run, line: Line) -> None:
+        """Judge a line ``too_many_redirects``: an answer did redirect, and nothing follows it."""
+        asked, _ = run.passed.pop(line.url, (None, None))
+        if asked is None:
+            self._unseen(run, line)
+        elif asked.status != line.status or line.status not in REDIRECTS:
+            text = f"line {asked.n} answered {asked.status}: no redirect of status {line.status}"
+            self._differs(run, line, "D5", text)
+        else:
+            self._report.derived += 1
+
+    def _differs(self, run: Run, line: Line, rule: str, text: str) -> None:
+        """A finding, unless what it differs from may be what lines that are missing said."""
+        if run.holes:
+            self._report.missed(_HOLES)
+        else:
+            self._report.find(line.n, rule, text)
+
+    def _unseen(self, run: Run, line: Line) -> None:
+        if run.holes or REDACTED in line.url:
+            self._report.missed(_HOLES if run.holes else _REDACTED)
+        else:
+            self._report.find(line.n, "run", f"no exchange brought {line.url}")
+
+    # -- a refusal ------------------------------------------------------------------------
+
+    def refused(self, run: Run, line: Line) -> None:
+        """Judge a line ``refused``, or ``deferred`` for want of a robots.txt."""
+        if not run.begun:
+            self._report.missed(_NO_START)
+            return
+        by_time = line.requirement == "R8"
+        last = self._answered.get(recrawl.key_of(line.url, line.form))
+        snapshot = Snapshot(run, line.moment, last.as_seen_by(run) if by_time and last else None)
+        if line.proxy is None:
+            found = self._judge(run, line.url, snapshot)
+        else:
+            found = self._judge_proxy(run, line, snapshot)
+        self._compare(run, line, found, snapshot)
+        if not isinstance(found, NeedDocument) and REDACTED not in line.url and not line.proxy:
+            basis = run.basis(_origin(line.url), line.moment)
+            run.refused[line.url] = (line.n, line.requirement, basis)
+
+    @staticmethod
+    def _judge_proxy(run: Run, line: Line, snapshot: Snapshot) -> Verdict | NeedDocument:
+        against = chain.judge_proxy(line.proxy or "", snapshot, run.terms.gates)
+        return against or Verdict(True, ALLOWED_IMPLICIT, "R3", "nothing against its proxy")
+
+    def _compare(
+        self, run: Run, line: Line, found: Verdict | NeedDocument, snapshot: Snapshot
+    ) -> None:
+        if not isinstance(found, NeedDocument) and _shown(line) == _facts(found):
+            self._report.derived += 1
+        elif snapshot.unread:
+            self._report.missed(next(iter(snapshot.unread)))
+        elif line.requirement == "R2" and REDACTED in line.url:
+            self._report.missed(_REDACTED)
+        elif line.requirement == "R8" and not _is_r8(found):
+            self._report.missed(_NO_RUNS)
+        elif line.requirement == "R8":
+            self._report.derived += 1
+        elif run.holes:
+            self._report.missed(_HOLES)
+        else:
+            told = "undecided" if isinstance(found, NeedDocument) else _told(found)
+            self._report.find(line.n, line.requirement, _differing(line, told))
+
+
+def _differing(line: Line, told: str) -> str:
+    said = f"{line.url} is {line.kind} as {_by(line.verdict, line.rule, line.line)}"
+    return f"{said}; by the documents it is {told}"
+
+
+def _by(name: str, rule: str | None, line: int | None) -> str:
+    return f"{name}{f' by {rule!r}' if rule else ''}{f' in line {line}' if line else ''}"
+
+
+def _is_r8(found: Verdict | NeedDocument) -> bool:
+    return not isinstance(found, NeedDocument) and found.requirement == "R8"
+
+
+def _stale(run: Run, fetched_at: float, began: float, ttl: float) -> bool:
+    """Whether a document was too old when an exchange began; a clock set meanwhile has two says."""
+    ages = [moment - fetched_at for moment in {began, began + run.put_back}]
+    return not any(-_CLEARED <= age <= ttl + _CLEARED for age in ages)
+
+
+def _origin(url: str) -> str:
+    try:
+        return hosts.origin(url)
+    except ValueError:
+        return ""
+
+
+def _shown(line: Line) -> tuple[object, ...]:
+    return (
+        line.requirement,
+        line.verdict,
+        line.document,
+        line.digest,
+        line.group,
+        line.rule,
+        line.line,
+    )
+
+
+def _facts(verdict: Verdict) -> tuple[object, ...]:
+    return (
+        verdict.requirement,
+        verdict.name,
+        verdict.document,
+        verdict.digest,
+        verdict.group,
+        verdict.rule,
+        verdict.line,
+    )
+
+
+def _told(verdict: Verdict) -> str:
+    where = f" of {verdict.document}" if verdict.document else ""
+    group = f", group {' '.join(verdict.group)}" if verdict.group else ""
+    return f"{_by(verdict.name, verdict.rule, verdict.line)}{where}{group}"

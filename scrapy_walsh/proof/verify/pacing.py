@@ -1,0 +1,198 @@
+"""R4 and R5, from the exchanges alone: serial, spaced, exempt once, held as long as was said.
+
+Spacing is judged as design section 8 says: within a process from the end of one exchange to
+the start of the next, between processes from start to start.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.policy import hosts, robots_fetch
+from scrapy_walsh.policy.event import TARGET
+from scrapy_walsh.policy.throttle import VISIT_EVERY
+
+if TYPE_CHECKING:
+    from scrapy_walsh.proof.verify.entries import Line
+    from scrapy_walsh.proof.verify.report import Report
+
+#: Seconds by which two readings of one process's clock may differ over one instant.
+TOLERANCE: Final = 0.001
+#: The same over two processes: a host is booked a moment before the request starts.
+_BETWEEN: Final = 0.02
+#: Seconds in which another process may not know yet of the end of an exchange.
+_UNKNOWN_YET: Final = 0.1
+#: Seconds for which the last exchange of another process is remembered.
+_REMEMBERED: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One exchange. ``need``: seconds that must pass. ``spacing``: before a target that T1 lets
+    go ahead, None where it is no exempt one. ``ahead``: seconds that must pass in place of ``need``
+    before the one target of a slow host, None where it is none. Times: Unix seconds.
+    """
+
+    line: int
+    process: str
+    host: str
+    target: bool
+    started: float
+    ended: float
+    need: float
+    spacing: float | None
+    ahead: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    until: float
+    set_at: float
+    process: str
+    why: str
+
+
+@dataclass(slots=True)
+class _Host:
+    last: dict[str, Asked] = field(default_factory=dict)
+    holds: list[_Hold] = field(default_factory=list)
+    first: float = math.inf
+    exempt: float = math.inf
+    rested: float = math.inf
+    visited: float = -math.inf
+
+
+_NEVER: Final = _Host()
+
+
+class Pacing:
+    """All hosts and processes of a ledger."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._hosts: dict[str, _Host] = {}
+        self._processes: dict[str, Asked] = {}
+
+    def is_first(self, line: Line) -> bool:
+        """Whether no exchange with the host began before this one."""
+        host = self._hosts.get(line.host)
+        return host is None or line.started <= host.first
+
+    def last_end(self, host: str) -> float:
+        """When the last exchange with *host* ended; -inf where there was none."""
+        known = self._hosts.get(host, _NEVER)
+        return max((each.ended for each in known.last.values()), default=-math.inf)
+
+    def due(self, host: str, interval: float) -> float:
+        """When *host* may be asked again; -inf where nothing is known of it."""
+        known = self._hosts.get(host, _NEVER)
+        holds = [hold.until for hold in known.holds]
+        spaced = [each.ended + max(each.need, interval) for each in known.last.values()]
+        return max([*holds, *spaced], default=-math.inf)
+
+    def hold(self, host: str, since: float, seconds: float, process: str, why: str) -> None:
+        """R5: *host* is to be left alone for *seconds* from *since*, as *process* knows."""
+        hold = _Hold(since + seconds, since, process, why)
+        self._hosts.setdefault(host, _Host()).holds.append(hold)
+
+    def visit_fault(self, line: Line, need: float, patience: float) -> str | None:
+        """Why this target may not go ahead of its host's Crawl-delay, as it says; None: it may.
+
+        ``need``: seconds that the host asks for.
+        """
+        host = self._hosts.get(line.host, _NEVER)
+        before = max(host.last.values(), key=lambda each: each.started, default=None)
+        if line.purpose != TARGET or before is None or before.target:
+            return "it went ahead of the Crawl-delay, and no robots.txt came before it"
+        if need <= patience:
+            return f"it went ahead of an interval of {need:g} s, which WALSH_PATIENCE can wait for"
+        if host.rested < need - TOLERANCE:
+            return f"it went ahead, though the host had rested {host.rested:.0f} s of {need:g} s"
+        if line.started - host.visited < VISIT_EVERY - TOLERANCE:
+            return f"it went ahead {line.started - host.visited:.0f} s after another one did"
+        return None
+
+    def asked(self, one: Asked) -> None:
+        """Judge an exchange, and remember it."""
+        host = self._hosts.setdefault(one.host, _Host())
+        self._serial(one)
+        self._spaced(one, host)
+        self._held(one, host)
+        if one.started < host.exempt < math.inf and one.spacing is None:
+            self._find(one, f"{one.host} had been asked before the robots.txt that was exempt (T1)")
+        self._remember(one, host)
+
+    def _find(self, one: Asked, text: str, rule: str = "R4") -> None:
+        self._report.find(one.line, rule, text)
+
+    def _serial(self, one: Asked) -> None:
+        before = self._processes.get(one.process)
+        if one.ended < one.started:
+            self._find(one, "it ended before it started")
+        elif before is not None and one.started < before.ended - TOLERANCE:
+            self._find(one, f"two requests at once: that of line {before.line} had not ended")
+        if before is None or one.ended >= before.ended:
+            self._processes[one.process] = one
+
+    def _spaced(self, one: Asked, host: _Host) -> None:
+        for process, before in host.last.items():
+            if process == one.process:
+                need = one.need if one.ahead is None else one.ahead
+                if one.target and before.spacing is not None:
+                    need = before.spacing
+                gap, slack, what = one.started - before.ended, TOLERANCE, "the end"
+            else:
+                later = one if one.started >= before.started else before
+                need = later.need
+                gap, slack, what = abs(one.started - before.started), _BETWEEN, "the start"
+            if gap < need - slack:
+                self._find(
+                    one,
+                    f"{one.host} was asked {gap:.3f} s after {what} of line {before.line},"
+                    f" {need:g} s were due",
+                )
+                return
+
+    def _held(self, one: Asked, host: _Host) -> None:
+        host.holds = [hold for hold in host.holds if hold.until > one.started]
+        for hold in host.holds:
+            ours = hold.process == one.process
+            known_from = hold.set_at if ours else hold.set_at + _UNKNOWN_YET
+            slack = TOLERANCE if ours else _BETWEEN
+            if one.started >= known_from and one.started < hold.until - slack:
+                early = hold.until - one.started
+                self._find(one, f"{one.host} was asked {early:.3f} s early: {hold.why}", "R5")
+                return
+
+    def _remember(self, one: Asked, host: _Host) -> None:
+        host.rested = one.started - self.last_end(one.host)
+        if one.ahead is not None:
+            host.visited = one.ended
+        host.first = min(host.first, one.started)
+        if one.spacing is not None:
+            host.exempt = one.started
+        host.last[one.process] = one
+        latest = max(each.started for each in host.last.values())
+        for process, each in list(host.last.items()):
+            if each.started < latest - max(_REMEMBERED, each.need):
+                del host.last[process]
+
+
+def exempt_fault(line: Line, *, first: bool) -> str | None:
+    """Why T1 does not exempt this exchange, which says that it does; None where it may."""
+    try:
+        robots = line.url == hosts.robots_url(line.url)
+    except ValueError:
+        robots = False
+    if line.purpose != "robots" or not robots:
+        return "it is exempt, and is for no robots.txt (T1)"
+    if not first:
+        return f"it is exempt, and is not the first exchange with {line.host} (T1)"
+    if not robots_fetch.counts_as_first(line.status, hops=line.hops, attempt=line.attempt):
+        return (
+            f"it is exempt, though its answer ({line.status}), a redirect or a retry"
+            " does not allow it (T1)"
+        )
+    return None

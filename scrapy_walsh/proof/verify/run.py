@@ -1,0 +1,128 @@
+"""One run of a ledger: what it declared, what it goes by, what it has asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.policy.blocklist import Blocklist
+from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, Verdict
+from scrapy_walsh.proof.verify.documents import InForce
+from scrapy_walsh.proof.verify.retries import Retries
+from scrapy_walsh.proof.verify.silence import Silence
+
+if TYPE_CHECKING:
+    from scrapy_walsh.policy.chain import Rules
+    from scrapy_walsh.policy.recrawl import Visit
+    from scrapy_walsh.proof.verify.documents import Moment
+    from scrapy_walsh.proof.verify.entries import Line
+    from scrapy_walsh.proof.verify.terms import Terms
+
+_UNREAD_LIST = Blocklist.empty()
+
+#: Seconds by which the wall clock must differ from the other one to have been set.
+CLOCK_SET: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One verdict for every URL: what stands in for rules that cannot be had, or be read."""
+
+    verdict: Verdict
+
+    def decide(self, url: str) -> Verdict:  # noqa: ARG002
+        """The verdict."""
+        return self.verdict
+
+
+_UNREAD_RULES = Standing(Verdict(True, ALLOWED_IMPLICIT, "R2", "the file is not here"))
+
+
+@dataclass(slots=True)
+class Run:
+    """``begun``: its line ``started``, number ``line``, is here. ``holes``: lines may miss."""
+
+    name: str
+    terms: Terms
+    process: str
+    begun: bool
+    line: int = 0
+    holes: bool = False
+    ended: bool = False
+    scope: Scope = field(default_factory=Scope)
+    held: InForce = field(default_factory=InForce)
+    retries: Retries = field(default_factory=Retries)
+    silence: Silence = field(init=False)
+    #: Seconds by which the wall clock was ahead of the one that pacing goes by, when last told.
+    ahead: float | None = None
+    #: Seconds by which it was put back between the last two exchanges; 0 if it was not.
+    put_back: float = 0.0
+    #: The last exchange for a robots.txt, or for what one redirects to, by URL.
+    robots_asked: dict[str, Line] = field(default_factory=dict)
+    #: Redirects among them that no request has followed yet.
+    robots_hops: int = 0
+    #: Whether the operator's last answer was a redirect.
+    operator_hop: bool = False
+    #: The operator's answer that is not yet adopted or rejected.
+    operator_answer: Line | None = None
+    #: Exchanges whose answer no line has told yet, with the verdict that was derived.
+    passed: dict[str, tuple[Line, Verdict | None]] = field(default_factory=dict)
+    #: Redirects that were told as a spider's answer, and the line that did.
+    redirects_told: dict[str, int] = field(default_factory=dict)
+    #: URLs that a redirect led to in this run, and the source that was redirected.
+    hops: dict[str, str] = field(default_factory=dict)
+    #: What this run has had an answer to, as ``recrawl.key_of`` calls it.
+    answered: set[str] = field(default_factory=set)
+    #: Refusals by URL: the line, its requirement, and the documents that it was made with.
+    refused: dict[str, tuple[int, str, tuple[int, int]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.silence = Silence(self.terms)
+
+    def note_clocks(self, line: Line) -> None:
+        """Compare the two times of an exchange with those of the one before."""
+        ahead = line.at - line.ended
+        moved = 0.0 if self.ahead is None else self.ahead - ahead
+        self.ahead, self.put_back = ahead, moved if abs(moved) > CLOCK_SET else 0.0
+
+    def basis(self, origin: str, moment: Moment) -> tuple[int, int]:
+        """Which list and which rules decide; 0 where there is none."""
+        operator, rules = self.held.blocklist(moment), self.held.rules(origin, moment)
+        return operator.serial if operator else 0, rules.serial if rules else 0
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """``chain.Held`` of a run at one moment. ``unread``: what a judgement asked for, and is not
+    there to be read.
+    """
+
+    run: Run
+    moment: Moment
+    last: Visit | None = None
+    unread: set[str] = field(default_factory=set)
+
+    def blocklist(self) -> Blocklist | Verdict | None:
+        """The list in force, or what stands for it; an empty one where it cannot be read."""
+        held = self.run.held.blocklist(self.moment)
+        if held is None:
+            return None
+        if held.verdict is not None:
+            return held.verdict
+        if held.blocklist is None:
+            self.unread.add("the blocklist is not among the documents")
+        return _UNREAD_LIST if held.blocklist is None else held.blocklist
+
+    def robots(self, origin: str) -> Rules | None:
+        """The rules in force, or a stand-in where they cannot be read."""
+        held = self.run.held.rules(origin, self.moment)
+        if held is None:
+            return None
+        if held.rules is None:
+            self.unread.add("a robots.txt is not among the documents")
+        return held.rules or _UNREAD_RULES
+
+    def last_visit(self, key: str) -> Visit | None:  # noqa: ARG002
+        """When the source was last answered: as the caller says."""
+        return self.last

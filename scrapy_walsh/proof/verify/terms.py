@@ -1,0 +1,209 @@
+"""What a run says it goes by, in its line ``started``: typed, and held to what the spec allows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh import SPEC_VERSION
+from scrapy_walsh.config import SLOW_SKIP, UNREACHABLE_POSITIONS
+from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
+from scrapy_walsh.policy.chain import Gates
+from scrapy_walsh.policy.identity import WALSH_RESEARCH
+from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
+from scrapy_walsh.policy.silence import granted
+from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.policy.verdict import BY_SETTING
+from scrapy_walsh.proof.verify.entries import Malformed, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+#: ROBOTS_TTL_SECONDS of spec section 6.
+_LONGEST_TTL: Final = 86400.0
+_SHELL: Final = "asked from a shell"
+#: The version whose R8 counted from the last answer, and within a run too; that told as fetched
+#: what was then sent again or redirected; that counted excluded suffixes under R6; and that sent
+#: any method again.
+_FIRST: Final = "0.1.0"
+_AGENT: Final = re.compile(r"Mozilla/5\.0 \(compatible; ([A-Za-z_-]+)/[0-9]+\.[0-9]+; \+[^ ;)]+\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Durations in seconds. The defaults stand for a run whose start is not in the ledger."""
+
+    version: str = ""
+    user_agent: str = ""
+    token: str = ""
+    spec: str = SPEC_VERSION
+    blocklist_url: str = ""
+    schema_url: str | None = None
+    min_interval: float = MIN_REQUEST_INTERVAL
+    max_retries: int = MAX_RETRIES
+    backoff_base: float = BACKOFF_BASE
+    backoff_cap: float = BACKOFF_CAP
+    patience: float = 0.0
+    robots_ttl: float = _LONGEST_TTL
+    robots_unreachable: str = "allow"
+    blocklist_unreachable: str = "allow"
+    pace_robots: bool = False
+    excluded_tlds: tuple[str, ...] = ()
+    revisit: float = REVISIT_FLOOR
+    revisit_reason: str | None = None
+    follow_links: bool = False
+    scraping: bool = False
+    slow_hosts: str = SLOW_SKIP
+    shared: bool = False
+    tag_requests: bool = False
+    #: What a run grants a host that gives no answer. None of runs before 0.2.0: no such rule.
+    silent_attempts: int | None = None
+
+    @property
+    def rhythm(self) -> bool:
+        """Whether R8 goes by due times and looks at runs alone, as it does since 0.2.0."""
+        return self.version != _FIRST
+
+    @property
+    def tells_ends(self) -> bool:
+        """Whether ``fetched`` tells of what a spider gets alone, as it does since 0.2.0."""
+        return self.version != _FIRST
+
+    @property
+    def excluded_by(self) -> str:
+        """The requirement that a refusal of an excluded suffix names."""
+        return "R6" if self.version == _FIRST else BY_SETTING
+
+    @property
+    def by_method(self) -> bool:
+        """Whether the method of a request has a say in its retries, as since 0.2.0."""
+        return self.version != _FIRST
+
+    @property
+    def in_shell(self) -> bool:
+        """Whether a person types the requests: what they type is declared (spec section 1.1)."""
+        return self.revisit_reason == _SHELL
+
+    @property
+    def operator_urls(self) -> tuple[str, ...]:
+        """The URLs whose origins are the operator's own."""
+        policy = self.user_agent.rpartition("+")[2].removesuffix(")")
+        return tuple(filter(None, (self.blocklist_url, self.schema_url, policy)))
+
+    @property
+    def gates(self) -> Gates:
+        """The settings as ``chain.judge`` takes them."""
+        return Gates(self.excluded_tlds, self.revisit, self.revisit_reason)
+
+
+def _words(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _text_or_none(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _count_or_none(value: object) -> bool:
+    return value is None or _count(value)
+
+
+_TOP: Final[Mapping[str, Callable[[object], bool]]] = {
+    "version": _text,
+    "user_agent": _text,
+    "token": _text,
+    "spec": _text,
+    "blocklist_url": _text,
+    "schema_url": _text_or_none,
+}
+_SETTINGS: Final[Mapping[str, Callable[[object], bool]]] = {
+    "min_interval": seconds,
+    "max_retries": _count,
+    "backoff_base": seconds,
+    "backoff_cap": seconds,
+    "patience": seconds,
+    "robots_ttl": seconds,
+    "robots_unreachable": _text,
+    "blocklist_unreachable": _text,
+    "pace_robots": _flag,
+    "excluded_tlds": _words,
+    "revisit": seconds,
+    "revisit_reason": _text_or_none,
+    "follow_links": _flag,
+    "scraping": _flag,
+    "slow_hosts": _text,
+    "shared": _flag,
+    "tag_requests": _flag,
+    "silent_attempts": _count_or_none,
+}
+#: Settings that 0.1.0 did not have, and what it did in their place.
+_LATER: Final[Mapping[str, object]] = {
+    "slow_hosts": SLOW_SKIP,
+    "silent_attempts": None,
+    "blocklist_unreachable": "allow",
+    "scraping": False,
+}
+
+
+def terms_of(members: Mapping[str, Any]) -> Terms:
+    """The terms in a line ``started``; Malformed where one is missing, or of another type."""
+    settings = members.get("settings")
+    if not isinstance(settings, dict):
+        raise Malformed("has no settings")
+    found = {**_taken(members, _TOP), **_taken({**_LATER, **settings}, _SETTINGS)}
+    found["excluded_tlds"] = tuple(found["excluded_tlds"])
+    return Terms(**found)
+
+
+def _taken(
+    members: Mapping[str, Any], checks: Mapping[str, Callable[[object], bool]]
+) -> dict[str, Any]:
+    for name, check in checks.items():
+        if not check(members.get(name)):
+            raise Malformed(f"its {name} is {str(members.get(name))[:40]!r}")
+    return {name: members.get(name) for name in checks}
+
+
+def broken_terms(terms: Terms) -> Iterator[tuple[str, str]]:
+    """The requirement and one line for each of *terms* that the spec does not allow."""
+    walsh = terms.token.lower() == WALSH_RESEARCH.token.lower()
+    agent = _AGENT.fullmatch(terms.user_agent)
+    if agent is None or agent[1] != terms.token:
+        yield "R1", f"the User-Agent {terms.user_agent[:100]!r} is not of the token {terms.token!r}"
+    elif walsh and terms.user_agent != WALSH_RESEARCH.user_agent:
+        yield "R1", f"the User-Agent {terms.user_agent[:100]!r} is not {WALSH_RESEARCH.user_agent}"
+    if walsh and terms.follow_links and not terms.in_shell:
+        yield "R6", f"follow_links is on for {WALSH_RESEARCH.token}"
+    if walsh and terms.scraping:
+        yield "R9", f"scraping is on for {WALSH_RESEARCH.token}"
+    yield from _out_of_bounds(terms)
+    for requirement, name in (("R2", "robots_unreachable"), ("R3", "blocklist_unreachable")):
+        if getattr(terms, name) not in UNREACHABLE_POSITIONS:
+            yield requirement, f"{name} is {getattr(terms, name)[:40]!r}"
+
+
+def _out_of_bounds(terms: Terms) -> Iterator[tuple[str, str]]:
+    if terms.min_interval < MIN_REQUEST_INTERVAL:
+        yield "R4", f"min_interval is {terms.min_interval:g} s, below {MIN_REQUEST_INTERVAL:g} s"
+    if terms.max_retries > MAX_RETRIES:
+        yield "R5", f"max_retries is {terms.max_retries}, above {MAX_RETRIES}"
+    grant = granted(min(terms.max_retries, MAX_RETRIES), terms.robots_unreachable)
+    if terms.silent_attempts not in (None, grant):
+        yield "R5", f"silent_attempts is {terms.silent_attempts}, by its settings it is {grant}"
+    if terms.revisit < REVISIT_FLOOR:
+        yield "R8", f"revisit is {terms.revisit:g} s, below {REVISIT_FLOOR:g} s"
+    if terms.robots_ttl > _LONGEST_TTL:
+        yield "R2", f"robots_ttl is {terms.robots_ttl:g} s, above {_LONGEST_TTL:g} s"

@@ -1,0 +1,210 @@
+"""R9 applied to one answer: what a source's response, or its absence, means for the source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from scrapy.spidermiddlewares.httperror import HttpError
+
+from scrapy_walsh.adapters.apart import links_of
+from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused, TooManyRedirects
+from scrapy_walsh.adapters.readings import moved_for_good
+from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
+from scrapy_walsh.policy import formats
+from scrapy_walsh.policy.links import Links
+from scrapy_walsh.policy.readings import refusal_line
+from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
+from scrapy_walsh.sources import report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy.http import Response
+
+    from scrapy_walsh.policy.formats import Step
+
+
+MAX_BODY: Final = 10 * 1024 * 1024
+"""Octets of a source's body, decompressed, above which the download is cancelled."""
+
+
+_NOTHING: Final = Links(())
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one request brought. ``outcome`` None: nothing usable, the next step is to be tried.
+
+    ``failed``: there was no usable response at all (as against one in an unusable format).
+    ``links``: their ``published`` is None unless ``via`` is ``feed``. ``due``: Unix
+    seconds, of what is deferred. ``forget``: its validators are not to be kept, since a 304 would
+    not say what this answer was. ``refusal``: the rule and the document that refused it, or "".
+    """
+
+    outcome: str | None
+    requirement: str = ""
+    reason: str = ""
+    via: str = ""
+    links: Links = _NOTHING
+    failed: bool = False
+    moved_to: str | None = None
+    suggested_feeds: tuple[str, ...] = ()
+    due: float | None = None
+    forget: bool = False
+    refusal: str = ""
+
+
+async def from_response(step: Step, response: Response) -> Answer:
+    """The answer that *response* is to *step*; a large one is read in another process."""
+    if response.status != 200:
+        return _from_status(step, response)
+    content_type = _header(response, "Content-Type")
+    kind = formats.representation(content_type, response.body)
+    answered = _usable(step, kind)
+    if answered is None:
+        return _from_other(step, response, kind, content_type)
+    try:
+        found = await links_of(kind, response.body, content_type, response.url)
+    except DocumentTooCostly as error:
+        reason = f"{_called(step)}: {error}"
+        return Answer(report.FAILED, reason=reason, failed=True, forget=True)
+    except DocumentInvalid as error:
+        return Answer(None, reason=f"{_called(step)}: {error}", forget=True)
+    return answered(step, response, found)
+
+
+def from_failure(step: Step, error: BaseException) -> Answer:
+    """The answer that *error*, which an errback got in place of a response, is to *step*."""
+    if isinstance(error, HttpError):
+        return _from_status(step, error.response)
+    if isinstance(error, Refused):
+        verdict = error.verdict
+        outcome = _BY_VERDICT.get(verdict.name, report.REFUSED)
+        if error.due is not None:
+            outcome = report.DEFERRED
+        reason = f"{_called(step)}: {verdict.requirement} {verdict.reason}"
+        refusal = refusal_line(verdict)
+        return Answer(outcome, verdict.requirement, reason, due=error.due, refusal=refusal)
+    if isinstance(error, NotModified):
+        return _from_not_modified(step, error)
+    if isinstance(error, GaveUp):
+        return Answer(report.FAILED, "R5", f"{_called(step)}: {error.reason}", failed=True)
+    if isinstance(error, TooManyRedirects):
+        return Answer(report.FAILED, "D5", f"{_called(step)}: {error.reason}", failed=True)
+    cancelled = type(error).__name__ in _CANCELLED
+    why = f"cancelled: a body over {MAX_BODY} bytes" if cancelled else _one_line(error)
+    return Answer(report.FAILED, reason=f"{_called(step)}: {why}", failed=True, forget=True)
+
+
+# Scrapy's, before and since 2.14.
+_CANCELLED: Final = frozenset({"CancelledError", "DownloadCancelledError"})
+_BY_VERDICT: Final = {NOT_DUE: report.NOT_DUE, DEFERRED: report.DEFERRED}
+_UNUSABLE: Final = {
+    formats.HTML: "HTML, which is never scraped",
+    formats.PLAIN: "plain text, not markdown",
+}
+
+
+def _from_not_modified(step: Step, error: NotModified) -> Answer:
+    # What has not changed may be a page that was of no use: then llms.txt is asked as before.
+    if _is_known_page(step, error.content_type):
+        return Answer(None, reason=f"{_called(step)}: HTML as before (304)")
+    return Answer(report.NOT_MODIFIED, "R7", f"{_called(step)}: 304, no new data")
+
+
+def _is_known_page(step: Step, content_type: str | None) -> bool:
+    return step.kind == "page" and formats.representation(content_type, b"") == formats.HTML
+
+
+def _from_status(step: Step, response: Response) -> Answer:
+    return Answer(None, reason=f"{_called(step)}: HTTP {response.status}", failed=True)
+
+
+def _from_other(step: Step, response: Response, kind: str, content_type: str | None) -> Answer:
+    found = content_type or "no Content-Type"
+    return Answer(
+        None,
+        reason=f"{_called(step)}: {_UNUSABLE.get(kind, f'no format of R9 ({found})')}",
+        moved_to=_moved_to(response),
+        suggested_feeds=() if step.kind == "llms" else _suggested(response, kind),
+        forget=not _is_known_page(step, content_type),
+    )
+
+
+def _usable(step: Step, kind: str) -> Callable[[Step, Response, Links], Answer] | None:
+    """What makes an answer of a body of *kind*; None where *step* has no use for it."""
+    if step.kind == "llms":
+        return _from_llms if kind in (formats.MARKDOWN, formats.PLAIN) else None
+    return _READ.get(kind)
+
+
+def _from_feed(step: Step, response: Response, found: Links) -> Answer:
+    reason = "" if found.entries else "a feed without linked entries"
+    moved_to = _moved_to(response)
+    return Answer(
+        report.FED,
+        "R9",
+        reason,
+        "feed",
+        found,
+        moved_to=moved_to,
+        suggested_feeds=(moved_to,) if moved_to else (),
+        forget=_is_known_page(step, _header(response, "Content-Type")),
+    )
+
+
+def _from_markdown(step: Step, response: Response, found: Links) -> Answer:  # noqa: ARG001
+    return Answer(
+        report.NEGOTIATED,
+        "R9",
+        _of_markdown(found),
+        "markdown",
+        found,
+        moved_to=_moved_to(response),
+        suggested_feeds=_suggested(response, formats.MARKDOWN),
+    )
+
+
+def _from_llms(step: Step, response: Response, found: Links) -> Answer:  # noqa: ARG001
+    return Answer(report.LLMS, "R9", _of_markdown(found), "llms.txt", found)
+
+
+_READ: Final = {
+    formats.FEED: _from_feed,
+    formats.JSON_FEED: _from_feed,
+    formats.MARKDOWN: _from_markdown,
+}
+
+
+def _of_markdown(found: Links) -> str:
+    if found.cut:
+        return f"read up to {formats.MAX_MARKDOWN} characters"
+    return "" if found.entries else "markdown without absolute links"
+
+
+def _called(step: Step) -> str:
+    return "llms.txt" if step.kind == "llms" else step.kind
+
+
+def _header(response: Response, name: str) -> str | None:
+    value = response.headers.get(name)
+    return value.decode("latin-1") if value is not None else None
+
+
+def _moved_to(response: Response) -> str | None:
+    """Where the response came from, when every hop to it said that the move is for good."""
+    return moved_for_good(response.request) if response.request else None
+
+
+def _suggested(response: Response, kind: str) -> tuple[str, ...]:
+    links = [value.decode("latin-1") for value in response.headers.getlist("Link")]
+    html = ""
+    if kind == formats.HTML:  # its head, however many octets a character has
+        head = response.body[: 4 * formats.MAX_HEAD]
+        html = formats.text_of(head, _header(response, "Content-Type"))
+    return tuple(formats.suggested_feeds(links, html, response.url))
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

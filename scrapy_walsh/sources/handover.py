@@ -1,0 +1,176 @@
+"""R7 across runs: what an earlier run handed over is known, and nothing is lost on the way.
+
+An item counts as handed over when its run has ended and its feeds are stored. Until then its
+source's validators are out of the store: after a crash, a failing pipeline or a failing upload
+the source is fetched anew, and its items are emitted again. Twice is better than never.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy import Request, signals
+from scrapy.extensions.feedexport import FeedExporter
+
+from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.policy.revalidate import representation_key
+from scrapy_walsh.state import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.policy.revalidate import Validators
+    from scrapy_walsh.sources.items import MetadataItem
+
+
+_FAILED_FEEDS: Final = "feedexport/failed_count/"
+#: Seconds after which it is written down that an answer still has a known item.
+_RENEWED_AFTER: Final = 30 * 86_400.0
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The items of one response. ``left``: canonical URLs by item, less those that failed.
+
+    ``whole``: the spider has announced the last of them.
+    """
+
+    validators: Validators | None
+    left: dict[int, str] = field(default_factory=dict)
+    scraped: int = 0
+    failed: bool = False
+    whole: bool = False
+
+
+class Handover:
+    """The items of one crawl, from the spider to wherever the project keeps them.
+
+    Without the package's core, or with WALSH_STATE_DIR ``memory``, nothing outlives the run.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self._batches: dict[tuple[str, str], _Batch] = {}
+        #: Known items that answers of this run still have, and that were last noted long ago.
+        self._renewed: list[str] = []
+        connect = crawler.signals.connect
+        connect(self._scraped, signals.item_scraped)
+        connect(self._dropped, signals.item_dropped)
+        connect(self._failed, signals.item_error)
+        connect(self._closed, signals.spider_closed)
+        connect(self._settle, signals.feed_exporter_closed)
+
+    @property
+    def _core(self) -> Core | None:
+        return getattr(self._crawler, "walsh", None)
+
+    def known(self, canonical_url: str) -> bool:
+        """Whether an earlier run handed over this item, which an answer has now."""
+        core = self._core
+        if core is None:
+            return False
+        try:
+            found = core.store.get_seen_item(canonical_url)
+        except StateError as error:
+            logger.error("%s", error)
+            return False
+        if found is not None and core.wall() - found.seen_at > _RENEWED_AFTER:
+            self._renewed.append(canonical_url)
+        return found is not None
+
+    def forget(self, request: Request) -> None:
+        """Leave no validators: a 304 would say "no new data" of what was never read."""
+        core = self._core
+        if core is not None:
+            core.remember(lambda: core.store.delete_validators(*_key(request)))
+
+    def expect(
+        self, response: Response, items: Sequence[MetadataItem], *, last: bool = True
+    ) -> None:
+        """Note that *items* of *response* are about to be yielded; after the *last*, no more."""
+        core = self._core
+        if core is None or core.config.state_dir is None:
+            return
+        key = _key(response.request or Request(response.url))
+        if key not in self._batches:
+            if not items:
+                return
+            try:
+                validators = core.store.get_validators(*key)
+            except StateError as error:
+                logger.error("%s", error)
+                return
+            self._batches[key] = _Batch(validators)
+            core.remember(lambda: core.store.delete_validators(*key))
+        batch = self._batches[key]
+        batch.left |= {id(item): item.canonical_url for item in items}
+        batch.whole = last
+
+    def _scraped(self, response: Response | None) -> None:
+        if batch := self._batch(response):
+            batch.scraped += 1
+
+    def _dropped(self, item: Any, response: Response | None) -> None:
+        """A pipeline wants it not: no failure, and not handed over either."""
+        if batch := self._batch(response):
+            batch.left.pop(id(item), None)
+
+    def _failed(self, item: Any, response: Response | None) -> None:
+        if batch := self._batch(response):
+            batch.left.pop(id(item), None)
+            batch.failed = True
+
+    def _batch(self, response: Response | None) -> _Batch | None:
+        if response is None or response.request is None:
+            return None
+        return self._batches.get(_key(response.request))
+
+    def _closed(self) -> None:
+        if self._crawler.get_extension(FeedExporter) is None:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Every item is where it belongs: remember them, and what revalidates their sources."""
+        core = self._core
+        if core is None or core.config.state_dir is None:
+            return
+        renewed, self._renewed = self._renewed, []
+        if not (self._batches or renewed):
+            return
+        stats = self._crawler.stats
+        if stats is not None and any(name.startswith(_FAILED_FEEDS) for name in stats.get_stats()):
+            logger.warning("a feed was not stored: the items of this run will be emitted again")
+            return
+        batches = self._batches.values()
+        whole = [batch for batch in batches if batch.whole and batch.scraped == len(batch.left)]
+        self._batches = {}
+        try:
+            # The core may have closed its store by now: feeds are stored beside that.
+            _remember(core, whole, renewed)
+        except StateError as error:
+            logger.error("%s", error)
+
+
+def _remember(core: Core, batches: Sequence[_Batch], renewed: Sequence[str]) -> None:
+    store = open_store(core.config.state_dir)
+    try:
+        handed_over = [url for batch in batches for url in batch.left.values()]
+        store.add_seen_items([*handed_over, *renewed], core.wall())
+        for batch in batches:
+            held = None if batch.failed else batch.validators
+            if held and store.get_validators(held.url, held.representation) is None:
+                store.put_validators(held)
+    finally:
+        store.close()
+
+
+def _key(request: Request) -> tuple[str, str]:
+    """Where the validators of the answer to *request* are kept (T20)."""
+    accept = request.headers.get("Accept")
+    return request.url, representation_key(None if accept is None else accept.decode("latin-1"))

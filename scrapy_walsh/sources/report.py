@@ -1,0 +1,135 @@
+"""The source report: for each source what happened, by which requirement, and why."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.exceptions import SourcesInvalid
+from scrapy_walsh.policy import readings
+from scrapy_walsh.policy.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+FED: Final = "fed"
+NEGOTIATED: Final = "negotiated"
+LLMS: Final = "llms.txt"
+NOT_MODIFIED: Final = "not_modified"
+NOT_DUE: Final = readings.NOT_DUE
+DEFERRED: Final = readings.DEFERRED
+REFUSED: Final = readings.REFUSED
+LEFT_OUT: Final = readings.LEFT_OUT
+FAILED: Final = readings.FAILED
+
+#: The outcomes of a source whose data came, or has not changed.
+READ: Final = frozenset({FED, NEGOTIATED, LLMS, NOT_MODIFIED})
+
+
+@dataclass(slots=True)
+class Row:
+    """One source's line. ``outcome`` is None while the source is being asked.
+
+    ``requirement``: the spec's id (``R2``) or "". ``reason``: one line. ``requests``: those
+    handed to the wire for it, redirects and retries among them; a request that two sources share
+    counts for the first. ``bytes``: of the bodies received. ``items``: emitted. ``new``,
+    ``known``: links found that no earlier run, or an earlier run, emitted. ``moved_to``: where a
+    permanent redirect led. ``suggested_feeds``: feeds that the source offers and nobody declared,
+    and where a declared one has moved for good. ``next_due``: UTC ISO 8601, before which no run
+    asks the source; None: the next run does.
+    """
+
+    source: str
+    url: str
+    outcome: str | None = None
+    requirement: str = ""
+    reason: str = ""
+    requests: int = 0
+    bytes: int = 0
+    items: int = 0
+    new: int = 0
+    known: int = 0
+    moved_to: str | None = None
+    suggested_feeds: list[str] = field(default_factory=list)
+    next_due: str | None = None
+
+
+def check_writable(path: str) -> None:
+    """Raise SourcesInvalid where a report cannot be written to *path*, before anything is asked."""
+    target = Path(path)
+    folder = target.parent
+    if target.is_dir():
+        raise SourcesInvalid(_cannot(path, "it is a directory"))
+    if not folder.is_dir():
+        raise SourcesInvalid(_cannot(path, f"there is no directory {folder}"))
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise SourcesInvalid(_cannot(path, "permission denied"))
+
+
+def write(document: dict[str, Any], path: str) -> None:
+    """Write a report to *path* as JSON; SourcesInvalid where that fails."""
+    text = json.dumps(document, indent=2) + "\n"
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SourcesInvalid(_cannot(path, error.strerror or str(error))) from error
+
+
+def _cannot(path: str, why: str) -> str:
+    return f"-a report={path}: cannot be written: {why}"
+
+
+def as_document(rows: Sequence[Row], problems: Sequence[str], documents: int) -> dict[str, Any]:
+    """The report as JSON data: ``sources``, ``problems`` and ``requests``.
+
+    ``documents``: requests for robots.txt files, the operator's blocklist and its schema.
+    """
+    return {
+        "sources": [asdict(row) for row in rows],
+        "problems": list(problems),
+        "requests": {"sources": sum(row.requests for row in rows), "documents": documents},
+    }
+
+
+_COUNTS: Final = ("requests", "bytes", "new", "known")
+_HEADINGS: Final = ("source", "outcome", "by", *_COUNTS, "next due", "why")
+_WIDEST: Final = 40
+
+
+def as_lines(rows: Iterable[Row]) -> list[str]:
+    """The report as a table, a line for each source, headings first."""
+    rows = list(rows)
+    names = Counter(row.source for row in rows)
+    cells = [_HEADINGS, *(_cells(row, names) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADINGS) - 1)]
+    return [_line(line, widths) for line in cells]
+
+
+def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
+    counts = (str(row.requests), str(row.bytes), str(row.new), str(row.known))
+    name = row.source if names[row.source] == 1 else row.url  # unnamed sources of one host
+    name = name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…"
+    due = row.next_due or "next run"
+    why = visible(_why(row))
+    return (visible(name), row.outcome or FAILED, row.requirement or "-", *counts, due, why)
+
+
+def _why(row: Row) -> str:
+    hints = [row.reason]
+    if row.moved_to:
+        hints.append(f"moved for good to {row.moved_to}")
+    if offered := [feed for feed in row.suggested_feeds if feed != row.moved_to]:
+        hints.append(f"offers a feed: {', '.join(offered)}")
+    return "; ".join(hint for hint in hints if hint)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    columns = [
+        cell.rjust(width) if 3 <= column <= 6 else cell.ljust(width)
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=False))
+    ]
+    return "  ".join((*columns, cells[-1])).rstrip()

@@ -1,0 +1,240 @@
+"""The declared sources: what a crawl may ask for, as its operator wrote it down.
+
+A file that cannot be read at all raises; a bad entry is one line, and the others are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+from xml.etree import ElementTree as ET
+
+from scrapy_walsh.exceptions import SourcesInvalid
+from scrapy_walsh.policy.urls import canonical_url, without_userinfo
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A declared source. ``url``: absolute http(s). ``feed``: its feed's URL, or None.
+
+    ``bare_host``: written without a scheme, so ``url`` is https and http may be tried after it.
+    """
+
+    name: str
+    url: str
+    feed: str | None = None
+    bare_host: bool = False
+
+
+#: One entry of a file: where it stands, and its keys as strings (or what else was found there).
+_Entry = tuple[str, Mapping[str, Any]]
+
+
+def read_sources(path: str | Path) -> tuple[list[Source], list[str]]:
+    """The sources of a ``.toml``, ``.jsonl``, ``.opml`` or ``.txt`` file, and its problems.
+
+    Each problem is one line that names the file and the place. Raises SourcesInvalid when the
+    file cannot be read or is not what its name says.
+    """
+    path = Path(path)
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise SourcesInvalid(f"{path.name}: unknown kind of file; use {', '.join(_READERS)}")
+    problems: list[str] = []
+    sources = _checked(reader(_text(path), path.name, problems), path.name, problems)
+    return list(sources), problems
+
+
+def parse_urls(text: str) -> tuple[list[Source], list[str]]:
+    """The sources of ``-a urls="URL URL"``, and their problems."""
+    problems: list[str] = []
+    entries = ((f"url {n}", {"url": url}) for n, url in enumerate(text.split(), 1))
+    return list(_checked(entries, "urls", problems)), problems
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SourcesInvalid(f"{path.name}: not UTF-8 (byte {error.start}); save it so") from error
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise SourcesInvalid(f"{path}: cannot be read: {reason}; check the path") from error
+
+
+# --- readers: text of a file to entries -------------------------------------------------------
+
+
+def _toml(text: str, name: str, _problems: list[str]) -> Iterator[_Entry]:
+    try:
+        tables = tomllib.loads(text).get("source")
+    except tomllib.TOMLDecodeError as error:
+        raise SourcesInvalid(f"{name}: not TOML: {_one_line(error)}") from error
+    if not isinstance(tables, list):
+        raise SourcesInvalid(f"{name}: no [[source]] table; write one for each source")
+    for number, table in enumerate(tables, 1):
+        yield f"source {number}", table if isinstance(table, dict) else {}
+
+
+def _jsonl(text: str, name: str, problems: list[str]) -> Iterator[_Entry]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        entry = _json_object(line)
+        if entry is None:
+            problems.append(f'{name}: line {number}: not a JSON object; write {{"url": "..."}}')
+        else:
+            yield f"line {number}", entry
+
+
+def _json_object(line: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _txt(text: str, _name: str, _problems: list[str]) -> Iterator[_Entry]:
+    for number, line in enumerate(text.splitlines(), 1):
+        # A fragment's # follows no space.
+        url = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip()
+        if url:
+            yield f"line {number}", {"url": url}
+
+
+class _Tree(ET.TreeBuilder):
+    def doctype(self, name: str, _pubid: str | None, _system: str | None) -> None:
+        raise SourcesInvalid(f"DOCTYPE {name}: entities are not read; remove the DOCTYPE line")
+
+
+def _opml(text: str, name: str, _problems: list[str]) -> Iterator[_Entry]:
+    # _Tree refuses the declarations that S314 warns of.
+    parser = ET.XMLParser(target=_Tree())  # noqa: S314
+    try:
+        # The text is decoded already: a declared encoding no longer holds.
+        parser.feed(re.sub(r"\A\s*<\?xml[^>]*\?>", "", text))
+        root = parser.close()
+    except ET.ParseError as error:
+        raise SourcesInvalid(f"{name}: not OPML: {_one_line(error)}") from error
+    except SourcesInvalid as error:
+        raise SourcesInvalid(f"{name}: {error}") from None
+    if root.tag.lower() != "opml":
+        raise SourcesInvalid(f"{name}: not OPML: its root is <{root.tag}>")
+    for number, outline in enumerate(root.iter("outline"), 1):
+        if entry := _outline(outline):
+            yield f"outline {number}", entry
+
+
+def _outline(outline: ET.Element) -> dict[str, str] | None:
+    """A subscription, or None for a folder."""
+    given = {key.lower(): value for key, value in outline.attrib.items()}
+    feed, page = given.get("xmlurl"), given.get("htmlurl") or given.get("url")
+    if not feed and not page and len(outline):
+        return None
+    entry = {"name": given.get("title") or given.get("text") or "", "url": page or feed or ""}
+    return {**entry, "feed": feed} if feed else entry
+
+
+_READERS: Final[Mapping[str, Callable[[str, str, list[str]], Iterator[_Entry]]]] = {
+    ".toml": _toml,
+    ".jsonl": _jsonl,
+    ".opml": _opml,
+    ".txt": _txt,
+}
+
+
+# --- checks: entries to sources ---------------------------------------------------------------
+
+_KEYS: Final = frozenset({"name", "url", "feed"})
+_BARE: Final = re.compile(
+    r"(?:[\w-]+\.)+[\w-]+\.?(?::\d{1,5})?(?:[/?].*)?|localhost(?::\d{1,5})?/?"
+)
+
+
+def _checked(entries: Iterable[_Entry], file: str, problems: list[str]) -> Iterator[Source]:
+    seen: dict[str, str] = {}
+    for place, entry in entries:
+        try:
+            source, key = _source(entry)
+        except SourcesInvalid as error:
+            problems.append(f"{file}: {place}{_called(entry)}: {error}")
+            continue
+        if key in seen:
+            problems.append(
+                f"{file}: {place} ({source.name}): the same URL as {seen[key]}; dropped"
+            )
+            continue
+        seen[key] = place
+        problems.extend(
+            f"{file}: {place} ({source.name}): {name} of {_host(source.url)} holds a user name "
+            "or a password, which is not used; give a target's credentials by Scrapy's http_user, "
+            "http_pass and http_auth_domain"
+            for name in ("url", "feed")
+            if without_userinfo(entry.get(name, "")) != entry.get(name, "")
+        )
+        problems.extend(
+            f"{file}: {place} ({source.name}): unknown key {key!r}; ignored"
+            for key in sorted(entry.keys() - _KEYS)
+        )
+        yield source
+
+
+def _called(entry: Mapping[str, Any]) -> str:
+    name = entry.get("name")
+    return f" ({_one_line(name)})" if isinstance(name, str) and name.strip() else ""
+
+
+def _source(entry: Mapping[str, Any]) -> tuple[Source, str]:
+    """The source of an entry, and its de-duplication key."""
+    for key in sorted(_KEYS & entry.keys()):
+        if not isinstance(entry[key], str):
+            raise SourcesInvalid(f"{key} is not text")
+    url, bare = _url(entry.get("url", ""))
+    feed = without_userinfo(entry.get("feed", "").strip()) or None
+    if feed and not _is_http(feed):
+        raise SourcesInvalid(_unusable("feed", feed))
+    name = " ".join(entry.get("name", "").split()) or _host(url)
+    return Source(name, url, feed, bare), canonical_url(feed or url)
+
+
+def _url(written: str) -> tuple[str, bool]:
+    """The URL to ask, and whether it was written without a scheme."""
+    written = without_userinfo(written.strip())
+    if not written:
+        raise SourcesInvalid('no url; add url = "https://..."')
+    bare = "://" not in written and _BARE.fullmatch(written) is not None
+    url = f"https://{written}" if bare else written
+    if not _is_http(url):
+        raise SourcesInvalid(_unusable("url", written))
+    return (url if urlsplit(url).path or urlsplit(url).query else f"{url}/") if bare else url, bare
+
+
+def _unusable(key: str, written: str) -> str:
+    _, at, host = written.rpartition("@")
+    shown = _one_line(f"***@{host}" if at else written)  # what was there may be a password
+    return f"{key} {shown!r} cannot be used; write an absolute http or https URL"
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        port_is_readable = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    clean = not re.search(r"[\s\x00-\x1f\x7f]", url)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and port_is_readable and clean
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+def _one_line(value: object) -> str:
+    return " ".join(str(value).split())[:200]
