@@ -29,6 +29,7 @@ lint: $(VENV)/lint.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
 format: $(VENV)/lint.stamp
 	$(BIN)/ruff check --fix .

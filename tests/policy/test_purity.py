@@ -39,7 +39,7 @@ def test_own_policy_imports_nothing_that_acts(module: Path):
         prefixes = {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
         assert not prefixes & FORBIDDEN_IMPORTS, name
         if parts[0] == "scrapy_walsh":
-            assert parts[1] in {"policy", "errors"}, name
+            assert parts[1] in {"policy", "exceptions"}, name
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
