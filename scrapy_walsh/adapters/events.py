@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError
@@ -87,8 +89,19 @@ _ADVICE: Final = {
     ("R2", UNKNOWN_UNREACHABLE): "WALSH_ROBOTS_UNREACHABLE is 'defer'",
     ("R2", UNKNOWN_PARSE_ERROR): "the next run asks for robots.txt again",
 }
-#: Names this process in the ledger: its requests never overlap (R4.1).
-PROCESS: Final = secrets.token_hex(4)
+
+
+def process_name() -> str:
+    """What this process is called in the ledger: its requests never overlap (R4.1).
+
+    A forked child has a name of its own, also where its parent had imported this module.
+    """
+    return _name_of(os.getpid())
+
+
+@cache
+def _name_of(_process_id: int) -> str:
+    return secrets.token_hex(4)
 
 
 #: Libraries of ours that write at DEBUG, Scrapy's default level, once or more for each octet or

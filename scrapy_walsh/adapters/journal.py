@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.asked import form_of
-from scrapy_walsh.adapters.events import PROCESS, logger
+from scrapy_walsh.adapters.events import logger, process_name
 from scrapy_walsh.adapters.retries import hold_of, retry_after
 from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED
 from scrapy_walsh.exceptions import StateError
@@ -43,7 +43,7 @@ def terms(core: Core) -> dict[str, Any]:
     """What the decisions of this run go by: for whoever derives them again."""
     config = core.config
     return {
-        "process": PROCESS,
+        "process": process_name(),
         "version": __version__,
         "spec": SPEC_VERSION,
         "user_agent": config.identity.user_agent,

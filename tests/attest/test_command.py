@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -24,6 +23,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.attest import fetch, jwks
 from scrapy_walsh.proof.attest.document import IDS, PolicyPage
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites
+from tests import zygote
 from tests.attest.harness import put_record
 from tests.crawl.harness import (
     OWN_IDENTITY,
@@ -320,7 +320,7 @@ def test_r1_4_policy_page_is_asked_for_through_the_gates(
     put_record(folder / "r.json", user_agent=user_agent)
     box.clear()
     arguments = ["--online", "--record", "r.json", "--identity", json.dumps(identity)]
-    done = subprocess.run(
+    done = zygote.run(
         [sys.executable, "-m", "scrapy_walsh", "attest", *arguments],
         env={
             **os.environ,

@@ -17,6 +17,7 @@ from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, requests
 from scrapy_walsh.proof.sandbox.scenario import blocklist
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.files import COPY
+from tests import zygote
 from tests.crawl.harness import make_project, site, state_dir
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class Place:
     ) -> Run:
         """Begin a crawl of *targets*; *before* is run in the child."""
         path = [(environment or {}).get("PYTHONPATH"), str(self.project), str(Path.cwd())]
-        process = subprocess.Popen(
+        process = zygote.Popen(
             [
                 *(sys.executable, "-m", "scrapy", "crawl", "probe"),
                 *("-a", f"urls={' '.join(targets)}", *arguments),
@@ -206,7 +207,7 @@ class Place:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            preexec_fn=before,  # noqa: PLW1509  it only sets a limit
+            preexec_fn=before,
         )
         return Run(process, self.box)
 

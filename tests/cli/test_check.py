@@ -17,6 +17,7 @@ import pytest
 from scrapy_walsh.commands import check
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, default_sites, hosts
+from tests import zygote
 from tests.crawl.harness import OPERATOR, OWN_IDENTITY, USER_AGENT, make_project, run_scrapy, site
 
 if TYPE_CHECKING:
@@ -449,7 +450,7 @@ def online(
     """``python -m scrapy_walsh check ... --json`` outside a project, the sandbox as its proxy."""
     box.clear()
     who = ("--identity", json.dumps(OWN_IDENTITY)) if identity else ()
-    done = subprocess.run(
+    done = zygote.run(
         [*COMMAND, *arguments, *who, "--json"],
         env=child_environment(http_proxy=box.proxy_url, https_proxy=box.proxy_url, no_proxy=""),
         capture_output=True,

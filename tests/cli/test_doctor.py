@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from scrapy_walsh.commands import (
 from scrapy_walsh.commands.doctor_state import Clocks, Held, Place
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, blocklist, user_agents
 from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
+from tests import zygote
 from tests.crawl.harness import (
     LIST_SPIDER,
     OPERATOR,
@@ -42,6 +42,7 @@ from tests.crawl.test_install import BY_HAND
 from tests.fleet.fleet import BINARY, Server
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parents[2]
@@ -614,7 +615,7 @@ def test_own_outside_a_project_and_misuse(tmp_path: Path) -> None:
     environment = {name: v for name, v in os.environ.items() if name != "SCRAPY_SETTINGS_MODULE"}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return zygote.run(
             [sys.executable, "-m", "scrapy_walsh", "doctor", *arguments],
             cwd=tmp_path,
             env={**environment, "PYTHONPATH": str(ROOT)},

@@ -12,6 +12,7 @@ from typing import Any
 
 from scrapy_walsh.proof.conformance.evidence import Evidence, Run
 from scrapy_walsh.proof.sandbox import LoggedRequest
+from tests import zygote
 
 ROOT = Path(__file__).parents[2]
 USER_AGENT = "Mozilla/5.0 (compatible; Walsh-Research/1.2; +https://wal.sh/bot/)"
@@ -55,7 +56,7 @@ def conformance(
 def walsh(folder: Path, *arguments: str, path: Path | None = None, **environment: str) -> Done:
     """``walsh ARGUMENTS`` in *folder*, as :func:`conformance`."""
     paths = [str(path)] if path else []
-    done = subprocess.run(
+    done = zygote.run(
         [sys.executable, "-m", "scrapy_walsh", *arguments],
         cwd=folder,
         env={

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, paths, requests
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun, StoredDocument
+from tests import zygote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -234,7 +235,7 @@ def run_scrapy(
         "no_proxy": "",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(project), os.environ.get("PYTHONPATH")])),
     }
-    return subprocess.run(
+    return zygote.run(
         [sys.executable, "-m", module, *arguments],
         cwd=project,
         env=environment,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,11 @@ import pytest
 
 from scrapy_walsh.policy.text import visible
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist
+from tests import zygote
 from tests.crawl.harness import Crawl, crawl, make_project, site, solo, state_dir
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 #: ESC, BEL, CR and LF, an override, NEL, DEL, and what an 8-bit terminal takes for ESC [.
@@ -94,7 +95,7 @@ class Seen:
 
     def walsh(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """The output of a command, as a terminal would get it."""
-        return subprocess.run(
+        return zygote.run(
             [sys.executable, "-m", "scrapy", "walsh", *arguments],
             cwd=self.project,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(

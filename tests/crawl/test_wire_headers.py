@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import pytest
 from scrapy.settings import default_settings
 
 from scrapy_walsh.proof.sandbox import Route, hosts
+from tests import zygote
 from tests.crawl.harness import (
     LIST_SPIDER,
     USER_AGENT,
@@ -162,7 +162,7 @@ def test_r5_the_end_of_it_is_said(posted: tuple[Crawl, Path]) -> None:
 
 def assert_verified(project: Path) -> None:
     ledger = str(state_dir(project))
-    done = subprocess.run(
+    done = zygote.run(
         [sys.executable, "-m", "scrapy_walsh", "verify", ledger, "--json"],
         cwd=project, capture_output=True, text=True, check=False,
     )  # fmt: skip

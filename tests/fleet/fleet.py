@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from scrapy_walsh.proof.sandbox import LoggedRequest, Sandbox, gaps, hosts, requests
+from tests import zygote
 from tests.crawl.harness import LIST_SPIDER, TOLERANCE, make_project
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def worker(
     proxy = {"http_proxy": box.proxy_url, "https_proxy": box.proxy_url, "no_proxy": ""}
     path = os.pathsep.join(filter(None, [str(project), os.environ.get("PYTHONPATH")]))
     with (project / "output").open("w") as output:
-        process = subprocess.Popen(
+        process = zygote.Popen(
             [sys.executable, "-m", "scrapy", "crawl", "probe", "-a", f"urls={' '.join(urls)}"],
             cwd=project,
             env={**os.environ, **proxy, "PYTHONPATH": path},

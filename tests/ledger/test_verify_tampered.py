@@ -7,7 +7,6 @@ import random
 import re
 import shutil
 import sqlite3
-import subprocess
 import sys
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from scrapy_walsh.ledger.documents import DOCUMENTS
 from scrapy_walsh.ledger.files import Ledger
 from scrapy_walsh.ledger.lines import HEAD, parsed
 from scrapy_walsh.proof.sandbox import Route, Sandbox
+from tests import zygote
 from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, state_dir
 from tests.ledger.verify_kit import honest, report_of, told
 
@@ -392,7 +392,7 @@ def test_own_the_commands_of_the_docs_run(crawled: Crawled, tmp_path: Path):
     project = crawled.one.parent.parent
     for module, directory in ("scrapy walsh", project), ("scrapy_walsh", project.parent):
         ledger = str(crawled.one.relative_to(directory))
-        done = subprocess.run(
+        done = zygote.run(
             [sys.executable, "-m", *module.split(), "verify", ledger],
             cwd=directory,
             capture_output=True,

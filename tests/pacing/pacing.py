@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, hosts, requests
+from tests import zygote
 from tests.crawl.harness import TOLERANCE, Crawl, solo
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def stop(
     }
     output = project / "stopped.txt"
     with output.open("w") as file:
-        process = subprocess.Popen(
+        process = zygote.Popen(
             [sys.executable, "-m", "scrapy", *arguments],
             cwd=project,
             env=environment,

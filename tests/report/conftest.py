@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.proof.sandbox import Sandbox
+from tests import zygote
 from tests.crawl.harness import LIST_SPIDER, crawl, make_project, state_dir
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def sourced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     arguments = ["-a", "sources=sources.txt", "-a", "report=sources.json"]
     with Sandbox() as box:
         proxies = {"http_proxy": box.proxy_url, "https_proxy": box.proxy_url}
-        done = subprocess.run(
+        done = zygote.run(
             [*command, *arguments],
             cwd=project,
             env={**os.environ, **proxies},

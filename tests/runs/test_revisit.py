@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route
+from tests import zygote
 from tests.crawl.harness import Crawl, site, state_dir
 from tests.ledger.test_crawl import ledger_of
 from tests.runs.kit import DAY, HOUR, Runs, asked_targets
@@ -35,7 +35,7 @@ URLS = {host: f"http://{host}/p" for host in ROUTES}
 def verified(project: Path) -> int:
     """The exit code of ``verify`` on what the runs of *project* wrote."""
     command = [sys.executable, "-m", "scrapy_walsh", "verify", str(state_dir(project))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = zygote.run(command, capture_output=True, text=True, check=False)
     print(done.stdout, done.stderr)
     return done.returncode
 

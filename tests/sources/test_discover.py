@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +19,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.formats import ACCEPT_PAGE, markdown_links, markdown_sections
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, requests
+from tests import zygote
 from tests.crawl.harness import OWN_IDENTITY, crawl, make_project, run_scrapy, site
 from tests.sources.world import QUICK
 
@@ -93,7 +93,7 @@ def discover(box: Sandbox, tmp_path: Path) -> Callable[..., Discovered]:
         quick = [part for name, value in QUICK.items() for part in ("-s", f"{name}={value}")]
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         proxies = {"http_proxy": box.proxy_url, "https_proxy": box.proxy_url, "no_proxy": ""}
-        done = subprocess.run(
+        done = zygote.run(
             [sys.executable, "-m", "scrapy_walsh", "discover", *arguments, *who, *quick],
             cwd=tmp_path,
             env={**os.environ, **proxies, "PYTHONPATH": path},

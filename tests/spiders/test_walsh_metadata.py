@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
 import sys
 from collections import deque
 from dataclasses import fields
@@ -27,6 +26,7 @@ from scrapy_walsh.sources.answers import MAX_BODY
 from scrapy_walsh.sources.items import MetadataItem
 from scrapy_walsh.spiders import walsh_metadata
 from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
+from tests import zygote
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -544,7 +544,7 @@ def test_own_a_refused_start_is_one_line_and_exit_code_1(tmp_path: Path) -> None
         "SPIDER_MODULES = ['scrapy_walsh.spiders']\nTELNETCONSOLE_ENABLED = False\n"
     )
     root = Path(__file__).parents[2]
-    done = subprocess.run(
+    done = zygote.run(
         [sys.executable, "-m", "scrapy", "crawl", "walsh_metadata", "-a", "sources=none.toml"],
         env={
             **os.environ,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox
+from tests import zygote
 from tests.crawl.harness import Crawl, crawl, state_dir
 from tests.upgrade import world
 
@@ -87,7 +88,7 @@ class Project:
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """``walsh ARGUMENTS`` in the project, under its clocks."""
         path = [str(self.directory), os.environ.get("PYTHONPATH")]
-        return subprocess.run(
+        return zygote.run(
             [sys.executable, "-m", "scrapy_walsh", *arguments],
             cwd=self.directory,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import zygote
 from tests.year import due, growth, judge, manners
 from tests.year.log import Book, read_log, read_runs
 from tests.year.schedule import FORM, Schedule
@@ -158,7 +159,7 @@ def test_own_each_run_that_is_not_killed_ends_by_itself(month: Month) -> None:
 
 def test_own_the_ledger_of_a_month_verifies(month: Month) -> None:
     command = [sys.executable, "-m", "scrapy_walsh", "verify", str(month.state)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = zygote.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 

@@ -1,0 +1,434 @@
+"""Starts ``python -m scrapy`` and ``python -m scrapy_walsh`` without importing them each time.
+
+Theory of operation. Most of the processor time of these tests went into starting interpreters:
+some 1,500 commands, each of which imports the same thousand modules. :func:`run` and
+:class:`Popen` are those of :mod:`subprocess`, with one difference. Where a command is one of the
+two above and nothing about it needs an interpreter of its own, they ask a server, which has
+imported everything already, to fork a child that runs it.
+
+- The server is this file, run as a program; one for each process that asks, started by the first
+  question. It has one thread and no reactor, since a fork undoes neither. It ends, and what it
+  forked with it, when its control socket closes: when the process that asked ends.
+- A question is one datagram on the control socket: four file descriptors, which are the child's
+  stdin, stdout and stderr and one end of a socket pair of its own. The server forks; the child
+  reads the rest of the question (words, directory, environment) from that socket, so the server
+  never waits for anybody.
+- On the same socket the child writes its process id, and the server, once it has reaped the child,
+  its wait status. Signals go to the process id, as ever.
+- The child becomes what ``python -m`` would have made: environment, directory, ``sys.path``,
+  ``sys.argv``, default signal handlers. It ends as an interpreter does (threads joined, exit
+  handlers, garbage with a finalizer, buffers flushed), but does not take the modules apart, which
+  would take as long as a short crawl: a file that is still open then, and that a module or the
+  reactor holds, is not written to its end.
+
+What needs an interpreter of its own is started by :mod:`subprocess`: another module or program,
+``preexec_fn``, another value of what an interpreter reads at its start (``PYTHON*``, locale), a
+``sitecustomize`` or another file on the command's path that has the name of a module which the
+server holds, a terminal, everything where ``WALSH_TESTS_PLAIN`` is set, and any system without
+``fork``. :func:`why_not` decides that. What it
+cannot see, a test must say by calling :mod:`subprocess`: a measurement of memory, a change of
+``sys.orig_argv``, hashes that differ from one process to the next.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+ROOT: Final = Path(__file__).parents[1]
+#: Set in the environment of the tests: every command has an interpreter of its own.
+PLAIN: Final = "WALSH_TESTS_PLAIN"
+#: What the server can run.
+MODULES: Final = frozenset({"scrapy", "scrapy_walsh"})
+#: What a crawl imports besides this package, Scrapy's commands, and what Scrapy's settings name.
+_WARM: Final = (
+    *("certifi", "feedparser", "itemadapter", "jsonschema", "requests", "resource"),
+    *("scrapy.cmdline", "scrapy.core.downloader.contextfactory", "scrapy.core.downloader.tls"),
+    *("scrapy.core.downloader.handlers.http11", "scrapy.core.downloader.webclient"),
+    *("scrapy.core.engine", "scrapy.core.scheduler", "scrapy.core.scraper", "scrapy.dupefilters"),
+    *("scrapy.crawler", "scrapy.exporters", "scrapy.extensions.remote_control"),
+    *("scrapy.extensions.feedexport", "scrapy.extensions.telnet", "scrapy.logformatter"),
+    *("scrapy.pqueues", "scrapy.resolver", "scrapy.spiderloader", "scrapy.squeues"),
+    *("scrapy.statscollectors", "scrapy.utils.log", "scrapy.utils.ossignal"),
+    *("scrapy.utils.serialize", "twisted.internet.asyncioreactor", "xml.sax.expatreader"),
+)
+#: What an interpreter reads once, at its start.
+_AT_THE_START: Final = ("PYTHON", "LC_", "LANG")
+#: Of these: what a child can still change, or what changes nothing that a command shows.
+_LATER: Final = frozenset({"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"})
+_NUMBER: Final = struct.Struct("!i")
+
+
+def warm(*names: str) -> None:
+    """Import what every crawl and command would, and *names*; no fork need look for garbage in it.
+
+    AssertionError where that has installed a reactor.
+    """
+    default_settings = importlib.import_module("scrapy.settings.default_settings")
+    bases = ("EXTENSIONS_BASE", "DOWNLOADER_MIDDLEWARES_BASE", "SPIDER_MIDDLEWARES_BASE")
+    seats = [path.rpartition(".")[0] for base in bases for path in getattr(default_settings, base)]
+    for name in [*_WARM, *seats, *_below("scrapy.commands"), *_below("scrapy_walsh"), *names]:
+        with suppress(ImportError):  # of an extra that is not installed, or of another Scrapy
+            importlib.import_module(name)
+    assert "twisted.internet.reactor" not in sys.modules, "a fork cannot undo an import"
+    gc.collect()
+    gc.freeze()
+
+
+def _below(package: str) -> Iterable[str]:
+    """The modules of *package*, programs apart: those are to be run, not imported."""
+    path = importlib.import_module(package).__path__
+    found = pkgutil.walk_packages(path, f"{package}.", onerror=lambda _: None)
+    return [each.name for each in found if not each.name.endswith("__main__")]
+
+
+# -- who asks -------------------------------------------------------------------------------
+
+
+def run(
+    words: Sequence[str],
+    *,
+    input: str | bytes | None = None,  # noqa: A002  subprocess's name
+    capture_output: bool = False,
+    timeout: float | None = None,
+    check: bool = False,
+    **options: Any,
+) -> subprocess.CompletedProcess[Any]:
+    """As :func:`subprocess.run`; raises what that raises."""
+    if input is not None:
+        options["stdin"] = subprocess.PIPE
+    if capture_output:
+        options["stdout"] = options["stderr"] = subprocess.PIPE
+    with Popen(words, **options) as process:
+        try:
+            stdout, stderr = process.communicate(input, timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    code = process.returncode
+    if check and code:
+        raise subprocess.CalledProcessError(code, process.args, stdout, stderr)
+    return subprocess.CompletedProcess(process.args, code, stdout, stderr)
+
+
+class Popen(subprocess.Popen[Any]):
+    """As :class:`subprocess.Popen`; :attr:`forked` says whether the server made the process."""
+
+    _status: socket.socket | None = None
+
+    @property
+    def forked(self) -> bool:
+        """Whether the process is a child of the server."""
+        return self._status is not None
+
+    def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, *more: Any) -> None:
+        _, pass_fds, cwd, env, _, _, shell, *pipes = more
+        pipes, rest = pipes[:6], pipes[6:]
+        plain = executable is None and preexec_fn is None and not shell and not pass_fds
+        streams = [given if given >= 0 else own for own, given in enumerate(_child_ends(pipes))]
+        environment = os.environ if env is None else env
+        terminal = any(os.isatty(each) for each in streams)
+        if not plain or terminal or why_not(args, cwd, environment) is not None:
+            super()._execute_child(args, executable, preexec_fn, *more)
+            return
+        question = {
+            "module": args[2],
+            "arguments": list(args[3:]),
+            "directory": os.fspath(cwd or Path.cwd()),
+            "environment": dict(environment),
+            "session": bool(rest[5]),  # start_new_session
+        }
+        self._status = _server().ask(question, streams)
+        self.pid = _NUMBER.unpack(_read(self._status, _NUMBER.size))[0]
+        self._child_created = True
+        self._close_pipe_fds(*pipes)
+
+    def _internal_poll(self, *given: Any, **more: Any) -> int | None:
+        if self._status is None:
+            return super()._internal_poll(*given, **more)  # type: ignore[misc]
+        with suppress(subprocess.TimeoutExpired):
+            self._wait(0)
+        return self.returncode
+
+    def _wait(self, timeout: float | None) -> int:
+        if self._status is None:
+            return super()._wait(timeout)  # type: ignore[misc]
+        with self._waitpid_lock:
+            if self.returncode is None:
+                self._status.settimeout(timeout)
+                try:
+                    status = _read(self._status, _NUMBER.size)
+                except (BlockingIOError, TimeoutError):
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+                self._handle_exitstatus(*_NUMBER.unpack(status))
+                self._status.close()
+        return self.returncode
+
+
+def _child_ends(pipes: Sequence[int]) -> tuple[int, int, int]:
+    """Of the pipes that subprocess made (a -1: none), the child's stdin, stdout and stderr."""
+    return pipes[0], pipes[3], pipes[5]
+
+
+def why_not(words: Any, directory: Any, environment: Mapping[str, str]) -> str | None:
+    """Why the command *words* needs an interpreter of its own; None where it does not."""
+    if not hasattr(os, "fork") or not hasattr(socket, "send_fds"):
+        return "this system cannot fork"
+    if os.environ.get(PLAIN):
+        return f"{PLAIN} is set"
+    if isinstance(words, str) or list(words[:2]) != [sys.executable, "-m"]:
+        return "not a module of this interpreter"
+    if words[2] not in MODULES:
+        return f"{words[2]} is not what the server runs"
+    return _set_at_the_start(environment) or _hidden(directory, environment)
+
+
+def _set_at_the_start(environment: Mapping[str, str]) -> str | None:
+    """What of *environment* an interpreter reads at its start, where it is not as here."""
+    for name in {*environment, *os.environ} - _LATER:
+        if name.startswith(_AT_THE_START) and environment.get(name) != os.environ.get(name):
+            return f"{name} is read when an interpreter starts"
+    return None
+
+
+def _hidden(directory: Any, environment: Mapping[str, str]) -> str | None:
+    """What the command would import, and does not where it is forked."""
+    for folder in _path(directory, environment):
+        for name in _modules_in(folder):
+            if name in {"sitecustomize", "usercustomize"} or name in _server().holds:
+                return f"{folder} has a module {name} of its own"
+    return None
+
+
+def _path(directory: Any, environment: Mapping[str, str]) -> list[Path]:
+    """What ``python -m`` puts in front of ``sys.path``, this repository apart."""
+    base = Path(directory or ".").resolve()
+    named = environment.get("PYTHONPATH", "").split(os.pathsep)
+    folders = [base, *(base / each for each in named if each)]
+    return [each for each in folders if each.resolve() != ROOT]
+
+
+def _modules_in(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    return [each.name.partition(".")[0] for each in folder.iterdir() if _importable(each)]
+
+
+def _importable(path: Path) -> bool:
+    return path.suffix in {".py", ".so"} or (path.is_dir() and (path / "__init__.py").exists())
+
+
+class _Server:
+    """The server's process, seen from the one that asks."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                env=environment,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # an interrupt at the terminal is for who asks
+            )
+        #: The top-level modules that every child has.
+        self.holds: Final = frozenset(self._control.recv(1 << 16).decode().split())
+        assert self.holds, "the server of tests/zygote.py did not start"
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._control.close()
+        self._process.wait()
+
+    def ask(self, question: Mapping[str, Any], streams: Sequence[int]) -> socket.socket:
+        """Have a child forked; on the socket come its process id, and its wait status."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._control, [b"?"], [*streams, theirs.fileno()])
+        text = json.dumps(question).encode()
+        ours.sendall(_NUMBER.pack(len(text)) + text)
+        return ours
+
+
+_SERVERS: Final[dict[int, _Server]] = {}
+_STARTING: Final = threading.Lock()
+
+
+def _server() -> _Server:
+    """The server of this process, started where there is none yet."""
+    with _STARTING:
+        if os.getpid() not in _SERVERS:
+            _SERVERS[os.getpid()] = _Server()
+        return _SERVERS[os.getpid()]
+
+
+def _read(stream: socket.socket, count: int) -> bytes:
+    """*count* octets of *stream*; EOFError where it ends before."""
+    found = b""
+    while len(found) < count:
+        more = stream.recv(count - len(found))
+        if not more:
+            raise EOFError("the server of tests/zygote.py has ended")
+        found += more
+    return found
+
+
+# -- the server -----------------------------------------------------------------------------
+
+
+def _serve(control: socket.socket) -> tuple[socket.socket, list[int]] | None:
+    """Fork a child for each question; None at the end, and in a child its socket and streams."""
+    awake, alarm = socket.socketpair()
+    for each in (awake, alarm):
+        each.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(alarm.fileno())
+    children: dict[int, socket.socket] = {}
+    with selectors.DefaultSelector() as selector:
+        selector.register(control, selectors.EVENT_READ)
+        selector.register(awake, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is awake:
+                    awake.recv(4096)
+                    _reap(children)
+                    continue
+                word, streams, *_ = socket.recv_fds(control, 1, 4)
+                if not word:
+                    _end(children)
+                    return None
+                status = socket.socket(fileno=streams.pop())
+                pid = os.fork()
+                if pid == 0:
+                    return status, streams
+                children[pid] = status
+                for stream in streams:
+                    os.close(stream)
+
+
+def _reap(children: dict[int, socket.socket]) -> None:
+    """Report every child that has ended."""
+    while children:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        with children.pop(pid) as stream:
+            _tell(stream, status)
+
+
+def _tell(stream: socket.socket, number: int) -> None:
+    with suppress(OSError):  # nobody listens any more
+        stream.sendall(_NUMBER.pack(number))
+
+
+def _end(children: Iterable[int]) -> None:
+    for pid in children:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+# -- a child --------------------------------------------------------------------------------
+
+
+def _become(status: socket.socket, streams: Sequence[int], path: Sequence[str]) -> str:
+    """Turn this process into what the question describes; the module to run.
+
+    *path* is ``sys.path`` without what a command adds to it.
+    """
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    length = _NUMBER.unpack(_read(status, _NUMBER.size))[0]
+    question = json.loads(_read(status, length))
+    if question["session"]:
+        os.setsid()
+    _tell(status, os.getpid())
+    for own, stream in enumerate(streams):
+        os.dup2(stream, own)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the server's own, and other children's
+    os.chdir(question["directory"])
+    os.environ.clear()
+    os.environ.update(question["environment"])
+    importlib.import_module("time").tzset()
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    here = str(Path.cwd())
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [here, *(str(Path(here, each)) for each in named if each), *path]
+    sys.argv[1:] = question["arguments"]
+    importlib.invalidate_caches()
+    return str(question["module"])
+
+
+def _run(module: str) -> int:
+    """``python -m MODULE``, and the end of an interpreter; its exit status."""
+    import runpy  # noqa: PLC0415
+    import types  # noqa: PLC0415
+
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    code = 0
+    try:
+        runpy._run_module_as_main(module)  # type: ignore[attr-defined]  what -m calls
+    except SystemExit as end:
+        code = _status_of(end.code)
+    except BaseException as error:
+        below = error.__traceback__ and error.__traceback__.tb_next  # this function apart
+        sys.excepthook(type(error), error.with_traceback(below), below)
+        code = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        del below
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    return code
+
+
+def _status_of(code: object) -> int:
+    """The exit status that SystemExit's *code* means."""
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _main(control: socket.socket) -> None:
+    """Serve to the end; in a child: run what was asked for."""
+    del sys.path[0]  # this file's directory
+    path = list(sys.path)
+    warm()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control.send(" ".join({name.partition(".")[0] for name in sys.modules}).encode())
+    child = _serve(control)
+    if child is None:
+        return
+    code = _run(_become(*child, path))
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _main(socket.socket(fileno=int(sys.argv[1])))
