@@ -9,6 +9,7 @@ from scrapy_walsh.policy.robots import parse_robots
 from scrapy_walsh.proof.audit.judge import Terms, judge
 from scrapy_walsh.proof.audit.reading import Bot, Log, read_logs
 from scrapy_walsh.proof.audit.robots_rows import Timeline, Version
+from tests import golden
 from tests.crawl.harness import USER_AGENT
 
 if TYPE_CHECKING:
@@ -92,4 +93,12 @@ def audited(tmp_path: Path, lines: Iterable[str], **terms: Any) -> dict[str, Row
 def rows_of(log: Log, **terms: Any) -> dict[str, Row]:
     """The rows of *log*, by what they are about."""
     names = ("agent", "asked", "obeyed", "optout", "spacing", "backoff", "scope", "again", "visit")
-    return dict(zip(names, judge(log, Terms(USER_AGENT, **terms)), strict=True))
+    rows = judge(log, Terms(USER_AGENT, **terms))
+    golden.note([pinned(row) for row in rows])
+    return dict(zip(names, rows, strict=True))
+
+
+def pinned(row: Row) -> list[Any]:
+    """What an audit says of one promise, without its title."""
+    found = [row.id, row.verdict, row.seen, row.undecided, row.broken, row.detail]
+    return [*found, *(f"{each.place}: {each.what}" for each in row.findings)]

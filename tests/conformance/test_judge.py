@@ -12,6 +12,7 @@ from scrapy_walsh.proof.conformance import fixtures, parts, vectors
 from scrapy_walsh.proof.conformance.check import FAIL, NOT_SEEN, PASS, holds, in_order, judged
 from scrapy_walsh.proof.conformance.evidence import Evidence, Run, intervals, spaced
 from scrapy_walsh.proof.conformance.run import SCENES
+from tests import golden
 from tests.conformance.kit import TOKEN, USER_AGENT, evidence, request
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ NOTHING = Evidence(USER_AGENT, TOKEN, [Run([])] * 9)
 
 @pytest.mark.parametrize("row", ROWS)
 def test_own_no_row_passes_on_an_empty_log(row: Any) -> None:
-    assert row.judge(NOTHING).outcome == NOT_SEEN
+    (check,) = judged([row], NOTHING)
+    golden.note(check.members())
+    assert check.outcome == NOT_SEEN
 
 
 def test_own_a_run_that_was_cut_off_passes_nothing() -> None:
@@ -72,6 +75,7 @@ def test_own_a_run_that_was_cut_off_passes_nothing() -> None:
 def outcome(title: str, *logs: list[LoggedRequest], **fields: Any) -> str:
     (row,) = (row for part in parts.PARTS for row in part.rows if row.title == title)
     (check,) = judged([row], evidence(*logs, **fields))
+    golden.note(check.members())
     return check.outcome
 
 

@@ -6,11 +6,12 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.commands.verify import _blocklist
+from scrapy_walsh.commands.verify import _blocklist, _members
 from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
 from scrapy_walsh.ledger.lines import CONTRACT, FILE, GENESIS, HEAD, chained
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.proof.verify import Report, files_of, verify
+from tests import golden
 from tests.crawl.harness import OPERATOR, USER_AGENT
 
 if TYPE_CHECKING:
@@ -187,7 +188,9 @@ def write(directory: Path, entries: Iterable[dict[str, Any]]) -> None:
 
 
 def report_of(directory: Path) -> Report:
-    return verify(files_of(directory), [], _blocklist)
+    report = verify(files_of(directory), [], _blocklist)
+    golden.note(_members(report))
+    return report
 
 
 def told(report: Report) -> Sequence[str]:

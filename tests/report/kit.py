@@ -7,7 +7,9 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.ledger.lines import GENESIS, chained
+from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.model import LAST, Report, build
+from tests import golden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +36,9 @@ def report_of(lines: Sequence[bytes], wanted: str = LAST) -> Report:
         for place, line in enumerate(lines, 1):
             yield "ledger.jsonl", place, line
 
-    return build(read, wanted)
+    report = build(read, wanted)
+    golden.note([[each.say, each.what, each.why] for each in findings(report, None)])
+    return report
 
 
 def began(run: str = "r1", at: float = 0.0, **more: Any) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class Decisions:
             self._fresh(run, line)
             self._tagged(run, line)
         if snapshot.unread or REDACTED in line.url:
-            self._report.missed(next(iter(snapshot.unread), _REDACTED))
+            self._report.missed(snapshot.unread[0] if snapshot.unread else _REDACTED)
             return None
         if line.verdict and (line.verdict, line.digest) != (found.name, found.digest):
             text = f"{line.url} passed as {line.verdict} by {line.digest}; it is {_told(found)}"
@@ -334,7 +334,7 @@ class Decisions:
         if not isinstance(found, NeedDocument) and _shown(line) == _facts(found):
             self._report.derived += 1
         elif snapshot.unread:
-            self._report.missed(next(iter(snapshot.unread)))
+            self._report.missed(snapshot.unread[0])
         elif line.requirement == "R2" and REDACTED in line.url:
             self._report.missed(_REDACTED)
         elif line.requirement == "R8" and not _is_r8(found):

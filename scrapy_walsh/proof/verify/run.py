@@ -95,13 +95,13 @@ class Run:
 @dataclass(slots=True)
 class Snapshot:
     """``chain.Held`` of a run at one moment. ``unread``: what a judgement asked for, and is not
-    there to be read.
+    there to be read, in the order in which it was asked for.
     """
 
     run: Run
     moment: Moment
     last: Visit | None = None
-    unread: set[str] = field(default_factory=set)
+    unread: list[str] = field(default_factory=list)
 
     def blocklist(self) -> Blocklist | Verdict | None:
         """The list in force, or what stands for it; an empty one where it cannot be read."""
@@ -111,7 +111,7 @@ class Snapshot:
         if held.verdict is not None:
             return held.verdict
         if held.blocklist is None:
-            self.unread.add("the blocklist is not among the documents")
+            self.unread.append("the blocklist is not among the documents")
         return _UNREAD_LIST if held.blocklist is None else held.blocklist
 
     def robots(self, origin: str) -> Rules | None:
@@ -120,7 +120,7 @@ class Snapshot:
         if held is None:
             return None
         if held.rules is None:
-            self.unread.add("a robots.txt is not among the documents")
+            self.unread.append("a robots.txt is not among the documents")
         return held.rules or _UNREAD_RULES
 
     def last_visit(self, key: str) -> Visit | None:  # noqa: ARG002

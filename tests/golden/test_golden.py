@@ -1,0 +1,251 @@
+"""What every judge says of small things written by hand, compared with a golden file."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.commands import attest, doctor_findings, doctor_state
+from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.ledger.lines import FILE
+from scrapy_walsh.proof.attest import document
+from scrapy_walsh.proof.attest.document import IDS, Evidence, PolicyPage
+from scrapy_walsh.proof.audit.judge import Terms, judge
+from scrapy_walsh.proof.audit.reading import read_logs
+from scrapy_walsh.proof.conformance import show
+from scrapy_walsh.proof.conformance.check import Check, in_order
+from scrapy_walsh.proof.conformance.evidence import spaced
+from scrapy_walsh.proof.report.findings import findings
+from scrapy_walsh.proof.report.html import page
+from scrapy_walsh.proof.report.model import ALL
+from scrapy_walsh.state.records import StoredDocument
+from tests import golden
+from tests.attest.harness import check, record
+from tests.audit.weblog import BOT, T0, line, rules, written
+from tests.crawl.harness import OWN_IDENTITY, USER_AGENT
+from tests.ledger.verify_kit import H, T, honest, report_of, write
+from tests.report.kit import Read, asked, began, ended, lines_of, robots
+from tests.report.kit import report_of as report_on
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+# -- the chain ------------------------------------------------------------------------------
+
+
+def altered(lines: list[bytes], at: int) -> list[bytes]:
+    return [*lines[:at], lines[at].replace(b'"at":1', b'"at":2'), *lines[at + 1 :]]
+
+
+def dropped(lines: list[bytes], at: int) -> list[bytes]:
+    return lines[:at] + lines[at + 1 :]
+
+
+def moved(lines: list[bytes], at: int) -> list[bytes]:
+    return [*dropped(lines, at), lines[at]]
+
+
+def repeated(lines: list[bytes], at: int) -> list[bytes]:
+    return [*lines[: at + 1], *lines[at:]]
+
+
+def noise(lines: list[bytes], at: int) -> list[bytes]:
+    return [*lines[:at], b"noise\n", *lines[at:]]
+
+
+def cut_short(lines: list[bytes], at: int) -> list[bytes]:
+    return [*lines[:at], lines[at][:-20]]
+
+
+def headless(lines: list[bytes], at: int) -> list[bytes]:
+    return lines[at:]
+
+
+def cut_inside(lines: list[bytes], at: int) -> list[bytes]:
+    return [*lines[:at], lines[at][:-20] + b"\n", *lines[at + 1 :]]
+
+
+@pytest.mark.parametrize("at", [0, 1, 7, -1])
+@pytest.mark.parametrize(
+    "change", [altered, dropped, moved, repeated, noise, cut_short, cut_inside, headless]
+)
+def test_own_a_chain_that_was_tampered_with(
+    change: Callable[[list[bytes], int], list[bytes]], at: int, tmp_path: Path
+) -> None:
+    """By ``verify``, and by the report."""
+    write(tmp_path, honest().entries)
+    lines = (tmp_path / FILE).read_bytes().splitlines(keepends=True)
+    lines = change(lines, at % len(lines))
+    (tmp_path / FILE).write_bytes(b"".join(lines))
+    report_of(tmp_path)
+    report_on([each.removesuffix(b"\n") for each in lines], ALL)
+
+
+# -- spacing at the edge --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("short", [0.0, 0.0009, 0.0011, 0.004, 0.006, 0.019, 0.021, 0.5])
+def test_own_a_gap_that_is_short_by_so_many_seconds(short: float, tmp_path: Path) -> None:
+    """By ``verify``, by the report, and by a row of conformance."""
+    forge = honest()
+    one = forge.only("asked", f"{H}/target")
+    before = forge.only("asked", f"{H}/own")
+    one["started"] = before["ended"] + 2.0 - short
+    one["ended"] = one["started"] + 0.01
+    other = forge.only("asked", f"{H}/d")
+    forge.start(200, "three", "p3")
+    forge.ask(other["started"] - T + 9 - short, f"{H}/x", interval=6.0)
+    held = forge.only("asked", f"{H}/busy", nth=1)
+    held["started"] = forge.only("asked", f"{H}/busy")["ended"] + 7.0 - short
+    forge.check(tmp_path)
+    lines = lines_of(began(), asked(0), asked(1.01 - short), asked(4, wait=3.0), ended())
+    report_on([*lines[:-1], *lines_of(asked(7.01 - short), ended(), first=5)])
+    found = spaced([2.0 - short, 2.5], 2.0)
+    golden.note([found.outcome, found.detail])
+
+
+@pytest.mark.parametrize("delay", ["1.01", "1.02", "1.03", "1.5", "2", "2.5"])
+def test_own_stamps_of_whole_seconds(delay: str, tmp_path: Path) -> None:
+    """Ten requests, a second apart by the log's clock."""
+    lines = [line(T0, "/robots.txt"), *(line(T0 + 5 + at, f"/{at}") for at in range(99))]
+    log = read_logs([written(tmp_path / "access.log", lines)], BOT)
+    terms = Terms(USER_AGENT, rules((0.0, f"User-agent: *\nCrawl-delay: {delay}\n")))
+    (spacing,) = (row for row in judge(log, terms) if row.id == "R4")
+    golden.note(spacing.members())
+
+
+# -- whole answers --------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """A frozen model as JSON: what is empty is left out."""
+    if is_dataclass(value):
+        members = {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+        return {name: each for name, each in members.items() if each not in (None, [], {}, "")}
+    if isinstance(value, dict | Counter):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return sorted(value) if isinstance(value, frozenset) else value
+
+
+def test_own_the_model_of_a_report_and_its_page(tmp_path: Path) -> None:
+    forge = honest()
+    write(tmp_path, forge.entries)
+    report = report_on((tmp_path / FILE).read_bytes().splitlines(), ALL)
+    model = plain(report)
+    del model["chain"]  # which is in the findings
+    model["overview"] = [each for each in model["overview"] if "counts" in each]
+    golden.note(model)
+    golden.note(" ".join(Read(page(report, None)).text.split()))
+
+
+def test_own_the_findings_of_a_report_with_breaches() -> None:
+    lines = lines_of(
+        began(), robots(0), asked(0.1), asked(0.5, wait=5.0), asked(2.5), asked(2.505), began("r2")
+    )
+    report = report_on([*lines, b"noise"], ALL)
+    golden.note([[each.say, each.what, each.why] for each in findings(report, None)])
+
+
+def test_own_rows_of_an_audit_as_json(tmp_path: Path) -> None:
+    lines = [
+        line(T0, "/robots.txt"),
+        line(T0, "/a"),
+        line(T0, "/private", 503),
+        line(T0 + 1, "/private", agent="Walsh-Research/9"),
+        line(T0 + 9, "/a", 304),
+        line(T0 + 99999, "/b"),
+    ]
+    log = read_logs([written(tmp_path / "access.log", lines)], BOT)
+    timeline = rules((0.0, "User-agent: *\nDisallow: /private\n"))
+    golden.note([row.members() for row in judge(log, Terms(USER_AGENT, timeline, optout=T0 + 5.0))])
+
+
+def told(found: Iterable[Any]) -> None:
+    for each in found:
+        golden.note([str(each), each.members()])
+
+
+OWN: dict[str, Any] = {"WALSH_IDENTITY": OWN_IDENTITY}
+
+
+def config(**settings: Any) -> WalshConfig:
+    return WalshConfig.from_settings({**OWN, **settings}, Path)
+
+
+def test_own_doctor_on_settings_and_versions() -> None:
+    given = config(
+        WALSH_FOLLOW_LINKS=True,
+        WALSH_SCRAPING=True,
+        WALSH_BACKOFF_BASE=0.5,
+        WALSH_REVISIT_REASON="x",
+        WALSH_BLOCKLIST_URL="http://mirror.test/b.json",
+    )
+    told(doctor_findings.of_identity(given, ()))
+    needs = [("Python", ">=3.11", "3.11.2", True), ("redis", ">=5", None, False)]
+    told(doctor_findings.of_versions(needs, "none"))
+    told(doctor_findings.of_versions(needs[:1], "none"))
+
+
+def test_own_doctor_on_state_and_clock() -> None:
+    place = doctor_state.Place(
+        Path("state"), True, None, 5 << 20, 1, 2, True, ("x.sqlite: cut",), ("x.bad-1",)
+    )
+    told(doctor_state.of_place(place))
+    told(doctor_state.of_place(doctor_state.Place(Path("state"), True, "no")))
+    told(doctor_state.of_place(doctor_state.Place(Path("state"), False)))
+    url = "http://l.test/"
+    held = StoredDocument("blocklist", url, url, b"{}", T, 200, "", refresh=3600.0)
+    told([doctor_state.of_memory(), doctor_state.of_blocklist(doctor_state.Held(), url, T, "deny")])
+    for now in (T + 60, T + 4000, T - 60):
+        told([doctor_state.of_blocklist(doctor_state.Held(held), url, now)])
+
+
+def test_own_doctor_on_clocks() -> None:
+    told(doctor_state.of_clocks(doctor_state.Clocks(T, T), {"host": T - 9}))
+    told(doctor_state.of_clocks(doctor_state.Clocks(1.0, T), {"document": T}))
+
+
+def test_own_doctor_on_spiders() -> None:
+    each = {"config": [], "unknown": [], "overridden": [], "jobdir": []}
+    spider = {**each, "name": "a", "missing": [], "error": "", "addon": True}
+    bare = {**spider, "name": "b", "missing": None, "error": "Boom", "unknown": ["WALSH_X is new"]}
+    project = {**each, "overridden": ["RETRY_ENABLED is True, set it to False"]}
+    spider["overridden"] = project["overridden"]
+    broken = [{"module": "s.bad", "error": "no"}]
+    report = {"broken": broken, "reached": ["h"], "spiders": [spider, bare], "project": project}
+    told(doctor_findings.of_spiders(report))
+
+
+def test_own_attest_says_what_stands_against_each_requirement() -> None:
+    checks = [check(id_, "FAIL" if id_ in ("R2", "R4") else "PASS") for id_ in IDS if id_ != "R2b"]
+    evidence = Evidence(record(checks=checks), note="the run had less")
+    strict = config(WALSH_FOLLOW_LINKS=True, WALSH_REVISIT=4000, WALSH_STATE_DIR="memory")
+    for looked_at in (PolicyPage("http://p.test/"), PolicyPage("http://p.test/", "now", 404, "x")):
+        found = document.judge(evidence, strict, looked_at)
+        golden.note(
+            [
+                {id_: each.value for id_, each in found.items()},
+                list(attest._lines(evidence, found)),
+                looked_at.members(),
+            ]
+        )
+    nothing = Evidence(None, "there is none")
+    found = document.judge(nothing, config(), PolicyPage("http://p.test/", "now", 200))
+    golden.note([list(attest._lines(nothing, found)), json.dumps(sorted(found))])
+
+
+def test_own_the_report_of_conformance() -> None:
+    checks = [
+        Check("R4b", "R4", "MUST", "spaced", "FAIL", "gap=0.1s"),
+        Check("R2", "R2", "SHOULD", "kept", "PASS", ""),
+        Check("R1", "R1", "MUST NOT", "rotated", "NOT SEEN", "nothing was asked"),
+    ]
+    golden.note([*show.lines("title", in_order(checks), 1.5)])
+    golden.note([each.members() for each in checks])
