@@ -7,7 +7,12 @@ TESTS ?= tests
 # Most tests wait for a host's time: more of them run at once than there are processors.
 WORKERS ?= 4
 
-.PHONY: demo test test-lowest lint format clean
+# What the package needs beside Scrapy, one a line.
+OTHER_DEPENDENCIES := "import tomllib; \
+	needed = tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']; \
+	print(*[each for each in needed if not each.startswith('scrapy')], sep='\n')"
+
+.PHONY: demo test test-lowest test-policy lint format clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python -m scrapy_walsh demo --project example_project
@@ -25,6 +30,11 @@ ON_NEWEST := $(addprefix --ignore=tests/,conformance/test_broken.py conformance/
 test-lowest:
 	$(MAKE) test VENV=.venv-lowest SCRAPY="scrapy==2.13.4" TESTS="$(ON_SCRAPY) $(ON_NEWEST)"
 
+# policy/ alone, where neither Scrapy nor Twisted is installed: what it decides needs neither.
+test-policy: .venv-policy/policy.stamp
+	.venv-policy/bin/python -c "import importlib.util as u; assert not any(map(u.find_spec, ('scrapy', 'twisted')))"
+	.venv-policy/bin/python -m pytest tests/policy
+
 lint: $(VENV)/lint.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -36,7 +46,7 @@ format: $(VENV)/lint.stamp
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .venv-lowest build dist .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lowest .venv-policy build dist .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +57,13 @@ $(VENV)/demo.stamp: $(VENV)/bin/python pyproject.toml
 
 $(VENV)/test.stamp: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,deploy-test]' $(if $(SCRAPY),'$(SCRAPY)')
+	touch $@
+
+.venv-policy/policy.stamp: pyproject.toml
+	$(PYTHON) -m venv --clear .venv-policy
+	.venv-policy/bin/python -c $(OTHER_DEPENDENCIES) > .venv-policy/requirements.txt
+	.venv-policy/bin/python -m pip install --quiet --disable-pip-version-check pytest hypothesis \
+		-r .venv-policy/requirements.txt
 	touch $@
 
 $(VENV)/lint.stamp: $(VENV)/bin/python pyproject.toml

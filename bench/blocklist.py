@@ -102,7 +102,8 @@ def built(output: bytes) -> tuple[Blocklist, list[float]]:
     """Return the list and the seconds of every step, as an event loop would take them."""
     builder = builder_of(output)
     chunks = blocklist_chunks(output)
-    return builder.build(), durations(map(builder.add, chunks))
+    taken = durations(map(builder.add, chunks))
+    return builder.build(), taken
 
 
 def durations(steps: Iterator[object]) -> list[float]:

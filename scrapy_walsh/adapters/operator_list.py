@@ -280,7 +280,7 @@ class OperatorList:
         body = bulk.require_text(stored).body
         parsed = await compat.run_in_thread(lambda: schema.reread(body))
         facts = schema.facts_of(parsed, self._core.config.blocklist_url)
-        builder = BlocklistBuilder(facts, len(parsed.domains))
+        builder = BlocklistBuilder(facts, len(parsed.domains), validate.zeroed_memory)
         for start in range(0, len(parsed.domains), _DOMAINS):
             builder.add(parsed.domains[start : start + _DOMAINS])
             await compat.sleep(0)

@@ -9,16 +9,16 @@ building, replacing or comparing lists is long.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.domains import Domains
+from scrapy_walsh.policy.domains import Domains, zeros
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
 from scrapy_walsh.policy.hosts import carried_ipv4, host_forms, is_doubtful, usual_url
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _SUFFIX: Final = (
     r"(?:ac|co|com|edu|go|gob|gouv|gov|govt|ltd|mil|ne|net|nom|or|org|plc|sch)\.[a-z]{2}"
@@ -96,21 +96,29 @@ class Blocklist:
 class BlocklistBuilder:
     """Collects normalised domains, chunk by chunk, so that an event loop can breathe between."""
 
-    def __init__(self, facts: Blocklist | None = None, count: int = 0) -> None:
+    def __init__(
+        self,
+        facts: Blocklist | None = None,
+        count: int = 0,
+        memory: Callable[[int], memoryview] = zeros,
+    ) -> None:
         """``facts``: an empty list that carries the facts of the document.
 
-        ``count``: how many domains will come; with more, a later chunk takes longer.
+        ``count``: how many domains will come; with more, a later chunk takes longer. ``memory``:
+        of ``Domains.reserve``.
         """
-        self._made = Blocklist() if facts is None else facts  # an empty list is false
-        self._made._domains.reserve(count)
+        self._facts = Blocklist() if facts is None else facts  # an empty list is false
+        self._domains = Domains()
+        self._domains.reserve(count, memory)
 
     def add(self, domains: Iterable[str]) -> None:
         """Add domains that :func:`normalised` made."""
-        self._made._domains.add(domains)
+        self._domains.add(domains)
 
     def build(self) -> Blocklist:
-        """Return the list. Takes the same short time whatever its length."""
-        return self._made
+        """Return the list; nothing is added to it any more. Takes no longer for a long one."""
+        made, self._domains = replace(self._facts, _domains=self._domains), Domains()
+        return made
 
 
 def normalised(entries: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:

@@ -8,12 +8,11 @@ opt-out is ever lost. The names themselves are kept as text, for who asks what i
 
 from __future__ import annotations
 
-import mmap
-import sys
-from typing import TYPE_CHECKING, Any, Final
+from sys import hash_info
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _SPARE: Final = 3  # places for each name, at the least
 _PART: Final = 2_000  # names; no step over one part is long
@@ -23,14 +22,13 @@ def _wide_mark(name: str) -> int:
     return (hash(name) << 31) ^ hash(f"{name}.")
 
 
-_mark: Final = hash if sys.hash_info.width >= 64 else _wide_mark
+_mark: Final = hash if hash_info.width >= 64 else _wide_mark
 _NOWHERE: Final = memoryview(bytes(8)).cast("q")
-_PRIVATE: Final[dict[str, Any]] = {} if sys.platform == "win32" else {"access": mmap.ACCESS_COPY}
 
 
-def _zeros(count: int) -> memoryview[int]:
-    """Anonymous memory, zero from the start: an array would be filled with zeros in one step."""
-    return memoryview(mmap.mmap(-1, count * 8, **_PRIVATE)).cast("q")
+def zeros(octets: int) -> memoryview:
+    """Memory that is filled with zeros in one step: for a million names some 10 ms."""
+    return memoryview(bytearray(octets))
 
 
 class Domains:
@@ -77,12 +75,16 @@ class Domains:
             self._count += len(added)
             self._parts.extend(["\n".join(added)] if added else [])
 
-    def reserve(self, count: int) -> None:
-        """Have a table for ``count`` names, so that adding them never moves those there are."""
+    def reserve(self, count: int, memory: Callable[[int], memoryview] = zeros) -> None:
+        """Have a table for ``count`` names, so that adding them never moves those there are.
+
+        ``memory`` gives so many octets, all zero: a caller that no long step may hold up has
+        memory that the system zeroes page by page.
+        """
         if count * _SPARE <= len(self._table):
             return
         places = 1 << (count * _SPARE - 1).bit_length()
-        self._table, self._mask = _zeros(places), places - 1
+        self._table, self._mask = memory(places * 8).cast("q"), places - 1
         for names in self.parts():
             self._put(names)
 

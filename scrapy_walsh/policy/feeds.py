@@ -7,10 +7,10 @@ that it could open.
 from __future__ import annotations
 
 import codecs
-import io
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
@@ -65,7 +65,7 @@ def _parsed(text: str, url: str) -> Any:
     headers = {"content-type": "application/xml; charset=utf-8", "content-location": url}
     try:
         return feedparser.parse(
-            io.BytesIO(text.encode()),
+            BytesIO(text.encode()),
             response_headers=headers,
             sanitize_html=False,  # titles are stripped here, nothing else is kept
             resolve_relative_uris=False,

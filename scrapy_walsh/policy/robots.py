@@ -8,9 +8,7 @@ a leash in ``robots_protego``.
 
 from __future__ import annotations
 
-import gc
 import hashlib
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.robots_groups import Records, crawl_delay, decode, select
@@ -28,12 +26,9 @@ from scrapy_walsh.policy.verdict import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from scrapy_walsh.policy.robots_match import Rule
 
 _SHOWN: Final = 100
-_LONG: Final = 50_000  # octets
 _PROTEGO_ALONE: Final = "Disallow in Protego's reading of the file, in none of the spec's"
 _PROTEGO_DENIES: Final = (("strict", True), ("protego", False))
 
@@ -161,13 +156,6 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
     ``body``: the octets, of which 500 KiB count. ``token``: such as ``Walsh-Research``,
     without a version. ``document``: URL of the file, for the verdicts.
     """
-    if len(body) <= _LONG:
-        return _parsed(body, token, document)
-    with _collector_at_rest():
-        return _parsed(body, token, document)
-
-
-def _parsed(body: bytes, token: str, document: str | None) -> Robots:
     text = decode(body)
     records = Records(text)
     selections = select(records, token)
@@ -181,18 +169,6 @@ def _parsed(body: bytes, token: str, document: str | None) -> Robots:
         crawl_delay=crawl_delay(selections),
         sitemaps=tuple(filter(None, records.sitemaps)),
     )
-
-
-@contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    """Keep the garbage collector from looking at a long file's rules again and again."""
-    working = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if working:
-            gc.enable()
 
 
 def no_rules(document: str | None, why: str = "robots.txt answered 4xx: no rules") -> Robots:

@@ -212,3 +212,11 @@ def test_own_an_entry_blocks_itself_or_is_named(entry: str) -> None:
     assert domains or warnings
     made = listing(entry)
     assert all(made.blocks(domain) for domain in domains)
+
+
+def test_own_a_list_that_was_built_takes_no_more_domains() -> None:
+    builder = BlocklistBuilder()
+    builder.add(["a.test"])
+    made = builder.build()
+    builder.add(["b.test"])
+    assert (list(made), list(builder.build())) == (["a.test"], ["b.test"])
