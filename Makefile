@@ -10,7 +10,7 @@ WORKERS ?= 4
 .PHONY: demo test test-lowest lint format clean
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/python -m scrapy_walsh demo --project example_project
+	$(BIN)/walsh demo
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)

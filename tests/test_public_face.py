@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -234,3 +235,27 @@ def test_own_check_and_the_command_give_one_answer(
         )
         assert (answer["line"], answer["group"]) == (verdict.line, list(verdict.group))
         assert answer.get("readings", {}) == dict(verdict.readings)
+
+
+# -- docs ---------------------------------------------------------------------------------
+
+DOCUMENT = (ROOT / "docs/api.md").read_text()
+
+
+def test_own_docs_show_what_check_answers() -> None:
+    names: dict[str, Any] = {}
+    shown = 0
+    for block in re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL):
+        exec(block, names)  # noqa: S102  our own documentation
+        for code, value in re.findall(r"^(\S.*?)(?:  |\n)# (.*)$", block, re.MULTILINE):
+            assert eval(code, names) == eval(value), code  # noqa: S307
+            shown += 1
+    assert shown == 6
+
+
+def test_own_docs_name_the_public_face_and_every_field() -> None:
+    for name in scrapy_walsh.__all__:
+        assert f"`{name}`" in DOCUMENT
+    table = DOCUMENT.partition("## A verdict")[2]
+    rows = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert rows == [field.name for field in dataclasses.fields(Verdict)]
