@@ -15,7 +15,7 @@ OTHER_DEPENDENCIES := "import tomllib; \
 .PHONY: demo test test-lowest test-policy lint format clean
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/python -m scrapy_walsh demo --project example_project
+	$(BIN)/walsh demo
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)

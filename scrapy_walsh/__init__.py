@@ -1,4 +1,8 @@
-"""Makes a Scrapy project conform to the Walsh-Research Bot Compliance Specification v1.3."""
+"""Makes a Scrapy project conform to the Walsh-Research Bot Compliance Specification v1.3.
+
+The names in ``__all__`` are the public face; docs/api.md describes each. They are imported on
+first use: ``import scrapy_walsh`` loads neither Scrapy nor Twisted, nor does :func:`check`.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,49 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from scrapy_walsh.adapters.addon import Addon
+    from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused
+    from scrapy_walsh.exceptions import WalshError
+    from scrapy_walsh.policy.given import check
+    from scrapy_walsh.policy.verdict import Verdict
 
-__all__ = ["SPEC_VERSION", "Addon", "__version__"]
+__all__ = [
+    "SPEC_VERSION",
+    "Addon",
+    "GaveUp",
+    "NotModified",
+    "Refused",
+    "Verdict",
+    "WalshError",
+    "__version__",
+    "check",
+]
 
 __version__ = "0.2.0"
 
 #: The version of the specification that this package targets (spec section 4).
 SPEC_VERSION: Final = "walsh-research-compliance/v1.3"
 
+_HOMES: Final = {
+    "Addon": "scrapy_walsh.adapters.addon",
+    "GaveUp": "scrapy_walsh.adapters.outcomes",
+    "NotModified": "scrapy_walsh.adapters.outcomes",
+    "Refused": "scrapy_walsh.adapters.outcomes",
+    "Verdict": "scrapy_walsh.policy.verdict",
+    "WalshError": "scrapy_walsh.exceptions",
+    "check": "scrapy_walsh.policy.given",
+}
 
-def __getattr__(name: str) -> object:
-    """Import the add-on on first use, so that ``policy`` loads without Scrapy."""
-    if name == "Addon":
-        from scrapy_walsh.adapters.addon import Addon  # noqa: PLC0415
+if not TYPE_CHECKING:  # a type checker would take every name for one that is there
 
-        return Addon
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        """Import what is asked for from its home. Raises AttributeError for other names."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module  # noqa: PLC0415
+
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return found
+
+    def __dir__() -> list[str]:
+        """The names that help and completion show."""
+        return sorted({*globals(), *__all__})

@@ -2,7 +2,7 @@
 
 import sys
 
-from scrapy_walsh.commands.main import main
+from scrapy_walsh.commands.main import run
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run())

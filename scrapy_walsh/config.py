@@ -66,7 +66,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 class SettingsLike(Protocol):
     """What ``WalshConfig.from_settings`` needs of Scrapy's settings."""
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: Any = None, /) -> Any:
         """The value of *name*."""
 
     def keys(self) -> Any:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.commands.check_answer import Misuse, printable, told
+from scrapy_walsh.commands.project import settings_of
 from scrapy_walsh.config import WalshConfig, has_identity
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError
 from scrapy_walsh.proof.attest.files import replace_file
@@ -88,7 +89,6 @@ def _tell(line: str) -> None:
 
 def _attest(args: argparse.Namespace) -> int:
     from scrapy_walsh.adapters.core import default_state_dir  # noqa: PLC0415  slow
-    from scrapy_walsh.commands.check import settings_of  # noqa: PLC0415
     from scrapy_walsh.proof.attest.document import document, judge  # noqa: PLC0415
 
     settings = settings_of(args)

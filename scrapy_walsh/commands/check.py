@@ -20,7 +20,6 @@ from scrapy_walsh.commands.check_answer import (
     LIMIT,
     ROBOTS_LIMIT,
     Answer,
-    Given,
     Misuse,
     absolute,
     blocklist_of,
@@ -28,15 +27,15 @@ from scrapy_walsh.commands.check_answer import (
     token_of,
     told,
 )
+from scrapy_walsh.commands.project import settings_of, settings_to_read
 from scrapy_walsh.config import WalshConfig, has_identity
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.chain import Gates
+from scrapy_walsh.policy.given import Given
 from scrapy_walsh.policy.robots import Robots, parse_robots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from scrapy.settings import Settings
 
     from scrapy_walsh.policy.blocklist import Blocklist
 
@@ -101,9 +100,15 @@ def _single(args: argparse.Namespace) -> int:
         answer = _online(url, args)
     else:
         defaults = _defaults(args)
-        answer = defaults.given(defaults.token).judge(url, defaults.gates)
+        answer = _answer(url, defaults.given(defaults.token), defaults.gates)
     print(json.dumps(answer.members()) if args.json else "\n".join(answer.lines()), flush=True)
     return 0 if answer.verdict.allowed else 1
+
+
+def _answer(url: str, given: Given, gates: Gates) -> Answer:
+    """The answer about the absolute URL *url*, by what is given."""
+    delay = None if given.robots_txt is None else given.robots_txt.crawl_delay
+    return Answer(url, given.judge(url, gates), delay)
 
 
 def _online(url: str, args: argparse.Namespace) -> Answer:
@@ -120,30 +125,12 @@ def _online(url: str, args: argparse.Namespace) -> Answer:
     return ask(url, settings)
 
 
-def settings_of(args: argparse.Namespace) -> Settings:
-    """The project's settings, or Scrapy's outside one, and those of the command line."""
-    from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
-
-    settings = get_project_settings()
-    for assignment in args.set:
-        name, equals, value = assignment.partition("=")
-        if not (name and equals):
-            raise Misuse(f"-s {assignment!r} is not NAME=VALUE")
-        settings.set(name, value, priority="cmdline")
-    if args.identity is not None:
-        settings.set("WALSH_IDENTITY", args.identity, priority="cmdline")
-    return settings
-
-
 def _defaults(args: argparse.Namespace) -> Defaults:
     if args.batch and (args.url is not None or "-" in (args.robots, args.blocklist)):
         raise Misuse("--batch reads its URLs, and nothing else, from standard input")
     if args.robots == args.blocklist == "-":
         raise Misuse("only one of --robots and --blocklist can be standard input")
-    settings = settings_of(args)
-    if not has_identity(settings):  # nobody is asked, so nobody is impersonated
-        settings.set("WALSH_IDENTITY", "walsh-research", priority="cmdline")
-    config = WalshConfig.from_settings(settings, Path)
+    config = WalshConfig.from_settings(settings_to_read(args), Path)
     token = token_of(config.identity.token if args.token is None else args.token)
     robots, listed = args.robots, args.blocklist
     return Defaults(
@@ -231,7 +218,7 @@ def _judge(written: str, entry: dict[str, Any], defaults: Defaults) -> Answer:
         given = replace(given, operator_list=_blocklist_of(_document(entry["blocklist"])))
     if given.robots_txt is None and given.operator_list is None:
         raise Misuse("no 'robots'")
-    return given.judge(absolute(written), defaults.gates)
+    return _answer(absolute(written), given, defaults.gates)
 
 
 @lru_cache(maxsize=16)

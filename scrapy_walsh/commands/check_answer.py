@@ -1,27 +1,23 @@
-"""What ``walsh check`` answers, and how it judges files: nobody is asked, nothing is printed."""
+"""What ``walsh check`` answers, and how it reads what it is given: nothing is printed."""
 
 from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from scrapy_walsh.adapters import validate
-from scrapy_walsh.adapters.robots_txt import Always
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.policy import chain, hosts, schema
-from scrapy_walsh.policy.blocklist import Blocklist
-from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.given import product_token
 from scrapy_walsh.policy.text import visible
-from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.policy.chain import Gates, Rules
-    from scrapy_walsh.policy.robots import Robots
+    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.policy.verdict import Verdict
 
 #: Octets that are read: of a robots.txt more than count, of a list and a batch line the most.
 ROBOTS_LIMIT: Final = 1024 * 1024
@@ -30,11 +26,6 @@ LIMIT: Final = 64 * 1024 * 1024
 _VALIDATION_TIMEOUT: Final = 60.0
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")  # and not "host:8080"
-_TOKEN: Final = re.compile(r"[!-.0-~]+")  # visible ASCII without "/"
-_NO_LIST: Final = Blocklist.empty()
-_UNLISTED: Final = Always(
-    Verdict(True, ALLOWED_IMPLICIT, "R3", "the host is not on the blocklist given")
-)
 
 
 class Misuse(WalshError):
@@ -83,53 +74,22 @@ class Answer:
                 yield f"  {name:<12} {printable(str(value))}"
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """``chain.Held`` for what the user gave: nothing is missing, but one may be not judged."""
-
-    robots_txt: Robots | None = None
-    operator_list: Blocklist | None = None
-
-    def blocklist(self) -> Blocklist:
-        """The list given, or one that blocks nothing."""
-        return _NO_LIST if self.operator_list is None else self.operator_list
-
-    def robots(self, origin: str) -> Rules:  # noqa: ARG002
-        """The rules given, for whatever origin; else R3 has the last word."""
-        return _UNLISTED if self.robots_txt is None else self.robots_txt
-
-    def last_visit(self, key: str) -> None:
-        """R8 is not asked: a check is no visit."""
-
-    def judge(self, url: str, gates: Gates) -> Answer:
-        """The answer about the absolute URL *url*."""
-        found = chain.judge(url, Scope(follow_links=True), self, gates, 0.0)
-        verdict = cast(Verdict, found)  # it needs no document: both are held
-        delay = None if self.robots_txt is None else self.robots_txt.crawl_delay
-        if not verdict.allowed:
-            return Answer(url, verdict, delay)
-        reason = "; ".join([verdict.reason, *self._not_judged()])
-        return Answer(url, replace(verdict, reason=reason), delay)
-
-    def _not_judged(self) -> Iterator[str]:
-        if self.robots_txt is None:
-            yield "R2 is not judged: no robots.txt was given"
-        if self.operator_list is None:
-            yield "R3 is not judged: no blocklist was given"
-
-
 def token_of(token: Any) -> str:
     """*token*, when it can be one; Misuse for a name with a version, or none."""
-    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-        shown = ascii(token)[:100]
-        raise Misuse(f"token {shown} is none: give the name alone, such as Walsh-Research")
-    return token
+    try:
+        return product_token(token)
+    except ValueError as error:
+        raise Misuse(str(error)) from None
 
 
 def blocklist_of(body: bytes, document: str | None) -> Blocklist:
     """The list in *body*; one without a schema of its own passes the built-in checks alone."""
     if len(body) >= LIMIT:
         raise Misuse(f"blocklist is longer than {LIMIT} octets")
+    # Slow to load (jsonschema), and most commands get no list to read.
+    from scrapy_walsh.adapters import validate  # noqa: PLC0415
+    from scrapy_walsh.policy import schema  # noqa: PLC0415
+
     if schema.is_tame(body, {}):
         return schema.parse_blocklist(body, {}, document)
     output = validate.validate_in_child(body, {}, document, _VALIDATION_TIMEOUT)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands.check import settings_of
 from scrapy_walsh.commands.check_answer import Misuse
+from scrapy_walsh.commands.project import settings_of
 from scrapy_walsh.config import DEFAULTS, WalshConfig, has_identity, identity_given
 from scrapy_walsh.proof.conformance.crawl import Bot
 

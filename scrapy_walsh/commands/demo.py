@@ -1,24 +1,55 @@
-"""``walsh demo``: two real crawls of the sandbox, and an account of what was and was not asked."""
+"""``walsh demo``: two real crawls of the sandbox, and an account of what was and was not sent.
+
+It writes a small project, crawls with it, and leaves it behind: a first project to look at, with
+its log, its ledger and the first run as a page.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.proof.sandbox import Sandbox, gaps, hosts, max_in_flight, requests, user_agents
+from scrapy_walsh.commands import report
+from scrapy_walsh.commands.check_answer import printable, told
+from scrapy_walsh.proof.sandbox import (
+    Sandbox,
+    demo_sources,
+    gaps,
+    hosts,
+    max_in_flight,
+    requests,
+    user_agents,
+)
+from scrapy_walsh.spec import REQUIREMENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from scrapy_walsh.proof.sandbox import LoggedRequest
 
-_OPERATOR: Final = "http://operator.test/.well-known/walsh-research"
+_PACKAGE: Final = "walsh_demo"
+_CONFIG: Final = f"[settings]\ndefault = {_PACKAGE}.settings\n"
+#: The operator of this identity is one of the sandbox's hosts.
+_SETTINGS: Final = """\
+# The hosts of this project exist in the sandbox of `walsh demo` only.
+SPIDER_MODULES = ["scrapy_walsh.spiders"]
+ADDONS = {"scrapy_walsh.Addon": 500}
+WALSH_IDENTITY = {
+    "product": "DemoBot/1.0",
+    "policy_url": "http://operator.test/bot/",
+    "blocklist_url": "http://operator.test/.well-known/walsh-research/blocklist.json",
+}
+"""
 _RUNS: Final = (
     ("First run", ()),
     (
@@ -26,65 +57,131 @@ _RUNS: Final = (
         ("-s", "WALSH_REVISIT_REASON=the demo shows conditional requests"),
     ),
 )
+#: Of a terminal: what came, what was refused or failed, what was left out.
+_COLOURS: Final = {"refused": "31", "failed": "31", "left_out": "33", "deferred": "33"}
+_GOOD: Final = "32"
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the demo. Exit codes: 0 both crawls ended well, 1 one did not, 2 misuse."""
-    parser = argparse.ArgumentParser(
-        prog="walsh demo", description="Two real crawls of the sandbox, and an account."
-    )
-    parser.add_argument("--project", type=Path, default=Path("example_project"), metavar="DIR")
-    project: Path = parser.parse_args(argv).project
-    if not (project / "scrapy.cfg").is_file():
-        print(f"walsh demo: no Scrapy project in {project}; see --project", file=sys.stderr)
+    args = _parser().parse_args(argv)
+    try:
+        folder = _made(args.dir)
+    except OSError as error:
+        print(f"walsh demo: {told(error)}", file=sys.stderr)
         return 2
-    with Sandbox() as box, tempfile.TemporaryDirectory() as folder:
-        codes = [_run(title, extra, project, box, Path(folder)) for title, extra in _RUNS]
+    if folder is None:
+        print(f"walsh demo: {args.dir} is not empty; give another --dir", file=sys.stderr)
+        return 2
+    with Sandbox() as box:
+        codes = [_run(number, folder, box) for number in range(len(_RUNS))]
+    _show_legend()
+    _show_next(folder)
     return 1 if any(codes) else 0
 
 
-def _run(title: str, extra: Sequence[str], project: Path, box: Sandbox, folder: Path) -> int:
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="walsh demo",
+        description="Two real crawls of test sites on this machine, and an account of them.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--dir", type=Path, metavar="DIR",
+        help="where to make its project, which stays (default: a temporary directory)",
+    )  # fmt: skip
+    return parser
+
+
+def _made(directory: Path | None) -> Path | None:
+    """The project, made in *directory*; None where that has something in it. OSError."""
+    folder = Path(tempfile.mkdtemp(prefix="walsh-demo-")) if directory is None else directory
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        return None
+    package = folder / _PACKAGE
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "settings.py").write_text(_SETTINGS)
+    (folder / "scrapy.cfg").write_text(_CONFIG)
+    (folder / "sources.toml").write_text("\n".join(_sources()))
+    return folder.absolute()
+
+
+def _sources() -> Iterator[str]:
+    """What the project declares, as TOML; a JSON string is a basic string of TOML, too."""
+    for source in demo_sources():
+        members = {key: value for key, value in source._asdict().items() if value is not None}
+        lines = (f"{key} = {json.dumps(value)}\n" for key, value in members.items())
+        yield "".join(["[[source]]\n", *lines])
+
+
+# -- a crawl ------------------------------------------------------------------------------
+
+
+def _run(number: int, folder: Path, box: Sandbox) -> int:
+    title, extra = _RUNS[number]
     print(f"\n== {title} ==\n", flush=True)
     box.clear()
-    items, log = folder / "items.jsonl", folder / "crawl.log"
-    for old in (items, log):
-        old.unlink(missing_ok=True)
+    name = f"run-{number + 1}"
     done = subprocess.run(  # noqa: S603  our own command
-        _command(items, log, folder / "state", extra),
-        cwd=project,
-        env={**os.environ, "http_proxy": box.proxy_url, "https_proxy": box.proxy_url},
-        check=False,
+        [*_command(name), *extra], cwd=folder, env=_environment(box), check=False
     )
-    _show_account(log.read_text() if log.exists() else "")
+    if done.returncode:
+        print(f"the crawl ended with exit code {done.returncode}: see {folder / name}.log")
+        return done.returncode
+    rows = json.loads((folder / f"{name}.json").read_text())["sources"]
+    print("\n".join(_table(rows)))
     _show_server(box.log)
-    print(f"items found: {len(items.read_text().splitlines()) if items.exists() else 0}")
-    return done.returncode
+    print(f"new links: {sum(row['new'] for row in rows)}")
+    return _page(folder, name) if number == 0 else 0
 
 
-def _command(items: Path, log: Path, state: Path, extra: Sequence[str]) -> list[str]:
-    settings = {
-        "WALSH_BLOCKLIST_URL": f"{_OPERATOR}/blocklist.json",
-        "WALSH_BLOCKLIST_SCHEMA_URL": f"{_OPERATOR}/blocklist.schema.json",
-        "WALSH_STATE_DIR": str(state),
-        "LOG_FILE": str(log),
-        "LOG_LEVEL": "INFO",
-    }
-    options = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
+def _command(name: str) -> list[str]:
     crawl = [sys.executable, "-m", "scrapy", "crawl", "walsh_metadata"]
-    return [*crawl, "-a", "sources=sources.toml", "-o", f"{items}:jsonl", *options, *extra]
+    files = ["-a", f"report={name}.json", "-o", f"{name}.jsonl", "-s", f"LOG_FILE={name}.log"]
+    return [*crawl, "-a", "sources=sources.toml", *files, "-s", "LOG_LEVEL=INFO"]
 
 
-def _show_account(log: str) -> None:
-    """The crawl's own account: its sources, and what was refused and why."""
-    shown = False
-    for line in log.splitlines():
-        _, ours, text = line.partition("[walsh_metadata] INFO: ")
-        account = "account of the crawl:" in line
-        if ours:
-            print(text)
-        shown = account or (shown and not line[:4].isdigit())
-        if shown:
-            print("" if account else line)
+def _environment(box: Sandbox) -> dict[str, str]:
+    """The sandbox plays every host, whatever proxies and projects the caller's names."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SCRAPY_")}
+    return {**kept, "http_proxy": box.proxy_url, "https_proxy": box.proxy_url, "no_proxy": ""}
+
+
+def _page(folder: Path, name: str) -> int:
+    """The run as one HTML file; the exit code of ``walsh report``."""
+    page = folder / "report.html"
+    sources = folder / f"{name}.json"
+    with redirect_stdout(StringIO()):  # the path is told at the end
+        return report.main(
+            ["--ledger", str(_state(folder)), "--sources", str(sources), "--output", str(page)]
+        )
+
+
+def _state(folder: Path) -> Path:
+    return folder / ".scrapy" / "walsh"
+
+
+# -- what is shown ------------------------------------------------------------------------
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """A line for each source, and below it why no data came; within 80 columns but for reasons."""
+    yield f"{'source':<36} {'outcome':<13} {'by':<3} requests  new links"
+    for row in rows:
+        outcome = _coloured(f"{row['outcome']:<13}", _COLOURS.get(row["outcome"], _GOOD))
+        name, by = printable(row["source"]), row["requirement"]
+        yield f"{name:<36} {outcome} {by:<3} {row['requests']:>8} {row['new']:>10}"
+        if row["reason"]:
+            yield f"    {printable(row['reason'])}"
+
+
+def _coloured(text: str, colour: str) -> str:
+    """*text*; in that colour on a terminal, unless NO_COLOR is set (no-color.org)."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return f"\x1b[{colour}m{text}\x1b[0m"
 
 
 def _show_server(log: list[LoggedRequest]) -> None:
@@ -100,3 +197,19 @@ def _show_server(log: list[LoggedRequest]) -> None:
 
 def _targets(log: list[LoggedRequest], host: str) -> list[LoggedRequest]:
     return [request for request in requests(log, host) if request.path != "/robots.txt"]
+
+
+def _show_legend() -> None:
+    print("\nthe requirements of the specification:")
+    for row in REQUIREMENTS:
+        print(f"  {row.id:<4} {row.title}")
+
+
+def _show_next(folder: Path) -> None:
+    page, state = folder / "report.html", shlex.quote(str(_state(folder)))
+    if page.exists():
+        print(f"\nthe first run as a page: {page}")
+    print("\nwhat to try next:")
+    print(f"  walsh verify {state}")
+    print(f"  walsh state show --dir {state}")
+    print(f"  cd {shlex.quote(str(folder))} && walsh plan -a sources=sources.toml")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from scrapy_walsh.commands.check_answer import Misuse, absolute, printable
+from scrapy_walsh.commands.project import settings_of
 from scrapy_walsh.config import has_identity
 from scrapy_walsh.exceptions import WalshError
 
@@ -72,8 +73,6 @@ def _origins(host: str) -> list[str]:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    from scrapy_walsh.commands.check import settings_of  # noqa: PLC0415
-
     settings = settings_of(args)
     if not has_identity(settings):
         raise Misuse(

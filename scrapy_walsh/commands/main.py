@@ -29,7 +29,9 @@ SUBCOMMANDS: Final = {
     "conformance": Subcommand(
         "scrapy_walsh.commands.conformance", "show, by crawls of the sandbox, that R1 to R13 hold"
     ),
-    "demo": Subcommand("scrapy_walsh.commands.demo", "crawl the sandbox with a project, and tell"),
+    "demo": Subcommand(
+        "scrapy_walsh.commands.demo", "crawl test sites on this machine, politely, and tell"
+    ),
     "discover": Subcommand(
         "scrapy_walsh.commands.discover", "tell what a host offers in place of HTML: its link map"
     ),
@@ -53,6 +55,11 @@ SUBCOMMANDS: Final = {
 }
 
 
+def run() -> int:
+    """The console script ``walsh``, and ``python -m scrapy_walsh``."""
+    return main(sys.argv[1:])
+
+
 def main(argv: list[str]) -> int:
     """Run the subcommand that *argv* starts with."""
     if not argv or argv[0] in ("-h", "--help", "help"):
@@ -63,9 +70,7 @@ def main(argv: list[str]) -> int:
         return 0
     name, *rest = argv
     if name not in SUBCOMMANDS:
-        print(
-            f"walsh: no subcommand {name!r}; there are: {', '.join(SUBCOMMANDS)}", file=sys.stderr
-        )
+        print(f"walsh: no subcommand {name!r}; {_meant(name)}", file=sys.stderr)
         return 2
     try:
         code: int = import_module(SUBCOMMANDS[name].module).main(rest)
@@ -73,6 +78,14 @@ def main(argv: list[str]) -> int:
         print(f"walsh {name}: stopped", file=sys.stderr)
         return 2
     return code
+
+
+def _meant(name: str) -> str:
+    """What the unknown subcommand *name* may have been meant to be."""
+    import difflib  # noqa: PLC0415  seldom needed
+
+    close = difflib.get_close_matches(name.lower(), SUBCOMMANDS, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(SUBCOMMANDS)}"
 
 
 def usage() -> str:

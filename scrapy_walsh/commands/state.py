@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from scrapy_walsh import fleet
 from scrapy_walsh.commands.check_answer import Misuse, absolute, blocklist_of, printable, told
+from scrapy_walsh.commands.project import default_state_dir, settings_to_read
 from scrapy_walsh.commands.state_show import as_lines, summary
-from scrapy_walsh.config import WalshConfig, has_identity
+from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.state import files, transfer, verify
@@ -86,14 +87,7 @@ def read_config(directory: Path | None) -> WalshConfig:
 
     ``directory``: what ``--dir`` names; nothing then hangs on the default one.
     """
-    from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
-
-    from scrapy_walsh.adapters.core import default_state_dir  # noqa: PLC0415  slow
-
-    settings = get_project_settings()
-    if not has_identity(settings):
-        settings.set("WALSH_IDENTITY", "walsh-research", priority="cmdline")
-    return WalshConfig.from_settings(settings, lambda: directory or default_state_dir())
+    return WalshConfig.from_settings(settings_to_read(), lambda: directory or default_state_dir())
 
 
 def _directory(args: argparse.Namespace, config: WalshConfig) -> Path:

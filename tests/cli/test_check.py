@@ -574,8 +574,8 @@ def test_own_docs_commands_run(box: Sandbox, folder: Path) -> None:
     project = make_project(folder / "project")
     done = run_scrapy(project, box, *inside[1:])
     assert done.returncode == 1, done.stdout
-    assert [command[:4] for command in outside] == [["python", *COMMAND[1:]]] * 3
-    codes = [main(command[3:]) for command in outside]
+    assert [command[:2] for command in outside] == [["walsh", "check"]] * 3
+    codes = [main(command[1:]) for command in outside]
     assert codes == [1, 0, 0]
 
 

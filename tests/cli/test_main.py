@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh import SPEC_VERSION, __version__
+from scrapy_walsh import __main__ as module
 from scrapy_walsh.commands import main as commands
 
 if TYPE_CHECKING:
@@ -79,3 +81,30 @@ def test_own_help_after_a_subcommand_is_its_own(tmp_path: Path, module: str) -> 
     done = run(tmp_path, *module.split(), "check", "-h")
     assert done.returncode == 0
     assert done.stdout.startswith("usage: walsh check ")
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("chek", "did you mean check?"),
+        ("Verify", "did you mean verify?"),
+        ("conform", "did you mean conformance?"),
+        ("xyzzy", f"there are: {', '.join(commands.SUBCOMMANDS)}"),
+    ],
+)
+def test_own_an_unknown_subcommand_names_the_nearest(
+    written: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.main([written, "-h"]) == 2
+    assert capsys.readouterr() == ("", f"walsh: no subcommand {written!r}; {said}\n")
+
+
+def test_own_the_console_script_is_the_module(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"walsh": f"{commands.__name__}:run"}
+    assert module.run is commands.run
+    monkeypatch.setattr(sys, "argv", ["walsh", "--version"])
+    assert commands.run() == 0
+    assert capsys.readouterr().out == f"scrapy-walsh {__version__}, for {SPEC_VERSION}\n"

@@ -1,0 +1,89 @@
+"""The settings that a command runs with: of the project that it is called in, if there is one.
+
+Scrapy finds and reads a project's settings. It takes more than half a second of CPU to load, so it
+is not asked where there is nothing for it to read.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.commands.check_answer import Misuse
+from scrapy_walsh.config import has_identity
+
+if TYPE_CHECKING:
+    import argparse
+
+    from scrapy.settings import Settings
+
+    from scrapy_walsh.config import SettingsLike
+
+_CONFIG: Final = "scrapy.cfg"
+
+
+def in_project() -> bool:
+    """Whether Scrapy would find settings or a data directory here."""
+    if "SCRAPY_SETTINGS_MODULE" in os.environ:
+        return True
+    here = Path.cwd()
+    return any(place.exists() for place in (*config_files(), here / _CONFIG)) or any(
+        (folder / _CONFIG).exists() for folder in here.parents
+    )
+
+
+def config_files() -> list[Path]:
+    """The files that Scrapy reads wherever it is called (``scrapy.utils.conf.get_sources``)."""
+    home = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
+    return [
+        Path("/etc", _CONFIG),
+        Path(r"c:\scrapy\scrapy.cfg"),
+        Path(home, _CONFIG),
+        Path("~", f".{_CONFIG}").expanduser(),
+    ]
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """The project's settings, or Scrapy's outside one, and those of the command line; Misuse."""
+    from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
+
+    settings = get_project_settings()
+    for name, value in _given(args).items():
+        settings.set(name, value, priority="cmdline")
+    return settings
+
+
+def settings_to_read(args: argparse.Namespace | None = None) -> SettingsLike:
+    """As :func:`settings_of`, for a command that asks nobody, and so needs no identity; Misuse."""
+    if not in_project():
+        given = {} if args is None else _given(args)
+        return given if has_identity(given) else {**given, "WALSH_IDENTITY": "walsh-research"}
+    from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
+
+    settings = get_project_settings() if args is None else settings_of(args)
+    if not has_identity(settings):  # nobody is asked, so nobody is impersonated
+        settings.set("WALSH_IDENTITY", "walsh-research", priority="cmdline")
+    return settings
+
+
+def default_state_dir() -> str:
+    """Where a crawl called here keeps its state, unless WALSH_STATE_DIR says otherwise."""
+    if not in_project():
+        return str(Path(".scrapy", "walsh"))
+    from scrapy_walsh.adapters import core  # noqa: PLC0415  slow
+
+    return core.default_state_dir()
+
+
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    """What ``-s`` and ``--identity`` set."""
+    given: dict[str, Any] = {}
+    for assignment in args.set:
+        name, equals, value = assignment.partition("=")
+        if not (name and equals):
+            raise Misuse(f"-s {assignment!r} is not NAME=VALUE")
+        given[name] = value
+    if args.identity is not None:
+        given["WALSH_IDENTITY"] = args.identity
+    return given

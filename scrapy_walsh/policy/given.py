@@ -1,0 +1,124 @@
+"""R3 and R2 for documents that somebody hands over: may this URL be fetched? Nobody is asked.
+
+:func:`check` answers in Python, ``walsh check`` for files; both ask the gates of
+:mod:`~scrapy_walsh.policy.chain`, in its order, as a crawl does. A document that was not given is
+not judged, and an answer that allows says so.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from scrapy_walsh.policy import chain
+from scrapy_walsh.policy.blocklist import Blocklist
+from scrapy_walsh.policy.robots import Robots, parse_robots
+from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, BLOCKED_OPERATOR, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy_walsh.policy.chain import Gates, Rules
+
+_TOKEN: Final = re.compile(r"[!-.0-~]+")  # visible ASCII without "/"
+_NO_LIST: Final = Blocklist.empty()
+_NO_SETTINGS: Final = chain.Gates()
+
+
+def check(
+    url: str, *, robots: bytes | None = None, blocklist: bytes | None = None, token: str
+) -> Verdict:
+    """Tell whether a bot named *token* may fetch *url*, by the documents given, and why.
+
+    ``url``: absolute, http or https; one without a readable host is refused. ``robots``: the
+    octets of the host's robots.txt as served. ``blocklist``: the octets of the operator's
+    blocklist. None means that the document is not given: that gate is not judged, and ``reason``
+    says so. ``token``: the product token, such as ``ExampleBot``, without a version.
+
+    R8 and the pacing of R4 are left out: they are about visits, and this is none. Raises
+    DocumentInvalid for a blocklist that must not be adopted (R3c), ValueError for what is no
+    product token. A list with a schema made to run away is not stopped here; ``walsh check``
+    validates in a process of its own, with a time limit.
+    """
+    name = product_token(token)
+    given = Given(
+        None if robots is None else _robots_of(robots, name),
+        None if blocklist is None else _blocklist_of(blocklist),
+    )
+    return given.judge(url)
+
+
+def product_token(token: Any) -> str:
+    """Return *token*, which must be a name alone (R4v.2).
+
+    Raises ValueError: a name with its version would select no group of a robots.txt, so that
+    nothing would be refused.
+    """
+    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+        shown = ascii(token)[:100]
+        raise ValueError(f"token {shown} is none: give the name alone, such as Walsh-Research")
+    return token
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """``chain.Held`` for what was given: no document is still to come, but one may be absent."""
+
+    robots_txt: Robots | None = None
+    operator_list: Blocklist | None = None
+
+    def blocklist(self) -> Blocklist:
+        """The list given, or one that blocks nothing."""
+        return _NO_LIST if self.operator_list is None else self.operator_list
+
+    def robots(self, origin: str) -> Rules:  # noqa: ARG002
+        """The rules given, for whatever origin; else R3 has the last word."""
+        return _NoRules(self.operator_list) if self.robots_txt is None else self.robots_txt
+
+    def last_visit(self, key: str) -> None:
+        """R8 is not asked: a check is no visit."""
+
+    def judge(self, url: str, gates: Gates = _NO_SETTINGS) -> Verdict:
+        """The gates' answer about the absolute URL *url*."""
+        try:
+            found = chain.judge(url, Scope(follow_links=True), self, gates, 0.0)
+        except ValueError as error:  # a host that can be read, with a port that cannot
+            return Verdict(False, BLOCKED_OPERATOR, "R3", f"no readable host: {error}")
+        verdict = cast(Verdict, found)  # it needs no document: both are held
+        if not verdict.allowed:
+            return verdict
+        return replace(verdict, reason="; ".join([verdict.reason, *self._not_judged()]))
+
+    def _not_judged(self) -> Iterator[str]:
+        if self.robots_txt is None:
+            yield "R2 is not judged: no robots.txt was given"
+        if self.operator_list is None:
+            yield "R3 is not judged: no blocklist was given"
+
+
+@dataclass(frozen=True, slots=True)
+class _NoRules:
+    """What stands in for a robots.txt that was not given."""
+
+    operator_list: Blocklist | None
+
+    def decide(self, url: str) -> Verdict:  # noqa: ARG002
+        """What R3 leaves to say."""
+        known = self.operator_list is not None
+        reason = "the host is not on the blocklist given" if known else "no document was given"
+        return Verdict(True, ALLOWED_IMPLICIT, "R3", reason)
+
+
+@lru_cache(maxsize=16)  # many URLs of a host are asked about in turn
+def _robots_of(body: bytes, token: str) -> Robots:
+    return parse_robots(body, token)
+
+
+@lru_cache(maxsize=1)
+def _blocklist_of(body: bytes) -> Blocklist:
+    from scrapy_walsh.policy.schema import parse_blocklist  # noqa: PLC0415  jsonschema is slow
+
+    return parse_blocklist(body, {})  # as `walsh check`: a list without a schema passes ours alone

@@ -1,0 +1,103 @@
+"""``walsh demo``: outside of any project, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scrapy_walsh.commands import demo
+from scrapy_walsh.commands.main import main
+from scrapy_walsh.proof.sandbox import demo_sources
+from scrapy_walsh.sources.sources import read_sources
+from scrapy_walsh.spec import REQUIREMENTS
+
+ROOT = Path(__file__).parents[2]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "no_proxy": "*"}
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a demo printed that ran in a directory with nothing in it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "scrapy_walsh", "demo"],
+        cwd=tmp_path_factory.mktemp("elsewhere"),
+        env={**environment(), "TMPDIR": str(tmp_path_factory.mktemp("temporary"))},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_own_the_demo_names_every_source_and_requirement(shown: str) -> None:
+    first, second = shown.split("== Second run")
+    for source in demo_sources():
+        assert source.name in first
+        assert source.name in second
+    assert "from 1 User-Agent" in first
+    assert "3 x 304" in second
+    for row in REQUIREMENTS:
+        assert f"  {row.id:<4} {row.title}" in shown.splitlines()
+
+
+def test_own_the_tables_of_the_demo_fit_a_terminal(shown: str) -> None:
+    assert "\x1b" not in shown, "colours are for a terminal"
+    rows = [line for line in shown.splitlines() if not line.startswith("    ")]
+    assert max(len(line) for line in rows if "/" not in line) <= 80
+
+
+def test_own_the_demo_leaves_its_report_and_names_it(shown: str) -> None:
+    page = re.search(r"^the first run as a page: (.*)$", shown, re.MULTILINE)
+    assert page is not None
+    assert "<html" in Path(page[1]).read_text(encoding="utf-8")
+
+
+def test_own_what_the_demo_says_to_try_next_runs(shown: str) -> None:
+    commands = re.findall(
+        r"^  (.*walsh .*)$", shown.partition("what to try next:")[2], re.MULTILINE
+    )
+    assert len(commands) == 3
+    walsh = f"{shlex.quote(sys.executable)} -m scrapy_walsh"
+    codes = []
+    for command in commands:
+        line = re.sub(r"\bwalsh (?=verify|state|plan|init)", f"{walsh} ", command, count=1)
+        done = subprocess.run(
+            ["/bin/sh", "-c", line], env=environment(), capture_output=True, text=True, check=False
+        )
+        assert done.stdout
+        assert done.stderr == ""
+        codes.append(done.returncode)
+    assert codes == [0, 0, 1], "nothing is due on the same day"
+
+
+def test_own_the_demo_project_declares_what_the_sandbox_has(tmp_path: Path) -> None:
+    folder = demo._made(tmp_path / "new" / "project")
+    assert folder is not None
+    sources, problems = read_sources(folder / "sources.toml")
+    assert problems == []
+    assert [(s.name, s.url, s.feed) for s in sources] == [
+        (s.name, s.url, s.feed) for s in demo_sources()
+    ]
+
+
+def test_own_the_demo_overwrites_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "settings.py").write_text("ours")
+    assert main(["demo", "--dir", str(tmp_path)]) == 2
+    assert main(["demo", "--dir", str(tmp_path / "settings.py")]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == f"walsh demo: {tmp_path} is not empty; give another --dir"
+    assert len(told) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.py"]

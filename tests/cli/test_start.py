@@ -1,0 +1,114 @@
+"""What a command loads: Scrapy and Twisted where it needs them, and not before."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scrapy.utils.conf import get_sources
+
+from scrapy_walsh.adapters.core import default_state_dir
+from scrapy_walsh.commands import project
+from scrapy_walsh.proof.sandbox import blocklist
+from scrapy_walsh.state.sqlite import SqliteStore
+from tests.ledger.verify_kit import honest, write
+
+ROOT = Path(__file__).parents[2]
+_SAY = """
+import sys
+from scrapy_walsh.commands.main import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as ended:  # argparse, after its help
+    code = ended.code
+slow = {"scrapy", "twisted", "jsonschema", "redis"} & sys.modules.keys()
+print(code, *sorted(slow), file=sys.stderr)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory outside any project, with documents and the state of a run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("SCRAPY_SETTINGS_MODULE", raising=False)
+    (tmp_path / "robots.txt").write_text("User-agent: *\nDisallow: /private\n")
+    (tmp_path / "blocklist.json").write_text(json.dumps(blocklist()))
+    state = tmp_path / ".scrapy" / "walsh"
+    SqliteStore(state).close()
+    write(state, honest().entries)
+    return tmp_path
+
+
+def said(*words: str) -> list[str]:
+    """The exit code of ``walsh WORDS``, and which slow packages it has loaded."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SAY, *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stderr.splitlines()[-1].split()
+
+
+BOTH = "check http://h.test/ --robots robots.txt --blocklist blocklist.json"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--help", ["0"]),
+        ("--version", ["0"]),
+        ("chek", ["2"]),
+        ("check -h", ["0"]),
+        ("check http://h.test/private --robots robots.txt", ["1"]),
+        ("check http://h.test/private --robots robots.txt -s WALSH_EXCLUDED_TLDS=gov", ["1"]),
+        (BOTH, ["0", "jsonschema"]),
+        ("state show", ["0"]),
+        ("state show --dir .scrapy/walsh --json", ["0"]),
+        ("state forget h.test", ["1"]),
+        ("state export", ["0"]),
+        ("state verify", ["0"]),
+        ("verify .scrapy/walsh", ["0", "jsonschema"]),
+        ("report --output run.html", ["0", "jsonschema"]),
+        ("audit -h", ["0"]),
+    ],
+)
+def test_own_a_command_outside_a_project_loads_neither_scrapy_nor_twisted(
+    words: str, expected: list[str]
+) -> None:
+    assert said(*words.split()) == expected
+
+
+def test_own_in_a_project_scrapy_reads_the_settings(folder: Path) -> None:
+    (folder / "scrapy.cfg").write_text("[settings]\ndefault = own.settings\n")
+    (folder / "own").mkdir()
+    (folder / "own" / "settings.py").write_text('WALSH_EXCLUDED_TLDS = ["test"]\n')
+    code, *slow = said("check", "http://h.test/", "--robots", "robots.txt")
+    assert (code, "scrapy" in slow) == ("1", True)
+    assert said("--version") == ["0"]
+
+
+def test_own_a_project_is_where_scrapy_would_find_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not project.in_project()
+    assert [str(path) for path in project.config_files()] == get_sources(use_closest=False)
+    assert project.default_state_dir() == default_state_dir()
+    (folder / "scrapy.cfg").touch()
+    (folder / "below" / "it").mkdir(parents=True)
+    monkeypatch.chdir(folder / "below" / "it")
+    assert project.in_project()
+    assert project.default_state_dir() == default_state_dir()
+    (folder / "scrapy.cfg").rename(folder / ".scrapy.cfg")  # of the user
+    assert project.in_project()
+    (folder / ".scrapy.cfg").unlink()
+    assert not project.in_project()
+    monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "own.settings")
+    assert project.in_project()
