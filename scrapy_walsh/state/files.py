@@ -148,7 +148,7 @@ def set_aside(path: Path, companions: tuple[str, ...] = ()) -> Path:
     number = 1
     while any(_aside(path, number, suffix).exists() for suffix in suffixes):
         number += 1
-    for suffix in reversed(suffixes):  # the file last: as long as it is there, a next run does this again
+    for suffix in reversed(suffixes):  # the file itself last: it names the set
         with suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(_aside(path, number, suffix))
     return _aside(path, number, "")

@@ -163,7 +163,7 @@ class SqliteStore(RecordStore):
             raise StateError(explain(path, "cannot be deleted", error)) from error
 
     def _copy(self, key: str, name: str) -> StoredDocument | None:
-        """The copy in the file *name*, if it is of *key*; a damaged one is renamed, with a notice."""
+        """The copy in the file *name*, if it is of *key*; a damaged one is renamed and noted."""
         try:
             copy = files.read_copy(self._directory, name)
         except DamageError as damage:
@@ -238,7 +238,7 @@ class SqliteStore(RecordStore):
         return [record for _, record in sorted(records.items()) if record is not None]
 
     def _write(self, changes: list[_Change]) -> None:
-        """Write *changes*; while the disk refuses, keep them in memory and raise StateError once."""
+        """Write *changes*; while the disk refuses, keep them in memory. StateError, once."""
         try:
             self._apply(changes)
         except StateError:
