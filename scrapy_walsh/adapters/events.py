@@ -84,18 +84,18 @@ _OF_HOSTS: Final = {
     ("R2", UNKNOWN_UNREACHABLE): logging.WARNING,
     ("R2", UNKNOWN_PARSE_ERROR): logging.INFO,
 }
-#: What that line says to do.
+#: What to do about such a host.
 _ADVICE: Final = {
     ("R5", DEFERRED): "if it stays so, correct its address, or take it out of the sources",
     ("R2", UNKNOWN_UNREACHABLE): "WALSH_ROBOTS_UNREACHABLE is 'defer'",
     ("R2", UNKNOWN_PARSE_ERROR): "the next run asks for robots.txt again",
 }
-#: A random name for this process in the ledger. Requests of one process never overlap (R4.1).
+#: Names this process in the ledger: its requests never overlap (R4.1).
 PROCESS: Final = secrets.token_hex(4)
 
 
-#: Libraries that we use and that log, at Scrapy's default level DEBUG, a record or more for each
-#: octet or line that a server sends. Scrapy itself quiets those that it uses.
+#: Libraries of ours that write at DEBUG, Scrapy's default level, once or more for each octet or
+#: line that a server sends. Scrapy itself sees to those of its own.
 _TALKATIVE: Final = ("markdown_it", "protego", "redis")
 
 
