@@ -17,7 +17,6 @@ from scrapy_walsh.commands.main import SUBCOMMANDS
 from scrapy_walsh.config import DEFAULTS, WalshConfig
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, demo_sources
 from scrapy_walsh.sources.sources import read_sources
-from scrapy_walsh.spec import REQUIREMENTS
 from tests.crawl.harness import SETTINGS, crawl, make_project
 
 ROOT = Path(__file__).parent.parent
@@ -32,12 +31,6 @@ def settings_of(snippet: str) -> dict[str, Any]:
     namespace: dict[str, Any] = {}
     exec(snippet, namespace)  # noqa: S102  our own documentation
     return {name: value for name, value in namespace.items() if name.isupper()}
-
-
-def test_own_readme_names_the_home_of_every_requirement():
-    for row in REQUIREMENTS:
-        assert f"| {row.id} | {row.level} | {row.title} | `{row.home}` |" in README
-        assert (ROOT / "scrapy_walsh" / row.home).exists()
 
 
 def test_own_readme_names_every_setting_and_its_default():

@@ -1,7 +1,7 @@
-"""The only place that asks which Scrapy this is (2.13 to 2.19), or reaches into it.
+"""The only module that asks which version of Scrapy this is (2.13 to 2.19).
 
-Every private name of Scrapy or Twisted that this package leans on is named in this file;
-``wire_problem`` and ``fail_command`` say so when one of them is gone.
+It is also the only one that uses private names of Scrapy or Twisted. What to do for a new version
+of Scrapy: CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-#: Settings whose names differ between versions: the jitter of DOWNLOAD_DELAY.
+#: Name and value of the setting that switches the jitter of DOWNLOAD_DELAY off in this version.
 JITTER_SETTING: Final[tuple[str, Any]] = (
     ("DOWNLOAD_DELAY_JITTER", 0.0)
     if hasattr(default_settings, "DOWNLOAD_DELAY_JITTER")
@@ -42,22 +42,22 @@ JITTER_SETTING: Final[tuple[str, Any]] = (
 #: Whether download handlers are coroutine functions (2.14 and later).
 ASYNC_HANDLERS: Final = version_info >= (2, 14)
 
-#: The errors of the network: what Scrapy itself would retry, whatever a project configured.
+#: The errors of the network, by Scrapy's own default: what a project sets does not matter.
 TRANSPORT_ERRORS: Final[tuple[type[BaseException], ...]] = tuple(
     map(load_object, cast("list[str]", default_settings.RETRY_EXCEPTIONS))
 )
 
-#: What a body over DOWNLOAD_MAXSIZE ends in: no error of the network, so nothing is retried.
+#: The error of a body over DOWNLOAD_MAXSIZE. It is not one of the network: nothing is retried.
 OVER_LIMIT: Final[type[BaseException]] = getattr(
     scrapy.exceptions, "DownloadCancelledError", CancelledError
 )
 
-#: Whether a setting exists in this version; pinning one that does not is noise.
+#: The settings of this version. One that does not exist is not pinned.
 KNOWN_SETTINGS: Final = frozenset(dir(default_settings))
 
 
 def future(deferred: Deferred[_T]) -> Awaitable[_T]:
-    """What a coroutine run by Scrapy may await in place of *deferred*."""
+    """What a coroutine that Scrapy runs may await in place of *deferred*."""
     return cast("Awaitable[_T]", maybe_deferred_to_future(deferred))
 
 
@@ -67,7 +67,7 @@ def run(coroutine: Coroutine[Any, Any, _T]) -> Deferred[_T]:
 
 
 def call_later(delay: float, function: Callable[[], object]) -> Callable[[], None]:
-    """Call *function* after *delay* seconds; returns what cancels the call, any number of times."""
+    """Call *function* after *delay* seconds. Returns a function that cancels the call."""
     try:
         from scrapy.utils.asyncio import call_later as scrapy_call_later  # noqa: PLC0415
     except ImportError:
@@ -87,7 +87,7 @@ def call_later(delay: float, function: Callable[[], object]) -> Callable[[], Non
 
 
 async def sleep(seconds: float) -> None:
-    """Let others run for *seconds*."""
+    """Return after *seconds*; the event loop goes on meanwhile."""
     deferred: Deferred[None] = Deferred()
     call_later(seconds, lambda: deferred.callback(None))
     await future(deferred)
@@ -105,7 +105,7 @@ async def run_in_thread(function: Callable[[], _T]) -> _T:
 
 
 def _engine(crawler: Crawler) -> Any:
-    """The engine, or None before it is made: since 2.19 reading it too early is an error."""
+    """The engine; None before it is made, where 2.19 would raise for ``crawler.engine``."""
     return crawler._engine if hasattr(crawler, "_engine") else crawler.engine
 
 
@@ -114,7 +114,7 @@ def _slot(crawler: Crawler) -> Any:
 
 
 async def download(crawler: Crawler, request: Request) -> Response:
-    """The engine's download of *request*, through the downloader middlewares only."""
+    """Have the engine download *request*: the downloader middlewares see it, no spider does."""
     engine = _engine(crawler)
     if engine is None:
         raise RuntimeError("no engine")
@@ -124,14 +124,14 @@ async def download(crawler: Crawler, request: Request) -> Response:
 
 
 async def call_handler(handler: Any, request: Request, spider: Spider | None) -> Response:
-    """The answer of a download handler of any version."""
+    """Call a download handler as its version wants to be called; the response."""
     if inspect.iscoroutinefunction(handler.download_request):
         return cast("Response", await handler.download_request(request))
     return cast("Response", await future(handler.download_request(request, spider)))
 
 
 def download_handler(crawler: Crawler, scheme: str) -> Any:
-    """The handler that will carry *scheme*, or None."""
+    """The download handler for *scheme*, or None."""
     downloader = getattr(_engine(crawler), "downloader", None)
     handlers = getattr(downloader, "handlers", None)
     return handlers._get_handler(scheme) if handlers is not None else None
@@ -147,9 +147,10 @@ async def close_handler(handler: Any) -> None:
 
 
 def no_persistent_connections(handler: Any) -> None:
-    """Make *handler* open one connection per request: a pooled one may re-send by itself (R5.7).
+    """Make *handler* open a connection for each request.
 
-    Raises RuntimeError for a handler that this package does not know how to tame.
+    On a connection that is kept open, a client may send a request again by itself (R5.7). Raises
+    RuntimeError for a handler that this function does not know.
     """
     pool = getattr(handler, "_pool", None)
     if pool is not None and hasattr(pool, "retryAutomatically"):
@@ -172,23 +173,23 @@ def no_persistent_connections(handler: Any) -> None:
     raise RuntimeError(f"{type(handler).__qualname__} keeps connections that cannot be closed")
 
 
-#: Octets and lines that the header section of an answer may have, with all that comes before it.
-#: Browsers take 256 KiB; h11 (httpx) stops at 100 KiB, aiohttp at 8 KiB a line.
+#: The most octets and lines of a response's header section, interim responses included.
+#: Browsers take 256 KiB; h11 (of httpx) stops at 100 KiB, aiohttp at 8 KiB a line.
 MAX_HEADER_OCTETS: Final = 256 * 1024
 MAX_HEADER_LINES: Final = 1000
-#: Octets that Twisted's parser is given at a time: it copies what is left for each line.
+#: Octets that Twisted's parser is given at a time: for each line it copies all that is left.
 _HEADER_PIECE: Final = 4096
 
 
 class HeaderTooLarge(OSError):
-    """A server that sends no end of header lines: a failure of the transport (R5)."""
+    """The header section is over the limits. R5 treats it as an error of the transport."""
 
 
 def bound_headers(handler: Any) -> None:
-    """Make *handler* end an exchange whose header section is larger than the two bounds above.
+    """Make *handler* end an exchange whose header section is over the two limits above.
 
-    For Scrapy's handler on Twisted, which keeps as many lines as come. The others are built on
-    libraries that have bounds of their own.
+    This is for Scrapy's handler on Twisted, which keeps as many lines as come. The other handlers
+    use libraries that have limits of their own.
     """
     pool = getattr(handler, "_pool", None)
     factory: Any = getattr(pool, "_factory", None)
@@ -207,7 +208,7 @@ def bound_headers(handler: Any) -> None:
 
 
 def header_too_large(error: BaseException) -> HeaderTooLarge | None:
-    """What *error* of a handler rests on, if that is a header section without end."""
+    """The HeaderTooLarge that caused *error*, or None."""
     found: BaseException | None = error
     while found is not None:
         for reason in getattr(found, "reasons", ()):
@@ -218,7 +219,7 @@ def header_too_large(error: BaseException) -> HeaderTooLarge | None:
 
 
 def _bounded(protocol: Any) -> Callable[[bytes], None]:
-    """``protocol.dataReceived`` of a connection that is good for one answer."""
+    """A ``dataReceived`` for *protocol* that counts; the connection has one response only."""
     take = protocol.dataReceived
     octets = lines = 0
 
@@ -242,22 +243,24 @@ def _bounded(protocol: Any) -> Callable[[bytes], None]:
     return received
 
 
-#: Handlers that tests carry requests with.
+#: Handlers that tests use in place of Scrapy's.
 _TRUSTED: Final[set[type]] = set()
 
 
 def trust_handler(handler: type) -> None:
-    """Let *handler* carry requests in place of Scrapy's own: for tests, which call this in code.
+    """Let *handler* be used in place of Scrapy's own. For tests, which call this in code.
 
-    It sends what the wire gives it, once, unaltered (R1, R4). No setting can say that of a class.
+    The caller promises that it sends what it is given, once and unaltered (R1, R4). There is no
+    setting for this, since no setting can promise that.
     """
     _TRUSTED.add(handler)
 
 
 def may_carry(path: Any) -> bool:
-    """Whether the wire may wrap the handler at *path*, a class or its name: Scrapy's own alone.
+    """Whether our handler may wrap the one at *path*, a class or its name: only Scrapy's own.
 
-    Another might send more than it is given, or under another name, where nobody looks any more.
+    Another might send more than it is given, or with another User-Agent, and nothing of ours comes
+    after it.
     """
     try:
         handler = load_object(path)
@@ -280,7 +283,7 @@ def note_as_seen(crawler: Crawler, request: Request) -> None:
 
 
 def under_way(crawler: Crawler) -> Collection[Request]:
-    """The requests between their pop from the scheduler and the end of their scraping."""
+    """The requests that the scheduler has given out and whose callbacks have not ended."""
     slot = _slot(crawler)
     found: Collection[Request] = () if slot is None else slot.inprogress
     return found
@@ -295,20 +298,20 @@ def crawl(crawler: Crawler, request: Request) -> None:
 
 
 def wake_engine(crawler: Crawler) -> None:
-    """Make the engine ask the scheduler again, without the heartbeat's five seconds."""
+    """Make the engine ask the scheduler now; by itself it does so every five seconds."""
     slot = _slot(crawler)
     if slot is not None and slot.closing is None:
         slot.nextcall.schedule()
 
 
 def closing(crawler: Crawler) -> bool:
-    """Whether the spider is being closed: nothing may wait any more."""
+    """Whether the spider is being closed, so that nothing may wait any more."""
     slot = _slot(crawler)
     return slot is None or slot.closing is not None
 
 
 def close_spider(crawler: Crawler, reason: str) -> None:
-    """Ask the engine to close the spider, once it runs: closing it earlier ends in a traceback."""
+    """Have the engine close the spider, as soon as it runs: earlier that ends in a traceback."""
     engine = _engine(crawler)
     if engine is None or engine.spider is None:
         return
@@ -322,16 +325,16 @@ def close_spider(crawler: Crawler, reason: str) -> None:
 
 
 async def _close_if_open(engine: Any, reason: str) -> None:
-    # A coroutine begins later, and a crawl that was refused may have closed by itself.
+    # This coroutine begins later; a crawl that was refused may have been closed by then.
     if engine.spider is not None:
         await engine.close_spider_async(reason=reason)
 
 
 def watch_selectors(look: Callable[[Any], None]) -> None:
-    """Have *look* called with each response that a selector is about to be made of.
+    """Call *look* with each response that a selector is about to be made of.
 
-    Scrapy makes all of them by this one class: for ``response.css`` and ``response.xpath`` of any
-    response class, for item loaders, link extractors and forms.
+    Scrapy makes all selectors by this one class: for ``response.css`` and ``response.xpath`` of
+    any response class, for item loaders, link extractors and forms.
     """
     make = Selector.__init__
 
@@ -345,9 +348,9 @@ def watch_selectors(look: Callable[[Any], None]) -> None:
 
 
 def is_shell(crawler: Crawler) -> bool:
-    """Whether a person drives this crawl from ``scrapy shell``: asked when the spider opens.
+    """Whether this crawl is a ``scrapy shell``; to be called when the spider opens.
 
-    The shell alone starts the engine before it opens the spider, and keeps it when idle.
+    Only the shell starts the engine before it opens the spider, and does not close it when idle.
     """
     engine = _engine(crawler)
     slot = _slot(crawler)
@@ -355,9 +358,9 @@ def is_shell(crawler: Crawler) -> bool:
 
 
 def fail_command() -> bool:
-    """Make the ``scrapy`` command that runs this crawl exit with 1; False when there is none.
+    """Make the ``scrapy`` command that runs this crawl exit with 1. False without such a command.
 
-    Before 2.19 a crawl that fails to start still exits with 0.
+    Before 2.19 the command exits with 0 even where its crawl failed to start.
     """
     frame = sys._getframe()
     while frame is not None:
@@ -369,10 +372,10 @@ def fail_command() -> bool:
 
 
 def refuse_start(error: Exception) -> NoReturn:
-    """End the command with one line and exit code 1, or, in a script, raise *error*.
+    """End the command with one line and exit code 1; in a script, raise *error*.
 
-    Before 2.19 a command whose crawl fails to start exits with 0, and every version prints
-    a traceback: even of SystemExit, where a Deferred catches it. Nothing has been started yet.
+    Raising alone would not do in a command: before 2.19 it exits with 0, and every version prints a
+    traceback, even for SystemExit, which a Deferred catches. Nothing has been started yet.
     """
     if not fail_command():
         raise error

@@ -1,4 +1,7 @@
-"""Events to the log, the stats, the ledger and the account of a crawl. Decides nothing."""
+"""Records what was decided: in the log, the stats, the ledger and the account of a crawl.
+
+All four are made from one value, so they cannot contradict each other. Nothing is decided here.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,9 @@ logger = logging.getLogger("scrapy_walsh")
 
 
 def _escape(record: logging.LogRecord) -> bool:
-    """What servers sent, and whoever else, stays text: a line of the log is one line (``visible``).
+    """Make sure that a record is one line, whatever a server put into it (``visible``).
 
-    The lines of a record that has several say so, and have been escaped one by one.
+    A record that has several lines on purpose says so; its lines were escaped one by one.
     """
     if not getattr(record, "several_lines", False):
         record.msg, record.args = visible(record.getMessage()), None
@@ -64,20 +67,20 @@ _LEVELS: Final = {
     events.TAKEN_UP: logging.DEBUG,
 }
 _VERDICT_STATS: Final = {name: f"walsh/verdict/{name}" for name in NAMES}
-#: Ends of a target that need a look: the account lists them one by one.
+#: Events that end a target and that a person should see: the account lists them one by one.
 _LISTED: Final = (
     events.REFUSED,
     events.DEFERRED,
     events.GIVEN_UP,
     events.TOO_MANY_REDIRECTS,
 )
-#: Hosts counted one by one in the stats; beyond them, together.
+#: Hosts that have a stat of their own; refusals of all others are counted together.
 _HOSTS_COUNTED: Final = 1000
-#: Lines of one kind that the account lists.
+#: The most lines of one kind that the account lists.
 _LINES_LISTED: Final = 50
-#: Deferrals, by requirement and verdict, that concern all targets of a host alike: one line tells
-#: of all of them when the crawl ends, at this level. (That a robots.txt is no text was a warning
-#: when it came.)
+#: Deferrals, by requirement and verdict, that concern all targets of a host alike. When the crawl
+#: ends they are logged in one line for each host, at this level. (INFO where a warning was logged
+#: when the robots.txt came.)
 _OF_HOSTS: Final = {
     ("R5", DEFERRED): logging.WARNING,
     ("R2", UNKNOWN_UNREACHABLE): logging.WARNING,
@@ -110,7 +113,7 @@ _TALKATIVE: Final = ("markdown_it", "protego", "redis")
 
 
 def quiet_libraries() -> None:
-    """Keep the debug records of libraries out of a crawl's log, unless the project set a level."""
+    """Keep debug records of those libraries out of the log, unless the project set a level."""
     for name in _TALKATIVE:
         library = logging.getLogger(name)
         if library.level == logging.NOTSET:
@@ -119,7 +122,7 @@ def quiet_libraries() -> None:
 
 @dataclass(slots=True)
 class Recorder:
-    """Takes every event of one crawl."""
+    """Records every event of one crawl."""
 
     crawler: Crawler
     ledger: Ledger | None = None
@@ -135,7 +138,7 @@ class Recorder:
     _hosts: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
 
     def record(self, event: Event) -> None:
-        """Log it, count it, and keep it for the account."""
+        """Log *event*, count it, write it to the ledger, and keep it for the account."""
         with_host = event.kind == events.DEFERRED and _rule(event) in _OF_HOSTS
         level = logging.DEBUG if with_host else _LEVELS[event.kind]
         logger.log(level, "%s", event, extra={"crawler": self.crawler, "walsh_event": event})
@@ -174,7 +177,7 @@ class Recorder:
             self._unlisted[kind] += 1
 
     def exchange(self, exchange: Exchange) -> None:
-        """Put what was on the wire into the ledger, and count what is out of the ordinary."""
+        """Write *exchange* to the ledger; count and log what is out of the ordinary."""
         if self.ledger is not None:
             self._write(entry_of(exchange))
         if exchange.again:
@@ -190,18 +193,18 @@ class Recorder:
             )
 
     def note(self, kind: str, **members: object) -> None:
-        """Put what is no decision into the ledger: a run's start and end, a declared target."""
+        """Write to the ledger what is not a decision: start, end, a declared target."""
         if self.ledger is not None:
             self._write({"kind": kind, **members})
 
     def keep(self, kind: str, body: bytes, digest: str) -> None:
-        """Keep a document that decisions rest on beside the ledger."""
+        """Keep a document beside the ledger, because decisions were made from it."""
         if self.ledger is not None:
             with self._told_once():
                 self.ledger.keep(kind, body, digest)
 
     def close(self) -> None:
-        """Say where the ledger ends, and let go of it."""
+        """Put the ledger's last line into the stats, and close the ledger."""
         if self.ledger is not None:
             self.set("ledger/line", self.ledger.number)
             self.set("ledger/head", self.ledger.head)
@@ -215,7 +218,7 @@ class Recorder:
 
     @contextmanager
     def _told_once(self) -> Iterator[None]:
-        """A ledger that cannot be written is said once, and does not stop the crawl."""
+        """A ledger that cannot be written is logged once, and does not stop the crawl."""
         try:
             yield
         except StateError as error:
@@ -224,12 +227,12 @@ class Recorder:
             self._ledger_failed = True
 
     def verdict(self, verdict: Verdict) -> None:
-        """Count the verdict that let a target pass, once its way has ended."""
+        """Count the verdict that let a target through; called when the target has ended."""
         self._verdicts[verdict.name] += 1
         self.crawler.stats.inc_value(_VERDICT_STATS[verdict.name])
 
     def rates(self) -> None:
-        """Put SPYDER's rates into the stats: what robots.txt allowed, what suffixes excluded."""
+        """Put SPYDER's two rates into the stats: allowed by robots.txt, excluded by suffix."""
         verdicts = self._verdicts
         robots = sum(verdicts[name] for name in ROBOTS_NAMES)
         if robots:
@@ -256,7 +259,7 @@ class Recorder:
             self.count("denied/other_hosts")
 
     def account(self) -> list[str]:
-        """The readable account of the crawl, a line each."""
+        """The lines that say at the end of the crawl what became of its targets."""
         kinds = self._kinds
         rules = ", ".join(
             f"{count} by {requirement} {verdict}"

@@ -1,9 +1,9 @@
-"""R4 on Scrapy Cloud, whose jobs share no disk: a job that overlaps another refuses to start.
+"""R4 on Scrapy Cloud, whose jobs share no disk: a job that overlaps another refuses to start (D21).
 
-A lease is a job's key and the time of its last sign of life. It is posted in the state directory
-and, where the job's environment names the platform's storage, in a collection of the project:
-DotScrapy moves the directory only when a job starts and when it ends, so that the directory alone
-shows no job that runs on another machine.
+A lease is a job's key and the time at which the job last showed that it is alive. It is written to
+the state directory and, where the job's environment names the platform's storage, to a collection
+of the project. The directory alone would not show a job on another machine, since DotScrapy copies
+it only when a job starts and when it ends.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.config import WalshConfig
 
-#: Seconds between two signs of life of a job, and without one until its lease is void.
+#: Seconds from one sign of life of a job to the next, and from the last to the lease's end.
 BEAT: Final = 60.0
 EXPIRY: Final = 300.0
-#: The collection, of the project on Scrapy Cloud.
+#: The name of the collection in the project on Scrapy Cloud.
 COLLECTION: Final = "walsh_leases"
-#: Seconds that the platform's storage has to answer, twice, before the job goes on without it.
+#: Seconds that the platform's storage has to answer; after two tries the job goes on without it.
 _STORAGE_TIMEOUT: Final = 10.0
 
 
 class Board(Protocol):
-    """Where leases are posted. Methods raise OSError, ValueError or LookupError when they fail."""
+    """Where leases are kept. Methods raise OSError, ValueError or LookupError when they fail."""
 
     def post(self, job: str, seen: float) -> None:
-        """Put up the lease of *job*, last alive at *seen* (Unix seconds), in place of its last."""
+        """Write the lease of *job*, alive at *seen* (Unix seconds), in place of its earlier one."""
 
     def read(self) -> dict[str, float]:
-        """When each job was last alive."""
+        """By job, the Unix seconds at which it was last alive."""
 
     def withdraw(self, jobs: Iterable[str]) -> None:
-        """Take the leases of *jobs* down."""
+        """Delete the leases of *jobs*."""
 
 
 class DirectoryBoard:
@@ -66,7 +66,7 @@ class DirectoryBoard:
     def read(self) -> dict[str, float]:
         found = {}
         for path in self._directory.glob("job-*.json"):
-            with suppress(FileNotFoundError):  # taken down meanwhile
+            with suppress(FileNotFoundError):  # deleted meanwhile
                 lease = json.loads(path.read_text())
                 found[str(lease["job"])] = float(lease["seen"])
         return found
@@ -113,7 +113,7 @@ def _flat(job: str) -> str:
 
 
 def boards_of(job: str, state_dir: Path | None, environ: Mapping[str, str]) -> list[Board]:
-    """Every board that *job* can reach."""
+    """The boards that *job* can use."""
     boards: list[Board] = [] if state_dir is None else [DirectoryBoard(state_dir)]
     endpoint, auth = environ.get("SHUB_STORAGE"), environ.get("SHUB_JOBAUTH")
     if endpoint and auth:
@@ -125,13 +125,13 @@ def boards_of(job: str, state_dir: Path | None, environ: Mapping[str, str]) -> l
 
 
 class Lease:
-    """The lease of one job. ``wall`` gives Unix seconds."""
+    """The lease of one job. ``wall`` returns Unix seconds."""
 
     @classmethod
     def of_process(cls, config: WalshConfig, wall: Callable[[], float]) -> Lease | None:
-        """The lease that this process needs.
+        """The lease that this process needs, or None.
 
-        None outside Scrapy Cloud, and where a shared store keeps the spacing of many machines.
+        None is needed outside Scrapy Cloud, and where machines keep their spacing through Redis.
         """
         job = os.environ.get("SHUB_JOBKEY")
         if not job or config.shared_state:
@@ -147,10 +147,11 @@ class Lease:
         self._cancel_beat: Callable[[], None] | None = None
 
     def take(self) -> str | None:
-        """Post the lease and keep it alive; why not, in one line, when another job holds one.
+        """Write the lease and renew it from now on. Returns None.
 
-        Posted before it is looked around: of two jobs that start together at least one sees the
-        other, and perhaps both do.
+        Where another job is alive, nothing is renewed, and the reason is returned in one line. The
+        lease is written before others are looked for, so of two jobs that start together at least
+        one sees the other.
         """
         self._post()
         for board in self._boards:
@@ -164,7 +165,7 @@ class Lease:
         return None
 
     def give_back(self) -> None:
-        """Take the lease down."""
+        """Delete the lease, and renew it no more."""
         if self._cancel_beat is not None:
             self._cancel_beat()
         with self._lock:
@@ -180,7 +181,10 @@ class Lease:
                 _attempt(board, partial(board.post, self._job, self._wall()))
 
     def _others(self, board: Board) -> dict[str, float]:
-        """Seconds since each other living job's last sign of life; void leases are taken down."""
+        """By job, for other jobs that are alive, the age of their lease in seconds.
+
+        Leases that have ended are deleted.
+        """
         now = self._wall()
         ages: dict[str, float] = {}
 
@@ -203,7 +207,7 @@ class Lease:
 
 
 def _attempt(board: Board, action: Callable[[], None]) -> None:
-    """A board that fails is said, and stops nothing: the other one is left."""
+    """Call *action*. Where the board fails, that is logged: there may be another board."""
     try:
         action()
     except (OSError, ValueError, LookupError) as error:

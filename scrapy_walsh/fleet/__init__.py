@@ -12,9 +12,11 @@ __all__ = ["join", "view"]
 
 
 def join(local: RecordStore, shared: str | None, token: str) -> Store:
-    """*local*, or a store of workers that obey robots.txt as *token* and share what concerns all.
+    """*local*, or for a fleet a store around it that shares records through Redis.
 
-    ``shared``: the URL of their Redis, None for none. ConfigError for one that is no such URL.
+    ``shared``: the URL of that Redis; None where there is no fleet. ``token``: the product token of
+    the workers, which keeps the records of different bots apart. ConfigError for a URL that Redis's
+    client cannot use.
     """
     if shared is None:
         return local
@@ -24,7 +26,7 @@ def join(local: RecordStore, shared: str | None, token: str) -> Store:
 
 
 def view(local: RecordStore, shared: str | None, token: str) -> RecordStore:
-    """*local*, with what is in the Redis at the URL *shared*, if any; nothing is written there."""
+    """As :func:`join`, to read only: nothing is written to Redis, or to *local*."""
     if shared is None:
         return local
     from scrapy_walsh.fleet.view import SharedView  # noqa: PLC0415  an extra

@@ -1,4 +1,9 @@
-"""R4.6: one worker's line to Redis: questions with a time limit, the outage, and the clocks."""
+"""R4.6: one worker's connection to Redis: calls with a time limit, outages, and two clocks.
+
+Words of this module: Redis is *away* while it cannot be relied on. The *epoch* is a random word in
+Redis that is lost together with its memory, so a worker that knows another word knows that records
+were lost. *Calm* is the time for which all hosts are then left alone.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +23,28 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds that one answer of Redis may take: the event loop waits for it. A booking takes a tenth
-#: of a millisecond; when it takes longer than this, nothing may be asked anyway.
+#: Seconds that one answer of Redis may take; the event loop waits for it. A booking usually takes
+#: a tenth of a millisecond. Without an answer no request may be sent anyway.
 TIMEOUT: Final = 1.0
-#: Seconds between two looks at Redis: while it answers, and at most while it does not.
+#: Seconds between two looks at Redis while it answers, and the most while it does not.
 BEAT: Final = 1.0
 LONGEST_PAUSE: Final = 30.0
-#: Seconds by which workers may differ over the start of an outage.
+#: Seconds: two workers may notice the start of an outage at times that differ by this much.
 _MARGIN: Final = 3.0
 
 
 class Greeting(NamedTuple):
-    """``forgot``: Redis has lost what this worker told it. ``calm``: seconds without bookings."""
+    """``forgot``: Redis lost what this worker wrote. ``calm``: seconds left without bookings."""
 
     forgot: bool
     calm: float
 
 
 class Link:
-    """The connection to the Redis at *url*; the keys begin with *prefix*.
+    """The connection to the Redis at *url*, where the names of our keys begin with *prefix*.
 
-    ``away``: why Redis cannot be relied on now, None while it can.
+    ``away``: why Redis cannot be relied on now, in one line; None while it can. ``asked``: whether
+    it was ever called. *wall* and *monotonic*: the two clocks of this machine, seconds.
     """
 
     def __init__(
@@ -63,7 +69,7 @@ class Link:
         )
 
     def ask(self, question: Callable[[], T]) -> T:
-        """The answer of Redis; StoreAway where there is none, and at once during an outage."""
+        """Call *question*, which asks Redis. StoreAway without an answer, and during an outage."""
         if self.away is not None:
             raise StoreAway(self.outage())
         try:
@@ -73,16 +79,17 @@ class Link:
             raise StoreAway(self.outage()) from error
 
     def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """The answer of a script; ``redis.RedisError``."""
+        """Run *script* in Redis and return its answer. Raises ``redis.RedisError``."""
         if script not in self._scripts:
             self._scripts[script] = self.client.register_script(script)
         return self._scripts[script](keys=list(keys), args=list(arguments))
 
     def greet(self) -> Greeting:
-        """Learn the epoch and the time; ``redis.RedisError``.
+        """Ask Redis for the epoch and its time. Raises ``redis.RedisError``.
 
-        Where Redis has lost its memory, it must leave all hosts alone for a while: any other
-        worker looks again within as long as the outage has lasted, and then tells its holds.
+        Where Redis has lost its memory, no worker may book a host for a while. That is as long as
+        the outage has lasted: within that time each other worker looks again, and then writes the
+        holds that it knows.
         """
         known, self.asked = self.epoch, True
         calm = min(self._outage() + BEAT, LONGEST_PAUSE) + _MARGIN
@@ -92,42 +99,42 @@ class Link:
         return Greeting(known not in ("", self.epoch), float(left))
 
     def lose(self, why: object) -> None:
-        """Note that Redis cannot be relied on."""
+        """Note that Redis is away. *why*: what is put into one line."""
         self.away = " ".join(str(why).split())[:200]
         if self._away_since is None:
             self._away_since = self._monotonic()
 
     def next_try(self) -> float:
-        """Seconds until Redis is tried again: longer each time."""
+        """Seconds until Redis is to be tried again; each time twice as long, up to a limit."""
         pause = self._pause
         self._pause = min(2 * pause, LONGEST_PAUSE)
         return pause
 
     def back(self) -> None:
-        """Note that Redis can be relied on."""
+        """Note that Redis is back."""
         self.away, self._away_since, self._pause = None, None, BEAT
 
     def outage(self) -> str:
-        """One line on why nothing can be booked."""
+        """One line for the log: which Redis is away, and why."""
         return f"the shared store {self.name} cannot be relied on: {self.away}"
 
     def _outage(self) -> float:
         return 0.0 if self._away_since is None else self._monotonic() - self._away_since
 
     def set_time(self, now: bytes) -> None:
-        """Take over Redis's time, as a script has just told it."""
+        """Take over the time of Redis, *now*, that a script has just returned."""
         self._ahead = float(now) - self._monotonic()
 
     def to_shared(self, wall: float) -> float:
-        """The time *wall* of this machine, by Redis's clock."""
+        """Convert *wall*, Unix seconds of this machine, to Redis's clock."""
         return wall - self._wall() + self._monotonic() + self._ahead
 
     def to_local(self, at: float) -> float:
-        """The time *at* of Redis's clock, by that of this machine."""
+        """Convert *at*, Unix seconds of Redis's clock, to this machine's."""
         return at - self._monotonic() - self._ahead + self._wall()
 
     def past_to_local(self, at: float) -> float:
-        """As :meth:`to_local`; what is past must not seem to come because an answer was slow."""
+        """As :meth:`to_local`, for a past time, which a slow answer must not move to the future."""
         local, now = self.to_local(at), self._wall()
         return now if now < local < now + TIMEOUT else local
 

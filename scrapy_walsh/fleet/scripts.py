@@ -1,15 +1,19 @@
-"""R4: what a fleet decides in Redis, each in one atomic script and by Redis's own clock.
+"""R4: the Lua scripts with which a fleet's workers share hosts and a queue in Redis (D20).
 
-Times on record are Unix seconds of that clock; a worker sends durations only. Each script that
-books a host is given the epoch, a word that vanishes with Redis's memory: a worker that knows
-another one may know of requests that Redis has forgotten, and gets no booking.
+Each runs as one transaction, by Redis's own clock. Times in Redis are Unix seconds of that clock; a
+worker sends durations only. Each script that books a host is given the epoch, a word that is lost
+together with Redis's memory. A worker that knows another epoch may know of requests that Redis has
+forgotten, and does not get a booking.
+
+Rule for whoever edits this file: ``wait_for`` says in Lua what ``throttle.shared_wait`` says in
+Python. Change both.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Seconds for which a host's record is kept beyond its hold.
+#: Seconds for which the record of a host is kept after its hold has ended.
 HOST_TTL: Final = 30 * 86400
 
 _COMMON: Final = f"""
@@ -44,8 +48,9 @@ end
 local function record_of(key) return redis.call('HMGET', key, 'last', 'interval', 'until', 'by') end
 """
 
-#: KEYS epoch, calm; ARGV a new epoch, the one that the worker knows or '', seconds of calm to keep
-#: where the two differ. Gives the epoch, the time, and the seconds of calm that are left.
+#: KEYS epoch, calm; ARGV a new epoch in case there is none, the epoch that the worker knows or '',
+#: seconds of calm to begin where that is not Redis's. Returns Redis's epoch, its time, and the
+#: seconds of calm that are left.
 GREET: Final = (
     _COMMON
     + """
@@ -61,8 +66,9 @@ return {epoch, text(now), text(math.max(0, till - now))}
 """
 )
 
-#: KEYS host, epoch, calm; ARGV token, interval, epoch. Gives the wait, whether the host was known,
-#: the time, and that of its last request; a wait of -1 where nothing may be booked.
+#: Books a host. KEYS host, epoch, calm; ARGV worker, interval, epoch. Returns the seconds to wait
+#: (0: booked, -1: nothing may be booked now), whether the host was known, the time, and the time of
+#: the host's last request.
 RESERVE: Final = (
     _COMMON
     + """
@@ -79,9 +85,10 @@ return {'0', known, text(now), last}
 """
 )
 
-#: KEYS host; ARGV token, interval, seconds since the end, seconds of hold left, 1 where the request
-#: went ahead of the host's Crawl-delay. The host stays the worker's own only if nobody has booked
-#: it since; else it is nobody's, and all keep the spacing.
+#: Writes the end of a request to a host. KEYS host; ARGV worker, interval, seconds since that end,
+#: seconds of hold that are left, 1 where it went ahead of a slow host's Crawl-delay (D11). The
+#: record's ``by`` stays the worker only if nobody else has booked the host since. Otherwise it is
+#: empty, and every worker keeps the spacing.
 BOOK: Final = (
     _COMMON
     + """
@@ -98,8 +105,8 @@ return text(now)
 """
 )
 
-#: KEYS document; ARGV time of its fetch, seconds to keep it, record, digest, body. An older one
-#: never replaces a later one.
+#: Stores a document, unless Redis has one that was fetched later. KEYS document; ARGV time of its
+#: fetch, seconds to keep it, record, digest, body.
 PUT_DOCUMENT: Final = """
 local held = redis.call('HGET', KEYS[1], 'fetched_at')
 if held and tonumber(held) > tonumber(ARGV[1]) then return 0 end
@@ -111,10 +118,11 @@ return 1
 
 # -- the queue of a fleet (adapters/redis_queue.py) -------------------------------------------
 #
-# KEYS of each: the ready hosts by work left, the waiting ones by due time, the number of
-# requests, the serial number of arrivals, the workers by the end of their leases, and for how long
-# somebody has been looking. The line of a host, by rank, and what a worker has claimed, by arrival,
-# have the prefix of KEYS[1]. A request counts until its worker is done with it.
+# KEYS of each script: hosts that are due, by work left; hosts that wait, by due time; the number of
+# requests; the serial number of arrivals; the workers, by the end of their leases; and the time for
+# which workers have been seen at all. Keys that begin with KEYS[1] have the requests of one host,
+# by rank, and those that one worker has claimed, by arrival. A request counts until its worker is
+# done with it.
 
 _QUEUE: Final = (
     _COMMON
@@ -166,7 +174,7 @@ end
 """
 )
 
-#: ARGV host, rank, request, seconds until the worker may ask the host, interval.
+#: Adds a request. ARGV host, rank, request, seconds until the worker may send it, interval.
 PUSH: Final = (
     _QUEUE
     + """
@@ -184,8 +192,8 @@ return 1
 """
 )
 
-#: ARGV worker, seconds of its lease, numbers of the claims that it is done with, and of those that
-#: it holds, interval.
+#: Renews a worker's lease. ARGV worker, seconds of its lease, the numbers of the claims that it is
+#: done with, the numbers of those that it still has, interval.
 RENEW: Final = (
     _QUEUE
     + """
@@ -194,11 +202,11 @@ return 1
 """
 )
 
-#: ARGV as RENEW, then patience, prefix of hosts' records, epoch, key of the epoch, key of the calm.
-#: Gives host, claim's number and request of the ready host with most work left, which then waits an
-#: interval for its next; else '', '' and the seconds until a host may be due, -1 where none waits.
-#: A host whose hold is beyond patience is handed out: the gate defers its requests. What no worker
-#: has written has no number.
+#: Claims a request. ARGV as RENEW, then patience, prefix of hosts' records, epoch, key of the
+#: epoch, key of the calm. Returns host, number of the claim, and request, of the due host with the
+#: most work left, which then waits an interval; or '', '' and the seconds until a host may be due,
+#: -1 where none waits. A host that must wait longer than the patience is given out all the same, so
+#: that the gate defers its requests. An entry that no worker of ours has written has no number.
 POP: Final = (
     _QUEUE
     + """
@@ -238,8 +246,8 @@ return {'', '', text(math.max(0, number(first[2]) - now))}
 """
 )
 
-#: ARGV host, seconds: it was asked, and may not be again for so long. Gives the line before the
-#: request that goes first on it, '' where none waits.
+#: Has a host wait. ARGV host, seconds until it may be requested again. Returns the first line of
+#: the request that goes next on it (its URL), '' where none waits.
 PUT_OFF: Final = (
     _QUEUE
     + """
@@ -251,7 +259,7 @@ return string.match(string.sub(request, 17), '^[^\\n]*')
 """
 )
 
-#: ARGV host, interval: its request was refused, so the host was not asked and may be at once.
+#: Lets a host be due at once, since its request was refused and not sent. ARGV host, interval.
 RELEASE: Final = (
     _QUEUE
     + """

@@ -1,9 +1,9 @@
-"""R11, R4.6: what a fleet shares, in Redis; the rest, and a copy of it, in the local store.
+"""R11, R4.6: the store of a fleet's worker: shared records in Redis, and a local store.
 
-Shared: the pacing of hosts, robots.txt, blocklist and schema, deferrals, the last run of each
-source, and whether it is still read. Values are JSON under ``walsh:{TOKEN}:``, times are Redis's
-own. While Redis does not answer, reads are answered by the local store, writes wait, and no host
-can be booked.
+Shared are the pacing of hosts, robots.txt, blocklist and schema, deferrals, the last run of each
+source, and whether it is still read. They are JSON values under ``walsh:{TOKEN}:``, with times by
+Redis's clock. The local store has all other records, and a copy of the shared ones. While Redis
+does not answer, the copy is read, writes are kept until it is back, and no host can be booked.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.state.tables import Key, R, Table
 
-#: Bookings of this worker that are kept for a Redis that forgets; past ones go beyond this number.
+#: Bookings of this worker that are kept, in case Redis loses its memory. From this number on those
+#: that bind nobody any more are dropped.
 _BOOKINGS_KEPT: Final = 1000
 
 _DAY: Final = 86400
-#: The shared tables: the time in a record, and the seconds for which Redis keeps it.
+#: The shared tables: the field that has the time of a record, and for how many seconds it is kept.
 _SHARED: Final[dict[str, tuple[str, int]]] = {
     HOSTS.name: ("last_end", scripts.HOST_TTL),
     DOCUMENTS.name: ("fetched_at", 90 * _DAY),
@@ -42,12 +43,12 @@ _SHARED: Final[dict[str, tuple[str, int]]] = {
     DEFERRALS.name: ("due", 30 * _DAY),
     READINGS.name: ("declared_at", 90 * _DAY),
 }
-#: Times beside those, which an earlier version's records do not have.
+#: Other fields with times. Records of version 0.1.0 do not have them.
 _OTHER_TIMES: Final = ("counted_from", "since")
 
 
 class _Booked(NamedTuple):
-    """The last booking of a host by this worker; monotonic seconds."""
+    """This worker's last booking of a host: interval, its end, and the hold's end; monotonic s."""
 
     interval: float
     end: float
@@ -55,9 +56,9 @@ class _Booked(NamedTuple):
 
 
 class SharedStore(RecordStore):
-    """A ``Store`` over *local* that shares what concerns others through the Redis at *url*.
+    """A ``Store`` that shares some of its records through the Redis at *url*; see the module.
 
-    :meth:`tend` must be called as often as it asks for; a first call connects.
+    :meth:`tend` must be called as often as it asks for. Its first call connects.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class SharedStore(RecordStore):
         self.link.client.close()
 
     def tend(self) -> float:
-        """Look whether Redis answers and remembers; the seconds until the next look."""
+        """Look whether Redis answers and has our records; the seconds until the next look."""
         link = self.link
         try:
             found = link.greet()
@@ -109,7 +110,11 @@ class SharedStore(RecordStore):
         return BEAT
 
     def _tell(self) -> None:
-        """Tell Redis what it missed. Bookings as nobody's: others may have come after them."""
+        """Write to Redis what it missed.
+
+        Bookings are written without a worker's name, because other workers may have requested the
+        hosts since; then everybody keeps the spacing.
+        """
         now = self._monotonic()
         for host, booked in self._booked.items():
             age, hold = now - booked.end, max(0.0, booked.until - now)
@@ -119,7 +124,7 @@ class SharedStore(RecordStore):
             del self._unsent[place]
 
     def ask(self, question: Callable[[], Any]) -> Any:
-        """The answer of Redis; StoreAway where there is none."""
+        """Call *question*, which asks Redis. Raises StoreAway where there is no answer."""
         if not self.link.asked:
             self.tend()
         return self.link.ask(question)
@@ -152,7 +157,7 @@ class SharedStore(RecordStore):
             arguments = [self.worker, interval, 0.0, hold, int(visit)]
             self.ask(lambda: self.link.run(scripts.BOOK, [self.host_key(host)], arguments))
         except StoreAway:
-            pass  # told when Redis is back
+            pass  # ``_tell`` writes it when Redis is back
         self._local.book_host(host, interval, now, hold, visit=visit)
 
     def _note(self, host: str, interval: float, hold: float) -> None:
@@ -209,7 +214,7 @@ class SharedStore(RecordStore):
     # -- documents ------------------------------------------------------------------------
 
     def get_document(self, kind: str, key: str) -> StoredDocument | None:
-        """The later one of the two; a blocklist that only this machine holds is shared."""
+        """The later of the shared and the local one; a local blocklist that is later is shared."""
         local, found = self._local.get_document(kind, key), self._found(DOCUMENTS, (kind, key))
         if found is not None and supersedes(found, local):
             self._local.put_document(found)
@@ -236,7 +241,7 @@ class SharedStore(RecordStore):
         self.link.run(scripts.PUT_DOCUMENT, [name], arguments)
 
     def _document(self, fields: dict[bytes, bytes]) -> StoredDocument | None:
-        """The document, if its body is the one that was put there."""
+        """The document in *fields*; None where its body does not have the digest beside it."""
         body = fields.get(b"body")
         if body is None or hashlib.sha256(body).hexdigest().encode() != fields.get(b"sha256"):
             return None
@@ -265,7 +270,7 @@ class SharedStore(RecordStore):
         self._local._delete(table, keys)
 
     def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
-        """Those on record here, and those that only Redis has, in key order."""
+        """The local records, and those that only Redis has, in key order."""
         rows = {table.key_of(record): record for record in self._local._rows(table, after)}
         for key in self._shared_keys(table):
             found = self._found(table, key) if after is None or key > after else None
@@ -289,14 +294,14 @@ class SharedStore(RecordStore):
         return f"{self.prefix}{table.name.removesuffix('s')}:{' '.join(key)}"
 
     def _found(self, table: Table[Any], key: Key) -> Any:
-        """The shared record; None where there is none, or Redis does not answer."""
+        """The shared record; None where there is none, and where Redis does not answer."""
         if table.name not in _SHARED:
             return None
         try:
             return self._read(table, key)
         except StoreAway:
             return None
-        except (KeyError, TypeError, ValueError):  # of another version, or damaged
+        except (KeyError, TypeError, ValueError):  # written by another version, or damaged
             return None
 
     def _read(self, table: Table[Any], key: Key) -> Any:
@@ -318,7 +323,7 @@ class SharedStore(RecordStore):
         return table.record(**{**fields, **times})
 
     def _share(self, table: Table[Any], key: Key, record: Any) -> None:
-        """Have Redis keep *record*, or drop it for None; later where it does not answer now."""
+        """Write *record* to Redis, or delete it for None; later, where Redis is away now."""
         if table.name not in _SHARED:
             return
         try:
@@ -348,7 +353,7 @@ class SharedStore(RecordStore):
 
 
 def supersedes(document: StoredDocument, held: StoredDocument | None) -> bool:
-    """Whether *document* was fetched after *held*; an empty blocklist counts as none."""
+    """Whether *document* was fetched later than *held*; a list without text counts as none."""
     if held is None:
         return True
     if document.kind == BLOCKLIST and bool(document.body) != bool(held.body):

@@ -1,4 +1,4 @@
-"""R11: what a fleet shares, for a command that only looks: nothing is written, there or here."""
+"""R11: a fleet's shared records for a command that only reads: nothing is written anywhere."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class SharedView(SharedStore):
-    """A ``SharedStore`` to be read; where Redis is away, a notice says that the copy speaks."""
+    """A ``SharedStore`` that only reads; while Redis is away, the local copy, with a notice."""
 
     def tend(self) -> float:
-        """Learn the time of Redis, and leave no mark there."""
+        """Ask Redis for its time, and write nothing there."""
         self.link.asked = True
         try:
             seconds, micros = self.link.client.time()
@@ -33,7 +33,7 @@ class SharedView(SharedStore):
         return BEAT
 
     def ask(self, question: Callable[[], Any]) -> Any:
-        """As ``SharedStore.ask``."""
+        """As ``SharedStore.ask``, with a notice where Redis does not answer."""
         try:
             return super().ask(question)
         except StoreAway as error:
@@ -43,7 +43,7 @@ class SharedView(SharedStore):
             raise
 
     def get_document(self, kind: str, key: str) -> StoredDocument | None:
-        """The later one of the two."""
+        """The later of the shared document and the local one."""
         local, found = self._local.get_document(kind, key), self._found(DOCUMENTS, (kind, key))
         return found if found is not None and supersedes(found, local) else local
 

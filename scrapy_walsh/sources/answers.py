@@ -1,4 +1,4 @@
-"""R9 applied to one answer: what a source's response, or its absence, means for the source."""
+"""R9: what one response to a request for a source, or its failure, means for that source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 MAX_BODY: Final = 10 * 1024 * 1024
-"""Octets of a source's body, decompressed, above which the download is cancelled."""
+"""Octets, after decompression: the download of a source's body that is longer is cancelled."""
 
 
 _NOTHING: Final = Links(())
@@ -34,12 +34,14 @@ _NOTHING: Final = Links(())
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one request brought. ``outcome`` None: nothing usable, the next step is to be tried.
+    """What one request brought for its source.
 
-    ``failed``: there was no usable response at all (as against one in an unusable format).
-    ``links``: their ``published`` is None unless ``via`` is ``feed``. ``due``: Unix
-    seconds, of what is deferred. ``forget``: its validators are not to be kept, since a 304 would
-    not say what this answer was. ``refusal``: the rule and the document that refused it, or "".
+    ``outcome``: of ``sources.report``; None where the answer was of no use and the next step (feed,
+    page, llms.txt) is to be tried. ``failed``: there was no usable response at all, as against one
+    in a format that is not used. ``links``: their ``published`` is None unless ``via`` is ``feed``.
+    ``due``: Unix seconds, where it was deferred. ``forget``: its validators are not to be kept,
+    since a later 304 would not say what this answer had been. ``refusal``: the rule and the
+    document that refused it, "" where none did.
     """
 
     outcome: str | None
@@ -56,7 +58,7 @@ class Answer:
 
 
 async def from_response(step: Step, response: Response) -> Answer:
-    """The answer that *response* is to *step*; a large one is read in another process."""
+    """What *response* means for *step*; a large body is read in a child process."""
     if response.status != 200:
         return _from_status(step, response)
     content_type = _header(response, "Content-Type")
@@ -75,7 +77,7 @@ async def from_response(step: Step, response: Response) -> Answer:
 
 
 def from_failure(step: Step, error: BaseException) -> Answer:
-    """The answer that *error*, which an errback got in place of a response, is to *step*."""
+    """What *error*, which an errback got in place of a response, means for *step*."""
     if isinstance(error, HttpError):
         return _from_status(step, error.response)
     if isinstance(error, Refused):
@@ -97,7 +99,7 @@ def from_failure(step: Step, error: BaseException) -> Answer:
     return Answer(report.FAILED, reason=f"{_called(step)}: {why}", failed=True, forget=True)
 
 
-# Scrapy's, before and since 2.14.
+# What Scrapy calls the error of a body that is too long, before 2.14 and since.
 _CANCELLED: Final = frozenset({"CancelledError", "DownloadCancelledError"})
 _BY_VERDICT: Final = {NOT_DUE: report.NOT_DUE, DEFERRED: report.DEFERRED}
 _UNUSABLE: Final = {
@@ -107,7 +109,7 @@ _UNUSABLE: Final = {
 
 
 def _from_not_modified(step: Step, error: NotModified) -> Answer:
-    # What has not changed may be a page that was of no use: then llms.txt is asked as before.
+    # The page that has not changed may be HTML, which is of no use: then llms.txt is tried again.
     if _is_known_page(step, error.content_type):
         return Answer(None, reason=f"{_called(step)}: HTML as before (304)")
     return Answer(report.NOT_MODIFIED, "R7", f"{_called(step)}: 304, no new data")
@@ -133,7 +135,7 @@ def _from_other(step: Step, response: Response, kind: str, content_type: str | N
 
 
 def _usable(step: Step, kind: str) -> Callable[[Step, Response, Links], Answer] | None:
-    """What makes an answer of a body of *kind*; None where *step* has no use for it."""
+    """The function that makes an answer of a body of *kind*; None where *step* cannot use it."""
     if step.kind == "llms":
         return _from_llms if kind in (formats.MARKDOWN, formats.PLAIN) else None
     return _READ.get(kind)
@@ -193,14 +195,14 @@ def _header(response: Response, name: str) -> str | None:
 
 
 def _moved_to(response: Response) -> str | None:
-    """Where the response came from, when every hop to it said that the move is for good."""
+    """The URL of *response*, if permanent redirects (301, 308), and no others, led to it."""
     return moved_for_good(response.request) if response.request else None
 
 
 def _suggested(response: Response, kind: str) -> tuple[str, ...]:
     links = [value.decode("latin-1") for value in response.headers.getlist("Link")]
     html = ""
-    if kind == formats.HTML:  # its head, however many octets a character has
+    if kind == formats.HTML:  # its head: a character has four octets at most
         head = response.body[: 4 * formats.MAX_HEAD]
         html = formats.text_of(head, _header(response, "Content-Type"))
     return tuple(formats.suggested_feeds(links, html, response.url))

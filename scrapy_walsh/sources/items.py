@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class MetadataItem:
     """One link of a source: metadata, never content (R6.4).
 
-    ``source``: the source's name. ``title``: plain text. ``published``: UTC ISO 8601 or None.
-    ``via``: ``feed``, ``markdown`` or ``llms.txt``. ``canonical_url``: the de-duplication key
-    of R7. ``fetched_at``: UTC ISO 8601.
+    ``source``: the source's name. ``title``: plain text. ``url``: of the link, absolute.
+    ``published``: ISO 8601 in UTC, or None. ``via``: ``feed``, ``markdown`` or ``llms.txt``.
+    ``canonical_url``: R7's key for de-duplication. ``fetched_at``: ISO 8601 in UTC.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""The source report: for each source what happened, by which requirement, and why."""
+"""The source report: for each source what became of it, by which requirement, and why."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ REFUSED: Final = readings.REFUSED
 LEFT_OUT: Final = readings.LEFT_OUT
 FAILED: Final = readings.FAILED
 
-#: The outcomes of a source whose data came, or has not changed.
+#: The outcomes of a source that was read: its data came, or it has not changed.
 READ: Final = frozenset({FED, NEGOTIATED, LLMS, NOT_MODIFIED})
 
 
 @dataclass(slots=True)
 class Row:
-    """One source's line. ``outcome`` is None while the source is being asked.
+    """The line of one source. ``outcome`` is None as long as the source is not finished.
 
-    ``requirement``: the spec's id (``R2``) or "". ``reason``: one line. ``requests``: those
-    handed to the wire for it, redirects and retries among them; a request that two sources share
-    counts for the first. ``bytes``: of the bodies received. ``items``: emitted. ``new``,
-    ``known``: links found that no earlier run, or an earlier run, emitted. ``moved_to``: where a
-    permanent redirect led. ``suggested_feeds``: feeds that the source offers and nobody declared,
-    and where a declared one has moved for good. ``next_due``: UTC ISO 8601, before which no run
-    asks the source; None: the next run does.
+    ``requirement``: the spec's id (``R2``), or "". ``reason``: one line. ``requests``: those that
+    were sent for it, with redirects and retries; one that two sources share counts for the first.
+    ``bytes``: of the bodies received. ``items``: emitted. ``new``: links found that no earlier run
+    emitted; ``known``: links that one did. ``moved_to``: where permanent redirects led.
+    ``suggested_feeds``: feeds that the source offers and nobody declared, and the new place of a
+    declared one that has moved for good. ``next_due``: ISO 8601 in UTC, before which no run
+    requests the source; None where the next run does.
     """
 
     source: str
@@ -59,7 +59,7 @@ class Row:
 
 
 def check_writable(path: str) -> None:
-    """Raise SourcesInvalid where a report cannot be written to *path*, before anything is asked."""
+    """Raise SourcesInvalid where a report cannot be written to *path*: called before the crawl."""
     target = Path(path)
     folder = target.parent
     if target.is_dir():
@@ -101,7 +101,7 @@ _WIDEST: Final = 40
 
 
 def as_lines(rows: Iterable[Row]) -> list[str]:
-    """The report as a table, a line for each source, headings first."""
+    """The report as a table in text: a line of headings, then one for each source."""
     rows = list(rows)
     names = Counter(row.source for row in rows)
     cells = [_HEADINGS, *(_cells(row, names) for row in rows)]

@@ -1,6 +1,6 @@
-"""The declared sources: what a crawl may ask for, as its operator wrote it down.
+"""Reads the sources that the operator declared: from a file, or from the command line.
 
-A file that cannot be read at all raises; a bad entry is one line, and the others are kept.
+A file that cannot be read at all raises. A bad entry is reported in one line, and the others count.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from scrapy_walsh.policy.urls import canonical_url, without_userinfo
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A declared source. ``url``: absolute http(s). ``feed``: its feed's URL, or None.
+    """A declared source. ``url``: absolute, http or https. ``feed``: its feed's URL, or None.
 
-    ``bare_host``: written without a scheme, so ``url`` is https and http may be tried after it.
+    ``bare_host``: it was written without a scheme. ``url`` is then https, and http may be tried if
+    the host gives no answer by https.
     """
 
     name: str
@@ -32,15 +33,15 @@ class Source:
     bare_host: bool = False
 
 
-#: One entry of a file: where it stands, and its keys as strings (or what else was found there).
+#: One entry of a file: the place where it stands, for messages, and its keys and values as found.
 _Entry = tuple[str, Mapping[str, Any]]
 
 
 def read_sources(path: str | Path) -> tuple[list[Source], list[str]]:
     """The sources of a ``.toml``, ``.jsonl``, ``.opml`` or ``.txt`` file, and its problems.
 
-    Each problem is one line that names the file and the place. Raises SourcesInvalid when the
-    file cannot be read or is not what its name says.
+    Each problem is one line that names the file and the place in it. Raises SourcesInvalid where
+    the file cannot be read, or is not in the format that its name says.
     """
     path = Path(path)
     reader = _READERS.get(path.suffix.lower())
@@ -52,7 +53,7 @@ def read_sources(path: str | Path) -> tuple[list[Source], list[str]]:
 
 
 def parse_urls(text: str) -> tuple[list[Source], list[str]]:
-    """The sources of ``-a urls="URL URL"``, and their problems."""
+    """The sources of ``-a urls="URL URL"``, and a line for each that cannot be used."""
     problems: list[str] = []
     entries = ((f"url {n}", {"url": url}) for n, url in enumerate(text.split(), 1))
     return list(_checked(entries, "urls", problems)), problems
@@ -103,7 +104,7 @@ def _json_object(line: str) -> dict[str, Any] | None:
 
 def _txt(text: str, _name: str, _problems: list[str]) -> Iterator[_Entry]:
     for number, line in enumerate(text.splitlines(), 1):
-        # A fragment's # follows no space.
+        # A # begins a comment after a space only: else it is the fragment of a URL.
         url = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip()
         if url:
             yield f"line {number}", {"url": url}
@@ -118,7 +119,7 @@ def _opml(text: str, name: str, _problems: list[str]) -> Iterator[_Entry]:
     # _Tree refuses the declarations that S314 warns of.
     parser = ET.XMLParser(target=_Tree())  # noqa: S314
     try:
-        # The text is decoded already: a declared encoding no longer holds.
+        # The text has been decoded, so the encoding that its declaration names is not used.
         parser.feed(re.sub(r"\A\s*<\?xml[^>]*\?>", "", text))
         root = parser.close()
     except ET.ParseError as error:
@@ -133,7 +134,7 @@ def _opml(text: str, name: str, _problems: list[str]) -> Iterator[_Entry]:
 
 
 def _outline(outline: ET.Element) -> dict[str, str] | None:
-    """A subscription, or None for a folder."""
+    """The entry of an outline that is a subscription; None for a folder."""
     given = {key.lower(): value for key, value in outline.attrib.items()}
     feed, page = given.get("xmlurl"), given.get("htmlurl") or given.get("url")
     if not feed and not page and len(outline):
@@ -205,7 +206,7 @@ def _source(entry: Mapping[str, Any]) -> tuple[Source, str]:
 
 
 def _url(written: str) -> tuple[str, bool]:
-    """The URL to ask, and whether it was written without a scheme."""
+    """The URL to request, and whether it was written without a scheme."""
     written = without_userinfo(written.strip())
     if not written:
         raise SourcesInvalid('no url; add url = "https://..."')
@@ -218,7 +219,7 @@ def _url(written: str) -> tuple[str, bool]:
 
 def _unusable(key: str, written: str) -> str:
     _, at, host = written.rpartition("@")
-    shown = _one_line(f"***@{host}" if at else written)  # what was there may be a password
+    shown = _one_line(f"***@{host}" if at else written)  # what stood there may be a password
     return f"{key} {shown!r} cannot be used; write an absolute http or https URL"
 
 

@@ -1,4 +1,4 @@
-"""R11: what outlives a run."""
+"""R11: the records that one run keeps for the next."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ __all__ = ["open_store"]
 
 
 def open_store(directory: Path | None) -> RecordStore:
-    """The store in *directory* (made when missing), or, for None, one in memory.
+    """The store in *directory*, which is made where it is missing; for None, one in memory.
 
-    StateError when the directory cannot be used, or holds a newer version's file.
+    Raises StateError where the directory cannot be used, or where its database was written by a
+    newer version of this package (D16).
     """
     return MemoryStore() if directory is None else SqliteStore(directory)

@@ -1,4 +1,7 @@
-"""R11: the ``Store`` methods, written once over four operations on a table."""
+"""R11: every ``Store`` method, written once in terms of four operations on a table.
+
+A subclass says how a table is kept: ``_get``, ``_put``, ``_delete`` and ``_rows``.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
-#: The tables with records of a host, and the host (or a URL on it) of a record.
+#: The tables whose records belong to a host, and how the host of a record is found.
 _OF_HOST: Final[tuple[tuple[Table[Any], Callable[[Any], str]], ...]] = (
     (HOSTS, lambda record: record.host),
     (DEFERRALS, lambda record: record.host),
@@ -55,14 +58,15 @@ _OF_HOST: Final[tuple[tuple[Table[Any], Callable[[Any], str]], ...]] = (
 
 
 class RecordStore(ABC):
-    """A ``Store`` without a place to keep things; a subclass is one."""
+    """A ``Store`` that does not say yet where its records are kept; subclasses do."""
 
-    #: The Redis through which records are shared, by its URL without a password.
+    #: URL, without password, of the Redis that records are shared through; None without one.
     shared: str | None = None
 
     def __init__(self) -> None:
         self.notices: list[str] = []
-        #: The last time on record of each host that nobody but this store's user has asked since.
+        #: By host, the time of the last request on record, where this store's user made it. While
+        #: the record still has that time, no other process has requested the host since.
         self._own: dict[str, float] = {}
 
     @property
@@ -137,7 +141,8 @@ class RecordStore(ABC):
             rested = max(0.0, now - record.last_end)
             found = Booking(self._wait(record, interval, now), known=True, rested=rested)
             if found.wait > 0:
-                # The clock was put back: what counts as "now" is now, and not at each look (D9).
+                # The clock was put back, and this record is from the future (D9). It counts as
+                # "now" once: without a write it would count as "now" at every later look too.
                 return replace(record, last_end=now) if record.last_end > now else None
             return replace(record, last_end=now, interval=interval, why=None)
 
@@ -162,7 +167,8 @@ class RecordStore(ABC):
             before = (record.not_before if record else None) or 0.0
             end = max(now + hold, before)
             visited_at = now if visit else record.visited_at if record else None
-            # A hold that is over must not become one again when the clock is put back (D9).
+            # A hold that has ended is not stored: it would bind again after the clock is put back
+            # (D9).
             return HostRecord(
                 host, now, interval, end if end > now else None, visited_at=visited_at
             )
@@ -217,7 +223,7 @@ class RecordStore(ABC):
             self._put(SEEN_ITEMS, items)
 
     def prune(self, now: float) -> None:  # noqa: B027  most stores end with their process
-        """Nothing: only what outlives the process can grow over the years."""
+        """Drop nothing: a store that ends with its process does not grow over the years."""
 
     def forget_host(self, host: str) -> None:
         for table, host_of in _OF_HOST:
@@ -227,7 +233,7 @@ class RecordStore(ABC):
 
 
 def _host(url: str) -> str:
-    """The host of *url* with its port, if that is not the scheme's own; empty when unreadable."""
+    """The host of *url*, with its port unless that is the default one; "" if it has no host."""
     try:
         parts = urlsplit(url)
         port = parts.port

@@ -1,9 +1,9 @@
-"""A clock for pacing that setting the computer's clock does not move (D9).
+"""The steady clock: Unix seconds that do not jump when somebody sets the wall clock (D9).
 
-When a host was asked is compared between runs, so it must be a time that outlives the process;
-but an hour put on or off the wall clock between two runs must not shorten a spacing. So the
-wall clock is read once for each start of the machine; from then on the time since that start is
-added to it, and what was read is kept in the state directory.
+The time of a host's last request is compared between runs, so it must mean something to another
+process. But when the wall clock is set by an hour between two runs, no spacing may get shorter. So
+the wall clock is read once after each start of the machine, and the time since that start is added
+to it. What was read is kept in the state directory for later runs.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FILE: Final = "clock.json"
-#: Seconds by which the wall clock must be set between two runs for that to be said.
+#: Seconds. A run reports that the wall clock was set since an earlier run by more than this.
 _SET: Final = 600.0
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class _Offsets(NamedTuple):
-    """Unix seconds at the machine's start: as first read, and by the wall clock of a later run."""
+    """The machine's start, Unix seconds by the wall clock: as first read, and at a later run."""
 
     offset: float
     wall: float
 
 
 def steady_clock(directory: Path | None, notices: list[str] | None = None) -> Callable[[], float]:
-    """Unix seconds as the machine counts them; the wall clock where it cannot tell its starts.
+    """The steady clock of this machine, as a function that returns Unix seconds.
 
-    *notices*: takes one line where the wall clock was set since an earlier run.
+    It is the wall clock where the machine does not say when it was started. *directory*: where its
+    file is kept. *notices* gets a line where the wall clock was set since an earlier run.
     """
     boot = _boot()
     if boot is None:
@@ -67,7 +68,7 @@ def _boot() -> str | None:
 
 
 def _since_start() -> float:
-    """Seconds since the machine started; its sleep counts."""
+    """Seconds since the machine was started, those in sleep included."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -83,7 +84,7 @@ def _read(path: Path, boot: str) -> _Offsets | None:
 
 
 def _write(path: Path, boot: str, offsets: _Offsets) -> None:
-    """Keep it for the next run; where nothing can be written, that run reads the wall clock."""
+    """Keep *offsets* for later runs. Where that fails, they read the wall clock again."""
     draft = path.with_suffix(".new")
     with suppress(OSError):
         with files.private(draft, "w") as file:

@@ -1,4 +1,4 @@
-"""R11: a SQLite file opened, migrated and checked, and what can be read of a damaged one."""
+"""R11: opening a SQLite file: checks, migrations, and saving rows out of a damaged one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 #: Seconds to wait for another process's write.
 BUSY_TIMEOUT: Final = 5.0
 
-#: Larger files are not checked as a whole when they are opened, to open in a tenth of a second:
-#: neither their pages, nor each row (which is checked whenever it is read).
+#: Octets. A file is to be opened within a tenth of a second, so the pages, and the rows, of a
+#: larger one are not all checked then. Each row is checked again whenever it is read.
 CHECK_PAGES_BELOW: Final = 32 << 20
 CHECK_ROWS_BELOW: Final = 2 << 20
 
-#: A schema version above it was written by no package of ours.
+#: No version of this package will write a schema version above this: it must be damage.
 PLAUSIBLE_VERSION: Final = 1000
 
 _READ_ONLY: Final = frozenset(
@@ -36,7 +36,8 @@ _READ_ONLY: Final = frozenset(
     }
 )
 
-#: SQLite's words for "not here" and "not now"; whatever else fails is damage.
+#: SQLite's result codes for "no file can be used here" and "not at this moment". Any other error
+#: of a database counts as damage.
 _UNUSABLE: Final = _READ_ONLY | {
     sqlite3.SQLITE_ABORT,
     sqlite3.SQLITE_AUTH,
@@ -72,7 +73,11 @@ def one_line(error: Exception | None) -> str:
 
 
 class Opened(NamedTuple):
-    """A connection, whether it can write, and whether the file's log was found cut short."""
+    """A connection to a SQLite file.
+
+    ``writable``: False where the file can only be read. ``cut``: its write-ahead log was found
+    shorter than what had been committed to it.
+    """
 
     connection: sqlite3.Connection
     writable: bool = False
@@ -80,10 +85,11 @@ class Opened(NamedTuple):
 
 
 def connect(path: Path, *, alone: bool = False) -> Opened:
-    """The file at *path*, made when missing.
+    """Open the file at *path*, which is made where it is missing.
 
-    ``alone``: this process has no other connection to it, so its log can be looked at.
-    sqlite3.DatabaseError, DamageError; StateError when it is of another schema version.
+    ``alone``: this process has no other connection to it, so its write-ahead log may be read.
+    Raises sqlite3.DatabaseError and DamageError; StateError for a schema version that this
+    package does not write.
     """
     try:
         return _opened(path, "mode=rwc", wal.committed(path) if alone else None)
@@ -102,12 +108,15 @@ def connect(path: Path, *, alone: bool = False) -> Opened:
 
 
 def salvage(path: Path, target: sqlite3.Connection) -> int:
-    """Copy every whole row of the damaged file at *path* to *target*; how many. sqlite3.Error."""
+    """Copy every undamaged row of the file at *path* to *target*; returns their number.
+
+    Raises sqlite3.Error.
+    """
     if not path.exists():
         return 0
     kept = 0
     with closing(_raw(path, "mode=ro")) as source:
-        # An octet that is no UTF-8 must cost its row, not its page.
+        # A value that is not UTF-8 must cost its own row, not the whole page of rows.
         source.text_factory = lambda octets: octets.decode(errors="replace")
         tables = [(table, table.at(_version_of(source))) for table in TABLES]
         target.execute("BEGIN IMMEDIATE")
@@ -123,7 +132,7 @@ def salvage(path: Path, target: sqlite3.Connection) -> int:
 
 
 def _version_of(source: sqlite3.Connection) -> int:
-    """The schema version of a damaged file; the latest where even that cannot be read."""
+    """The schema version of a damaged file; where it cannot be read, the latest is assumed."""
     try:
         version = int(source.execute("PRAGMA user_version").fetchone()[0])
     except sqlite3.DatabaseError:
@@ -134,7 +143,7 @@ def _version_of(source: sqlite3.Connection) -> int:
 def _whole_rows(
     source: sqlite3.Connection, table: Table[Any], statement: str, start: str
 ) -> Iterator[list[Row]]:
-    """Pages of rows from *start*, up to the first place where nothing more can be read."""
+    """Pages of undamaged rows, from *start* up to the first place that cannot be read any more."""
     last: Key = (start,) * len(table.key)
     sizes = [table.page_rows, 1]
     while sizes:
@@ -153,7 +162,7 @@ def _whole_rows(
 
 def _raw(path: Path, options: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{options}"
-    # "scrapy shell" makes the crawler in one thread and crawls in another, never in both.
+    # "scrapy shell" makes the crawler in one thread and crawls in another, never at once.
     return sqlite3.connect(
         uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
     )
@@ -161,14 +170,14 @@ def _raw(path: Path, options: str) -> sqlite3.Connection:
 
 def _opened(path: Path, options: str, log: wal.Log | None = None) -> Opened:
     writable, cut = options == "mode=rwc", False
-    if writable:  # SQLite would make it as the umask says, and -wal and -shm like it
+    if writable:  # SQLite would make it by the umask, and give -wal and -shm the same rights
         with suppress(OSError):
             files.make_private(path)
     connection = _raw(path, options)
     try:
         connection.execute("PRAGMA cell_size_check=ON")
         version = _version(connection, path, writable=writable)
-        # Before the first write, which would change what is to be set aside.
+        # Before the first write: a damaged file is to be set aside as it was found.
         _check(connection, path.stat().st_size, TABLES if version == len(MIGRATIONS) else ())
         if writable:
             cut = log is not None and wal.was_cut(connection, path, log)
@@ -193,7 +202,7 @@ def _version(connection: sqlite3.Connection, path: Path, *, writable: bool) -> i
 
 
 def _check(connection: sqlite3.Connection, size: int, tables: tuple[Table[Any], ...]) -> None:
-    """DamageError or sqlite3.DatabaseError at the first damage found."""
+    """Look for damage; raises DamageError or sqlite3.DatabaseError at the first that is found."""
     if size < CHECK_PAGES_BELOW:
         found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
         if found != "ok":
@@ -209,7 +218,7 @@ def _check(connection: sqlite3.Connection, size: int, tables: tuple[Table[Any], 
 
 
 def _prepare_writing(connection: sqlite3.Connection, version: int) -> None:
-    # With WAL, NORMAL loses nothing to a killed process (a power cut may cost the last writes).
+    # With WAL, NORMAL is enough for a process that is killed; a power cut may cost the last writes.
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
     latest = len(MIGRATIONS)
@@ -217,7 +226,7 @@ def _prepare_writing(connection: sqlite3.Connection, version: int) -> None:
     with connection:
         for step in MIGRATIONS[version:]:
             step(connection)
-        # Written at every opening: it fails here, and not later, where nothing can be written.
+        # Written at every opening: where nothing can be written this fails, here and not later.
         connection.execute(f"PRAGMA user_version={latest}")
 
 
@@ -227,5 +236,5 @@ def _may_write(path: Path) -> bool:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """The primary result code; the module's own errors, such as for text not UTF-8, have none."""
+    """SQLite's primary result code. Errors of the sqlite3 module itself have none."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF

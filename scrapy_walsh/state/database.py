@@ -1,6 +1,6 @@
-"""R11: ``state.sqlite3``: one connection, which is replaced when the file is damaged.
+"""R11: the connection to ``state.sqlite3``, and its repair when the file is damaged.
 
-A damaged file is set aside, never deleted, and a new one takes its place with every row that
+A damaged file is renamed, never deleted. A new one takes its place, with every row of it that
 could be read.
 """
 
@@ -27,21 +27,25 @@ T = TypeVar("T")
 DATABASE: Final = "state.sqlite3"
 COMPANIONS: Final = ("-wal", "-shm", "-journal")
 
-#: SQLite's smallest page; it takes less for an empty database.
+#: Octets of SQLite's smallest page. A shorter file it would take for an empty database.
 _SMALLEST_FILE: Final = 512
 
-#: Seconds after which a read looks again whether another process has replaced the file.
+#: Seconds. A read that comes sooner after the last look does not look whether another process has
+#: replaced the file.
 _LOOKS: Final = 0.02
 
 _MISUSE: Final = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.DataError)
 
 
-#: Those of this process that are open.
+#: The databases that this process has open.
 _OPEN: Final[WeakSet[Database]] = WeakSet()
 
 
 class Database:
-    """The file of *directory*, which adds to *notices*; StateError when it cannot be used."""
+    """The database of *directory*. Raises StateError where it cannot be used.
+
+    What is found damaged, and what was done, is added to *notices*, a line each.
+    """
 
     def __init__(self, directory: Path, notices: list[str]) -> None:
         self.notices = notices
@@ -60,14 +64,18 @@ class Database:
         _OPEN.discard(self)
 
     def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
-        """As :meth:`run`, for what writes nothing: it may miss a new file by some milliseconds."""
+        """As :meth:`run`, for an operation that writes nothing.
+
+        It may read a file that another process replaced some milliseconds ago.
+        """
         looked = self._inode is not None and time.monotonic() - self._looked < _LOOKS
         return self.run(operation, looks=not looked)
 
     def run(self, operation: Callable[[sqlite3.Connection], T], *, looks: bool = True) -> T:
-        """The value of *operation*, after repair if it meets damage; StateError when it fails.
+        """Call *operation* with the connection and return its value.
 
-        ``looks``: whether another process may have replaced the file.
+        Where it meets damage the file is repaired and it is called again. Raises StateError where
+        that does not help. ``looks``: look first whether another process has replaced the file.
         """
         damage: Exception | None = None
         for _ in range(3):
@@ -78,12 +86,14 @@ class Database:
             except (sqlite3.DatabaseError, DamageError) as error:
                 if not is_damage(error):
                     raise StateError(explain(self._path, "cannot be used", error)) from error
-                self._reopen(damage)  # the check may find nothing: damage met twice counts
+                # The check at opening may find nothing. Damage that is met a second time is
+                # believed all the same, and the file is replaced.
+                self._reopen(damage)
                 damage = error
         raise StateError(explain(self._path, "stays damaged", damage)) from damage
 
     def _current(self) -> sqlite3.Connection:
-        """The connection to the file of that name, which another process may have replaced."""
+        """The connection, to a new file where another process has replaced the old one."""
         self._looked = time.monotonic()
         try:
             inode = os.stat(self._name).st_ino  # noqa: PTH116 - asked before every statement
@@ -133,7 +143,7 @@ class Database:
                 "hosts without a record are spaced"
             )
         if not writable:
-            self.rows_lost = True  # an earlier run may have been unable to write, too
+            self.rows_lost = True  # an earlier run may not have been able to write either
             self.notices.append(
                 f"{self._path} cannot be written: it is read, and what this run learns is forgotten"
             )
@@ -147,7 +157,7 @@ class Database:
         )
 
     def _alone(self) -> bool:
-        """Whether no other connection of this process is to the same file."""
+        """Whether this process has no other connection to the same file."""
         try:
             inode = self._path.stat().st_ino
         except OSError:
@@ -155,8 +165,8 @@ class Database:
         return all(each._inode != inode for each in _OPEN)
 
     def _leftover(self) -> Exception | None:
-        """What is wrong with the files, before SQLite makes an empty database of them."""
-        if self._draft.exists() and not self._path.exists():  # stopped within _replace
+        """What is wrong with the files, before SQLite would take them for an empty database."""
+        if self._draft.exists() and not self._path.exists():  # a process ended within _replace
             self._draft.rename(self._path)
         if self._path.exists():
             size = self._path.stat().st_size
@@ -174,7 +184,7 @@ class Database:
         return None
 
     def _replace(self, damage: Exception) -> None:
-        """Put the readable rows in a new file, then set the damaged one aside."""
+        """Copy the rows that can be read to a new file, and rename the damaged one."""
         for suffix in ("", *COMPANIONS):
             self._draft.with_name(self._draft.name + suffix).unlink(missing_ok=True)
         with closing(connect(self._draft).connection) as target:

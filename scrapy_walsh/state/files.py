@@ -1,14 +1,15 @@
-"""R11: files of the state directory: whose they are, its lock, and the blocklist's copies.
+"""R11: files of the state directory: their permissions, the lock, and copies of the blocklist.
 
-Every file of ours is a regular one that only its owner may read and write, whatever the directory
-and the umask allow: it holds URLs, and with them what a URL may tell. A directory may be a symbolic
-link, as where a disk is mounted elsewhere; a file may not, since it is replaced by its name, and a
-link that somebody else placed there would have us write where they like.
+Every file of ours is a regular file that only its owner may read and write, whatever the directory
+and the umask allow: it holds URLs, which may tell something about people. The directory may be a
+symbolic link, for example to another disk. A file may not be one: we replace files by name, and a
+link that somebody else put there would let them choose where we write.
 
-A copy is three JSON values in a row: the SHA-256 of what follows, the record without its
-body, and the body as served. It outlives the database (D3). A large list has two copies and no
-row: SQLite reads the whole of a row when it compares keys, so that each look-up of a robots.txt
-would read the list, and while it is written no host could be booked.
+A copy of the blocklist is three parts, one after the other: the SHA-256 of what follows and the
+record without its body, a JSON line each, and the body as it was served. It outlives the database
+(D3). A large list has two copies, and its row in the database is without the text. SQLite reads
+whole rows when it compares keys, so each look-up of a robots.txt would read the list as well; and
+while the list is written no host could be booked.
 """
 
 from __future__ import annotations
@@ -40,28 +41,30 @@ COPY: Final = "blocklist.json"
 SECOND: Final = "blocklist-2.json"
 #: Octets from which a list is large.
 LARGE: Final = 256 * 1024
-#: Octets of a copy's first two lines, and of a whole copy: a list is shorter than 256 MiB.
+#: Octets: the most that each of a copy's first two lines may have, and a whole copy. No list of
+#: 256 MiB or more is adopted.
 _LONGEST_LINE: Final = 64 * 1024
 _LONGEST_COPY: Final = 2 * _LONGEST_LINE + 256 * 1024 * 1024
 
 
-#: The names of our own files in a state directory; what was set aside has more behind them.
+#: The names of our own files in a state directory. Damaged files have a suffix after them.
 _OURS: Final = re.compile(
     r"(?:state\.(?:sqlite3(?:\.new)?(?:-wal|-shm|-journal)?|lock|ok|lost)"
     r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json|new)|job-.*\.(?:json|new)"
     r"|ledger\.(?:jsonl|head|lock)|ledger-[0-9]{6}\.jsonl"
     r"|ledger-documents\.sqlite(?:-wal|-shm|-journal)?)(?:\.damaged-.*)?"
 )
-#: A link is not followed, and a FIFO that comes there later does not hold us up.
+#: Flags for ``os.open``: a link is not followed, and a FIFO does not make us wait.
 _SAFELY: Final = (
     getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 )
 
 
 def claim(directory: Path) -> None:
-    """Take the rights of others away from our files in *directory*; OSError.
+    """Take the rights of other users away from our files in *directory*.
 
-    StateError, one line, where something that is not a file is in the place of one.
+    Raises OSError; StateError (one line) where something that is not a regular file has the name
+    of one of ours.
     """
     for name in not_files(directory):
         raise StateError(
@@ -73,7 +76,7 @@ def claim(directory: Path) -> None:
 
 
 def not_files(directory: Path) -> list[str]:
-    """The names in *directory* that are those of our files, and of something else. OSError."""
+    """The names of our files that something else in *directory* has: a link, a FIFO. OSError."""
     found = []
     for name in _ours(directory):
         with suppress(FileNotFoundError):
@@ -83,7 +86,7 @@ def not_files(directory: Path) -> list[str]:
 
 
 def left_behind(directory: Path) -> str | None:
-    """The name of a file that only a run that had a database leaves; None where there is none."""
+    """The name of a file of ours which shows that there was a database; None without one."""
     return next((name for name in _ours(directory) if name != LOCK), None)
 
 
@@ -92,19 +95,19 @@ def _ours(directory: Path) -> list[str]:
 
 
 def private(path: Path, mode: str) -> IO[Any]:
-    """*path*, opened as ``open`` does; a file that is made is its owner's alone. OSError."""
+    """As ``open``; where the file is made, only its owner may use it. OSError."""
     return open(path, mode, opener=open_private)
 
 
 def open_private(path: str | Path, flags: int) -> int:
-    """A descriptor of *path*, which is made 0600 where *flags* say so. OSError."""
+    """As ``os.open``; where *flags* make the file, its mode is 0600. OSError."""
     return os.open(path, flags | _SAFELY, 0o600)
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that is its owner's alone, where there is none. OSError.
+    """Make an empty file that only its owner may use, unless there is one. OSError.
 
-    One that is there is not opened: to close it would drop SQLite's locks on it (fcntl(2)).
+    A file that is there is not opened: closing it would drop SQLite's locks on it (fcntl(2)).
     """
     with suppress(FileExistsError):
         os.close(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
@@ -119,7 +122,10 @@ def _close_to_others(path: Path) -> None:
 
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
-    """Keep other processes from replacing files of *directory*, where a lock can be made."""
+    """Lock *directory*, so that no other process replaces its files meanwhile.
+
+    Nothing is locked where the lock file cannot be made.
+    """
     try:
         lock = open_private(directory / LOCK, os.O_RDWR | os.O_CREAT)
     except OSError:
@@ -134,7 +140,10 @@ def exclusive(directory: Path) -> Iterator[None]:
 
 
 def set_aside(path: Path, companions: tuple[str, ...] = ()) -> Path:
-    """Rename *path* and its companions to the first free ``NAME.damaged-N``. OSError."""
+    """Rename *path*, and with each suffix of *companions*, to the first free ``NAME.damaged-N``.
+
+    Returns the new path. Raises OSError.
+    """
     suffixes = ("", *companions)
     number = 1
     while any(_aside(path, number, suffix).exists() for suffix in suffixes):
@@ -150,7 +159,7 @@ def _aside(path: Path, number: int, suffix: str) -> Path:
 
 
 def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
-    """The copy of the blocklist of that *name*; DamageError when it is not whole, None if none."""
+    """The copy of the blocklist in the file *name*, None without one. DamageError."""
     try:
         with (directory / name).open("rb") as file:
             if os.fstat(file.fileno()).st_size > _LONGEST_COPY:
@@ -172,14 +181,14 @@ def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
 
 
 def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> None:
-    """Replace the copy of that *name* by *document*, or leave it as it is. OSError."""
+    """Replace the copy in the file *name* by *document*, wholly or not at all. OSError."""
     head = asdict(replace(document, body=b""))
     del head["body"]
     record = json.dumps(head).encode("ascii") + b"\n"
     draft = directory / f"{name}.new"
     with exclusive(directory):
         with private(draft, "wb") as file:
-            # In pieces: joining a large body would copy it with the interpreter lock held.
+            # In pieces: to join them would copy a large body while the interpreter is locked.
             file.writelines((_digest(record, document.body), b"\n", record, document.body))
             file.flush()
             os.fsync(file.fileno())
@@ -187,12 +196,12 @@ def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> N
 
 
 def without_text(key: str) -> StoredDocument:
-    """What is left to say of a blocklist that was held, or may have been, and cannot be read."""
+    """The record of a blocklist that was held, or may have been, and that cannot be read."""
     return StoredDocument(BLOCKLIST, key, key, b"", 0.0, None, "lost")
 
 
 def newer(*found: StoredDocument | None) -> StoredDocument | None:
-    """The blocklist that counts: one with a body before one without, then the later fetch."""
+    """Of several records of a blocklist the one to go by: with a body, and then the latest."""
     documents = [document for document in found if document is not None]
     return max(documents, key=lambda each: (bool(each.body), each.fetched_at), default=None)
 

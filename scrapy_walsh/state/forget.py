@@ -1,8 +1,8 @@
-"""R11: what may be forgotten about a host without breaking a word given to it.
+"""R11: drops what is stored about a host, except what was promised to it.
 
-Last request and hold (R4, R5), deferrals (D8) and a source's last run inside WALSH_REVISIT (R8)
-are promises to somebody else, and stay. A robots.txt stays as the last known rules (T6), too
-old to be gone by: it is asked for again first, and without an answer it still binds.
+Promises stay: its last request and its hold (R4, R5), deferrals (D8), and the last run of a source
+that is not due yet (R8). Its robots.txt stays too, but counts as stale: it is requested again
+before the next target, and if there is no answer its rules are still in force (T6).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Forgotten:
 
 
 def forget(store: RecordStore, host: str, now: float, revisit: float) -> Forgotten:
-    """Drop what *store* knows about *host* (of ``hosts.host_key``) and owes to nobody.
+    """Drop from *store* what concerns *host* (a ``hosts.host_key``) and is no promise.
 
     *now*: Unix seconds. *revisit*: WALSH_REVISIT in seconds. StateError.
     """

@@ -1,7 +1,7 @@
-"""R11: the mark of a run that could not write what it had to keep, for the runs after it.
+"""R11: how a run that could not write its records tells the runs after it.
 
-A full disk takes no new file, so an empty one is made when the store is opened; to rename it
-needs no space.
+It renames the empty file ``state.ok`` to ``state.lost``. That file is made when the store is
+opened, because a full disk takes no new file, but lets one be renamed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 READY: Final = "state.ok"
 LOST: Final = "state.lost"
-#: Seconds for which every run is told of it, since several may begin side by side; a later one
-#: is told if it is the first.
+#: Seconds for which every run that begins is told, since several may begin side by side. After that
+#: only the first one is told.
 _KEPT: Final = 3600.0
 
 
 def leave(directory: Path) -> None:
-    """Mark *directory*, where that is possible at all."""
+    """Mark *directory*: records were lost. Nothing happens where even that cannot be written."""
     with files.exclusive(directory):
         with suppress(OSError):
             (directory / READY).rename(directory / LOST)
@@ -32,7 +32,7 @@ def leave(directory: Path) -> None:
 
 
 def found(directory: Path) -> bool:
-    """Whether *directory* is marked; it is made ready for the next mark."""
+    """Whether *directory* is marked. A mark that was told for long enough is taken away."""
     mark, ready = directory / LOST, directory / READY
     with files.exclusive(directory):
         try:

@@ -1,4 +1,4 @@
-"""R11: the store of a one-off run, which forgets everything at its end."""
+"""R11: the store of a one-off run. Everything in it is gone when the run ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class MemoryStore(RecordStore):
-    """A ``Store`` in dictionaries."""
+    """A ``Store`` that keeps its records in dictionaries."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,8 @@
-"""R11: what is remembered from one run to the next, as frozen values, and the ``Store`` protocol.
+"""R11: the records that one run keeps for the next, as frozen values, and the ``Store`` protocol.
 
-Every time is wall clock, Unix seconds. A store keeps what it is given: whether a record is
-still fresh, or lies in the future and is therefore stale (D9), the policy decides.
+Every time is in Unix seconds: those of hosts by the steady clock, all others by the wall clock
+(D9). A store keeps what it is given. Whether a record is still fresh, or stale because it lies in
+the future, is decided in ``policy``.
 """
 
 from __future__ import annotations
@@ -111,9 +112,9 @@ class HostRecord:
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """A target left for a later run, and the time before which no run asks for it (D8).
+    """A target that was deferred, and ``due``, before which no run requests it (D8).
 
-    ``since``: when it was first put off, over all runs; None where an earlier version wrote it.
+    ``since``: when it was first deferred, by whatever run; None where version 0.1.0 wrote it.
     """
 
     url: str
@@ -125,7 +126,7 @@ class Deferral:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How often a target was tried without an answer to keep (R5), and when last."""
+    """How often a target was retried (R5) without an answer that ends it, and when last."""
 
     url: str
     count: int
@@ -144,10 +145,11 @@ class SeenItem:
 
 
 class Booking(NamedTuple):
-    """What came of booking a host: ``wait`` seconds, 0 when it is booked.
+    """The outcome of booking a host (D20).
 
-    ``known``: somebody has asked the host before, whoever it was (T1). ``rested``: seconds since
-    anybody's last request to it, infinite where there was none, 0 where that cannot be known.
+    ``wait``: 0 where it is booked; else the seconds until it may be. ``known``: some process has
+    requested the host before (T1). ``rested``: seconds since the last request to it by any process;
+    infinite where there was none, 0 where that cannot be known.
     """
 
     wait: float
@@ -156,14 +158,16 @@ class Booking(NamedTuple):
 
 
 class Store(Protocol):
-    """The memory of a crawl, used by one thread.
+    """Where a crawl keeps its records. Only one thread may use it.
 
-    ``notices``: lines for the log on what was found damaged or unwritable, and what was done.
-    ``rows_lost``: rows may be missing, so a host without a record is not one never asked.
-    Any method may raise ``StateError`` when the disk cannot be read. A write raises it once
-    when the disk cannot be written: this process still sees what it wrote, and the store tries
-    again at each later write. Text that is not Unicode, and a time that is NaN: ValueError.
-    Iterators are in key order and bear writes between their steps.
+    ``notices``: lines for the log: what was found damaged or could not be written, and what was
+    done about it. ``rows_lost``: rows may be missing, so a host without a record may have been
+    requested before.
+
+    Any method may raise ``StateError`` when the disk cannot be read. When it cannot be written, the
+    first write raises it; this process still reads back what it wrote, and each later write tries
+    again. ValueError is raised for text that is not valid Unicode and for a time that is NaN.
+    Iterators are in key order, and records may be written while one is in use.
     """
 
     notices: list[str]
@@ -191,16 +195,17 @@ class Store(Protocol):
     def update_host(
         self, host: str, change: Callable[[HostRecord | None], HostRecord | None]
     ) -> None:
-        """Replace what is on record about *host* by *change* of it, no other process between.
+        """Replace the record of *host* by what *change* makes of it, in one transaction.
 
-        *change* may be called again, and returns None to leave the record as it is.
+        *change* may be called more than once. It returns None to leave the record as it is.
         """
         ...
 
     def reserve_host(self, host: str, interval: float, now: float) -> Booking:
         """Book a request to *host* at *now*, unless *interval* or a hold forbids it (R4.6).
 
-        One exchange, so that processes that share the store keep the spacing together.
+        Read and written in one transaction, so that processes which share the store keep the
+        spacing together.
         StoreAway when a shared store does not answer: the host is not booked.
         """
         ...
@@ -210,7 +215,7 @@ class Store(Protocol):
     ) -> None:
         """Book the end of a request to *host* at *now*, and a hold of *hold* seconds (R5).
 
-        ``visit``: it went ahead of the host's Crawl-delay (``HostRecord.visited_at``).
+        ``visit``: it was the target of a slow host that went ahead of the Crawl-delay (D11).
         """
         ...
 
@@ -233,9 +238,9 @@ class Store(Protocol):
     def add_seen_items(self, canonical_urls: Iterable[str], now: float) -> None: ...
 
     def prune(self, now: float) -> None:
-        """Drop what nothing has used for so long that no promise rests on it (``tables.KEPT``).
+        """Drop records that nothing has used for a long time (``tables.KEPT`` says how long).
 
-        *now*: Unix seconds, when a run begins.
+        *now*: Unix seconds; it is called when a run begins.
         """
         ...
 

@@ -1,8 +1,8 @@
 """R11: the store in one SQLite file, and a second copy of the blocklist beside it (D3).
 
-A large blocklist is in two files beside it (``state.files`` says why), and its row is without
-the text. So is the row of a list of which nothing can be read any more: that there was one is
-known, and no crawl may go on as if there had been none.
+A large blocklist is in two files beside the database (``state.files`` says why), and its row is
+without the text. A row without the text and without such files means that a list was held and
+cannot be read any more. It is kept, since no crawl may go on as if there had been no list (D14).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Change(NamedTuple):
-    """One record to keep, with its row, or one to delete where both are None."""
+    """One record to write: ``record`` and its ``row``. Both are None where it is to be deleted."""
 
     table: Table[Any]
     key: Key
@@ -47,7 +47,7 @@ class SqliteStore(RecordStore):
         self._database = Database(directory, self.notices)
         self._unwritten: dict[tuple[str, Key], _Change] = {}
         self._write_failed = False
-        #: Whether the last look at the blocklist's copies met one that is damaged.
+        #: Whether one of the blocklist's copies was damaged when they were last read.
         self._copy_damaged = False
 
     @property
@@ -55,9 +55,10 @@ class SqliteStore(RecordStore):
         return self._database.rows_lost
 
     def close(self) -> None:
-        """Close the file. What cannot be written now either is lost, and later runs are told so.
+        """Close the database, after one more try to write what could not be written before.
 
-        What this connection wrote is moved into the file, so that no other one has to.
+        What fails again is lost, and later runs are told so (``state.mark``). The write-ahead log
+        is copied into the database first, so that the next process need not do it.
         """
         if self._unwritten:
             self._write_pending([])
@@ -78,7 +79,7 @@ class SqliteStore(RecordStore):
             return files.newer(copy, second)
         best = files.newer(row, copy, second)
         if best is None and (self._copy_damaged or self.rows_lost):
-            best = files.without_text(key)  # kept, for the runs that meet no damage any more
+            best = files.without_text(key)  # stored: later runs will meet no damage any more
             with suppress(StateError):
                 super().put_document(best)
         elif best is not None and best.body and not _is_kept(best, row, copy, second):
@@ -116,14 +117,14 @@ class SqliteStore(RecordStore):
         try:
             self._database.run(exchange)
         except StateError:
-            super().update_host(host, change)  # kept in memory, and said once
+            super().update_host(host, change)  # which keeps it in memory, and raises once
 
     def prune(self, now: float) -> None:
         def drop(connection: sqlite3.Connection) -> None:
             connection.execute("BEGIN IMMEDIATE")
             with connection:
-                # A clock that is years ahead must not drop holds and delays that still bind: no
-                # time counts that has not passed for the runs before this one, too.
+                # A clock that is years ahead must not drop holds and deferrals that still bind. So
+                # "now" is never later than the last request that an earlier run has recorded.
                 (seen,) = connection.execute("SELECT max(last_end) FROM hosts").fetchone()
                 until = min(now, now if seen is None else seen)
                 for table in TABLES:
@@ -131,18 +132,18 @@ class SqliteStore(RecordStore):
                         connection.execute(table.prune, (until - KEPT[table.name][1],))
 
         if not self._unwritten:
-            with suppress(StateError):  # the first write that matters says what is wrong
+            with suppress(StateError):  # the first write that matters will report it
                 self._database.run(drop)
 
     def _put_blocklist(self, document: StoredDocument) -> None:
-        """Keep *document* twice; either place is tried, whatever becomes of the other."""
+        """Keep *document* in two places; where one fails, the other is written all the same."""
         failures = [self._write_copy(document, files.COPY)]
         if len(document.body) < files.LARGE:
             super().put_document(document)
             self._unlink(files.SECOND)
         else:
             failures.append(self._write_copy(document, files.SECOND))
-            if not any(failures):  # a row without the text: that one is held is not forgotten
+            if not any(failures):  # a row without the text, which says that a list is held
                 super().put_document(replace(document, body=b""))
         for failure in filter(None, failures):
             raise failure
@@ -162,7 +163,7 @@ class SqliteStore(RecordStore):
             raise StateError(explain(path, "cannot be deleted", error)) from error
 
     def _copy(self, key: str, name: str) -> StoredDocument | None:
-        """The copy of that name, if it is of *key*; a damaged one is set aside, with a notice."""
+        """The copy in the file *name*, if it is of *key*; a damaged one is renamed and noted."""
         try:
             copy = files.read_copy(self._directory, name)
         except DamageError as damage:
@@ -202,7 +203,7 @@ class SqliteStore(RecordStore):
         return merge([cast("R", large)], others, key=table.key_of)
 
     def _large(self, last: Key) -> StoredDocument | None:
-        """The list that has no row, if its key comes after *last*."""
+        """The large blocklist, which has no text in its row, if its key comes after *last*."""
         path = self._directory / files.COPY
         if last[0] > BLOCKLIST or not path.exists() or path.stat().st_size < files.LARGE:
             return None
@@ -213,7 +214,7 @@ class SqliteStore(RecordStore):
         return None
 
     def _pages(self, table: Table[R], last: Key) -> Iterator[R]:
-        """Records after the key *last*, a page at a time, so that no read stays open between."""
+        """Records after the key *last*, read page by page: no transaction stays open in between."""
         while True:
             page = self._page(table, last)
             yield from page
@@ -229,7 +230,7 @@ class SqliteStore(RecordStore):
         return self._database.run(fetch)
 
     def _merged(self, table: Table[R], last: Key) -> list[R]:
-        """As ``_pages``, with the changes that could not be written."""
+        """As ``_pages``, together with the changes that could not be written yet."""
         records = {table.key_of(record): record for record in self._pages(table, last)}
         for (name, key), change in self._unwritten.items():
             if name == table.name and key > last:
@@ -237,11 +238,11 @@ class SqliteStore(RecordStore):
         return [record for _, record in sorted(records.items()) if record is not None]
 
     def _write(self, changes: list[_Change]) -> None:
-        """Write *changes*; while the disk refuses, keep them in memory and try again later."""
+        """Write *changes*; while the disk refuses, keep them in memory. StateError, once."""
         try:
             self._apply(changes)
         except StateError:
-            mark.leave(self._directory)  # at once: this process may be killed
+            mark.leave(self._directory)  # now, since this process may be killed later
             self._unwritten.update({(c.table.name, c.key): c for c in changes})
             if not self._write_failed:
                 self._write_failed = True
@@ -268,7 +269,7 @@ def _is_kept(
     copy: StoredDocument | None,
     second: StoredDocument | None,
 ) -> bool:
-    """Whether *best* is in both its places, and nothing older in another."""
+    """Whether *best* is in both of its places, and nothing older is in a third."""
     if len(best.body) < files.LARGE:
         return row == copy == best and second is None
     return copy == second == best and row == replace(best, body=b"")

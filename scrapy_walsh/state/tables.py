@@ -1,7 +1,7 @@
-"""R11: one table for each record, its rows, and the steps between schema versions.
+"""R11: a table for each kind of record, its SQL, and the migrations between schema versions.
 
-Rule for whoever edits this file: a step in ``MIGRATIONS`` that was released is never changed;
-a new one is added after it.
+Rule for whoever edits this file: a step of ``MIGRATIONS`` that was released is never changed;
+a new step is added after it (D16).
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ Row = tuple[Any, ...]
 
 
 class DamageError(Exception):
-    """The file, or a row of it, is not what was written."""
+    """The file, or one of its rows, is not what was once written."""
 
 
 @dataclass(frozen=True)
 class Table(Generic[R]):
-    """Where the records of one class live; the columns are the fields, the last is the checksum.
+    """The table of one class of records.
 
-    ``missing``: how many of the last columns a file of an earlier schema version does not have.
+    Its columns are the record's fields, and one more for the checksum of the row. ``missing``: how
+    many of the last fields a file of an earlier schema version does not have.
     """
 
     name: str
@@ -54,14 +55,14 @@ class Table(Generic[R]):
         return names[: len(names) - self.missing]
 
     def at(self, version: int) -> Table[R] | None:
-        """This table in a file of schema *version*; None where such a file does not have it."""
+        """This table as a file of schema *version* has it; None where it is younger than that."""
         if version < BEGUN_IN.get(self.name, 1):
             return None
         later = [columns for added, columns in ADDED.items() if added > version]
         return replace(self, missing=sum(len(columns.get(self.name, ())) for columns in later))
 
     def renewed(self, row: Row) -> Row:
-        """A whole *row* of an earlier schema version, as it is in a file of the latest."""
+        """An undamaged *row* of an earlier schema version, in the form of the latest one."""
         values = [*row[:-1], *[None] * self.missing]
         return (*values, checksum(values))
 
@@ -173,9 +174,9 @@ class Table(Generic[R]):
 
 
 def checksum(values: list[Any]) -> int:
-    """CRC-32 of a row's columns: a flipped bit in a value is invisible to SQLite.
+    """CRC-32 of a row's columns, because SQLite does not notice a bit that flips in a value.
 
-    ``ascii`` and not ``repr``, whose escapes change with Python's Unicode tables.
+    It is made of ``ascii()``, not ``repr()``, whose output changes with Python's Unicode tables.
     """
     crc = 0
     for i, value in enumerate(values):
@@ -205,19 +206,19 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     READINGS,
 )
 
-#: The last columns of tables, by the schema version that added them; each may be NULL.
+#: By schema version, the columns that it added at the end of tables; each may be NULL.
 ADDED: Final[Mapping[int, Mapping[str, Key]]] = {
     2: {"sources": ("counted_from",), "hosts": ("visited_at",), "deferrals": ("since",)},
 }
-#: Tables that are younger than the first schema version.
+#: The schema version that a table came with, where that is not the first.
 BEGUN_IN: Final[Mapping[str, int]] = {"readings": 2}
 
 _YEAR_AND_A_BIT: Final = 400 * 86_400.0
-#: Validators go sooner: a source that answers 304 for so long is fetched whole again, which shows
-#: the links that it still has.
+#: Validators are dropped sooner. A source that has answered 304 for so long is then fetched in
+#: full, which shows the links that it still has.
 _HALF_A_YEAR: Final = 200 * 86_400.0
-#: When a record was last of use, as SQL over its columns, and the seconds after which it is
-#: dropped then. Documents are never dropped: the last known rules stay (T6).
+#: By table: when a record was last of use, as SQL over its columns, and for how many seconds after
+#: that it is kept. Documents are never dropped: the last known rules stay (T6).
 KEPT: Final[Mapping[str, tuple[str, float]]] = {
     "attempts": ("last_at", 86_400.0),
     "hosts": ("max(last_end + interval, coalesce(not_before, 0))", _YEAR_AND_A_BIT),
@@ -228,7 +229,7 @@ KEPT: Final[Mapping[str, tuple[str, float]]] = {
     "readings": ("declared_at", _YEAR_AND_A_BIT),
 }
 
-# WITHOUT ROWID: one tree a table, and no index that could disagree with it after damage.
+# WITHOUT ROWID: each table is one tree, without an index that could contradict it after damage.
 _VERSION_1 = (
     """CREATE TABLE documents (
         kind TEXT NOT NULL, key TEXT NOT NULL, url TEXT NOT NULL, body BLOB NOT NULL,
@@ -268,7 +269,7 @@ _READINGS: Final = """CREATE TABLE readings (
 
 
 def _second(connection: sqlite3.Connection) -> None:
-    """R8 across days, hosts visited ahead of their Crawl-delay, deferrals' ages, and readings."""
+    """Add due times (D12), visits of slow hosts (D11), the ages of deferrals, and readings."""
     connection.execute(_READINGS)
     for table in TABLES:
         for column in ADDED[2].get(table.name, ()):
@@ -277,9 +278,9 @@ def _second(connection: sqlite3.Connection) -> None:
 
 
 def _renew_rows(connection: sqlite3.Connection, old: Table[Any] | None) -> None:
-    """Give each row of an earlier version's table its new checksum; a damaged one keeps its own.
+    """Give each undamaged row of an earlier version's table the checksum of its new columns.
 
-    So a row that was damaged before is damaged still.
+    A damaged row keeps its checksum, so that it is still found to be damaged.
     """
     if old is None:
         return

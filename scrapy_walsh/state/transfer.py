@@ -1,8 +1,8 @@
-"""R11: the store as JSON lines, out and in.
+"""R11: export of the store to JSON lines, and import of such lines.
 
-A line is one record: ``record``, the table's name, and the record's fields; a body is base64.
-Taking lines in breaks no promise: of two records the one that binds longer, or is the later,
-stays, so no hold is lowered, and no older document takes the place of a newer one.
+A line is one record: the member ``record`` names its table, the others are its fields, and a body
+is base64. An import breaks no promise. Of two records with one key the one that binds longer, or
+is the later, stays: no hold gets shorter, and no older document replaces a newer one.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ if TYPE_CHECKING:
 
 #: The schema version that this package writes.
 LATEST: Final = len(MIGRATIONS)
-#: Records that are written in one transaction.
+#: Records that one transaction of an import writes.
 _BATCH: Final = 500
 
 _Found = tuple[Table[Any], Any]
-#: Raises WalshError where the blocklist in an octet string, from a URL, cannot be adopted.
+#: Called with the octets of a blocklist and its URL; raises WalshError where a crawl would not
+#: adopt it.
 Adopt = Callable[[bytes, str], object]
 _BY_NAME: Final = {table.name: table for table in TABLES}
 
@@ -50,9 +51,9 @@ _BY_NAME: Final = {table.name: table for table in TABLES}
 
 
 def export_lines(store: SqliteStore, directory: Path, version: int = LATEST) -> Iterator[str]:
-    """Every record of *store*, which is that of *directory*, a line each. StateError.
+    """Every record of *store*, whose files are in *directory*, a line each. StateError.
 
-    *version*: the schema version of the package that is to read them.
+    *version*: the schema version of the package that is to read the lines (D16).
     """
     _heal(store, directory)
     for table in TABLES:
@@ -61,7 +62,7 @@ def export_lines(store: SqliteStore, directory: Path, version: int = LATEST) -> 
             continue
         for record in store._rows(table):
             if isinstance(record, StoredDocument) and record.kind == BLOCKLIST and not record.body:
-                continue  # of a list that cannot be read any more
+                continue  # a list that was held and cannot be read any more
             members = {name: getattr(record, name) for name in there.columns}
             if "body" in members:
                 members["body"] = base64.b64encode(members["body"]).decode("ascii")
@@ -69,7 +70,7 @@ def export_lines(store: SqliteStore, directory: Path, version: int = LATEST) -> 
 
 
 def _heal(store: SqliteStore, directory: Path) -> None:
-    """Have the row of a blocklist that is held in its second copy only, or newer there."""
+    """Have the store write its row of the blocklist anew, where the copy in a file is newer."""
     try:
         copy = files.read_copy(directory)
     except DamageError:
@@ -84,10 +85,10 @@ def _heal(store: SqliteStore, directory: Path) -> None:
 def import_lines(
     store: SqliteStore, directory: Path, lines: Iterable[bytes], adopt: Adopt, now: float
 ) -> tuple[int, list[str]]:
-    """Take *lines* into *store*, which is that of *directory*: how many, and what is wrong.
+    """Import *lines* into *store*, whose files are in *directory*.
 
-    Each problem is one line that begins with ``line N``; the others are taken. *now*: Unix
-    seconds. StateError when the store cannot be written.
+    Returns the number of lines that were taken, and a line of text, which begins with ``line N``,
+    for each that was not. *now*: Unix seconds. Raises StateError where the store cannot be written.
     """
     taken = 0
     problems: list[str] = []
@@ -113,7 +114,7 @@ def import_lines(
 
 
 def _take(store: SqliteStore, found: list[_Found]) -> None:
-    """Compare and write in one transaction: a crawl beside us may lengthen a hold meanwhile."""
+    """Compare and write in one transaction: a crawl may lengthen a hold at the same time."""
 
     def work(connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
@@ -139,7 +140,7 @@ def _take_blocklist(store: SqliteStore, directory: Path, given: StoredDocument) 
         copy = None
     if copy is None or copy.key == given.key:
         store.put_document(given)
-    else:  # the second copy is that of the list in use
+    else:  # the copy in a file is of another list, the one in use
         store._put(DOCUMENTS, [given])
 
 
@@ -155,7 +156,7 @@ def _merged(table: Table[Any], held: Any, given: Any) -> Any:
 
 
 def _merged_hosts(held: HostRecord, given: HostRecord) -> HostRecord:
-    """The later of everything: what was promised to the host by either."""
+    """A record with the later value of each field, so that what either promised is kept."""
     longer = max(held, given, key=lambda record: record.not_before or 0.0)
     return replace(
         longer,
@@ -168,7 +169,8 @@ def _merged_hosts(held: HostRecord, given: HostRecord) -> HostRecord:
     )
 
 
-#: Of two records with one key, the greater stays, and of equals the one held.
+#: By table, the rank of a record. Of two with one key the higher rank stays; of equals, the one
+#: that was there.
 _RANK: Final[Mapping[str, Callable[[Any], Any]]] = {
     "documents": lambda record: (bool(record.body) or record.kind == ROBOTS, record.fetched_at),
     "validators": lambda record: record.stored_at,
@@ -183,7 +185,7 @@ _RANK: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def _read(line: bytes, adopt: Adopt, now: float) -> _Found:
-    """The record in *line*; ValueError or WalshError with what is wrong with it."""
+    """The record in *line*, with its table; ValueError or WalshError say what is wrong with it."""
     try:
         members = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):
@@ -245,7 +247,7 @@ def _octets(value: Any) -> bytes:
     return base64.b64decode(_text(value), validate=True)
 
 
-#: By the type that a field is declared with: what is accepted, and the conversion.
+#: By the declared type of a field: what is accepted, in words, and the conversion.
 _TYPES: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "str": ("text", _text),
     "int": ("a whole number", _whole),
@@ -255,7 +257,7 @@ _TYPES: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
 
 
 def _checked(document: StoredDocument, adopt: Adopt, now: float) -> StoredDocument:
-    """*document*, when a crawl could have adopted it; one from the future is the oldest (D9)."""
+    """*document*, if a crawl could have adopted it; one from the future counts as oldest (D9)."""
     if document.kind == BLOCKLIST:
         adopt(document.body, document.key)
     if document.kind == SCHEMA and not _is_object(document.body):

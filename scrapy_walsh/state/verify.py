@@ -1,4 +1,4 @@
-"""R11: whether the files of a state directory are whole. Nothing is repaired here."""
+"""R11: looks for damage in the files of a state directory, and repairs nothing."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 
 def problems(directory: Path, adopt: Callable[[bytes, str], object]) -> Iterator[str]:
-    """What is wrong with the files of *directory*, a line each; nothing is written.
+    """A line for each thing that is wrong with the files of *directory*. Nothing is written.
 
-    *adopt* raises WalshError where the blocklist in an octet string, from a URL, is unusable.
+    *adopt* is called with the octets of a blocklist and its URL, and raises WalshError where a
+    crawl would not adopt it.
     """
     others = files.not_files(directory)
-    if others:  # to read a FIFO would be to wait for ever
+    if others:  # reading a FIFO would never end
         yield from (f"{name}: not a file; no crawl starts while it is there" for name in others)
         return
     path = directory / DATABASE
@@ -38,7 +39,7 @@ def problems(directory: Path, adopt: Callable[[bytes, str], object]) -> Iterator
                         f"{DATABASE}: its schema version is {version};"
                         f" this package reads {len(MIGRATIONS)}"
                     )
-                    return  # what the other files should hold is not known either
+                    return  # then it is not known either what the other files should have
                 yield from _of_database(connection, version, lists)
         except sqlite3.Error as error:
             yield f"{DATABASE}: {one_line(error)}"
@@ -55,12 +56,12 @@ def problems(directory: Path, adopt: Callable[[bytes, str], object]) -> Iterator
 
 
 def set_aside(directory: Path) -> list[str]:
-    """The names of damaged files that earlier runs put out of the way."""
+    """The names of the damaged files that earlier runs have renamed."""
     return sorted(path.name for path in directory.glob("*.damaged-*"))
 
 
 def read_only(path: Path) -> sqlite3.Connection:
-    """The database at *path*, to read; nothing is left beside it. sqlite3.Error."""
+    """A connection that only reads the database at *path*, and makes no file. sqlite3.Error."""
     immutable = "mode=ro&immutable=1"
     if not path.with_name(f"{DATABASE}-wal").exists():
         return _opened(path, immutable)  # nobody has it open: a reader would leave a -wal behind
@@ -75,7 +76,7 @@ def _opened(path: Path, options: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{options}"
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
     try:
-        # An octet that is no UTF-8 must cost its row, not its page.
+        # A value that is not UTF-8 must cost its own row, not the whole page of rows.
         connection.text_factory = lambda octets: octets.decode(errors="replace")
         connection.execute("PRAGMA schema_version").fetchone()
     except BaseException:
@@ -87,12 +88,12 @@ def _opened(path: Path, options: str) -> sqlite3.Connection:
 def _of_database(
     connection: sqlite3.Connection, version: int, lists: list[StoredDocument]
 ) -> Iterator[str]:
-    """What is wrong with the database of that schema *version*; *lists* takes its blocklists."""
+    """A line for each problem of the database; its blocklists are added to *lists*."""
     for (line,) in connection.execute("PRAGMA integrity_check(20)").fetchall():
         if line != "ok":
             yield f"{DATABASE}: {one_line(line)}"
     for table in TABLES:
-        as_written = table.at(version)  # the next crawl brings an older file up to date
+        as_written = table.at(version)  # an older file is in order; the next crawl migrates it
         if as_written is not None:
             yield from _of_table(connection, as_written, lists)
 
@@ -122,7 +123,7 @@ def _of_table(
 
 
 def _of_copy(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
-    """What is wrong with the blocklist's second place; *lists* takes what is held there only."""
+    """A line for each problem of the blocklist's copy; added to *lists* where only it has it."""
     try:
         copy = files.read_copy(directory)
     except DamageError as error:
@@ -148,7 +149,7 @@ def _of_copy(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
 def _of_lost(
     directory: Path, copy: StoredDocument | None, lists: list[StoredDocument]
 ) -> Iterator[str]:
-    """Which lists are known to have been held, and are in no file."""
+    """A line for each blocklist that the database knows of, and whose text is in no file."""
     second = None
     with suppress(DamageError):  # which ``_of_second`` names
         second = files.read_copy(directory, files.SECOND)
@@ -159,7 +160,7 @@ def _of_lost(
 
 
 def _of_second(directory: Path, copy: StoredDocument) -> Iterator[str]:
-    """What is wrong with the other copy of a large list, which has no row."""
+    """A line for what is wrong with the second copy of a large blocklist."""
     try:
         second = files.read_copy(directory, files.SECOND)
     except DamageError as error:

@@ -53,7 +53,7 @@ def ended(run: str = "r1", at: float = 99.0) -> dict[str, Any]:
 def asked(
     start: float, end: float | None = None, host: str = HOST, run: str = "r1", **more: Any
 ) -> dict[str, Any]:
-    """A target asked from *start* to *end*, seconds since T0, and answered with 200."""
+    """A target asked from *start* to *end*, seconds since the first line, and answered with 200."""
     end = start + 0.01 if end is None else end
     members = {
         "url": f"http://{host}/{start:g}", "host": host, "method": "GET", "purpose": "target",
