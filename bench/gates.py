@@ -31,7 +31,7 @@ from scrapy.robotstxt import ProtegoRobotParser  # noqa: E402
 from scrapy.utils.test import get_crawler  # noqa: E402
 
 from bench import report  # noqa: E402
-from scrapy_walsh.adapters.core import Core  # noqa: E402
+from scrapy_walsh.adapters.crawl import Crawl  # noqa: E402
 from scrapy_walsh.adapters.middlewares import GateMiddleware  # noqa: E402
 from scrapy_walsh.state import open_store  # noqa: E402
 from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, StoredDocument  # noqa: E402
@@ -63,19 +63,19 @@ def stock(count: int) -> tuple[Any, list[Request]]:
 async def ours(count: int, folder: Path) -> tuple[Any, list[Request]]:
     """The gate of a crawl whose documents an earlier run has stored."""
     settings = {"WALSH_IDENTITY": "walsh-research", "WALSH_STATE_DIR": str(folder)}
-    core = Core.of(get_crawler(Spider, settings))
+    crawl = Crawl.of(get_crawler(Spider, settings))
     store, now = open_store(folder), time.time()
     for kind, key, body in (
         (ROBOTS, "http://h.test", ROBOTS_TXT),
-        (BLOCKLIST, core.config.blocklist_url, LIST),
+        (BLOCKLIST, crawl.config.blocklist_url, LIST),
     ):
         store.put_document(StoredDocument(kind, key, key, body, now, 200, "parse"))
     store.close()
-    await core.documents.operator.bring()
+    await crawl.documents.operator.bring()
     requests = [Request(url) for url in urls(count)]
     for request in requests:
-        core.declare(request)
-    return GateMiddleware(core), requests
+        crawl.intake.declare(request)
+    return GateMiddleware(crawl), requests
 
 
 async def cost(middleware: Any, requests: list[Request]) -> float:
@@ -86,11 +86,11 @@ async def cost(middleware: Any, requests: list[Request]) -> float:
     return (time.process_time() - begin) / len(requests) * 1e6
 
 
-def cost_in_queue(core: Core, requests: list[Request]) -> float:
+def cost_in_queue(crawl: Crawl, requests: list[Request]) -> float:
     """Microseconds of CPU a request, judged as the queue does."""
     begin = time.process_time()
     for request in requests:
-        core.judge_request(request)
+        crawl.gate.at_queue(request)
     return (time.process_time() - begin) / len(requests) * 1e6
 
 
@@ -99,7 +99,7 @@ async def cost_in_turn(gate: Any, requests: list[Request]) -> tuple[float, float
     queue = passed = 0.0
     for start in range(0, len(requests), _TURN):
         turn = requests[start : start + _TURN]
-        queue += cost_in_queue(gate.core, turn) * len(turn)
+        queue += cost_in_queue(gate.crawl, turn) * len(turn)
         passed += await cost(gate, turn) * len(turn)
     return queue / len(requests), passed / len(requests)
 
@@ -115,7 +115,7 @@ async def measure(count: int, rounds: int) -> dict[str, float]:
             held = await cost(gate, requests)
             others = [Request(f"{request.url}&alone") for request in requests]
             for request in others:
-                gate.core.declare(request)
+                gate.crawl.intake.declare(request)
             alone = await cost(gate, others)
         figures.append(
             {

@@ -34,7 +34,7 @@ from scrapy.crawler import CrawlerProcess  # noqa: E402
 
 from bench.blocklist import SCHEMA, document  # noqa: E402
 from bench.report import Row, show, write  # noqa: E402
-from scrapy_walsh.adapters.core import Core  # noqa: E402
+from scrapy_walsh.adapters.crawl import Crawl  # noqa: E402
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site  # noqa: E402
 from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider  # noqa: E402
 from tests.sources.hostile import DOCUMENTS, MEGABYTES, Hostile  # noqa: E402
@@ -219,7 +219,7 @@ class Bench(Spider):
 
     def runs_out(self, times: int) -> None:
         """Let the clock of documents show that the list has run out so often."""
-        Core.of(self.crawler).wall = lambda: time.time() + times * (REFRESH + 60)
+        Crawl.of(self.crawler).wall = lambda: time.time() + times * (REFRESH + 60)
 
     def parse(self, response: Any) -> None:
         heartbeat: Heartbeat = self.crawler.heartbeat  # type: ignore[attr-defined]

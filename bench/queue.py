@@ -39,7 +39,7 @@ from scrapy.statscollectors import StatsCollector  # noqa: E402
 
 from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh.adapters import compat  # noqa: E402
-from scrapy_walsh.adapters.core import Core  # noqa: E402
+from scrapy_walsh.adapters.crawl import Crawl  # noqa: E402
 from scrapy_walsh.adapters.queue import HostQueue  # noqa: E402
 from scrapy_walsh.policy.hosts import host_key  # noqa: E402
 
@@ -118,19 +118,19 @@ class Bench:
 def ours(directory: str, state: Any = None) -> Bench:  # noqa: ARG001  its state is in the file
     crawler = Crawler(Spider, settings=SETTINGS)
     crawler.stats = StatsCollector(crawler)
-    core = Core.of(crawler)
+    crawl = Crawl.of(crawler)
     bench = Bench(None)
-    core.monotonic = lambda: bench.now
+    crawl.monotonic = lambda: bench.now
     compat.call_later = lambda *_: lambda: None  # the benchmark moves the clock itself
     bench.queue = HostQueue(
-        core, squeues.LifoMemoryQueue, directory, start_queue_cls=squeues.FifoMemoryQueue
+        crawl, squeues.LifoMemoryQueue, directory, start_queue_cls=squeues.FifoMemoryQueue
     )
 
     def asked(url: str) -> None:
-        host = core.host_of(url)
-        core.throttle.started(host)
+        host = crawl.pacing.look_up(url)
+        crawl.pacing.throttle.started(host)
         bench.now += LATENCY
-        core.throttle.finished(host, bench.now)
+        crawl.pacing.throttle.finished(host, bench.now)
         bench.queue.nudge(host)
 
     bench.asked = asked

@@ -22,7 +22,7 @@ from scrapy_walsh.state.records import SourceRun
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.adapters.crawl import Crawl
 
 
 def form_of(request: Request) -> str:
@@ -33,8 +33,8 @@ def form_of(request: Request) -> str:
 class Asked:
     """The sources that one crawl has sent and got answers to; keys are of ``recrawl.key_of``."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
         #: What this run has answered.
         self._answered: set[str] = set()
         #: URLs that a redirect of a target led to, and the source that was redirected.
@@ -49,7 +49,7 @@ class Asked:
         """
         if key.partition(" ")[0] in self._hops:
             return True
-        return key in self._answered and not self._core.fleet
+        return key in self._answered and not self._crawl.fleet
 
     def again(self, request: Request) -> bool:
         """Whether this run has had an answer to this very request before."""
@@ -63,7 +63,7 @@ class Asked:
 
     def _sources(self, request: Request) -> Iterator[str]:
         """The sources that an answer to *request* answers."""
-        scope, url = self._core.scope, request.url.partition("#")[0]
+        scope, url = self._crawl.scope, request.url.partition("#")[0]
         via = self._hops.get(url)
         if via is None and not scope.is_source(url):
             via = scope.source_of(url)  # a hop that an earlier run was led to
@@ -72,45 +72,43 @@ class Asked:
         if scope.is_source(url):
             yield recrawl.key_of(url, form_of(request))
 
-    def note(self, request: Request, status: int | None, sent_at: float) -> None:
-        """Note the answer to *request*, sent at *sent_at*, where that ends a source's turn."""
-        core = self._core
-        if core.fetcher.owns(request) or not recrawl.counts_as_asked(status):
-            return
+    def note(self, request: Request, outcome: str, sent_at: float) -> None:
+        """Note that *request*, sent at *sent_at*, was answered, which ends a source's turn."""
         for key in dict.fromkeys(self._sources(request)):
             self._answered.add(key)
-            self._untaken.append((request, self._run(key, sent_at, str(status))))
+            self._untaken.append((request, self._run(key, sent_at, outcome)))
 
     def _run(self, key: str, sent_at: float, outcome: str) -> SourceRun:
-        core = self._core
-        known = core.recall(lambda: core.store.get_source(key))
+        crawl = self._crawl
+        known = crawl.recall(lambda: crawl.store.get_source(key))
         last = None if known is None else known.visit
-        visit = recrawl.met(sent_at, last, core.config.revisit)
+        visit = recrawl.met(sent_at, last, crawl.config.revisit)
         counted_from = None if visit.counted_from == sent_at else visit.counted_from
-        return SourceRun(key, sent_at, outcome, core.config.revisit_reason, counted_from)
+        return SourceRun(key, sent_at, outcome, crawl.config.revisit_reason, counted_from)
 
     def cut_off(self, request: Request) -> None:
         """Note an answer that was too long to be taken: it would be as long an hour later."""
-        self.note(request, 200, self._core.wall())
+        if not self._crawl.fetcher.owns(request):
+            self.note(request, "200", self._crawl.wall())
 
     def next_due(self, url: str) -> float | None:
         """Unix seconds before which no run asks the target *url* again; None: the next one may.
 
         By R8, and by the holds of R5 on its host.
         """
-        core, url = self._core, Request(url).url
-        held = core.throttle.held_until(core.host_of(url)) - core.monotonic()
+        crawl, url = self._crawl, Request(url).url
+        held = crawl.pacing.throttle.held_until(crawl.pacing.look_up(url)) - crawl.monotonic()
         run = next((run for _, run in self._untaken if run.url == url), None)
-        run = run or core.store.get_source(url)
+        run = run or crawl.store.get_source(url)
         due = max(
-            0.0 if run is None else recrawl.opens(run.visit, core.config.revisit),
-            core.wall() + held if held > 0 else 0.0,
+            0.0 if run is None else recrawl.opens(run.visit, crawl.config.revisit),
+            crawl.wall() + held if held > 0 else 0.0,
         )
-        return due if due > core.wall() else None
+        return due if due > crawl.wall() else None
 
     def settle(self) -> None:
         """Remember the sources whose answers the spider has taken, and their items."""
-        under_way = compat.under_way(self._core.crawler)
+        under_way = compat.under_way(self._crawl.crawler)
         self._settle(lambda request: request not in under_way)
 
     def taken(self, request: Request) -> None:
@@ -127,7 +125,7 @@ class Asked:
             self._remember(*entry)
 
     def _remember(self, request: Request, run: SourceRun) -> None:
-        core = self._core
-        core.remember(lambda: core.store.put_source(run))
+        crawl = self._crawl
+        crawl.remember(lambda: crawl.store.put_source(run))
         for url in {request.url, run.url.partition(" ")[0]}:
-            core.remember(partial(core.store.delete_deferral, url))
+            crawl.remember(partial(crawl.store.delete_deferral, url))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import signals
 from scrapy.extensions.throttle import AutoThrottle as ScrapyAutoThrottle
 
-from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.crawl import Crawl
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -28,9 +28,9 @@ class AutoThrottle(ScrapyAutoThrottle):
         crawler.signals.connect(self._reached, signal=signals.request_reached_downloader)
 
     @property
-    def _core(self) -> Core:
+    def _crawl(self) -> Crawl:
         """Made when it is needed: the store opens after DotScrapy, an extension too, brought it."""
-        return Core.of(self._crawler)
+        return Crawl.of(self._crawler)
 
     def _response_downloaded(self, response: Response, request: Request, spider: Any) -> None:
         super()._response_downloaded(response, request, spider)
@@ -38,16 +38,16 @@ class AutoThrottle(ScrapyAutoThrottle):
             return
         _, slot = self._get_slot(request, spider)
         if slot is not None:
-            host = self._core.host_of(request.url)
-            self._core.throttle.set_interval(host, 0.0, source=_SOURCE)
+            host = self._crawl.pacing.look_up(request.url)
+            self._crawl.pacing.throttle.set_interval(host, 0.0, source=_SOURCE)
             self._floor(slot, host)
-            self._core.throttle.set_interval(host, slot.delay, source=_SOURCE)
+            self._crawl.pacing.throttle.set_interval(host, slot.delay, source=_SOURCE)
 
     def _reached(self, request: Request, spider: Any) -> None:
         """A slot is new, or newly made after Scrapy collected it: what was learned counts again."""
         _, slot = self._get_slot(request, spider)
         if slot is not None:
-            self._floor(slot, self._core.host_of(request.url))
+            self._floor(slot, self._crawl.pacing.look_up(request.url))
 
     def _floor(self, slot: Slot, host: str) -> None:
-        slot.delay = max(slot.delay, self._core.throttle.interval(host))
+        slot.delay = max(slot.delay, self._crawl.pacing.throttle.interval(host))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from scrapy import Request
 
-    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.adapters.crawl import Crawl
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS line (
@@ -40,10 +40,10 @@ _ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id"
 class DiskLines:
     """The requests of each host, in a file, in the order in which they go."""
 
-    def __init__(self, directory: str, core: Core) -> None:
-        self._core = core
-        self._crawler = core.crawler
-        self._scope = core.scope
+    def __init__(self, directory: str, crawl: Crawl) -> None:
+        self._crawl = crawl
+        self._crawler = crawl.crawler
+        self._scope = crawl.scope
         self._db = sqlite3.connect(Path(directory) / "requests.sqlite3", isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
@@ -57,7 +57,7 @@ class DiskLines:
     def push(self, host: str, key: tuple[int, int, bool, int], request: Request) -> None:
         """Add *request* to *host*'s line; ValueError where it cannot be serialised."""
         try:
-            data = pickle.dumps(self._core.intake.kept(request), protocol=4)
+            data = pickle.dumps(self._crawl.intake.kept(request), protocol=4)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ValueError(str(error)) from error
         self._db.execute(
@@ -78,7 +78,7 @@ class DiskLines:
             self._db.execute("COMMIT")
         self._taken[request] = row
         if row <= self._earlier and self._scope.is_source(request.url):
-            self._core.declare(request)
+            self._crawl.intake.declare(request)
         return request
 
     def first(self, host: str) -> str | None:

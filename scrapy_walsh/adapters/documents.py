@@ -8,7 +8,7 @@ from scrapy_walsh.adapters.operator_list import OperatorList
 from scrapy_walsh.adapters.robots_txt import RobotsTxt
 
 if TYPE_CHECKING:
-    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.adapters.crawl import Crawl
     from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.recrawl import Visit
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class Documents:
     """``chain.Held`` for one crawl."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self.operator = OperatorList(core)
-        self.robots_txt = RobotsTxt(core, self)
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
+        self.operator = OperatorList(crawl)
+        self.robots_txt = RobotsTxt(crawl, self)
 
     def blocklist(self) -> Blocklist | Verdict | None:
         """The operator's list, what stands for it, or None when it must be fetched first (R12)."""
@@ -40,9 +40,9 @@ class Documents:
 
     def last_visit(self, key: str) -> Visit | None:
         """When an earlier run last sent the source *key* and was answered (R8)."""
-        if self._core.asked.lifts(key):
+        if self._crawl.asked.lifts(key):
             return None
-        run = self._core.store.get_source(key)
+        run = self._crawl.store.get_source(key)
         return None if run is None else run.visit
 
     def close(self) -> None:

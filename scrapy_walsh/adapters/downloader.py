@@ -11,7 +11,7 @@ from scrapy import Request
 from scrapy.core.downloader import Downloader as ScrapyDownloader
 from twisted.python.failure import Failure
 
-from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Downloader(ScrapyDownloader):
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
-        self._core = Core.of(crawler)
+        self._crawl = Crawl.of(crawler)
 
     def fetch(self, request: Request, *args: Any) -> Deferred[Response | Request]:
         """Scrapy's, and a record of how *request* ended; *args*: the spider, before 2.14."""
@@ -33,21 +33,21 @@ class Downloader(ScrapyDownloader):
         return fetched.addBoth(self._tell_end, request)
 
     def _tell_end(self, result: Any, request: Request) -> Any:
-        if not (isinstance(result, Request) or self._core.fetcher.owns(request)):
+        if not (isinstance(result, Request) or self._crawl.fetcher.owns(request)):
             outcome: Any = result.value if isinstance(result, Failure) else result
-            self._core.over(request, outcome)
+            self._crawl.gate.over(request, outcome)
         return result
 
     def get_slot_key(self, request: Request) -> str:
         """The slot of *request*'s own host, whatever ``download_slot`` its meta was copied with."""
-        if self._core.fetcher.owns(request):
+        if self._crawl.fetcher.owns(request):
             return str(request.meta[self.DOWNLOAD_SLOT])
-        return self._core.host_of(request.url)
+        return self._crawl.pacing.look_up(request.url)
 
     def needs_backout(self) -> bool:
         """Whether the queue must wait: one of its requests is under way, or the wire is taken."""
-        popped: set[Any] = set(self._core.popped)
+        popped: set[Any] = set(self._crawl.pacing.popped)
         if popped & self.active:
             return True
-        self._core.popped.clear()
+        self._crawl.pacing.popped.clear()
         return TURNSTILE.taken()

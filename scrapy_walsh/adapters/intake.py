@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.adapters.crawl import Crawl
 
 #: The key of ``Request.meta`` for the URLs that a start request declares beside its own.
 ALSO: Final = "walsh_also"
@@ -35,10 +35,10 @@ _REMEDY: Final = (
 class Intake:
     """The intake of one crawl."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
         self._named: set[str] = set()
-        for name in core.config.with_userinfo:
+        for name in crawl.config.with_userinfo:
             logger.warning("%s holds a user name or a password; %s", name, _REMEDY)
 
     def url(self, url: str) -> str:
@@ -66,6 +66,30 @@ class Intake:
             response.headers["Location"] = self.url(location.decode("latin-1")).encode("latin-1")
         return response
 
+    def declare(self, request: Request) -> None:
+        """Take *request*, and what it declares beside its own URL, as targets (R6).
+
+        For what `Spider.start` yields, for what a JOBDIR or a fleet's queue held before, and for
+        nothing that a callback makes.
+        """
+        self._declare(request.url)
+        for url in self.also(request):
+            self._declare(url)
+
+    def _declare(self, url: str) -> None:
+        crawl = self._crawl
+        if not crawl.scope.is_source(url):
+            crawl.scope.declare(url)
+            crawl.recorder.note("declared", url=url)
+
+    def declare_hop(self, url: str, request: Request) -> None:
+        """Take *url*, to which *request* was redirected, as within scope (D5)."""
+        crawl = self._crawl
+        crawl.scope.declare_hop(url, request.url)
+        crawl.asked.hop(url, request)
+        if crawl.scope.source_of(url) is not None:
+            crawl.recorder.note("declared", url=url, via=request.url)
+
     def also(self, request: Request) -> Iterator[str]:
         """The URLs that *request* names beside its own, as Scrapy writes them."""
         named = request.meta.get(ALSO, ())
@@ -82,10 +106,10 @@ class Intake:
         Without what HttpProxyMiddleware took from the environment: it does so again, and the
         proxy's password is nobody else's.
         """
-        fields: dict[str, Any] = request.to_dict(spider=self._core.crawler.spider)
+        fields: dict[str, Any] = request.to_dict(spider=self._crawl.crawler.spider)
         meta: dict[str, Any] = dict(fields["meta"])
         if ALSO in meta:
-            meta[ALSO] = [url for url in self.also(request) if self._core.scope.is_source(url)]
+            meta[ALSO] = [url for url in self.also(request) if self._crawl.scope.is_source(url)]
         if meta.pop("_scheme_proxy", False):
             meta.pop("proxy", None)
             meta.pop("_auth_proxy", None)

@@ -8,7 +8,6 @@ from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.asked import form_of
 from scrapy_walsh.adapters.events import logger, process_name
-from scrapy_walsh.adapters.retries import hold_of, retry_after
 from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger import Ledger
@@ -20,17 +19,17 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.core import Core
-    from scrapy_walsh.policy.backoff import Retry
+    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.policy.chain import Answer, Conclusion
 
 
-def open_ledger(core: Core) -> Ledger | None:
+def open_ledger(crawl: Crawl) -> Ledger | None:
     """Where each decision is written down; a crawl goes on without, and says so."""
-    config = core.config
+    config = crawl.config
     if config.state_dir is None or config.ledger == LEDGER_OFF:
         return None
     try:
-        ledger = Ledger(config.state_dir, core.wall, redact=config.ledger == LEDGER_REDACTED)
+        ledger = Ledger(config.state_dir, crawl.wall, redact=config.ledger == LEDGER_REDACTED)
     except StateError as error:
         logger.error("%s", error)
         return None
@@ -39,9 +38,9 @@ def open_ledger(core: Core) -> Ledger | None:
     return ledger
 
 
-def terms(core: Core) -> dict[str, Any]:
+def terms(crawl: Crawl) -> dict[str, Any]:
     """What the decisions of this run go by: for whoever derives them again."""
-    config = core.config
+    config = crawl.config
     return {
         "process": process_name(),
         "version": __version__,
@@ -63,31 +62,31 @@ def terms(core: Core) -> dict[str, Any]:
             "pace_robots": config.pace_robots,
             "excluded_tlds": list(config.excluded_tlds),
             "revisit": config.revisit,
-            "revisit_reason": core.gates.revisit_reason,
-            "follow_links": core.scope.follow_links,
+            "revisit_reason": crawl.gates.revisit_reason,
+            "follow_links": crawl.scope.follow_links,
             "scraping": config.scraping,
             "slow_hosts": config.slow_hosts,
             "shared": config.shared_state is not None,
-            "tag_requests": config.tag_requests or compat.is_shell(core.crawler),
+            "tag_requests": config.tag_requests or compat.is_shell(crawl.crawler),
         },
     }
 
 
 def exchange_of(
-    core: Core,
+    crawl: Crawl,
     request: Request,
     host: str,
-    response: Response | None,
-    failure: Retry | GiveUp | None,
+    answer: Answer,
+    concluded: Conclusion,
     *,
+    response: Response | None,
     started: float,
     ended: float,
-    exempt: bool,
-    counts: bool,
 ) -> Exchange:
     """One exchange as it was; ``started`` and ``ended``: by the steady clock."""
-    purpose = core.fetcher.purpose(request)
-    passed = core.passed(request) if purpose == TARGET else None
+    purpose, failure = answer.purpose, concluded.failure
+    silent = response is None and answer.whole
+    passed = crawl.gate.passed(request) if purpose == TARGET else None
     return Exchange(
         request.url,
         host,
@@ -95,21 +94,21 @@ def exchange_of(
         purpose,
         started=round(started, 6),
         ended=round(ended, 6),
-        status=None if response is None else response.status,
-        answered=counts,
-        interval=core.throttle.interval(host),
-        exempt=exempt,
+        status=answer.status,
+        answered=answer.whole,
+        interval=crawl.pacing.throttle.interval(host),
+        exempt=concluded.exempt,
         verdict="" if passed is None else passed.name,
         digest=None if passed is None else passed.digest,
-        attempt=core.retries.attempt(request),
-        retry_after=() if response is None else tuple(retry_after(response)),
-        wait=None if failure is None else hold_of(failure),
+        attempt=answer.attempt,
+        retry_after=tuple(answer.retry_after),
+        wait=None if failure is None else concluded.hold,
         gives_up=isinstance(failure, GiveUp),
-        sent=core.tags.sent.get(request),
-        hops=core.fetcher.hops(request),
+        sent=crawl.tags.sent.get(request),
+        hops=answer.hops,
         form=form_of(request) if purpose == TARGET else "",
-        again=(purpose == TARGET and core.asked.again(request)) or None,
-        visit=(purpose == TARGET and core.throttle.went_ahead(host)) or None,
-        once=True if response is None and counts and core.retries.tries_https(request) else None,
-        body=core.fetcher.digest(request, response),
+        again=(purpose == TARGET and crawl.asked.again(request)) or None,
+        visit=(purpose == TARGET and crawl.pacing.throttle.went_ahead(host)) or None,
+        once=True if silent and crawl.retries.tries_https(request) else None,
+        body=crawl.fetcher.digest(request, response),
     )

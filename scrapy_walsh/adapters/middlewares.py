@@ -17,7 +17,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import default_settings
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import (
     Closing,
     GaveUp,
@@ -26,14 +26,12 @@ from scrapy_walsh.adapters.outcomes import (
     TooManyRedirects,
 )
 from scrapy_walsh.adapters.retries import TRY_HTTPS
-from scrapy_walsh.policy import chain, revalidate
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy import revalidate
 from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp, Retry
-from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.formats import ACCEPT_PAGE
 from scrapy_walsh.policy.urls import canonical_url
-from scrapy_walsh.policy.verdict import UNKNOWN_UNREACHABLE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -44,15 +42,15 @@ if TYPE_CHECKING:
 
 
 class _Seat:
-    """A middleware that shares the crawl's core."""
+    """A middleware that shares the crawl's crawl."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(self, crawl: Crawl) -> None:
+        self.crawl = crawl
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Any:
-        """Make the seat, and the core when it is the first."""
-        return cls(Core.of(crawler))
+        """Make the seat, and the crawl when it is the first."""
+        return cls(Crawl.of(crawler))
 
 
 class GateMiddleware(_Seat):
@@ -64,64 +62,13 @@ class GateMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | None:
         """Let *request* pass, give it back to the queue (R4), or raise ``Refused``."""
-        core = self.core
-        if core.fetcher.owns(request):
+        crawl = self.crawl
+        if crawl.fetcher.owns(request):
             return None
-        core.stop_if_halted()
-        if (clean := core.intake.request(request)) is not request:
-            return core.again(clean)
-        return await self._judged(request)
-
-    async def _judged(self, request: Request) -> Request | None:
-        """As :meth:`process_request`, for what a spider or a pipeline asks for."""
-        core = self.core
-        fetched = False
-        try:
-            while isinstance(answer := core.judge_request(request), NeedDocument):
-                core.retries.end_trial(request, decided=False)
-                if (bounced := await self._bring(request, answer)) is not None:
-                    return bounced
-                fetched = fetched or answer.kind == chain.ROBOTS
-        except Closing:
-            return core.keep(request)
-        if answer.requirement == "R2" and (fetched or request not in core.first):
-            core.documents.robots_txt.used(fetched=fetched)
-        if not answer.allowed:
-            if answer.name == UNKNOWN_UNREACHABLE:
-                core.retries.end_trial(request, decided=False)
-            raise core.refusal(request, answer)
-        core.retries.end_trial(request, decided=True)
-        if core.retries.gave_up(request.url):
-            raise GaveUp(request.url, "it was given up earlier in this run (R5)")
-        if (bounced := self._paced(request, core.host_of(request.url), document=False)) is not None:
-            return bounced
-        core.clear(request)
-        core.scraping.watch(request)
-        return None
-
-    async def _bring(self, request: Request, needed: NeedDocument) -> Request | None:
-        """Bring the document that is *needed*, or give *request* back until its host is due."""
-        if needed.kind == chain.ROBOTS:
-            host = self.core.documents.robots_txt.next_host(needed.origin)
-            if (bounced := self._paced(request, host, document=True)) is not None:
-                return bounced
-        await self.core.bring(needed, trial=self.core.retries.tries_https(request))
-        return None
-
-    def _paced(self, request: Request, host: str, *, document: bool) -> Request | None:
-        """The request to give back to the queue when *host* is not due; None to go on.
-
-        What ``download_async`` asked for waits at the wire instead: nobody would take it back.
-        """
-        core = self.core
-        verdict = core.retries.against(host, document=document)
-        verdict = verdict or core.deferral(host, document=document)
-        if verdict is not None:
-            raise core.refusal(request, verdict)
-        wait = core.throttle.wait(host, core.monotonic(), document=document)
-        if wait <= 0 or request not in core.popped:
-            return None
-        return core.bounce(request, core.host_of(request.url), wait)
+        crawl.stop_if_halted()
+        if (clean := crawl.intake.request(request)) is not request:
+            return crawl.pacing.again(clean)
+        return await self.crawl.gate.at_gate(request)
 
 
 class BackoffMiddleware(_Seat):
@@ -134,13 +81,13 @@ class BackoffMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | Response:
         """The request to make again, or *response*; raises ``GaveUp`` in place of 429 and 503."""
-        failure = self.core.retries.failure(request)
-        if failure is None or self.core.fetcher.owns(request):
+        failure = self.crawl.retries.failure(request)
+        if failure is None or self.crawl.fetcher.owns(request):
             return response
         if isinstance(failure, Retry):
             return self._again(request, failure, response.status)
         self._give_up(request, failure, response.status)
-        self.core.readings.ended(request, GaveUp(request.url, failure.why))
+        self.crawl.readings.ended(request, GaveUp(request.url, failure.why))
         if response.status in BACKOFF_STATUSES:
             raise GaveUp(request.url, failure.why, response.status)
         return response
@@ -153,33 +100,33 @@ class BackoffMiddleware(_Seat):
     ) -> Request | None:
         """The request to make again after a transport error; None lets the error go on."""
         if isinstance(exception, Closing):
-            return self.core.keep(request)
+            return self.crawl.pacing.keep(request)
         if isinstance(exception, NotYet):
-            return None if self.core.fetcher.owns(request) else self.core.again(request)
-        failure = self.core.retries.failure(request)
-        if failure is None or self.core.fetcher.owns(request):
-            self.core.readings.ended(request, exception)
+            return None if self.crawl.fetcher.owns(request) else self.crawl.pacing.again(request)
+        failure = self.crawl.retries.failure(request)
+        if failure is None or self.crawl.fetcher.owns(request):
+            self.crawl.readings.ended(request, exception)
             return None
         if isinstance(failure, Retry):
             return self._again(request, failure, None)
         self._give_up(request, failure, None)
         given_up = GaveUp(request.url, f"{type(exception).__name__}: {failure.why}")
-        self.core.readings.ended(request, given_up)
+        self.crawl.readings.ended(request, given_up)
         raise given_up
 
     def _again(self, request: Request, failure: Retry, status: int | None) -> Request:
         self._record(events.RETRIED, request, failure.why, status, failure.delay)
-        return self.core.retries.retry(request)
+        return self.crawl.retries.retry(request)
 
     def _give_up(self, request: Request, failure: GiveUp, status: int | None) -> None:
-        self.core.retries.give_up(request.url)
+        self.crawl.retries.give_up(request.url)
         self._record(events.GIVEN_UP, request, failure.why, status, failure.hold)
 
     def _record(
         self, kind: str, request: Request, why: str, status: int | None, wait: float
     ) -> None:
-        host, due = self.core.host_of(request.url), self.core.wall() + wait
-        self.core.recorder.record(
+        host, due = self.crawl.pacing.look_up(request.url), self.crawl.wall() + wait
+        self.crawl.recorder.record(
             Event(kind, request.url, "R5", reason=why, host=host, status=status, wait=wait, due=due)
         )
 
@@ -199,14 +146,14 @@ class RevalidateMiddleware(_Seat):
         """Add If-None-Match and If-Modified-Since, unless the spider asks conditionally itself."""
         if not self._applies(request):
             return
-        if not self.core.config.scraping and request.headers.get("Accept") in (
+        if not self.crawl.config.scraping and request.headers.get("Accept") in (
             None,
             _SCRAPYS_ACCEPT,
         ):
             request.headers["Accept"] = ACCEPT_PAGE
         if request.headers.get("If-None-Match") or request.headers.get("If-Modified-Since"):
             return
-        held = self.core.store.get_validators(request.url, _representation(request))
+        held = self.crawl.store.get_validators(request.url, _representation(request))
         for name, value in revalidate.conditional_headers(held).items():
             request.headers[name] = value.encode("latin-1")
 
@@ -217,12 +164,12 @@ class RevalidateMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Response:
         """*response*; raises ``NotModified`` for a 304. A 200 replaces the validators."""
-        if self.core.fetcher.owns(request):
+        if self.crawl.fetcher.owns(request):
             return response
         if response.status == 304:
-            self.core.tell(events.NOT_MODIFIED, request, 304, "304, no new data")
-            self.core.asked.taken(request)
-            self.core.readings.unchanged(request)
+            self.crawl.gate.tell(events.NOT_MODIFIED, request, 304, "304, no new data")
+            self.crawl.asked.taken(request)
+            self.crawl.readings.unchanged(request)
             raise NotModified(request.url, self._content_type(request, response))
         if self._applies(request) and revalidate.replaces_validators(
             request.method, response.status
@@ -231,38 +178,38 @@ class RevalidateMiddleware(_Seat):
         return response
 
     def _content_type(self, request: Request, response: Response) -> str | None:
-        held = self.core.store.get_validators(request.url, _representation(request))
+        held = self.crawl.store.get_validators(request.url, _representation(request))
         return _header(response, "Content-Type") or (held.content_type if held else None)
 
     def _applies(self, request: Request) -> bool:
-        return request.method == "GET" and not self.core.fetcher.owns(request)
+        return request.method == "GET" and not self.crawl.fetcher.owns(request)
 
     def _keep(self, request: Request, response: Response) -> None:
-        store, key = self.core.store, _representation(request)
+        store, key = self.crawl.store, _representation(request)
         kept = revalidate.validators_from(
             request.url,
             key,
             _header(response, "ETag"),
             _header(response, "Last-Modified"),
-            now=self.core.wall(),
+            now=self.crawl.wall(),
             content_type=_header(response, "Content-Type"),
         )
         if kept is None:
-            self.core.remember(lambda: store.delete_validators(request.url, key))
+            self.crawl.remember(lambda: store.delete_validators(request.url, key))
         else:
-            self.core.remember(lambda: store.put_validators(kept))
+            self.crawl.remember(lambda: store.put_validators(kept))
 
 
 class RedirectMiddleware(ScrapyRedirectMiddleware):
     """D5: a hop of a declared target is within scope; the gates then see it like any other."""
 
-    core: Core
+    crawl: Crawl
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Any:
         """Make the seat."""
         seat = super().from_crawler(crawler)
-        seat.core = Core.of(crawler)
+        seat.crawl = Crawl.of(crawler)
         return seat
 
     def process_response(
@@ -275,7 +222,7 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         except IgnoreRequest:
             raise self._too_many(request, response.status) from None
         if isinstance(result, Request):
-            self.core.declare_hop(result.url, request)
+            self.crawl.intake.declare_hop(result.url, request)
             result.meta.pop(TRY_HTTPS, None)  # a host that redirects has answered
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
             if canonical_url(result.url) in visited:
@@ -289,9 +236,9 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         followed = request.meta.get("redirect_urls") or []
         first = str(followed[0] if followed else request.url).partition("?")[0]
         why = f"HTTP {status} after {len(followed)} redirects from {first}, no more are followed"
-        self.core.tell(events.TOO_MANY_REDIRECTS, request, status, why, "D5")
+        self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, request, status, why, "D5")
         error = TooManyRedirects(request.url, why, status)
-        self.core.readings.ended(request, error)
+        self.crawl.readings.ended(request, error)
         return error
 
 
@@ -306,14 +253,14 @@ class ScopeMiddleware(_Seat):
         async for entry in start:
             taken = self._taken(entry)
             if isinstance(taken, Request):
-                self.core.declare(taken)
-                self.core.readings.declare(taken)
+                self.crawl.intake.declare(taken)
+                self.crawl.readings.declare(taken)
                 # Scrapy's `start_urls` come with dont_filter, which its filter then does not know:
                 # a link to such a page would be sent a second time.
-                if taken.dont_filter and not self.core.fleet:
-                    compat.note_as_seen(self.core.crawler, taken)
+                if taken.dont_filter and not self.crawl.fleet:
+                    compat.note_as_seen(self.crawl.crawler, taken)
             yield taken
-        self.core.started = True
+        self.crawl.started = True
 
     def process_spider_output(
         self,
@@ -325,7 +272,7 @@ class ScopeMiddleware(_Seat):
         for each in result:
             yield self._taken(each)
         if response.request is not None:
-            self.core.asked.taken(response.request)
+            self.crawl.asked.taken(response.request)
 
     async def process_spider_output_async(
         self,
@@ -337,14 +284,14 @@ class ScopeMiddleware(_Seat):
         async for each in result:
             yield self._taken(each)
         if response.request is not None:
-            self.core.asked.taken(response.request)
+            self.crawl.asked.taken(response.request)
 
     def _taken(self, entry: Any) -> Any:
-        return self.core.intake.request(entry) if isinstance(entry, Request) else entry
+        return self.crawl.intake.request(entry) if isinstance(entry, Request) else entry
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002
         """Raise ``GaveUp`` for an answer that must never count as one."""
-        self.core.readings.answered(response)
+        self.crawl.readings.answered(response)
         if response.status in BACKOFF_STATUSES:
             raise GaveUp(response.url, f"status {response.status}", response.status)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.adapters.crawl import Crawl
     from scrapy_walsh.adapters.fetcher import Fetched
     from scrapy_walsh.policy.verdict import Verdict
     from scrapy_walsh.state.records import Store
@@ -58,6 +58,8 @@ _VALIDATION_PER_MIB: Final = 1.0
 #: Seconds by which two workers may differ over the time of one fetch.
 _SAME: Final = 1.0
 _MAX_HOPS: Final = 5
+#: Seconds between looks at whether the spider is closing.
+_CLOSING_CHECK: Final = 0.2
 _MAX_LIFTED_LOGGED: Final = 20
 _T = TypeVar("_T")
 _Answer = TypeVar("_Answer", validate.Output, "validate.Output | None")
@@ -66,8 +68,8 @@ _Answer = TypeVar("_Answer", validate.Output, "validate.Output | None")
 class OperatorList:
     """The blocklist of one crawl."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
         self._list: Blocklist | None = None
         #: Whether an answer has come that is not yet adopted or rejected: no target may pass it.
         self.arrived = False
@@ -94,13 +96,22 @@ class OperatorList:
 
     def _without(self) -> Verdict | None:
         """The verdict about every target while no list is in force; None: nothing is blocked."""
-        config = self._core.config
+        config = self._crawl.config
         lost = self._lost is not None
         return chain.without_list(config.blocklist_unreachable, config.blocklist_url, lost=lost)
 
     async def bring(self) -> None:
         """Load what earlier runs held and, when that is stale, ask for the list once."""
-        await self._core.fetcher.flights.run(BLOCKLIST, self._bring)
+        await self._crawl.fetcher.flights.run(BLOCKLIST, self._bring)
+
+    async def _pause(self, seconds: float) -> None:
+        """Let others run for *seconds*; raises Closing when the spider is being closed."""
+        crawl = self._crawl
+        end = crawl.monotonic() + seconds
+        while (left := end - crawl.monotonic()) > 0:
+            if compat.closing(crawl.crawler):
+                raise Closing
+            await compat.sleep(min(left, _CLOSING_CHECK))
 
     def close(self) -> None:
         """Stop the attempts beside the crawl."""
@@ -112,7 +123,7 @@ class OperatorList:
         document, held = self._document, self._list
         if document is None or held is None:
             return True
-        return not is_fresh(document.fetched_at, self._core.wall(), held.refresh)
+        return not is_fresh(document.fetched_at, self._crawl.wall(), held.refresh)
 
     async def _bring(self) -> None:
         if not self._loaded:
@@ -120,7 +131,7 @@ class OperatorList:
         if self._stale():
             await self._refresh()
         while self._next is not None:
-            await self._core.pause(self._next)
+            await self._pause(self._next)
             await self._refresh()
         self._loaded = True
 
@@ -130,7 +141,7 @@ class OperatorList:
             found = await self._stored(0.0)
         except (DocumentInvalid, StateError) as error:
             self._lost = str(error)
-            url, place = self._core.config.blocklist_url, self._core.config.state_dir
+            url, place = self._crawl.config.blocklist_url, self._crawl.config.state_dir
             logger.error(
                 "the blocklist that was held cannot be read (%s): no request is sent before %s can "
                 "be had: see that it answers, or put %s of a backup into %s",
@@ -172,11 +183,11 @@ class OperatorList:
 
     async def _renew(self) -> None:
         """Ask for the list, unless another process has brought it meanwhile (R4.6)."""
-        core, url = self._core, self._core.config.blocklist_url
+        crawl, url = self._crawl, self._crawl.config.blocklist_url
         look = self._loaded or self._failures > 0
         while not (look and await self._taken_up()):
             look = True
-            wait = core.throttle.wait(core.host_of(url), core.monotonic())
+            wait = crawl.pacing.throttle.wait(crawl.pacing.look_up(url), crawl.monotonic())
             if wait <= 0:
                 try:
                     await self._take(await self._fetch(url, self._document))
@@ -184,7 +195,7 @@ class OperatorList:
                     wait = error.wait
                 else:
                     return
-            await core.pause(wait)
+            await self._pause(wait)
 
     async def _taken_up(self) -> bool:
         """Go by the list in the store where that is a later one; whether it is fresh."""
@@ -200,10 +211,10 @@ class OperatorList:
 
     def _held_for(self) -> float | None:
         """Seconds until the list's host may be asked, where that is more than its spacing (R5)."""
-        core = self._core
-        host = core.host_of(core.config.blocklist_url)
-        wait = core.throttle.wait(host, core.monotonic())
-        return wait if core.throttle.interval(host) < wait < math.inf else None
+        crawl = self._crawl
+        host = crawl.pacing.look_up(crawl.config.blocklist_url)
+        wait = crawl.pacing.throttle.wait(host, crawl.monotonic())
+        return wait if crawl.pacing.throttle.interval(host) < wait < math.inf else None
 
     async def _take(self, fetched: Fetched) -> None:
         if fetched.status == 304 and self._document is not None:
@@ -215,10 +226,10 @@ class OperatorList:
         standalone = None if inline else await self._standalone_schema()
         document = StoredDocument(
             kind=BLOCKLIST,
-            key=self._core.config.blocklist_url,
+            key=self._crawl.config.blocklist_url,
             url=fetched.url,
             body=fetched.body,
-            fetched_at=self._core.wall(),
+            fetched_at=self._crawl.wall(),
             status=fetched.status,
             outcome="held",
             etag=fetched.headers.get("etag"),
@@ -231,14 +242,14 @@ class OperatorList:
         adopted = await self._parse(fetched.body, standalone)
         document = replace(document, refresh=adopted.refresh)
         await self._adopt(_Found(adopted, document, inline))
-        self._core.remember(lambda: self._core.store.put_document(document))
+        self._crawl.remember(lambda: self._crawl.store.put_document(document))
 
     async def _renewed(self, document: StoredDocument) -> None:
         """Hold *document* anew from now on: it is still the operator's (304)."""
-        self._document = document = replace(document, fetched_at=self._core.wall())
+        self._document = document = replace(document, fetched_at=self._crawl.wall())
         place = self._place()
         if document.body or place is None:
-            self._core.remember(lambda: self._core.store.put_document(document))
+            self._crawl.remember(lambda: self._crawl.store.put_document(document))
         else:
             try:
                 await self._in_child(
@@ -258,7 +269,7 @@ class OperatorList:
         What was adopted was validated, and what is read is what was adopted (its checksum): so
         the floor checks alone are made again, and no child decides whether it is in force.
         """
-        config = self._core.config
+        config = self._crawl.config
         directory, place = config.state_dir, self._place()
         size = 0 if directory is None else max(_size(directory / name) for name in (COPY, SECOND))
         if place is not None and size >= LARGE:
@@ -267,11 +278,11 @@ class OperatorList:
             except validate.NoAnswer as error:
                 logger.warning("the stored blocklist is read in the crawl's process: %s", error)
         elif config.shared_state is None:
-            return await self._reread(self._find(self._core.store), not_before)
+            return await self._reread(self._find(self._crawl.store), not_before)
         return await self._reread(await self._beside_the_loop(self._find), not_before)
 
     def _find(self, store: Store) -> StoredDocument | None:
-        return store.get_document(BLOCKLIST, self._core.config.blocklist_url)
+        return store.get_document(BLOCKLIST, self._crawl.config.blocklist_url)
 
     async def _reread(self, stored: StoredDocument | None, not_before: float) -> _Found | None:
         """The list in *stored*, made step by step, if it was fetched at *not_before* or later."""
@@ -279,7 +290,7 @@ class OperatorList:
             return None
         body = bulk.require_text(stored).body
         parsed = await compat.run_in_thread(lambda: schema.reread(body))
-        facts = schema.facts_of(parsed, self._core.config.blocklist_url)
+        facts = schema.facts_of(parsed, self._crawl.config.blocklist_url)
         builder = BlocklistBuilder(facts, len(parsed.domains), validate.zeroed_memory)
         for start in range(0, len(parsed.domains), _DOMAINS):
             builder.add(parsed.domains[start : start + _DOMAINS])
@@ -293,18 +304,18 @@ class OperatorList:
         """Use the store from a thread, over a connection of its own. StateError."""
 
         def work() -> _T:
-            store = self._core.open_store()
+            store = self._crawl.open_store()
             try:
                 return use(store)
             finally:
-                self._core.store.notices += store.notices  # told at the end of the crawl
+                self._crawl.store.notices += store.notices  # told at the end of the crawl
                 store.close()
 
         return await compat.run_in_thread(work)
 
     def _place(self) -> bulk.Place | None:
         """Where a child can find what is kept; None where that is this process's memory."""
-        config, ledger = self._core.config, self._core.recorder.ledger
+        config, ledger = self._crawl.config, self._crawl.recorder.ledger
         directory, shared = config.state_dir, config.shared_state
         if directory is None and shared is None:
             return None
@@ -382,10 +393,10 @@ class OperatorList:
     def _tell(
         self, kind: str, adopted: Blocklist, reason: str, standalone: bytes | None = None
     ) -> None:
-        self._core.recorder.record(
+        self._crawl.recorder.record(
             Event(
                 kind,
-                self._core.config.blocklist_url,
+                self._crawl.config.blocklist_url,
                 "R3",
                 reason=reason,
                 digest=adopted.digest,
@@ -395,12 +406,12 @@ class OperatorList:
 
     def _schema_beside(self) -> bytes | None:
         """The standalone schema that a list without one was validated with."""
-        url = self._core.config.schema_url
-        stored = None if url is None else self._core.store.get_document(SCHEMA, url)
+        url = self._crawl.config.schema_url
+        stored = None if url is None else self._crawl.store.get_document(SCHEMA, url)
         return None if stored is None else stored.body
 
     async def _keep_for_ledger(self, kind: str, body: bytes) -> None:
-        keep = self._core.recorder.keep
+        keep = self._crawl.recorder.keep
         if len(body) < LARGE:
             keep(kind, body, hashlib.sha256(body).hexdigest())
         else:
@@ -408,17 +419,17 @@ class OperatorList:
 
     def _retain(self, why: str, failure: Retry | GiveUp | None) -> None:
         """R3b: what is held stays; R5's schedule for the next attempt, which nobody waits for."""
-        core, without = self._core, self._without() if self._list is None else None
+        crawl, without = self._crawl, self._without() if self._list is None else None
         if self._list is not None:
             held = f"the last list stays in force ({len(self._list)} domains)"
         elif without is not None:
             held = f"no target is requested: {without.reason}"
         else:
             held = "NO LIST WAS EVER HELD: no opt-out is known, nothing is blocked by R3"
-        core.recorder.record(
+        crawl.recorder.record(
             Event(
                 events.REJECTED,
-                core.config.blocklist_url,
+                crawl.config.blocklist_url,
                 "R3",
                 "" if without is None else without.name,
                 f"blocklist not refreshed: {why}; {held}",
@@ -426,26 +437,26 @@ class OperatorList:
         )
         self._failures += 1
         delay = backoff_delay(
-            self._failures - 1, core.rand(), core.config.backoff_base, core.config.backoff_cap
+            self._failures - 1, crawl.rand(), crawl.config.backoff_base, crawl.config.backoff_cap
         )
         if isinstance(failure, Retry):
             delay = max(delay, failure.delay)
         elif isinstance(failure, GiveUp):
             delay, self._failures = max(failure.hold, BACKOFF_CAP), 0
-        retried = 0 < self._failures <= core.config.max_retries
-        if without is not None and not self._loaded and retried and delay <= core.config.patience:
+        retried = 0 < self._failures <= crawl.config.max_retries
+        if without is not None and not self._loaded and retried and delay <= crawl.config.patience:
             self._next = delay
             return
         self._beside = True
         self._cancel_retry = compat.call_later(delay, self._retry)
 
     def _retry(self) -> None:
-        if not compat.closing(self._core.crawler):
+        if not compat.closing(self._crawl.crawler):
             compat.run(self._beside_the_crawl())
 
     async def _beside_the_crawl(self) -> None:
         with contextlib.suppress(Closing):
-            await self._core.fetcher.flights.run(BLOCKLIST, self._refresh)
+            await self._crawl.fetcher.flights.run(BLOCKLIST, self._refresh)
 
     # -- the requests ---------------------------------------------------------------------
 
@@ -455,9 +466,11 @@ class OperatorList:
         headers = {"Accept": "application/json", **conditions}
         origin = hosts.origin(url)
         for hop in range(_MAX_HOPS + 1):
-            mark = Mark("operator", _LIMIT, min(self._failures, self._core.config.max_retries), hop)
+            mark = Mark(
+                "operator", _LIMIT, min(self._failures, self._crawl.config.max_retries), hop
+            )
             timeout = _TIMEOUT_BESIDE if self._beside else _TIMEOUT
-            fetched = await self._core.fetcher.fetch(url, mark, headers, timeout)
+            fetched = await self._crawl.fetcher.fetch(url, mark, headers, timeout)
             if fetched.status == 200 or (fetched.status == 304 and conditions):
                 return fetched
             if fetched.status not in (301, 302, 303, 307, 308) or not fetched.location:
@@ -469,18 +482,18 @@ class OperatorList:
 
     async def _standalone_schema(self) -> dict[str, Any] | None:
         """The schema beside the list (R10): cached seven days, kept when a refresh fails."""
-        url = self._core.config.schema_url
+        url = self._crawl.config.schema_url
         if url is None:
             return None
-        stored = self._core.store.get_document(SCHEMA, url)
-        if stored is not None and is_fresh(stored.fetched_at, self._core.wall(), SCHEMA_TTL):
+        stored = self._crawl.store.get_document(SCHEMA, url)
+        if stored is not None and is_fresh(stored.fetched_at, self._crawl.wall(), SCHEMA_TTL):
             return _schema_of(stored.body)
         try:
             fetched = await self._fetch(url, stored)
             body = fetched.body if fetched.status == 200 or stored is None else stored.body
             found = _schema_of(body)
         except NotYet as error:
-            await self._core.pause(error.wait)
+            await self._pause(error.wait)
             return await self._standalone_schema()
         except (_NotFetched, IgnoreRequest, DocumentInvalid) as error:
             if stored is None:
@@ -492,18 +505,18 @@ class OperatorList:
             key=url,
             url=fetched.url,
             body=body,
-            fetched_at=self._core.wall(),
+            fetched_at=self._crawl.wall(),
             status=fetched.status,
             outcome="held",
             etag=fetched.headers.get("etag"),
             last_modified=fetched.headers.get("last-modified"),
         )
-        self._core.remember(lambda: self._core.store.put_document(kept))
+        self._crawl.remember(lambda: self._crawl.store.put_document(kept))
         return found
 
     async def _parse(self, body: bytes, standalone: dict[str, Any] | None) -> Blocklist:
         """The list in *body*: here when that is sure to be quick, else in a child process (D3)."""
-        url = self._core.config.blocklist_url
+        url = self._crawl.config.blocklist_url
         if schema.is_tame(body, standalone):
             return schema.parse_blocklist(body, standalone, url)
         timeout = self._time(len(body))

@@ -14,7 +14,7 @@ from scrapy_walsh.adapters.queue import HostQueue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.adapters.crawl import Crawl
 
 #: Seconds from one line to the next; longer where a line took more than a hundredth of that.
 _EVERY: Final = 1.0
@@ -39,11 +39,11 @@ class Progress:
     Log lines that go to the same terminal push it down: it is taken away before each.
     """
 
-    def __init__(self, core: Core, counts: Callable[[], Counts]) -> None:
-        self._core = core
+    def __init__(self, crawl: Crawl, counts: Callable[[], Counts]) -> None:
+        self._crawl = crawl
         self._counts = counts
         self._terminal = sys.stderr
-        self._begun = core.monotonic()
+        self._begun = crawl.monotonic()
         self._cancel: Callable[[], None] | None = None
         self._shown = False
         self._handlers: list[logging.Handler] = []
@@ -90,7 +90,7 @@ class Progress:
 
     def _line(self) -> str:
         counts = self._counts()
-        queues = [queue for queue in self._core.queues if isinstance(queue, HostQueue)]
+        queues = [queue for queue in self._crawl.queues if isinstance(queue, HostQueue)]
         due = held = 0
         seconds = self._by_rate(counts)
         for queue in queues:
@@ -104,7 +104,7 @@ class Progress:
 
     def _by_rate(self, counts: Counts) -> float:
         """Seconds that the sources left take, at the pace of those that have ended."""
-        elapsed = self._core.monotonic() - self._begun
+        elapsed = self._crawl.monotonic() - self._begun
         return (counts.sources - counts.ended) * elapsed / counts.ended if counts.ended else 0.0
 
 

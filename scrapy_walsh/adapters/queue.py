@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from queuelib.queue import FifoDiskQueue, FifoMemoryQueue
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.disk_lines import DiskLines
 from scrapy_walsh.policy.agenda import Agenda
 from scrapy_walsh.policy.chain import NeedDocument
@@ -102,13 +102,13 @@ class HostQueue:
         start_queue_cls: type | None = None,
     ) -> HostQueue:
         """As Scrapy's scheduler makes it; *key* is the JOBDIR's folder, empty for memory."""
-        return cls(Core.of(crawler), downstream_queue_cls, key, start_queue_cls)
+        return cls(Crawl.of(crawler), downstream_queue_cls, key, start_queue_cls)
 
     def __init__(
-        self, core: Core, queue_cls: type, key: str = "", start_queue_cls: type | None = None
+        self, crawl: Crawl, queue_cls: type, key: str = "", start_queue_cls: type | None = None
     ) -> None:
-        self._core = core
-        self._lines: Any = DiskLines(key, core) if key else MemoryLines()
+        self._crawl = crawl
+        self._lines: Any = DiskLines(key, crawl) if key else MemoryLines()
         self._free: deque[Request] = deque()
         self._free_turn = False
         self._count = 0
@@ -116,55 +116,55 @@ class HostQueue:
         self._order = _direction(queue_cls)
         self._start_order = self._order if start_queue_cls is None else _direction(start_queue_cls)
         self._starts_apart = start_queue_cls is not None
-        self._agenda = Agenda(core.holds.due, core.throttle.interval)
+        self._agenda = Agenda(crawl.pacing.due, crawl.pacing.throttle.interval)
         #: Hosts of an earlier run's requests, of whose holds nothing is said before this one began.
         self._resumed: list[str] = []
         self._cancel_timer: Callable[[], None] | None = None
         self._timer_due = math.inf
         self._closed = False
         for host, count in self._lines.counts():
-            self._agenda.add(host, count, core.monotonic())
+            self._agenda.add(host, count, crawl.monotonic())
             self._count += count
             self._resumed.append(host)
         for url, source in self._lines.sources():
-            core.scope.declare(source)
-            core.scope.declare_hop(url, source)
-        core.queues.append(self)
+            crawl.scope.declare(source)
+            crawl.scope.declare_hop(url, source)
+        crawl.queues.append(self)
 
     def __len__(self) -> int:
         return self._count + len(self._free)
 
     def push(self, request: Request) -> None:
         """Take *request* in; ValueError where it cannot be kept on disk."""
-        request = self._core.intake.request(request)
-        if self._core.halted is not None:  # the store may be closed by now
+        request = self._crawl.intake.request(request)
+        if self._crawl.halted is not None:  # the store may be closed by now
             self._free.append(request)
             return
-        host = self._core.host_of(request.url)
-        answer = self._core.judge_request(request)
+        host = self._crawl.pacing.look_up(request.url)
+        answer = self._crawl.gate.at_queue(request)
         if not isinstance(answer, NeedDocument) and not answer.allowed:
             self._free.append(request)
             return
         self._lines.push(host, self._key(request), request)
         self._count += 1
-        self._agenda.add(host, now=self._core.monotonic())
+        self._agenda.add(host, now=self._crawl.monotonic())
         self._tell_hold(host)
 
     def outlook(self) -> tuple[int, int, float]:
         """Hosts that are due, hosts that are held, and the seconds that this takes at least."""
         due = self._agenda.ready()
-        seconds = self._agenda.seconds_left(self._core.monotonic())
+        seconds = self._agenda.seconds_left(self._crawl.monotonic())
         return due, len(self._agenda) - due, seconds
 
     def pop(self) -> Request | None:
         """The request to make now, or None where no host is due; the engine is then woken."""
-        self._core.asked.settle()
+        self._crawl.asked.settle()
         while self._resumed:
             self._tell_hold(self._resumed.pop())
         self._free_turn = not self._free_turn
         host = None
         if not (self._free and self._free_turn):
-            host = self._agenda.next(self._core.monotonic())
+            host = self._agenda.next(self._crawl.monotonic())
         if host is None and self._free:
             return self._popped(self._free.popleft())
         if host is None:
@@ -187,7 +187,7 @@ class HostQueue:
 
     def _keep(self, request: Request) -> None:
         with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
-            self._lines.push(self._core.host_of(request.url), self._key(request), request)
+            self._lines.push(self._crawl.pacing.look_up(request.url), self._key(request), request)
 
     def stop(self) -> None:
         """Wake nobody any more."""
@@ -205,7 +205,7 @@ class HostQueue:
         self._tell_hold(host)
 
     def _tell_hold(self, host: str) -> None:
-        self._core.holds.tell(host, lambda: self._lines.first(host))
+        self._crawl.pacing.tell_wait(host, lambda: self._lines.first(host))
 
     def judge_again(self, host: str) -> None:
         """A document that concerns *host* has come: what it refuses need not wait."""
@@ -216,20 +216,20 @@ class HostQueue:
             self._free.extend(refused)
 
     def _refused(self, url: str) -> bool:
-        answer = self._core.judge(url)
+        answer = self._crawl.gate.judge(url)
         return not isinstance(answer, NeedDocument) and not answer.allowed
 
     def _popped(self, request: Request) -> Request:
-        self._core.popped.add(request)
+        self._crawl.pacing.popped.add(request)
         return request
 
     def _key(self, request: Request) -> Key:
         start = self._starts_apart and bool(request.meta.get("is_start_request", False))
         order = self._start_order if start else self._order
-        arrival = next(self._arrivals) * (-1 if request in self._core.given_back else order)
-        if request in self._core.first:
+        arrival = next(self._arrivals) * (-1 if request in self._crawl.pacing.given_back else order)
+        if request in self._crawl.pacing.first:
             return (_FIRST, -request.priority, start, arrival)
-        since = self._core.put_off_since(request.url)
+        since = self._crawl.gate.put_off_since(request.url)
         if since is not None:
             return (_PUT_OFF, int(since), start, arrival)
         return (_OTHERS, -request.priority, start, arrival)
@@ -244,11 +244,11 @@ class HostQueue:
                 return
             self._cancel_timer()
         self._timer_due = due
-        self._cancel_timer = compat.call_later(due - self._core.monotonic(), self._wake)
+        self._cancel_timer = compat.call_later(due - self._crawl.monotonic(), self._wake)
 
     def _wake(self) -> None:
         self._cancel_timer = None
-        compat.wake_engine(self._core.crawler)
+        compat.wake_engine(self._crawl.crawler)
 
 
 def _direction(queue_cls: type) -> int:

@@ -22,7 +22,7 @@ from scrapy import Request
 from scrapy.exceptions import DontCloseSpider
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
@@ -62,14 +62,14 @@ _ASIDE, _ASIDE_OCTETS, _ASIDE_NAMED = 1000, 64 * 1024, 20
 class _Aside:
     """Entries that cannot be used, in a list in Redis where a person finds them: latest first."""
 
-    def __init__(self, core: Core, client: Any, key: str) -> None:
-        self._core, self._client, self._key = core, client, key
+    def __init__(self, crawl: Crawl, client: Any, key: str) -> None:
+        self._crawl, self._client, self._key = crawl, client, key
         self._count = 0
 
     def put(self, data: bytes, error: object) -> None:
         """Keep *data*, count it, and say why. Nothing is lost but the entry itself."""
         self._count += 1
-        self._core.recorder.count("fleet/set_aside")
+        self._crawl.recorder.count("fleet/set_aside")
         try:
             with self._client.pipeline() as pipe:
                 pipe.lpush(self._key, data[:_ASIDE_OCTETS])
@@ -103,14 +103,14 @@ class DueQueue:
     shared = True
 
     def __init__(self, server: Any, spider: Spider, key: str, serializer: Any = None) -> None:  # noqa: ARG002
-        core = Core.of(spider.crawler)
-        if not isinstance(core.store, SharedStore):
+        crawl = Crawl.of(spider.crawler)
+        if not isinstance(crawl.store, SharedStore):
             raise ConfigError("DueQueue needs WALSH_SHARED_STATE: set it to the fleet's Redis")
-        self._core, self._store, self._spider = core, core.store, spider
+        self._crawl, self._store, self._spider = crawl, crawl.store, spider
         self._serializer = serializer or _Json
-        start = f"{core.store.prefix}queue:{key % {'spider': spider.name}}"
+        start = f"{crawl.store.prefix}queue:{key % {'spider': spider.name}}"
         self._keys = [f"{start}{end}" for end in _KEYS]
-        self._aside = _Aside(core, core.store.link.client, f"{start}:aside")
+        self._aside = _Aside(crawl, crawl.store.link.client, f"{start}:aside")
         #: Claimed requests that the engine is not done with, and their numbers.
         self._held: dict[Request, str] = {}
         #: Numbers of claims that Redis is not told yet that they are done with.
@@ -122,7 +122,7 @@ class DueQueue:
         self._unsent: deque[Request] = deque()
         self._cancel_timer: Callable[[], None] | None = None
         self._closed = False
-        core.queues.append(self)
+        crawl.queues.append(self)
 
     def __len__(self) -> int:
         here = len(self._free) + len(self._unsent)
@@ -134,8 +134,8 @@ class DueQueue:
 
     def push(self, request: Request) -> None:
         """Take *request* in; ValueError where it cannot be serialised."""
-        request = self._core.intake.request(request)
-        answer = None if self._core.halted is not None else self._core.judge_request(request)
+        request = self._crawl.intake.request(request)
+        answer = None if self._crawl.halted is not None else self._crawl.gate.at_queue(request)
         if answer is None or not (isinstance(answer, NeedDocument) or answer.allowed):
             self._free.append(request)
             return
@@ -162,7 +162,7 @@ class DueQueue:
             if request is None:
                 self._release(host.decode("utf-8", "replace"))
                 continue
-            answer = self._core.judge_request(request)
+            answer = self._crawl.gate.at_queue(request)
             if not isinstance(answer, NeedDocument) and not answer.allowed:
                 self._release(host.decode())
             return self._popped(request)
@@ -192,7 +192,7 @@ class DueQueue:
     def nudge(self, host: str) -> None:
         """*host* was asked: what waits for it is held until it is due again."""
         if not self._closed:
-            self._core.holds.tell(host, lambda: self._put_off(host))
+            self._crawl.pacing.tell_wait(host, lambda: self._put_off(host))
 
     def judge_again(self, host: str) -> None:
         """A document came: requests are judged when they are claimed."""
@@ -203,12 +203,12 @@ class DueQueue:
         return self._store.ask(lambda: self._store.link.run(script, self._keys, arguments))
 
     def _send(self, request: Request) -> None:
-        core = self._core
-        host = core.host_of(request.url)
-        wait = core.holds.wait(host)
+        crawl = self._crawl
+        host = crawl.pacing.look_up(request.url)
+        wait = crawl.pacing.wait(host)
         arguments = [host, self._rank(request), self._encode(request), wait, self._interval(host)]
         self._run(scripts.PUSH, arguments)
-        core.holds.tell(host, lambda: request.url)
+        crawl.pacing.tell_wait(host, lambda: request.url)
 
     def _send_unsent(self) -> None:
         while self._unsent:
@@ -217,7 +217,7 @@ class DueQueue:
 
     def _claim(self) -> tuple[bytes, bytes, bytes]:
         link = self._store.link
-        given = [*self._standing(), self._core.config.patience, self._store.host_key("")]
+        given = [*self._standing(), self._crawl.config.patience, self._store.host_key("")]
         host, number, data = self._store.ask(
             # A first question makes the epoch known.
             lambda: link.run(scripts.POP, self._keys, [*given, link.epoch, *link.epoch_keys])
@@ -227,11 +227,11 @@ class DueQueue:
 
     def _standing(self) -> list[Any]:
         """This worker, its lease, what it is done with and what it holds, and the interval."""
-        under_way = compat.under_way(self._core.crawler)
+        under_way = compat.under_way(self._crawl.crawler)
         for request in [each for each in self._held if each not in under_way]:
             self._done.append(self._held.pop(request))
         done, held = " ".join(self._done), " ".join(self._held.values())
-        return [self._store.worker, self.lease, done, held, self._core.config.min_interval]
+        return [self._store.worker, self.lease, done, held, self._crawl.config.min_interval]
 
     def _renew(self) -> None:
         self._run(scripts.RENEW, self._standing())
@@ -273,12 +273,12 @@ class DueQueue:
             return  # it waits out an interval, no more
 
     def _interval(self, host: str) -> float:
-        return self._core.throttle.interval(host)
+        return self._crawl.pacing.throttle.interval(host)
 
     def _put_off(self, host: str) -> str | None:
         """The URL of the first of *host*'s line, which waits from now on; None for none."""
         try:
-            head: bytes = self._run(scripts.PUT_OFF, [host, self._core.holds.wait(host)])
+            head: bytes = self._run(scripts.PUT_OFF, [host, self._crawl.pacing.wait(host)])
         except StoreAway:
             return None
         try:
@@ -290,15 +290,15 @@ class DueQueue:
 
     def _rank(self, request: Request) -> int:
         """Retries first, then by priority; Redis keeps the order of arrival."""
-        late = 0 if request in self._core.first else 10 * _LARGEST_PRIORITY
+        late = 0 if request in self._crawl.pacing.first else 10 * _LARGEST_PRIORITY
         return late - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
 
     def _encode(self, request: Request) -> bytes:
         """Its URL and the declared target that it belongs to (R6) in a line, and the request."""
-        source = self._core.scope.source_of(request.url)
+        source = self._crawl.scope.source_of(request.url)
         head = json.dumps({"url": request.url, "source": source}).encode()
         try:
-            kept = self._core.intake.kept(request)
+            kept = self._crawl.intake.kept(request)
             fields = {name: value for name, value in kept.items() if name in _TAKEN}
             data = self._serializer.dumps(fields)
         except TypeError as error:
@@ -313,12 +313,12 @@ class DueQueue:
         source = json.loads(head)["source"]
         if source is not None and not isinstance(source, str):
             raise ValueError("its source is no text")
-        request = self._core.intake.request(self._request(self._serializer.loads(body)))
+        request = self._crawl.intake.request(self._request(self._serializer.loads(body)))
         if source is not None:
-            self._core.scope.declare(source)
-            self._core.scope.declare_hop(request.url, source)
-        if self._core.scope.is_source(request.url):
-            self._core.declare(request)  # with what it named when it was declared
+            self._crawl.scope.declare(source)
+            self._crawl.scope.declare_hop(request.url, source)
+        if self._crawl.scope.is_source(request.url):
+            self._crawl.intake.declare(request)  # with what it named when it was declared
         return request
 
     def _request(self, fields: Any) -> Request:
@@ -344,7 +344,7 @@ class DueQueue:
         return found
 
     def _popped(self, request: Request) -> Request:
-        self._core.popped.add(request)
+        self._crawl.pacing.popped.add(request)
         return request
 
     # -- waiting --------------------------------------------------------------------------
@@ -361,7 +361,7 @@ class DueQueue:
 
     def _wake(self) -> None:
         self._cancel_timer = None
-        compat.wake_engine(self._core.crawler)
+        compat.wake_engine(self._crawl.crawler)
 
 
 class DueSpiderMixin:
@@ -391,18 +391,18 @@ class DueSpiderMixin:
         except redis.RedisError as error:
             logger.error("the list of URLs cannot be read: %s", error)
             return
-        core = Core.of(self.crawler)
+        crawl = Crawl.of(self.crawler)
         if self._walsh_aside is None:
-            self._walsh_aside = _Aside(core, self.server, f"{self.redis_key}:aside")
+            self._walsh_aside = _Aside(crawl, self.server, f"{self.redis_key}:aside")
         for entry in entries:
             try:
-                requests = [core.intake.request(each) for each in self._requests_of(entry)]
+                requests = [crawl.intake.request(each) for each in self._requests_of(entry)]
             except Exception as error:
                 self._walsh_aside.put(entry, error)
                 continue
             for request in requests:
-                core.declare(request)
-                core.readings.declare(request)
+                crawl.intake.declare(request)
+                crawl.readings.declare(request)
                 yield request
 
     def _requests_of(self, entry: bytes) -> list[Request]:

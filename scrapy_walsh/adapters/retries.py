@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from scrapy_walsh.adapters.outcomes import GaveUp
-from scrapy_walsh.policy import backoff, hosts, recrawl
-from scrapy_walsh.policy.backoff import GiveUp, Retry
+from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.robots_fetch import REASK
 from scrapy_walsh.policy.silence import Silences, told
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.policy.backoff import GiveUp, Retry
     from scrapy_walsh.policy.verdict import Verdict
 
 #: The key of ``Request.meta`` for a trial of https, after which http is to be asked.
@@ -33,11 +33,11 @@ _TRIALS: Final = 2
 class Retries:
     """The retries of one crawl, and those that an earlier run was cut off in."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
         self._failures: WeakKeyDictionary[Request, Retry | GiveUp] = WeakKeyDictionary()
         self._attempts: dict[str, int] = {}
-        config = core.config
+        config = crawl.config
         self._silences = Silences(
             config.max_retries,
             config.robots_unreachable,
@@ -46,31 +46,14 @@ class Retries:
         #: Trials of https without an answer, by origin.
         self._trials: Counter[str] = Counter()
 
-    def assess(self, request: Request, response: Response | None) -> Retry | GiveUp | None:
-        """What R5 says of an answer, or of none, which is counted; None where it says nothing."""
-        core = self._core
-        last = self._unanswered(request) if response is None else ""
-        return backoff.after_failure(
-            None if response is None else response.status,
-            [] if response is None else retry_after(response),
-            self.attempt(request),
-            now=core.wall(),
-            rand=core.rand(),
-            base=core.config.backoff_base,
-            cap=core.config.backoff_cap,
-            max_retries=core.config.max_retries,
-            last=last,
-            method=request.method,
-        )
-
-    def _unanswered(self, request: Request) -> str:
+    def unanswered(self, request: Request) -> str:
         """Count a request that got no answer; why none may follow it, empty where one may."""
-        core, now = self._core, self._core.monotonic()
-        purpose = core.fetcher.purpose(request)
+        crawl, now = self._crawl, self._crawl.monotonic()
+        purpose = crawl.fetcher.purpose(request)
         if self.tries_https(request):
             self._trials[hosts.origin(request.url)] += 1
             return "https is tried once, then http" if purpose == TARGET else ""
-        host = core.host_of(request.url)
+        host = crawl.pacing.look_up(request.url)
         self._silences.note(host, now)
         if purpose == "operator" or not self._silences.spent(host, now, robots=purpose == "robots"):
             return ""
@@ -78,11 +61,11 @@ class Retries:
 
     def against(self, host: str, *, document: bool = False) -> Verdict | None:
         """The verdict against a host that gave no answer to all that this run grants it."""
-        return self._silences.against(host, self._core.monotonic(), robots=document)
+        return self._silences.against(host, self._crawl.monotonic(), robots=document)
 
     def tries_https(self, request: Request) -> bool:
         """Whether *request* only tries whether its host speaks https, or is for such a one."""
-        fetcher = self._core.fetcher
+        fetcher = self._crawl.fetcher
         trial = fetcher.trial(request) if fetcher.owns(request) else request.meta.get(TRY_HTTPS)
         return bool(trial) and request.url.startswith("https://")
 
@@ -100,32 +83,32 @@ class Retries:
     def failed(self, request: Request, failure: Retry | GiveUp) -> None:
         """Note what R5 decided about *request*."""
         self._failures[request] = failure
-        self._core.fetcher.failed(request, failure)
+        self._crawl.fetcher.failed(request, failure)
 
     def succeeded(self, request: Request) -> None:
         """Note that *request* was answered: what it took is forgotten."""
-        core = self._core
-        if core.fetcher.owns(request):
+        crawl = self._crawl
+        if crawl.fetcher.owns(request):
             return
         if self.attempt(request):
-            core.remember(lambda: core.store.clear_attempts(request.url))
+            crawl.remember(lambda: crawl.store.clear_attempts(request.url))
         else:
             del self._attempts[request.url]
 
     def attempt(self, request: Request) -> int:
         """Retries made so far for this URL."""
-        if self._core.fetcher.owns(request):
-            return self._core.fetcher.attempt(request)
+        if self._crawl.fetcher.owns(request):
+            return self._crawl.fetcher.attempt(request)
         return self._tried(request.url)
 
     def _tried(self, url: str) -> int:
         """Retries made so far for *url*; a run cut off within the hour counts too (R5.6)."""
         if url in self._attempts:
             return self._attempts[url]
-        core = self._core
-        found = core.recall(lambda: core.store.get_attempts(url))
-        counts = found is not None and abs(core.wall() - found.last_at) < recrawl.REVISIT_FLOOR
-        count = min(found.count, core.config.max_retries) if found and counts else 0
+        crawl = self._crawl
+        found = crawl.recall(lambda: crawl.store.get_attempts(url))
+        counts = found is not None and abs(crawl.wall() - found.last_at) < recrawl.REVISIT_FLOOR
+        count = min(found.count, crawl.config.max_retries) if found and counts else 0
         self._attempts[url] = count
         return count
 
@@ -135,26 +118,22 @@ class Retries:
 
     def retry(self, request: Request) -> Request:
         """The request to make in place of *request* after a back-off, counted."""
-        core = self._core
+        crawl = self._crawl
         count = self._attempts[request.url] = self._tried(request.url) + 1
-        tried = Attempts(request.url, count, core.wall())
-        core.remember(lambda: core.store.put_attempts(tried))
-        return core.again(request)
+        tried = Attempts(request.url, count, crawl.wall())
+        crawl.remember(lambda: crawl.store.put_attempts(tried))
+        return crawl.pacing.again(request)
 
-    def gave_up(self, url: str) -> bool:
-        """Whether every retry of *url* in this run is used up (R5.6)."""
-        return self._attempts.get(url, 0) > self._core.config.max_retries
+    def ended(self, url: str) -> str:
+        """Why *url* is requested no more in this run (R5.6); empty where it may be."""
+        gave_up = self._attempts.get(url, 0) > self._crawl.config.max_retries
+        return "it was given up earlier in this run (R5)" if gave_up else ""
 
     def give_up(self, url: str) -> None:
         """Ask *url* no more in this run."""
-        core = self._core
-        self._attempts[url] = core.config.max_retries + 1
-        core.remember(lambda: core.store.clear_attempts(url))
-
-
-def hold_of(failure: Retry | GiveUp) -> float:
-    """Seconds for which *failure* leaves the host alone."""
-    return failure.delay if isinstance(failure, Retry) else failure.hold
+        crawl = self._crawl
+        self._attempts[url] = crawl.config.max_retries + 1
+        crawl.remember(lambda: crawl.store.clear_attempts(url))
 
 
 def retry_after(response: Response) -> list[str]:

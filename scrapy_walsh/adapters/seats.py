@@ -101,13 +101,13 @@ def pinned(config: WalshConfig) -> dict[str, Any]:
 
 def missing(crawler: Crawler) -> list[str]:
     """What is not in its place, each with what to do; empty when all is."""
-    from scrapy_walsh.adapters.core import Core  # noqa: PLC0415  the core asks this module
+    from scrapy_walsh.adapters.crawl import Crawl  # noqa: PLC0415  the crawl asks this module
 
     return [
-        *_settings_missing(crawler, Core.of(crawler).config),
+        *_settings_missing(crawler, Crawl.of(crawler).config),
         *_middlewares_missing(crawler),
         *_handlers_missing(crawler),
-        *_queue_missing(crawler, Core.of(crawler).config),
+        *_queue_missing(crawler, Crawl.of(crawler).config),
     ]
 
 

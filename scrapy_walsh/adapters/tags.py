@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from scrapy import Request
 
-    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.adapters.crawl import Crawl
 
 #: The commit that a shell names (spec section 1.1).
 _SHELL: Final = "dev"
@@ -34,9 +34,9 @@ _REMOTE: Final = re.compile(r"[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$", re.ASCII)
 class Tags:
     """The tags of one crawl. ``sent``: of each request that carried some, its URL with them."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        config = core.config
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
+        config = crawl.config
         self._operator = [
             url
             for url in (config.blocklist_url, config.schema_url, config.identity.policy_url)
@@ -47,18 +47,18 @@ class Tags:
 
     def sent_as(self, url: str, *, shell: bool) -> str:
         """The URL under which a request for *url* goes on the wire."""
-        if not (shell or self._core.config.tag_requests):
+        if not (shell or self._crawl.config.tag_requests):
             return url
         if not is_operator_url(url, self._operator):
             return url
         if self._names is None:
-            self._names = implementation(self._core.config.impl, os.environ)
+            self._names = implementation(self._crawl.config.impl, os.environ)
         impl, commit = self._names
         tagged = tag_url(url, impl, _SHELL if shell else commit, SPEC_VERSION)
         return tagged if self._allowed(url, tagged) else url
 
     def _allowed(self, url: str, tagged: str) -> bool:
-        rules = self._core.documents.robots(hosts.origin(url))
+        rules = self._crawl.documents.robots(hosts.origin(url))
         return rules is None or rules.decide(tagged).allowed
 
 

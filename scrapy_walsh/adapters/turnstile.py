@@ -17,12 +17,13 @@ from twisted.internet.defer import Deferred
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.outcomes import Closing, Refused
+from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.adapters.crawl import Crawl
 
 #: Seconds between looks at whether a waiting request's spider is closing.
 _CLOSING_CHECK: Final = 0.2
@@ -30,7 +31,7 @@ _CLOSING_CHECK: Final = 0.2
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    core: Core
+    crawl: Crawl
     host: str
     document: bool
     turn: Deferred[None] = field(default_factory=Deferred)
@@ -49,31 +50,31 @@ class Turnstile:
     _waiters: list[tuple[float, int, _Waiter]] = field(default_factory=list)
     _serial: itertools.count[int] = field(default_factory=itertools.count)
     _cancel_timer: Callable[[], None] | None = None
-    _cores: list[Core] = field(default_factory=list)
-    _shut_by: list[Core] = field(default_factory=list)
+    _cores: list[Crawl] = field(default_factory=list)
+    _shut_by: list[Crawl] = field(default_factory=list)
 
-    def join(self, core: Core) -> None:
-        """Tell *core*, from now on, when a host has been asked."""
-        self._cores.append(core)
+    def join(self, crawl: Crawl) -> None:
+        """Tell *crawl*, from now on, when a host has been asked."""
+        self._cores.append(crawl)
 
-    def leave_for_good(self, core: Core) -> None:
-        """Forget *core*; its waiters, if any are left, are told that the spider is closing."""
-        if core in self._cores:
-            self._cores.remove(core)
-        if core in self._shut_by:
-            self._shut_by.remove(core)
-        self._turn_out([core])
+    def leave_for_good(self, crawl: Crawl) -> None:
+        """Forget *crawl*; its waiters, if any are left, are told that the spider is closing."""
+        if crawl in self._cores:
+            self._cores.remove(crawl)
+        if crawl in self._shut_by:
+            self._shut_by.remove(crawl)
+        self._turn_out([crawl])
         self._advance()
 
-    def shut(self, core: Core) -> None:
-        """Let nobody in until *core* opens again."""
-        if core not in self._shut_by:
-            self._shut_by.append(core)
+    def shut(self, crawl: Crawl) -> None:
+        """Let nobody in until *crawl* opens again."""
+        if crawl not in self._shut_by:
+            self._shut_by.append(crawl)
 
-    def open(self, core: Core) -> None:
-        """Take back what *core* said to :meth:`shut`."""
-        if core in self._shut_by:
-            self._shut_by.remove(core)
+    def open(self, crawl: Crawl) -> None:
+        """Take back what *crawl* said to :meth:`shut`."""
+        if crawl in self._shut_by:
+            self._shut_by.remove(crawl)
         self._advance()
         for each in self._cores:
             compat.wake_engine(each.crawler)
@@ -87,13 +88,13 @@ class Turnstile:
             or bool(self._waiters and self._waiters[0][0] <= self.clock())
         )
 
-    async def enter(self, core: Core, host: str, *, document: bool) -> bool:
+    async def enter(self, crawl: Crawl, host: str, *, document: bool) -> bool:
         """Wait for the wire, and for *host*'s time; whether *host* was never asked before.
 
         Raises Refused when *host*'s time is beyond WALSH_PATIENCE, Closing when the spider is
         being closed. Whoever gets in must call :meth:`leave`.
         """
-        waiter = _Waiter(core, host, document)
+        waiter = _Waiter(crawl, host, document)
         self._queue(waiter)
         self._advance()
         try:
@@ -115,9 +116,9 @@ class Turnstile:
     def leave(self, host: str) -> None:
         """Let the next one in, the end of the exchange with *host* being booked."""
         self._release()
-        for core in self._cores:
-            core.host_asked(host)
-            compat.wake_engine(core.crawler)
+        for crawl in self._cores:
+            crawl.host_asked(host)
+            compat.wake_engine(crawl.crawler)
 
     def _release(self) -> None:
         self._busy = False
@@ -148,7 +149,7 @@ class Turnstile:
             wait = max(key, self.throttle.due(waiter.host, document=waiter.document)) - self.clock()
             if wait <= 0:
                 self._grant(waiter)
-            elif waiter.core.config.patience < wait:
+            elif waiter.crawl.config.patience < wait:
                 self._turn_away(waiter)
             elif key <= self.clock():
                 heapq.heappop(self._waiters)
@@ -158,12 +159,12 @@ class Turnstile:
                 return
 
     def _tick(self) -> None:
-        self._turn_out([core for core in self._cores if compat.closing(core.crawler)])
+        self._turn_out([crawl for crawl in self._cores if compat.closing(crawl.crawler)])
         self._advance()
 
-    def _turn_out(self, cores: list[Core]) -> None:
+    def _turn_out(self, cores: list[Crawl]) -> None:
         for _, _, waiter in list(self._waiters):  # who is told may come back at once
-            if waiter.core in cores and not waiter.gone:
+            if waiter.crawl in cores and not waiter.gone:
                 self._fail(waiter, Closing())
 
     def _grant(self, waiter: _Waiter) -> None:
@@ -174,9 +175,9 @@ class Turnstile:
         waiter.turn.callback(None)
 
     def _turn_away(self, waiter: _Waiter) -> None:
-        verdict = waiter.core.deferral(waiter.host, document=waiter.document)
-        if verdict is not None:
-            self._fail(waiter, Refused(waiter.host, verdict))
+        step = waiter.crawl.gate.admit(waiter.host, document=waiter.document)
+        if isinstance(step, chain.Refuse):
+            self._fail(waiter, Refused(waiter.host, step.verdict))
 
     def _fail(self, waiter: _Waiter, error: Exception) -> None:
         waiter.gone = True

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.adapters.turnstile import TURNSTILE
-from scrapy_walsh.policy.chain import BLOCKLIST, NeedDocument
 from scrapy_walsh.policy.identity import may_send
 
 if TYPE_CHECKING:
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from twisted.internet.defer import Deferred
+
+    from scrapy_walsh.policy.chain import NeedDocument
 
 #: Seconds that the wire stays shut after a transfer that was broken off.
 _GRACE: Final = 0.1
@@ -36,7 +37,7 @@ class _Wire:
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
-        self.core = Core.of(crawler)
+        self.crawl = Crawl.of(crawler)
         self._inner: dict[str, Any] = {}
         #: Header fields of the spider's that were not sent, each named once.
         self._left_out: set[bytes] = set()
@@ -56,44 +57,44 @@ class _Wire:
         return self._inner[scheme]
 
     async def _transfer(self, request: Request) -> Response:
-        core = self.core
-        core.guard(request)
+        crawl = self.crawl
+        crawl.gate.before_wire(request)
         handler = self._handler(request.url.partition(":")[0].lower())
-        host = core.host_of(request.url)
+        host = crawl.pacing.look_up(request.url)
         unseen = await self._enter(request, host)
         response: Response | None = None
         answered = True
-        started = core.steady()
+        started = crawl.steady()
         try:
             self._dress(request)
-            for tell in core.on_wire:
+            for tell in crawl.on_wire:
                 tell(request)
             response = await self._send(handler, request)
         except BaseException as error:
             answered = isinstance(error, compat.TRANSPORT_ERRORS)
             if isinstance(error, compat.OVER_LIMIT):
-                core.asked.cut_off(request)
+                crawl.asked.cut_off(request)
             if (too_large := compat.header_too_large(error)) is not None:
                 raise too_large from None
             raise
         finally:
             try:
-                exchange = core.ended(
-                    request, host, response, started=started, unseen=unseen, counts=answered
+                exchange = crawl.gate.after(
+                    request, host, response, started=started, unseen=unseen, whole=answered
                 )
-                core.recorder.exchange(exchange)
+                crawl.recorder.exchange(exchange)
             finally:
                 self._leave(host, broken=response is None)
-        return core.fetcher.received(request, core.intake.answer(response))
+        return crawl.fetcher.received(request, crawl.intake.answer(response))
 
     async def _send(self, handler: Any, request: Request) -> Response:
         """The answer to *request*, which goes under the URL that R13 says."""
-        core = self.core
-        url = core.tags.sent_as(request.url, shell=compat.is_shell(self.crawler))
+        crawl = self.crawl
+        url = crawl.tags.sent_as(request.url, shell=compat.is_shell(self.crawler))
         if url == request.url:
             return await compat.call_handler(handler, request, self.crawler.spider)
-        core.tags.sent[request] = url
-        core.fetcher.sent_as(request, url)
+        crawl.tags.sent[request] = url
+        crawl.fetcher.sent_as(request, url)
         sent = request.replace(url=url)
         response = await compat.call_handler(handler, sent, self.crawler.spider)
         request.meta.update(sent.meta)  # the latency, which AutoThrottle reads
@@ -105,47 +106,29 @@ class _Wire:
         A list that came while a target waited here is judged before anything but the
         operator's documents may go (R3).
         """
-        core = self.core
-        document = core.fetcher.owns(request)
+        crawl = self.crawl
+        document = crawl.fetcher.owns(request)
         while True:
-            unseen = await TURNSTILE.enter(core, host, document=document)
+            unseen = await TURNSTILE.enter(crawl, host, document=document)
             needed = self._last_look(request, host)
-            booking = core.reserve(host) if needed is None else None
+            booking = crawl.pacing.reserve(host) if needed is None else None
             wait = 0.0 if booking is None else booking.wait
             if booking is not None and wait <= 0:
                 return unseen and not booking.known
             TURNSTILE.give_back(host, wait)
-            if request in core.popped or (document and (needed or wait > 0)):
+            if request in crawl.pacing.popped or (document and (needed or wait > 0)):
                 raise NotYet(host, wait)
             if needed is not None:
-                await core.bring(needed)
+                await crawl.gate.bring(needed)
 
     def _last_look(self, request: Request, host: str) -> NeedDocument | None:
         """The document to wait for before *request* may go; raises where it may not go at all."""
-        core = self.core
-        if core.documents.operator.arrived and not core.fetcher.is_operators(request):
-            return NeedDocument(BLOCKLIST)
+        crawl = self.crawl
         try:
-            self._stop_if_silent(request, host)
-            return core.guard(request)
+            return crawl.gate.at_wire(request, host)
         except BaseException:
             TURNSTILE.give_back(host, 0.0)
             raise
-
-    def _stop_if_silent(self, request: Request, host: str) -> None:
-        """What waited here while *host* used up its attempts does not go (R5).
-
-        Raises NotYet for a robots.txt, so that the gate answers who wanted it; Refused for others.
-        """
-        core = self.core
-        if core.fetcher.is_operators(request):
-            return
-        document = core.fetcher.owns(request)
-        if not document:
-            core.retries.end_trial(request, decided=True)
-        verdict = core.retries.against(host, document=document)
-        if verdict is not None:
-            raise NotYet(host, 0.0) if document else core.refusal(request, verdict)
 
     def _leave(self, host: str, *, broken: bool) -> None:
         """Open the wire; a little later when the other end has yet to see the connection close."""
@@ -169,7 +152,7 @@ class _Wire:
                     name.decode("latin-1"),
                     request.url,
                 )
-        request.headers["User-Agent"] = self.core.config.identity.user_agent
+        request.headers["User-Agent"] = self.crawl.config.identity.user_agent
 
     async def close(self) -> None:
         for handler in self._inner.values():

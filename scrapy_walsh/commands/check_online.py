@@ -15,7 +15,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.misc import load_object
 
 from scrapy_walsh.adapters.addon import Addon
-from scrapy_walsh.adapters.core import Core, default_state_dir
+from scrapy_walsh.adapters.crawl import Crawl, default_state_dir
 from scrapy_walsh.adapters.outcomes import Refused
 from scrapy_walsh.commands.check_answer import Answer, Misuse
 from scrapy_walsh.config import WalshConfig
@@ -59,13 +59,13 @@ class CheckSpider(Spider):
 
     async def start(self) -> AsyncIterator[Any]:
         """Ask the gates, and yield no request."""
-        core = Core.of(self.crawler)
+        crawl = Crawl.of(self.crawler)
         try:
-            verdict = await _verdict(core, self.url)
+            verdict = await _verdict(crawl, self.url)
         except IgnoreRequest as error:
             self.problems.append(str(error))
         else:
-            self.answers.append(Answer(self.url, verdict, _crawl_delay(core, self.url)))
+            self.answers.append(Answer(self.url, verdict, _crawl_delay(crawl, self.url)))
         nothing: tuple[Request, ...] = ()
         for request in nothing:
             yield request
@@ -111,25 +111,27 @@ def _apart(settings: Settings) -> Settings:
     return ours
 
 
-async def _verdict(core: Core, url: str) -> Verdict:
+async def _verdict(crawl: Crawl, url: str) -> Verdict:
     """What the gates say about *url*, the documents that they need being brought first."""
     request = Request(url)
-    core.declare(request)
+    crawl.intake.declare(request)
     try:
-        while isinstance(answer := core.judge(request.url), NeedDocument):
-            core.stop_if_halted()
+        while isinstance(answer := crawl.gate.judge(request.url), NeedDocument):
+            crawl.stop_if_halted()
             if answer.kind == chain.ROBOTS:
-                host = core.documents.robots_txt.next_host(answer.origin)
-                deferral = core.deferral(host, document=True)
-                if deferral is not None:
-                    return deferral
-            await core.bring(answer)
+                host = crawl.documents.robots_txt.next_host(answer.origin)
+                step = crawl.gate.admit(host, document=True)
+                if isinstance(step, chain.Refuse):
+                    return step.verdict
+            await crawl.gate.bring(answer)
     except Refused as error:
         return error.verdict
-    deferral = core.deferral(core.host_of(request.url)) if answer.allowed else None
-    return deferral or answer
+    if not answer.allowed:
+        return answer
+    step = crawl.gate.admit(crawl.pacing.look_up(request.url))
+    return step.verdict if isinstance(step, chain.Refuse) else answer
 
 
-def _crawl_delay(core: Core, url: str) -> float | None:
-    rules = core.documents.robots(hosts.origin(url))
+def _crawl_delay(crawl: Crawl, url: str) -> float | None:
+    rules = crawl.documents.robots(hosts.origin(url))
     return rules.crawl_delay if isinstance(rules, Robots) else None

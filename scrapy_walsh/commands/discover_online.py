@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
 
-from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.commands.check_answer import Misuse
@@ -107,7 +107,7 @@ class DiscoverSpider(Spider):
 
     def _forget(self, step: Step) -> None:
         """Leave no validators: the map needs the body, and so does the next crawl."""
-        core, key = Core.of(self.crawler), representation_key(step.accept)
+        core, key = Crawl.of(self.crawler), representation_key(step.accept)
         core.remember(lambda: core.store.delete_validators(step.url, key))
 
     async def answered(self, response: Response, origin: int, number: int) -> Iterable[Request]:

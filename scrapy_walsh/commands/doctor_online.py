@@ -10,7 +10,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.commands.doctor_findings import FAIL, OK, Finding
 from scrapy_walsh.commands.operator_pages import PagesSpider, ask, is_up
@@ -38,7 +38,7 @@ class DoctorSpider(PagesSpider):
 
     async def start(self) -> AsyncIterator[Any]:
         """The blocklist comes as in any crawl; it is a target only where it was not yet due."""
-        core = Core.of(self.crawler)
+        core = Crawl.of(self.crawler)
         url, since = core.config.blocklist_url, time.time()
         with _rejections(url) as reasons:
             await core.documents.operator.bring()

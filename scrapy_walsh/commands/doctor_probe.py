@@ -31,7 +31,7 @@ from scrapy.utils.spider import iter_spider_classes
 
 from scrapy_walsh.adapters import seats
 from scrapy_walsh.adapters.addon import Addon
-from scrapy_walsh.adapters.core import default_state_dir
+from scrapy_walsh.adapters.crawl import default_state_dir
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.commands import doctor_settings, doctor_state
 from scrapy_walsh.commands.doctor_findings import one_line

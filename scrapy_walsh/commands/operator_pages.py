@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Request, Spider
 from scrapy.spidermiddlewares.httperror import HttpError
 
-from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import NotModified
 from scrapy_walsh.commands.check_online import crawl_apart
 from scrapy_walsh.commands.doctor_findings import one_line
@@ -47,7 +47,7 @@ class PagesSpider(Spider):
     def answered(self, response: Response, url: str) -> None:
         """Callback. No validators stay: a crawl that has the page as a source needs its body."""
         self.answers[url] = response.status
-        core = Core.of(self.crawler)
+        core = Crawl.of(self.crawler)
         core.remember(lambda: core.store.delete_validators(url, _ACCEPT))
 
     def not_answered(self, failure: Failure) -> None:

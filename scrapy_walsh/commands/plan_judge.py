@@ -97,7 +97,13 @@ class _Planner:
         self._config, self._store, self._now, self._latency = config, store, now, latency
         self._held = Remembered(store, config, now)
         self._scope = Scope(config.follow_links)
-        self._gates = Gates(config.excluded_tlds, config.revisit, config.revisit_reason)
+        self._gates = Gates(
+            config.excluded_tlds,
+            config.revisit,
+            config.revisit_reason,
+            config.patience,
+            config.slow_hosts != SLOW_VISIT,
+        )
         self._throttle = Throttle(config.min_interval)
         self._looked_up: set[str] = set()
 
@@ -153,9 +159,9 @@ class _Planner:
             due = self._next_due(url) if verdict and verdict.name == NOT_DUE else None
             return Target(source, url, host, SKIP, verdict, robots, due)
         wait = self._throttle.wait(host, self._now)
-        deferral = chain.defer(host, wait, self._config.patience, self._now)
-        if deferral is not None:
-            return Target(source, url, host, DEFER, deferral, robots, self._now + wait)
+        step = chain.admit(chain.Pace(host, wait, 0.0), self._gates, self._now)
+        if isinstance(step, chain.Refuse):
+            return Target(source, url, host, DEFER, step.verdict, robots, self._now + wait)
         return Target(source, url, host, SKIP if refused else ASK, verdict, robots)
 
     def _one_a_visit(self, targets: list[Target]) -> list[Target]:
@@ -169,17 +175,17 @@ class _Planner:
         return [self._left(t) if t.url in left else t for t in targets]
 
     def _slow(self, host: str) -> bool:
-        return self._throttle.interval(host) > self._config.patience
+        return chain.is_slow(self._throttle.interval(host), self._gates)
 
     def _put_off_since(self, target: Target) -> float:
         found = self._store.get_deferral(target.url)
         return math.inf if found is None else found.since or found.due
 
     def _left(self, target: Target) -> Target:
-        interval, patience = self._throttle.interval(target.host), self._config.patience
-        verdict = chain.defer(target.host, interval, patience, self._now)
-        if self._config.slow_hosts != SLOW_VISIT:
-            verdict = chain.skip(target.host, interval, patience)
+        """*target* put off: a request to its slow host would have to wait its whole interval."""
+        interval = self._throttle.interval(target.host)
+        step = chain.admit(chain.Pace(target.host, interval, interval), self._gates, self._now)
+        verdict = step.verdict if isinstance(step, chain.Refuse) else target.verdict
         return replace(target, decision=DEFER, verdict=verdict, due=self._now + interval)
 
     def _next_due(self, url: str) -> float | None:

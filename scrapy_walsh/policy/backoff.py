@@ -153,6 +153,11 @@ def after_failure(
     return Retry(delay, f"{cause}; retry {attempt + 1} of {max_retries} in {delay:.3f} s or later")
 
 
+def hold_of(failure: Retry | GiveUp) -> float:
+    """Seconds for which *failure* leaves the host alone."""
+    return failure.delay if isinstance(failure, Retry) else failure.hold
+
+
 def is_failure(status: int | None) -> bool:
     """Whether R5 applies: no answer, 429, or 500 and above (RFC 9110 section 15)."""
     return status is None or status in BACKOFF_STATUSES or status >= 500

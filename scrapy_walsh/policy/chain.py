@@ -1,20 +1,29 @@
-"""THE ORDER of the gates, as code (spec section 7): R6, R3, R8, R2; then R4's patience.
+"""THE WAY of a request, as code (spec section 7): everything that is decided about it, in order.
 
-R3 stands before R2 because an opt-out holds even where robots.txt cannot be read; R4 stands
-last because pacing a request that will be refused wastes time. R6 needs no document and R8
-no request, so neither may cost the host one. The first gate that refuses ends it.
+1. :func:`judge`: may this URL be requested at all? R6, R3, R8, R2, in this order. R3 stands before
+   R2 because an opt-out holds even where robots.txt cannot be read. R6 needs no document and R8 no
+   request, so neither may cost the host one. The first gate that refuses ends it.
+2. :func:`admit`: may it go now? R5's attempts, then R4's due time. Pacing stands after the gates
+   because a request that will be refused should wait for nothing.
+3. :func:`conclude`: what does its answer mean? R5 (retry, or give up, and hold the host), T1 (may
+   a target follow a robots.txt at once), R8 (does it end the source's turn), R7 (does it replace
+   what is kept for conditional requests).
 
-Rule for whoever edits this file: the order below is normative. "I cannot decide yet" is the
-value ``NeedDocument``: the caller brings the document and asks again.
+``adapters/gate.py`` walks this way at four moments, and decides nothing. Each answer is a frozen
+value. "I cannot decide yet" is ``NeedDocument``: the caller brings the document and asks again.
+
+Rule for whoever edits this file: the order is normative. Every function is pure.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
-from scrapy_walsh.policy import hosts, recrawl
+from scrapy_walsh.policy import backoff, hosts, recrawl, revalidate, robots_fetch
+from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.verdict import (
     BLOCKED_OPERATOR,
     BY_SETTING,
@@ -27,6 +36,7 @@ from scrapy_walsh.policy.verdict import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scrapy_walsh.policy.backoff import GiveUp, Retry
     from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.scope import Scope
 
@@ -67,11 +77,22 @@ class Held(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """The settings that the gates need; durations in seconds."""
+    """The settings that the way of a request goes by; durations in seconds.
+
+    ``skip_slow``: WALSH_SLOW_HOSTS is "skip".
+    """
 
     excluded_tlds: Sequence[str] = ()
     revisit: float = 86400.0
     revisit_reason: str | None = None
+    patience: float = 300.0
+    skip_slow: bool = False
+    max_retries: int = backoff.MAX_RETRIES
+    backoff_base: float = backoff.BACKOFF_BASE
+    backoff_cap: float = backoff.BACKOFF_CAP
+
+
+# -- 1: may it be requested at all? -----------------------------------------------------------
 
 
 def judge(
@@ -101,30 +122,6 @@ def judge_proxy(host: str, held: Held, gates: Gates) -> Verdict | NeedDocument |
     if isinstance(against, Verdict):
         return replace(against, reason=f"its proxy {host}: {against.reason}")
     return against
-
-
-def defer(host: str, wait: float, patience: float, now: float) -> Verdict | None:
-    """R4/R5 beyond WALSH_PATIENCE: the host is neither held that long nor asked sooner (D8)."""
-    if wait <= patience:
-        return None
-    due = datetime.fromtimestamp(min(now + wait, _LAST_DATE), UTC).isoformat(timespec="seconds")
-    return Verdict(
-        False,
-        DEFERRED,
-        "R4",
-        f"{host} may not be asked before {due}, beyond WALSH_PATIENCE ({patience:g} s)",
-    )
-
-
-def skip(host: str, interval: float, patience: float) -> Verdict:
-    """R4 with WALSH_SLOW_HOSTS "skip": a host that no run can keep pace with is put off (D8)."""
-    return Verdict(
-        False,
-        DEFERRED,
-        "R4",
-        f"{host} asks for {interval:g} s between requests, beyond WALSH_PATIENCE ({patience:g} s), "
-        'and WALSH_SLOW_HOSTS is "skip"',
-    )
 
 
 def without_list(position: str, document: str, *, lost: bool) -> Verdict | None:
@@ -178,3 +175,173 @@ def _robots(url: str, held: Held) -> Verdict | NeedDocument:
     origin = hosts.origin(url)
     rules = held.robots(origin)
     return NeedDocument(ROBOTS, origin) if rules is None else rules.decide(url)
+
+
+# -- 2: may it go now? ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a host stands when a request to it wants to go.
+
+    ``wait``: seconds until the host is due, ``inf`` while a request to it is under way.
+    ``interval``: seconds between two requests to it. ``spent``: the verdict where it gave no answer
+    to all requests that one run grants it (``policy/silence.py``).
+    """
+
+    host: str
+    wait: float
+    interval: float
+    spent: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """It may go now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """It may go in ``seconds``; ``inf``: when the request to its host that is under way ends."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """It may not go in this run."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """This run has sent it as often as it may. ``why``: one line."""
+
+    why: str
+
+
+def admit(
+    pace: Pace, gates: Gates, now: float, *, document: bool = False, ended: str = ""
+) -> Go | Wait | Refuse | Ended:
+    """Whether a request that :func:`judge` allows may go to its host now; *now*: Unix seconds.
+
+    *document*: it is for a robots.txt. *ended*: why this URL is requested no more in this run,
+    empty where it may be.
+    """
+    if ended:
+        return Ended(ended)
+    if pace.spent is not None:
+        return Refuse(pace.spent)
+    if pace.wait == math.inf:  # the end of what is under way says how long the wait is
+        return Wait(math.inf)
+    if gates.skip_slow and not document and is_slow(pace.interval, gates):
+        return Refuse(_skipped(pace, gates))
+    if pace.wait > gates.patience:
+        return Refuse(_deferred(pace, gates, now))
+    return Go() if pace.wait <= 0 else Wait(pace.wait)
+
+
+def is_slow(interval: float, gates: Gates) -> bool:
+    """Whether a host asks for more seconds between two requests than a run waits."""
+    return interval > gates.patience
+
+
+def _deferred(pace: Pace, gates: Gates, now: float) -> Verdict:
+    """R4/R5 beyond WALSH_PATIENCE: the host is neither held that long nor asked sooner (D8)."""
+    host, wait, patience = pace.host, pace.wait, gates.patience
+    due = datetime.fromtimestamp(min(now + wait, _LAST_DATE), UTC).isoformat(timespec="seconds")
+    return Verdict(
+        False,
+        DEFERRED,
+        "R4",
+        f"{host} may not be asked before {due}, beyond WALSH_PATIENCE ({patience:g} s)",
+    )
+
+
+def _skipped(pace: Pace, gates: Gates) -> Verdict:
+    """R4 with WALSH_SLOW_HOSTS "skip": a host that no run can keep pace with is put off (D8)."""
+    return Verdict(
+        False,
+        DEFERRED,
+        "R4",
+        f"{pace.host} asks for {pace.interval:g} s between requests, beyond WALSH_PATIENCE "
+        f'({gates.patience:g} s), and WALSH_SLOW_HOSTS is "skip"',
+    )
+
+
+# -- 3: what does its answer mean? ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of one request that was sent.
+
+    ``purpose``: ``target``, ``robots`` or ``operator``. ``status``: None where no answer came.
+    ``retry_after``: the values of each such field. ``attempt``: retries made before. ``hops``:
+    redirects that led to it. ``unseen``: its host had never been requested before. ``whole``: False
+    where this side broke the exchange off, which says nothing about the server. ``last``: why no
+    retry may follow, empty where one may.
+    """
+
+    purpose: str
+    status: int | None
+    method: str = "GET"
+    retry_after: Sequence[str] = ()
+    attempt: int = 0
+    hops: int = 0
+    unseen: bool = False
+    whole: bool = True
+    last: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What an answer means.
+
+    ``failure``: what R5 decides, None where it has nothing to decide; ``hold``: seconds for which
+    it leaves the host alone. ``exempt``: one target may follow at once (T1). ``answered``: the
+    source's turn is over (R8). ``replaces``: its validators replace those that are kept (R7).
+    """
+
+    failure: Retry | GiveUp | None = None
+    hold: float = 0.0
+    exempt: bool = False
+    answered: bool = False
+    replaces: bool = False
+
+
+def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusion:
+    """What follows from *answer*; *now*: Unix seconds, *rand*: in [0, 1), for the back-off."""
+    failure = _failure(answer, gates, now, rand) if answer.whole else None
+    exempt = (
+        failure is None
+        and answer.unseen
+        and answer.purpose == ROBOTS
+        and robots_fetch.counts_as_first(answer.status, hops=answer.hops, attempt=answer.attempt)
+    )
+    target = answer.purpose == TARGET
+    return Conclusion(
+        failure,
+        0.0 if failure is None else backoff.hold_of(failure),
+        exempt,
+        answered=target and recrawl.counts_as_asked(answer.status),
+        replaces=target
+        and answer.status is not None
+        and revalidate.replaces_validators(answer.method, answer.status),
+    )
+
+
+def _failure(answer: Answer, gates: Gates, now: float, rand: float) -> Retry | GiveUp | None:
+    return backoff.after_failure(
+        answer.status,
+        answer.retry_after,
+        answer.attempt,
+        now=now,
+        rand=rand,
+        base=gates.backoff_base,
+        cap=gates.backoff_cap,
+        max_retries=gates.max_retries,
+        last=answer.last,
+        method=answer.method,
+    )

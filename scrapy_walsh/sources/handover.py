@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.adapters.crawl import Crawl
     from scrapy_walsh.policy.revalidate import Validators
     from scrapy_walsh.sources.items import MetadataItem
 
@@ -51,7 +51,7 @@ class _Batch:
 class Handover:
     """The items of one crawl, from the spider to wherever the project keeps them.
 
-    Without the package's core, or with WALSH_STATE_DIR ``memory``, nothing outlives the run.
+    Without the package's crawl, or with WALSH_STATE_DIR ``memory``, nothing outlives the run.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -67,47 +67,47 @@ class Handover:
         connect(self._settle, signals.feed_exporter_closed)
 
     @property
-    def _core(self) -> Core | None:
+    def _crawl(self) -> Crawl | None:
         return getattr(self._crawler, "walsh", None)
 
     def known(self, canonical_url: str) -> bool:
         """Whether an earlier run handed over this item, which an answer has now."""
-        core = self._core
-        if core is None:
+        crawl = self._crawl
+        if crawl is None:
             return False
         try:
-            found = core.store.get_seen_item(canonical_url)
+            found = crawl.store.get_seen_item(canonical_url)
         except StateError as error:
             logger.error("%s", error)
             return False
-        if found is not None and core.wall() - found.seen_at > _RENEWED_AFTER:
+        if found is not None and crawl.wall() - found.seen_at > _RENEWED_AFTER:
             self._renewed.append(canonical_url)
         return found is not None
 
     def forget(self, request: Request) -> None:
         """Leave no validators: a 304 would say "no new data" of what was never read."""
-        core = self._core
-        if core is not None:
-            core.remember(lambda: core.store.delete_validators(*_key(request)))
+        crawl = self._crawl
+        if crawl is not None:
+            crawl.remember(lambda: crawl.store.delete_validators(*_key(request)))
 
     def expect(
         self, response: Response, items: Sequence[MetadataItem], *, last: bool = True
     ) -> None:
         """Note that *items* of *response* are about to be yielded; after the *last*, no more."""
-        core = self._core
-        if core is None or core.config.state_dir is None:
+        crawl = self._crawl
+        if crawl is None or crawl.config.state_dir is None:
             return
         key = _key(response.request or Request(response.url))
         if key not in self._batches:
             if not items:
                 return
             try:
-                validators = core.store.get_validators(*key)
+                validators = crawl.store.get_validators(*key)
             except StateError as error:
                 logger.error("%s", error)
                 return
             self._batches[key] = _Batch(validators)
-            core.remember(lambda: core.store.delete_validators(*key))
+            crawl.remember(lambda: crawl.store.delete_validators(*key))
         batch = self._batches[key]
         batch.left |= {id(item): item.canonical_url for item in items}
         batch.whole = last
@@ -137,8 +137,8 @@ class Handover:
 
     def _settle(self) -> None:
         """Every item is where it belongs: remember them, and what revalidates their sources."""
-        core = self._core
-        if core is None or core.config.state_dir is None:
+        crawl = self._crawl
+        if crawl is None or crawl.config.state_dir is None:
             return
         renewed, self._renewed = self._renewed, []
         if not (self._batches or renewed):
@@ -151,17 +151,17 @@ class Handover:
         whole = [batch for batch in batches if batch.whole and batch.scraped == len(batch.left)]
         self._batches = {}
         try:
-            # The core may have closed its store by now: feeds are stored beside that.
-            _remember(core, whole, renewed)
+            # The crawl may have closed its store by now: feeds are stored beside that.
+            _remember(crawl, whole, renewed)
         except StateError as error:
             logger.error("%s", error)
 
 
-def _remember(core: Core, batches: Sequence[_Batch], renewed: Sequence[str]) -> None:
-    store = open_store(core.config.state_dir)
+def _remember(crawl: Crawl, batches: Sequence[_Batch], renewed: Sequence[str]) -> None:
+    store = open_store(crawl.config.state_dir)
     try:
         handed_over = [url for batch in batches for url in batch.left.values()]
-        store.add_seen_items([*handed_over, *renewed], core.wall())
+        store.add_seen_items([*handed_over, *renewed], crawl.wall())
         for batch in batches:
             held = None if batch.failed else batch.validators
             if held and store.get_validators(held.url, held.representation) is None:

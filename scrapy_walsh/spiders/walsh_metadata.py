@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
     from twisted.python.failure import Failure
 
-    from scrapy_walsh.adapters.core import Core
+    from scrapy_walsh.adapters.crawl import Crawl
 
 #: Items made in one step of the event loop.
 _AT_ONCE: Final = 100
@@ -118,17 +118,17 @@ class WalshMetadataSpider(Spider):
 
     def _opened(self) -> None:
         # Job settings of a platform may take the add-on out: then nothing would gate or pace.
-        core = self._core
-        if self.refusal is None and core is None:
+        crawl = self._crawl
+        if self.refusal is None and crawl is None:
             self.refusal = "scrapy_walsh is not installed here: set ADDONS, see docs/install.md"
-        if self.refusal is None and core is not None:
-            core.on_wire.append(self._count_request)
-            core.readings.by_spider = True
-            self.progress = Progress(core, self._counts)
+        if self.refusal is None and crawl is not None:
+            crawl.on_wire.append(self._count_request)
+            crawl.readings.by_spider = True
+            self.progress = Progress(crawl, self._counts)
             self.progress.start()
 
     @property
-    def _core(self) -> Core | None:
+    def _crawl(self) -> Crawl | None:
         return getattr(getattr(self, "crawler", None), "walsh", None)
 
     def _declare(self, sources: list[Source], problems: list[str]) -> None:
@@ -233,8 +233,8 @@ class WalshMetadataSpider(Spider):
         An answer by http is one for the source: no run tries https before it is due again.
         """
         for visit in visits:
-            if self._core is not None:
-                self._core.asked.hop(_http(visit.source.url), request)
+            if self._crawl is not None:
+                self._crawl.asked.hop(_http(visit.source.url), request)
             visit.steps = [*plan(_http(visit.source.url), None)]
             yield from self._next(visit)
 
@@ -305,12 +305,12 @@ class WalshMetadataSpider(Spider):
 
     def _tell(self, visit: _Visit, outcome: str, refusal: str = "") -> None:
         """Say what became of a source, under the URL that it is asked by first."""
-        if (core := self._core) is None:
+        if (crawl := self._crawl) is None:
             return
         source, row = visit.source, visit.row
         read = outcome in report.READ
         reason = refusal or f"{row.requirement} {row.reason}".strip()
-        core.readings.report(source.feed or source.url, readings.READ if read else outcome, reason)
+        crawl.readings.report(source.feed or source.url, readings.READ if read else outcome, reason)
 
     def _known(self, key: str) -> bool:
         return self.handover is not None and self.handover.known(key)
@@ -369,12 +369,12 @@ class WalshMetadataSpider(Spider):
                 fail_command()
 
     def _next_due(self, visit: _Visit) -> str | None:
-        core = self._core
-        if core is None:
+        crawl = self._crawl
+        if crawl is None:
             return None
-        source, now = visit.source, core.wall()
+        source, now = visit.source, crawl.wall()
         asked = [source.feed or source.url, *([_http(source.url)] if source.bare_host else [])]
-        found = [visit.due, *(core.asked.next_due(url) for url in asked)]
+        found = [visit.due, *(crawl.asked.next_due(url) for url in asked)]
         due = max((moment for moment in found if moment and moment > now), default=None)
         return None if due is None else iso(math.ceil(due))
 

@@ -150,12 +150,12 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
     ),
     "what goes past the scheduler not judged": (
         """
-        from scrapy_walsh.adapters.core import Core
+        from scrapy_walsh.adapters.gate import Gate
         from scrapy_walsh.adapters.middlewares import GateMiddleware
-        Core.guard = lambda self, request: None
+        Gate.before_wire = lambda self, request: None
         judged = GateMiddleware.process_request
         async def popped_alone(self, request, spider=None):
-            if request in self.core.popped:
+            if request in self.crawl.pacing.popped:
                 return await judged(self, request, spider)
         GateMiddleware.process_request = popped_alone
         """,
@@ -173,39 +173,36 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
     ),
     "earlier runs forgotten": (
         """
-        from scrapy_walsh.adapters.core import Core
+        from scrapy_walsh.adapters.pacing import Pacing
         from scrapy_walsh.state.records import Booking
-        Core._restore = lambda self, host: None
-        Core.reserve = lambda self, host: Booking(0.0, known=False)
+        Pacing._restore = lambda self, host: None
+        Pacing.reserve = lambda self, host: Booking(0.0, known=False)
         """,
         "edges",
         {"R4"},
     ),
     "Retry-After of a robots.txt not waited for": (
         """
-        from scrapy_walsh.adapters import core
-        from scrapy_walsh.policy.backoff import Retry
-        whole, hold_of = core.Core.ended, core.hold_of
-        def targets_alone(self, request, *more, **rest):
-            at_once = request.url.endswith("/robots.txt")
-            core.hold_of = (lambda failure: 0.0) if at_once else hold_of
-            return whole(self, request, *more, **rest)
-        core.Core.ended = targets_alone
+        from dataclasses import replace
+        from scrapy_walsh.policy import chain
+        whole = chain.conclude
+        def targets_alone(answer, *more):
+            found = whole(answer, *more)
+            return replace(found, hold=0.0) if answer.purpose == "robots" else found
+        chain.conclude = targets_alone
         """,
         "edges",
         {"R5b"},
     ),
     "robots.txt retried eight times": (
         """
-        from scrapy_walsh.adapters.retries import Retries
-        from scrapy_walsh.policy import backoff
-        whole, after_failure, most = Retries.assess, backoff.after_failure, [5]
-        def more_often(*given, max_retries, **rest):
-            return after_failure(*given, max_retries=most[0], **rest)
-        def assess(self, request, response):
-            most[0] = 8 if request.url.endswith("/robots.txt") else 5
-            return whole(self, request, response)
-        backoff.after_failure, Retries.assess = more_often, assess
+        from dataclasses import replace
+        from scrapy_walsh.policy import chain
+        whole = chain.conclude
+        def more_often(answer, gates, *more):
+            most = 8 if answer.purpose == "robots" else 5
+            return whole(answer, replace(gates, max_retries=most), *more)
+        chain.conclude = more_often
         """,
         "edges",
         {"R5"},

@@ -110,8 +110,8 @@ def test_own_an_entry_that_cannot_be_read_is_set_aside_and_the_next_is_sent(
     (kept,) = server.client.lrange(ASIDE, 0, -1)
     data = UNREADABLE[what]
     assert kept == (data.encode() if isinstance(data, str) else data)[: 64 * 1024]
-    assert one._core.crawler.stats is not None
-    assert one._core.crawler.stats.get_value("walsh/fleet/set_aside") == 1
+    assert one._crawl.crawler.stats is not None
+    assert one._crawl.crawler.stats.get_value("walsh/fleet/set_aside") == 1
     (line,) = [record.getMessage() for record in caplog.records if "set aside" in record.message]
     assert line.isprintable()
 
@@ -158,13 +158,15 @@ def test_own_an_entry_comes_out_as_a_plain_request(server: Server) -> None:
 def test_r6_a_callback_declares_nothing_by_way_of_the_queue(server: Server) -> None:
     one, other = queue(server), queue(server)
     for each in (one, other):
-        each._core.scope.follow_links = False
-    one._core.declare(Request("http://a.test/", meta={"walsh_also": ["http://a.test/also"]}))
+        each._crawl.scope.follow_links = False
+    one._crawl.intake.declare(
+        Request("http://a.test/", meta={"walsh_also": ["http://a.test/also"]})
+    )
     meta = {"walsh_also": ["http://a.test/also", "http://evil.test/"]}
     one.push(Request("http://a.test/", meta=meta))
     assert other.pop() is not None
-    assert other._core.scope.refuses("http://a.test/also") is None
-    assert other._core.scope.refuses("http://evil.test/") is not None
+    assert other._crawl.scope.refuses("http://a.test/also") is None
+    assert other._crawl.scope.refuses("http://evil.test/") is not None
 
 
 @pytest.mark.usefixtures("quiet")

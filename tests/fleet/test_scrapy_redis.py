@@ -16,7 +16,7 @@ from scrapy.settings import Settings
 from scrapy.statscollectors import StatsCollector
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.redis_queue import DueQueue
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.throttle import Throttle
@@ -202,9 +202,9 @@ def queue(server: Server | None, **more: Any) -> DueQueue:
     crawler.spider = Probe()
     crawler.spider.crawler = crawler
     made = DueQueue(None, crawler.spider, "%(spider)s:requests")
-    core = Core.of(crawler)
-    core.scope.follow_links = True
-    core.throttle = Throttle()  # the process's own remembers other tests
+    own = Crawl.of(crawler)
+    own.scope.follow_links = True
+    own.pacing.throttle = Throttle()  # the process's own remembers other tests
     return made
 
 
@@ -220,14 +220,14 @@ def claimed(line: DueQueue, count: int) -> list[str | None]:
     found = []
     for _ in range(count):
         request = line.pop()
-        UNDER_WAY.setdefault(line._core.crawler, []).extend(filter(None, [request]))
+        UNDER_WAY.setdefault(line._crawl.crawler, []).extend(filter(None, [request]))
         found.append(None if request is None else request.url)
     return found
 
 
 def finish(line: DueQueue) -> None:
     """The engine is done with all of them."""
-    UNDER_WAY.pop(line._core.crawler, None)
+    UNDER_WAY.pop(line._crawl.crawler, None)
     line._renew()
 
 
@@ -259,7 +259,7 @@ def test_own_a_host_is_claimed_once_an_interval_by_whoever_comes(server: Server)
 
 def test_own_a_host_that_another_asked_or_that_holds_is_not_claimed(server: Server) -> None:
     one, other = queue(server), queue(server)
-    store = other._core.store
+    store = other._crawl.store
     store.reserve_host("a.test", 1.0, time.time())
     store.book_host("b.test", 1.0, time.time(), 60.0)
     for name in ("a.test", "b.test", "c.test"):
@@ -269,7 +269,7 @@ def test_own_a_host_that_another_asked_or_that_holds_is_not_claimed(server: Serv
 
 def test_d8_a_hold_beyond_patience_is_handed_out_for_the_gate_to_defer(server: Server) -> None:
     one = queue(server, WALSH_PATIENCE=10)
-    one._core.store.book_host("a.test", 1.0, time.time(), 60.0)
+    one._crawl.store.book_host("a.test", 1.0, time.time(), 60.0)
     one.push(Request("http://a.test/1"))
     one.push(Request("http://a.test/2"))
     assert urls_of(one, 3) == ["http://a.test/1", "http://a.test/2", None]
@@ -277,11 +277,11 @@ def test_d8_a_hold_beyond_patience_is_handed_out_for_the_gate_to_defer(server: S
 
 def test_own_retries_go_first_then_priority_then_arrival(server: Server) -> None:
     one = queue(server, WALSH_PATIENCE=0)
-    one._core.store.book_host("a.test", 1.0, time.time(), 60.0)  # beyond patience: all at once
+    one._crawl.store.book_host("a.test", 1.0, time.time(), 60.0)  # beyond patience: all at once
     for name, priority in (("x", 0), ("y", 0), ("z", 5)):
         one.push(Request(f"http://a.test/{name}", priority=priority))
     retried = Request("http://a.test/retried", priority=-5)
-    one.push(one._core.again(retried))
+    one.push(one._crawl.pacing.again(retried))
     assert [url and url[-1] for url in urls_of(one, 4)] == ["d", "z", "x", "y"]
 
 
@@ -309,15 +309,15 @@ def test_own_a_request_comes_out_as_it_went_in(server: Server) -> None:
 def test_r6_a_claim_carries_the_declared_target_and_no_other(server: Server) -> None:
     one, other = queue(server), queue(server)
     for each in (one, other):
-        each._core.scope.follow_links = False
-    one._core.scope.declare("http://a.test/")
-    one._core.scope.declare_hop("http://b.test/moved", "http://a.test/")
+        each._crawl.scope.follow_links = False
+    one._crawl.scope.declare("http://a.test/")
+    one._crawl.scope.declare_hop("http://b.test/moved", "http://a.test/")
     one.push(Request("http://b.test/moved"))
     one.push(Request("http://c.test/link"))
     assert server.client.get("walsh:{examplebot}:queue:probe:requests:size") == b"1"
     assert urls_of(other, 1) == ["http://b.test/moved"]
-    assert other._core.scope.refuses("http://b.test/moved") is None
-    assert other._core.scope.refuses("http://c.test/link") is not None
+    assert other._crawl.scope.refuses("http://b.test/moved") is None
+    assert other._crawl.scope.refuses("http://c.test/link") is not None
 
 
 def test_own_what_cannot_be_written_as_json_is_said(server: Server) -> None:
@@ -396,9 +396,9 @@ def test_own_what_comes_during_an_outage_is_sent_later(server: Server) -> None:
     assert len(one) > 0
     assert one.pop() is None
     server.start()
-    one._core.store.tend()  # type: ignore[attr-defined]
+    one._crawl.store.tend()  # type: ignore[attr-defined]
     server.client.delete("walsh:{examplebot}:calm")
-    one._core.store.tend()  # type: ignore[attr-defined]
+    one._crawl.store.tend()  # type: ignore[attr-defined]
     assert urls_of(one, 1) == ["http://a.test/"]
 
 
@@ -411,7 +411,7 @@ def holds_of(line: DueQueue) -> list[tuple[str, float]]:
     """A list of the events that are recorded from now on: URL and wait in seconds."""
     found: list[tuple[str, float]] = []
     recorder = SimpleNamespace(record=lambda event: found.append((event.url, event.wait)))
-    line._core.recorder = cast("Recorder", recorder)
+    line._crawl.recorder = cast("Recorder", recorder)
     return found
 
 
@@ -422,8 +422,8 @@ def test_own_a_hold_is_told_once_by_who_asked_the_host(server: Server) -> None:
         one.push(Request(f"http://a.test/{page}"))
     assert urls_of(one, 1) == ["http://a.test/0"]
     assert told == []  # under way: its end says how long the hold is
-    one._core.throttle.started("a.test")
-    one._core.throttle.finished("a.test", time.monotonic())
+    one._crawl.pacing.throttle.started("a.test")
+    one._crawl.pacing.throttle.finished("a.test", time.monotonic())
     for _ in range(2):
         one.nudge("a.test")
         one.push(Request("http://a.test/3"))
@@ -439,8 +439,8 @@ def test_own_a_host_is_held_in_redis_until_its_own_interval_is_over(server: Serv
     one.push(Request("http://a.test/0"))
     one.push(Request("http://a.test/1"))
     assert urls_of(one, 1) == ["http://a.test/0"]
-    one._core.throttle.set_interval("a.test", 2.0)
-    one._core.throttle.finished("a.test", time.monotonic())
+    one._crawl.pacing.throttle.set_interval("a.test", 2.0)
+    one._crawl.pacing.throttle.finished("a.test", time.monotonic())
     one.nudge("a.test")
     time.sleep(1.1)
     assert urls_of(other, 1) == [None]
@@ -449,7 +449,7 @@ def test_own_a_host_is_held_in_redis_until_its_own_interval_is_over(server: Serv
 def test_own_a_hold_with_nobody_waiting_is_none(server: Server) -> None:
     one = queue(server)
     told = holds_of(one)
-    one._core.throttle.finished("a.test", time.monotonic())
+    one._crawl.pacing.throttle.finished("a.test", time.monotonic())
     one.nudge("a.test")
     assert told == []
     assert server.client.zcard(f"{LINE.removesuffix('line:')}waiting") == 0

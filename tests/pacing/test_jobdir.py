@@ -14,7 +14,7 @@ from scrapy.crawler import Crawler
 from scrapy.squeues import LifoMemoryQueue
 from scrapy.statscollectors import StatsCollector
 
-from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.crawl import Crawl as Walsh
 from scrapy_walsh.adapters.queue import HostQueue
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, max_in_flight
@@ -204,16 +204,16 @@ def test_own_a_closed_queue_outlives_what_other_crawls_ask_of_its_hosts(tmp_path
     crawler = Crawler(Spider, {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory"})
     crawler.stats = StatsCollector(crawler)
     crawler.spider = Spider("probe")
-    core = Core.of(crawler)
-    core.throttle = Throttle()  # the process's own remembers other tests
-    core.scope.follow_links = True
-    queue = HostQueue(core, LifoMemoryQueue, str(tmp_path))
+    own = Walsh.of(crawler)
+    own.pacing.throttle = Throttle()  # the process's own remembers other tests
+    own.scope.follow_links = True
+    queue = HostQueue(own, LifoMemoryQueue, str(tmp_path))
     queue.push(Request("http://from.test/"))
-    core.throttle.finished("from.test", core.monotonic())
+    own.pacing.throttle.finished("from.test", own.monotonic())
     queue.nudge("from.test")
     assert crawler.stats.get_value("walsh/held") == 1
     queue.close()
-    core.throttle.finished("from.test", core.monotonic() + 1)
+    own.pacing.throttle.finished("from.test", own.monotonic() + 1)
     queue.nudge("from.test")
     assert crawler.stats.get_value("walsh/held") == 1
 

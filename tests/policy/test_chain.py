@@ -118,12 +118,14 @@ def test_r3_unreadable_host_is_refused(url):
 
 @pytest.mark.parametrize("wait", [300.5, 7200.0, 1e300])
 def test_own_host_beyond_patience_is_deferred_with_its_due_time(wait):
-    verdict = chain.defer("h.test", wait, 300.0, now=0.0)
-    assert verdict is not None
+    step = chain.admit(chain.Pace("h.test", wait, 1.0), Gates(patience=300.0), now=0.0)
+    assert isinstance(step, chain.Refuse)
+    verdict = step.verdict
     assert verdict.name == "deferred"
     assert not verdict.allowed
     assert "h.test" in verdict.reason
 
 
 def test_own_host_within_patience_is_waited_for():
-    assert chain.defer("h.test", 300.0, 300.0, now=0.0) is None
+    step = chain.admit(chain.Pace("h.test", 300.0, 1.0), Gates(patience=300.0), now=0.0)
+    assert step == chain.Wait(300.0)

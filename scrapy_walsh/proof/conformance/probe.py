@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request, Spider, signals
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.core import Core
+from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class ProbeSpider(Spider):
     def _let_time_go_by(self) -> None:
         seconds, self.later = self.later, 0.0
         if seconds:
-            core = Core.of(self.crawler)
+            core = Crawl.of(self.crawler)
             wall = core.wall
             core.wall = lambda: wall() + seconds
 

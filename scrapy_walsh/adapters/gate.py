@@ -1,0 +1,390 @@
+"""The one object that walks the way of a request (``policy/chain.py``), at four named moments.
+
+- ``at_queue``: the scheduler takes the request in. What is refused by the documents held now waits
+  for nothing.
+- ``at_gate``: the queue has given it out. It is judged, the documents that this needs are fetched,
+  and it goes on, goes back to the queue, or ends.
+- ``at_wire``: it has its turn. It may have waited, and documents change: it is looked at again.
+- ``after``: its exchange has ended, and says what follows for its host, its source and itself.
+
+What is decided is decided by the chain. This module brings the chain what it asks for, does what
+it answers, and writes down why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, assert_never
+from weakref import WeakKeyDictionary
+
+from scrapy.exceptions import IgnoreRequest
+
+from scrapy_walsh.adapters import journal
+from scrapy_walsh.adapters.asked import form_of
+from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
+from scrapy_walsh.adapters.retries import retry_after
+from scrapy_walsh.policy import chain, hosts, recrawl
+from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.backoff import BACKOFF_STATUSES
+from scrapy_walsh.policy.chain import NeedDocument
+from scrapy_walsh.policy.event import Event, Exchange
+from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, UNKNOWN_UNREACHABLE, Verdict
+from scrapy_walsh.state.records import Deferral
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.http import Response
+
+    from scrapy_walsh.adapters.crawl import Crawl
+
+#: Seconds for which nobody else can have asked a source that was looked up: a host that another
+#: process has booked is held for longer.
+_JUST_NOW: Final = 0.1
+#: Seconds for which a clearance needs no second look.
+_CLEARANCE: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Standing:
+    """How a request stands: the last verdict, on which documents, and when it was let pass."""
+
+    url: str
+    verdict: Verdict
+    basis: tuple[int, int] | None
+    judged_at: float
+    cleared_at: float | None = None
+
+
+class Gate:
+    """The gate of one crawl."""
+
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
+        self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()
+        #: Since when targets have been put off by earlier runs; read at the first look.
+        self._put_off: dict[str, float] | None = None
+
+    # -- 1: at the queue ------------------------------------------------------------------
+
+    def at_queue(self, request: Request) -> Verdict | NeedDocument:
+        """What the gates say of *request* now, cheaply where nothing has changed since the last.
+
+        ``NeedDocument`` where they cannot say before it is its turn.
+        """
+        url, known = request.url, self._standing.get(request)
+        documents = self._crawl.documents
+        if (
+            known is not None
+            and known.basis is not None
+            and known.url == url
+            and known.basis == documents.basis(url)
+            and self._still_due(request, known)
+        ):
+            return known.verdict
+        answer = self.judge(url, form_of(request))
+        if not isinstance(answer, NeedDocument):
+            now = self._crawl.monotonic()
+            self._standing[request] = _Standing(url, answer, documents.basis(url), now)
+        return answer
+
+    def judge(self, url: str, form: str = "") -> Verdict | NeedDocument:
+        """The gates' answer with the documents held now; *form*: of ``recrawl.form_of``."""
+        crawl = self._crawl
+        return chain.judge(url, crawl.scope, crawl.documents, crawl.gates, crawl.wall(), form=form)
+
+    def _still_due(self, request: Request, known: _Standing) -> bool:
+        """Whether no other process has sent the source since *request* was judged (R8)."""
+        crawl, now = self._crawl, self._crawl.monotonic()
+        if not crawl.scope.is_source(request.url):
+            return True
+        if now - known.judged_at < _JUST_NOW and not (crawl.fleet and crawl.asked.again(request)):
+            return True
+        known.judged_at = now
+        last = crawl.documents.last_visit(recrawl.key_of(request.url, form_of(request)))
+        gates = crawl.gates
+        return recrawl.not_due(last, crawl.wall(), gates.revisit, gates.revisit_reason) is None
+
+    # -- 2: at the gate -------------------------------------------------------------------
+
+    async def at_gate(self, request: Request) -> Request | None:
+        """Let *request* go on (None), or what to give back to the queue in its place.
+
+        Raises Refused, or GaveUp, where it ends here.
+        """
+        crawl = self._crawl
+        fetched = False
+        try:
+            while isinstance(answer := self.at_queue(request), NeedDocument):
+                crawl.retries.end_trial(request, decided=False)
+                if (back := await self._bring_for(request, answer)) is not None:
+                    return back
+                fetched = fetched or answer.kind == chain.ROBOTS
+        except Closing:
+            return crawl.pacing.keep(request)
+        if answer.requirement == "R2" and (fetched or request not in crawl.pacing.first):
+            crawl.documents.robots_txt.used(fetched=fetched)
+        if not answer.allowed:
+            if answer.name == UNKNOWN_UNREACHABLE:
+                crawl.retries.end_trial(request, decided=False)
+            raise self.refuse(request, answer)
+        crawl.retries.end_trial(request, decided=True)
+        host, ended = crawl.pacing.look_up(request.url), crawl.retries.ended(request.url)
+        if (back := self._admitted(request, host, document=False, ended=ended)) is not None:
+            return back
+        self._standing[request].cleared_at = crawl.monotonic()
+        crawl.scraping.watch(request)
+        return None
+
+    async def _bring_for(self, request: Request, needed: NeedDocument) -> Request | None:
+        """Bring the document that is *needed*, or give *request* back until its host is due."""
+        crawl = self._crawl
+        if needed.kind == chain.ROBOTS:
+            host = crawl.documents.robots_txt.next_host(needed.origin)
+            if (back := self._admitted(request, host, document=True)) is not None:
+                return back
+        await self.bring(needed, trial=crawl.retries.tries_https(request))
+        return None
+
+    async def bring(self, needed: NeedDocument, *, trial: bool = False) -> None:
+        """Make one step towards the document that a gate needs; *trial*: of https alone."""
+        if needed.kind == chain.BLOCKLIST:
+            await self._crawl.documents.operator.bring()
+        else:
+            await self._crawl.documents.robots_txt.step(needed.origin, trial=trial)
+
+    def admit(
+        self, host: str, *, document: bool = False, ended: str = ""
+    ) -> chain.Go | chain.Wait | chain.Refuse | chain.Ended:
+        """What the chain says of a request that wants to go to *host* now."""
+        crawl = self._crawl
+        pace = crawl.pacing.of(host, document=document)
+        return chain.admit(pace, crawl.gates, crawl.wall(), document=document, ended=ended)
+
+    def _admitted(
+        self, request: Request, host: str, *, document: bool, ended: str = ""
+    ) -> Request | None:
+        """The request to give back to the queue while *host* is not due; None to go on.
+
+        What ``download_async`` asked for waits at the wire instead: nobody would take it back.
+        """
+        match step := self.admit(host, document=document, ended=ended):
+            case chain.Ended(why):
+                raise GaveUp(request.url, why)
+            case chain.Refuse(verdict):
+                raise self.refuse(request, verdict)
+            case chain.Wait(seconds):
+                popped = request in self._crawl.pacing.popped
+                return self._crawl.pacing.give_back(request, seconds) if popped else None
+            case chain.Go():
+                return None
+            case _:
+                assert_never(step)
+
+    # -- 3: at the wire -------------------------------------------------------------------
+
+    def at_wire(self, request: Request, host: str) -> NeedDocument | None:
+        """The last look at *request*, whose turn it is: the document that must come first, or None.
+
+        What waited here for its host's time is judged again: documents change (R12), a list may
+        have come that nobody has read yet (R3), its host may have used up its attempts (R5).
+        Raises Refused; NotYet for a robots.txt, so that the gate answers who wanted it.
+        """
+        crawl = self._crawl
+        if crawl.documents.operator.arrived and not crawl.fetcher.is_operators(request):
+            return NeedDocument(chain.BLOCKLIST)
+        self._stop_if_spent(request, host)
+        return self.before_wire(request)
+
+    def before_wire(self, request: Request) -> NeedDocument | None:
+        """As :meth:`at_wire`, for *request* alone; IgnoreRequest for what no gate has let pass."""
+        crawl = self._crawl
+        crawl.stop_if_halted()
+        if (needed := self._judge_proxy(request)) is not None or crawl.fetcher.owns(request):
+            return needed
+        cleared_at = self._cleared_at(request)
+        if cleared_at is not None and self._still_clear(request, cleared_at):
+            return None
+        answer = self.judge(request.url, form_of(request))
+        if isinstance(answer, NeedDocument):
+            if cleared_at is None:
+                raise IgnoreRequest(f"{request.url} came to the wire past the gates")
+            return answer
+        if not answer.allowed:
+            raise self.refuse(request, answer)
+        return None
+
+    def _stop_if_spent(self, request: Request, host: str) -> None:
+        crawl = self._crawl
+        if crawl.fetcher.is_operators(request):
+            return
+        document = crawl.fetcher.owns(request)
+        if not document:
+            crawl.retries.end_trial(request, decided=True)
+        verdict = crawl.retries.against(host, document=document)
+        if verdict is not None:
+            raise NotYet(host, 0.0) if document else self.refuse(request, verdict)
+
+    def _cleared_at(self, request: Request) -> float | None:
+        """When *request*, with the URL that it has now, passed the gate; monotonic seconds."""
+        standing = self._standing.get(request)
+        return standing.cleared_at if standing and standing.url == request.url else None
+
+    def _still_clear(self, request: Request, cleared_at: float) -> bool:
+        standing = self._standing[request]
+        return (
+            self._crawl.monotonic() - cleared_at < _CLEARANCE
+            and standing.basis is not None
+            and standing.basis[0] == self._crawl.documents.operator.serial
+        )
+
+    def _judge_proxy(self, request: Request) -> NeedDocument | None:
+        """R3 for the proxy that *request* goes through; raises ``Refused``.
+
+        Known here alone: Scrapy's middleware has read the environment by now. Not for the
+        operator's own documents, which say whom R3 forbids.
+        """
+        crawl, proxy = self._crawl, request.meta.get("proxy")
+        if not proxy or crawl.fetcher.is_operators(request):
+            return None
+        host = hosts.proxy_host(proxy)
+        against = chain.judge_proxy(host, crawl.documents, crawl.gates)
+        if isinstance(against, Verdict):
+            raise self.refuse(request, against, host)
+        return against
+
+    # -- 4: after the exchange ------------------------------------------------------------
+
+    def after(
+        self,
+        request: Request,
+        host: str,
+        response: Response | None,
+        *,
+        started: float,
+        unseen: bool,
+        whole: bool,
+    ) -> Exchange:
+        """Do what follows from one exchange, and return it for the ledger.
+
+        ``started``: by the steady clock. ``unseen``: the host had never been requested before.
+        ``whole``: False for an exchange that this side broke off.
+        """
+        crawl, steady = self._crawl, self._crawl.steady()
+        answer = self._answer(request, response, unseen=unseen, whole=whole)
+        concluded = chain.conclude(answer, crawl.gates, crawl.wall(), crawl.rand())
+        exchange = journal.exchange_of(
+            crawl,
+            request,
+            host,
+            answer,
+            concluded,
+            response=response,
+            started=started,
+            ended=steady,
+        )
+        if concluded.failure is not None:
+            crawl.retries.failed(request, concluded.failure)
+        elif whole:
+            crawl.retries.succeeded(request)
+        if response is not None and crawl.fetcher.is_operators(request):
+            crawl.documents.operator.arrived = True
+        crawl.pacing.finished(host, concluded, visit=bool(exchange.visit))
+        if concluded.answered:
+            crawl.asked.note(request, str(answer.status), crawl.wall() - (steady - started))
+        return exchange
+
+    def _answer(
+        self, request: Request, response: Response | None, *, unseen: bool, whole: bool
+    ) -> chain.Answer:
+        crawl = self._crawl
+        silent = response is None and whole
+        return chain.Answer(
+            crawl.fetcher.purpose(request),
+            None if response is None else response.status,
+            request.method,
+            () if response is None else tuple(retry_after(response)),
+            crawl.retries.attempt(request),
+            crawl.fetcher.hops(request),
+            unseen,
+            whole,
+            crawl.retries.unanswered(request) if silent else "",
+        )
+
+    def over(self, request: Request, outcome: Response | BaseException) -> None:
+        """Record that the way of *request* has ended, with what its spider gets.
+
+        A retry, a redirect that is followed and what goes back to the queue are no end. So each
+        target counts once: in ``fetched``, and in the stats of the verdicts.
+        """
+        standing = self._standing.get(request)
+        cleared = standing is not None and standing.cleared_at is not None
+        if standing is not None and cleared and not isinstance(outcome, Refused):
+            self._crawl.recorder.verdict(standing.verdict)
+        if not isinstance(outcome, BaseException) and outcome.status not in BACKOFF_STATUSES:
+            self.tell(events.FETCHED, request, outcome.status, f"HTTP {outcome.status}")
+
+    # -- what is said of it ---------------------------------------------------------------
+
+    def refuse(self, request: Request, verdict: Verdict, proxy: str | None = None) -> Refused:
+        """Record that *request* is refused; the exception to raise for it.
+
+        ``proxy``: the host that it would have gone through, where that is why.
+        """
+        crawl = self._crawl
+        host = crawl.pacing.look_up(request.url)
+        due = self._due_again(host, verdict)
+        crawl.recorder.record(
+            Event.of(
+                events.REFUSED if due is None else events.DEFERRED,
+                request.url,
+                verdict,
+                host,
+                due=due,
+                form=form_of(request),
+                proxy=proxy,
+            )
+        )
+        if due is not None:
+            since = self.put_off_since(request.url)
+            since = crawl.wall() if since is None else since
+            put_off = Deferral(request.url, host, due, verdict.reason, since)
+            crawl.remember(lambda: crawl.store.put_deferral(put_off))
+        return Refused(request.url, verdict, due)
+
+    def put_off_since(self, url: str) -> float | None:
+        """When *url* was first put off by the runs before this one, Unix seconds; None: it is not.
+
+        What was put off longest goes first on its host.
+        """
+        if self._put_off is None:
+            crawl = self._crawl
+            found = crawl.recall(lambda: list(crawl.store.deferrals())) or []
+            self._put_off = {each.url: each.since or each.due for each in found}
+        return self._put_off.get(url)
+
+    def _due_again(self, host: str, verdict: Verdict) -> float | None:
+        """When a later run may ask for what is deferred; None where the refusal stands."""
+        crawl = self._crawl
+        if verdict.name == DEFERRED and verdict.requirement == "R4":
+            return crawl.wall() + crawl.pacing.throttle.wait(host, crawl.monotonic())
+        if verdict.name in (DEFERRED, UNKNOWN_PARSE_ERROR):
+            return crawl.wall()  # by the next run
+        if verdict.name == UNKNOWN_UNREACHABLE and crawl.config.robots_unreachable == "defer":
+            return crawl.wall()
+        return None
+
+    def passed(self, request: Request) -> Verdict | None:
+        """The verdict with which *request* passed the gates."""
+        standing = self._standing.get(request)
+        return None if standing is None else standing.verdict
+
+    def tell(
+        self, kind: str, request: Request, status: int, why: str, requirement: str = ""
+    ) -> None:
+        """Record how *request* ended: with the verdict that let it pass, or by *requirement*."""
+        host, passed = self._crawl.pacing.look_up(request.url), self.passed(request)
+        if requirement or passed is None:
+            event = Event(kind, request.url, requirement, reason=why, host=host, status=status)
+        else:
+            event = Event.of(kind, request.url, passed, host, reason=why, status=status)
+        self._crawl.recorder.record(event)

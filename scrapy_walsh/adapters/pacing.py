@@ -1,0 +1,233 @@
+"""R4 for one crawl: how its hosts stand, and what the queue has given out, booked or holds.
+
+The rule itself is ``policy/throttle.py`` and ``policy/chain.admit``. Here a URL becomes a host,
+what earlier runs knew of that host is brought back at the first look, and each wait is said once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
+
+from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.outcomes import Closing
+from scrapy_walsh.adapters.robots_txt import EARLIER_RUN
+from scrapy_walsh.exceptions import StateError, StoreAway
+from scrapy_walsh.policy import chain, hosts
+from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.event import Event
+from scrapy_walsh.state.records import Booking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request
+
+    from scrapy_walsh.adapters.crawl import Crawl
+
+#: Seconds that a booked request may take to reach its server.
+_REACH: Final = 0.25
+#: Seconds by which two reckonings of one due time may differ.
+_ROUNDING: Final = 0.005
+#: Seconds between two looks at whether the spider has named all its targets.
+_INTAKE: Final = 0.2
+
+
+class Pacing:
+    """The hosts of one crawl, by their throttle keys (``hosts.host_key``)."""
+
+    def __init__(self, crawl: Crawl) -> None:
+        self._crawl = crawl
+        self.throttle = crawl.turnstile.throttle
+        self.throttle.raise_minimum(crawl.config.min_interval)
+        self._slots: dict[str, dict[str, Any]] = crawl.crawler.settings.getdict("DOWNLOAD_SLOTS")
+        self._looked_up: set[str] = set()
+        self._begun = crawl.monotonic()
+        #: Requests that the queue popped and the downloader has not finished: only these go back.
+        self.popped: WeakSet[Request] = WeakSet()
+        #: Requests that go first on their host: retries, and what was given back.
+        self.first: WeakSet[Request] = WeakSet()
+        #: Requests that go before their equals: those that a slow host's robots.txt came before.
+        self.given_back: WeakSet[Request] = WeakSet()
+        #: The due times that were said, by host.
+        self._told: dict[str, float] = {}
+
+    # -- a host ---------------------------------------------------------------------------
+
+    def look_up(self, url: str) -> str:
+        """The throttle key of *url*, its host taken over from earlier runs at the first look.
+
+        The URL itself where there is no readable host.
+        """
+        try:
+            host = hosts.host_key(url)
+        except ValueError:
+            return url
+        if host not in self._looked_up:
+            self._looked_up.add(host)
+            self._restore(host)
+            self._slow_down(host)
+        return host
+
+    def _slow_down(self, host: str) -> None:
+        """Scrapy's DOWNLOAD_SLOTS may ask for more than our interval; the queue must know."""
+        slot = self._slots.get(host) or self._slots.get(host.partition(":")[0]) or {}
+        if slot.get("delay"):
+            self.throttle.set_interval(host, float(slot["delay"]), source="DOWNLOAD_SLOTS")
+
+    def _restore(self, host: str) -> None:
+        """Bring back what an earlier run knew about *host* (T33), from wall to monotonic time."""
+        crawl = self._crawl
+        record = crawl.store.get_host(host)
+        now, steady = crawl.monotonic(), crawl.steady()
+        if crawl.store.rows_lost:  # a host without a record, or an old one, may have been asked
+            self.throttle.restore(host, now, now)
+        if record is None:
+            return
+        # A run that was killed booked a start; the server saw it a moment later.
+        since = max(0.0, steady - record.last_end - _REACH)
+        held = max(0.0, (record.not_before or steady) - steady)
+        visited = None if record.visited_at is None else now - (steady - record.visited_at)
+        self.throttle.restore(host, now - since, now + held, visited)
+        self.throttle.set_interval(host, record.interval, source=EARLIER_RUN)
+
+    def of(self, host: str, *, document: bool = False) -> chain.Pace:
+        """How *host* stands now; *document*: for a request for its robots.txt."""
+        wait = self.throttle.wait(host, self._crawl.monotonic(), document=document)
+        spent = self._crawl.retries.against(host, document=document)
+        return chain.Pace(host, wait, self.throttle.interval(host), spent)
+
+    def slow(self, host: str) -> bool:
+        """Whether *host* asks for more time between two requests than a run waits."""
+        return chain.is_slow(self.throttle.interval(host), self._crawl.gates)
+
+    # -- the queue ------------------------------------------------------------------------
+
+    def due(self, host: str) -> float:
+        """When the queue may give out a request to *host*.
+
+        At once where the gate will put it off. A slow host waits until the spider has named all
+        its targets: the one that was put off longest goes first. Monotonic seconds, ``inf`` while
+        a request to it is under way.
+        """
+        if self.slow(host) and self._taking_in():
+            return self._crawl.monotonic() + _INTAKE
+        return self._due(host)
+
+    def _due(self, host: str) -> float:
+        due = self.throttle.due(host)
+        if due == math.inf:
+            return due
+        step = chain.admit(self.of(host), self._crawl.gates, self._crawl.wall())
+        return -math.inf if isinstance(step, chain.Refuse) else due
+
+    def _taking_in(self) -> bool:
+        """Whether `Spider.start` may still name a target that has been put off for longer.
+
+        An endless one is not waited for longer than WALSH_PATIENCE.
+        """
+        crawl = self._crawl
+        return not crawl.started and crawl.monotonic() - self._begun < crawl.config.patience
+
+    def wait(self, host: str) -> float:
+        """Seconds for which requests to *host* wait in the queue; 0 while one is under way."""
+        due = self._due(host)
+        return 0.0 if due == math.inf else max(0.0, due - self._crawl.monotonic())
+
+    def tell_wait(self, host: str, first: Callable[[], str | None]) -> None:
+        """Record that *host* is not due, once for each due time; *first*: the URL that waits."""
+        crawl, wait = self._crawl, self.wait(host)
+        if wait == 0:
+            return
+        due = crawl.monotonic() + wait
+        if due - self._told.get(host, -math.inf) < _ROUNDING:
+            return
+        url = first()
+        if url is None:
+            return
+        self._told[host] = due
+        crawl.recorder.record(
+            Event(
+                events.HELD,
+                url,
+                "R4",
+                reason=f"{host} is not due for {wait:.3f} s",
+                host=host,
+                wait=wait,
+                due=crawl.wall() + wait,
+            )
+        )
+
+    def give_back(self, request: Request, wait: float) -> Request:
+        """A copy of *request* for the queue: first in line, but on a slow host.
+
+        ``wait``: seconds; ``inf`` while a request is under way, whose end the queue is told.
+        """
+        host = self.look_up(request.url)
+        if self.slow(host):  # what was put off longest goes first there
+            copy = request.replace(dont_filter=True)
+            self.given_back.add(copy)
+            return copy
+        if wait < math.inf:
+            self.throttle.hold(host, self._crawl.monotonic() + wait)
+        return self.again(request)
+
+    def again(self, request: Request) -> Request:
+        """A copy of *request* that the queue takes first on its host, past the duplicate filter."""
+        copy = request.replace(dont_filter=True)
+        self.first.add(copy)
+        return copy
+
+    def keep(self, request: Request) -> Request:
+        """What the queue popped goes back to it, for a JOBDIR to keep, while the spider closes.
+
+        Raises Closing for other requests: nobody would take those back.
+        """
+        if request not in self.popped:
+            raise Closing
+        return self.again(request)
+
+    # -- the wire -------------------------------------------------------------------------
+
+    def reserve(self, host: str) -> Booking | None:
+        """Book *host* for this process, now, or learn when any process may ask it (R4.6).
+
+        None while the shared store is away: nothing may be asked then, and the wire is shut.
+        """
+        crawl = self._crawl
+        try:
+            booking = crawl.store.reserve_host(host, self.throttle.interval(host), crawl.steady())
+        except StoreAway:
+            crawl.pulse.look()
+            return None
+        except StateError as error:
+            logger.error("%s", error)
+            booking = Booking(0.0, known=False)
+        self.throttle.rested(host, booking.rested)
+        return booking
+
+    def finished(self, host: str, concluded: chain.Conclusion, *, visit: bool) -> None:
+        """Book the end of a request to *host*: its spacing, and the hold that R5 says.
+
+        ``visit``: it was the one target of a slow host that goes ahead of the host's interval.
+        """
+        config, now = self._crawl.config, self._crawl.monotonic()
+        spacing = config.min_interval if config.pace_robots else None
+        self.throttle.finished(host, now, exempt=concluded.exempt, spacing=spacing)
+        if concluded.failure is not None:
+            self.throttle.hold(host, now + concluded.hold)
+        self._remember(host, now, visit=visit)
+
+    def hold(self, host: str, seconds: float) -> None:
+        """Leave *host* alone for *seconds*, in later runs too (D8)."""
+        now = self._crawl.monotonic()
+        self.throttle.hold(host, now + seconds)
+        self._remember(host, now)
+
+    def _remember(self, host: str, now: float, *, visit: bool = False) -> None:
+        """Book how *host* stands for later runs, and for processes beside this one."""
+        crawl = self._crawl
+        hold = max(0.0, self.throttle.held_until(host) - now)
+        interval, steady = self.throttle.interval(host), crawl.steady()
+        crawl.remember(lambda: crawl.store.book_host(host, interval, steady, hold, visit=visit))
