@@ -32,7 +32,7 @@ from scrapy.utils.test import get_crawler  # noqa: E402
 
 from bench import report  # noqa: E402
 from scrapy_walsh.adapters.crawl import Crawl  # noqa: E402
-from scrapy_walsh.adapters.middlewares import GateMiddleware  # noqa: E402
+from scrapy_walsh.adapters.downloadermiddlewares import GateMiddleware  # noqa: E402
 from scrapy_walsh.state import open_store  # noqa: E402
 from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, StoredDocument  # noqa: E402
 

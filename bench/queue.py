@@ -40,7 +40,7 @@ from scrapy.statscollectors import StatsCollector  # noqa: E402
 from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh.adapters import compat  # noqa: E402
 from scrapy_walsh.adapters.crawl import Crawl  # noqa: E402
-from scrapy_walsh.adapters.queue import HostQueue  # noqa: E402
+from scrapy_walsh.adapters.scheduler_queue import HostQueue  # noqa: E402
 from scrapy_walsh.policy.hosts import host_key  # noqa: E402
 
 if TYPE_CHECKING:

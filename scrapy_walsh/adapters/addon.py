@@ -9,6 +9,7 @@ from scrapy.settings import SETTINGS_PRIORITIES, default_settings
 from scrapy_walsh.adapters import compat, seats
 from scrapy_walsh.adapters.crawl import default_state_dir
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.moved import current
 from scrapy_walsh.config import WalshConfig, unknown_settings
 from scrapy_walsh.exceptions import WalshError
 
@@ -43,7 +44,7 @@ class Addon:
 
 
 def _pin(settings: BaseSettings, name: str, value: Any) -> None:
-    found = settings.get(name)
+    found = current(settings.get(name))
     chosen = (settings.getpriority(name) or 0) >= SETTINGS_PRIORITIES["project"]
     if chosen and not _equal(found, value):
         instead = f" ({seats.INSTEAD[name]})" if name in seats.INSTEAD else ""
@@ -79,7 +80,7 @@ def _one_line(value: Any) -> str:
 
 def _seat(settings: BaseSettings, name: str, components: Any) -> None:
     """Set the seats on top of the project's own, which stay."""
-    merged = dict(settings.getdict(name))
+    merged = {current(path): place for path, place in settings.getdict(name).items()}
     for path, place in components.items():
         if path in merged and merged[path] != place:
             logger.warning("%s has %s at %s: scrapy_walsh sets %s", name, path, merged[path], place)

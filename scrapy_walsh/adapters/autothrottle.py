@@ -1,53 +1,11 @@
-"""R4: AutoThrottle may only slow a host down, never below max(1 s, Crawl-delay)."""
+"""Where version 0.1.0 had what is now elsewhere: see :mod:`scrapy_walsh.adapters.moved`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
-from scrapy import signals
-from scrapy.extensions.throttle import AutoThrottle as ScrapyAutoThrottle
-
-from scrapy_walsh.adapters.crawl import Crawl
-
-if TYPE_CHECKING:
-    from scrapy import Request
-    from scrapy.core.downloader import Slot
-    from scrapy.crawler import Crawler
-    from scrapy.http import Response
-
-#: What AutoThrottle's delays are called beside the Crawl-delays of a host.
-_SOURCE: Final = "autothrottle"
+from scrapy_walsh.adapters.moved import moved
 
 
-class AutoThrottle(ScrapyAutoThrottle):
-    """Scrapy's AutoThrottle with a floor; what it learns becomes the host's interval."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        super().__init__(crawler)
-        self._crawler = crawler
-        crawler.signals.connect(self._reached, signal=signals.request_reached_downloader)
-
-    @property
-    def _crawl(self) -> Crawl:
-        """Made when it is needed: the store opens after DotScrapy, an extension too, brought it."""
-        return Crawl.of(self._crawler)
-
-    def _response_downloaded(self, response: Response, request: Request, spider: Any) -> None:
-        super()._response_downloaded(response, request, spider)
-        if request.meta.get("autothrottle_dont_adjust_delay") is True:
-            return
-        _, slot = self._get_slot(request, spider)
-        if slot is not None:
-            host = self._crawl.pacing.look_up(request.url)
-            self._crawl.pacing.throttle.set_interval(host, 0.0, source=_SOURCE)
-            self._floor(slot, host)
-            self._crawl.pacing.throttle.set_interval(host, slot.delay, source=_SOURCE)
-
-    def _reached(self, request: Request, spider: Any) -> None:
-        """A slot is new, or newly made after Scrapy collected it: what was learned counts again."""
-        _, slot = self._get_slot(request, spider)
-        if slot is not None:
-            self._floor(slot, self._crawl.pacing.look_up(request.url))
-
-    def _floor(self, slot: Slot, host: str) -> None:
-        slot.delay = max(slot.delay, self._crawl.pacing.throttle.interval(host))
+def __getattr__(name: str) -> Any:
+    return moved(__name__, name)

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
-    from scrapy_walsh.adapters.queue import HostQueue
     from scrapy_walsh.adapters.redis_queue import DueQueue
+    from scrapy_walsh.adapters.scheduler_queue import HostQueue
     from scrapy_walsh.state.records import Store
 
 _T = TypeVar("_T")

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.queue import HostQueue
+from scrapy_walsh.adapters.scheduler_queue import HostQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HERE: Final = "scrapy_walsh.adapters"
 
 #: The one seat that a project may leave empty: it then follows no redirects.
-_REDIRECTS: Final = f"{_HERE}.middlewares.RedirectMiddleware"
+_REDIRECTS: Final = f"{_HERE}.downloadermiddlewares.RedirectMiddleware"
 
 #: Settings with one permitted value; ``USER_AGENT`` comes from the identity.
 PINS: Final[Mapping[str, Any]] = {
@@ -40,11 +40,11 @@ PINS: Final[Mapping[str, Any]] = {
     "REMOTE_CONTROL_ENABLED": False,
     "TELNETCONSOLE_ENABLED": False,
     "DOWNLOADER": f"{_HERE}.downloader.Downloader",
-    "SCHEDULER_PRIORITY_QUEUE": f"{_HERE}.queue.HostQueue",
-    "REQUEST_FINGERPRINTER_CLASS": f"{_HERE}.middlewares.Fingerprinter",
+    "SCHEDULER_PRIORITY_QUEUE": f"{_HERE}.scheduler_queue.HostQueue",
+    "REQUEST_FINGERPRINTER_CLASS": f"{_HERE}.scheduler_queue.Fingerprinter",
     "DOWNLOAD_HANDLERS": {
-        "http": f"{_HERE}.wire.Wire",
-        "https": f"{_HERE}.wire.Wire",
+        "http": f"{_HERE}.handler.Handler",
+        "https": f"{_HERE}.handler.Handler",
         "data": None,
         "file": None,
         "ftp": None,
@@ -66,16 +66,16 @@ INSTEAD: Final[Mapping[str, str]] = {
 #: Components by setting; None takes Scrapy's own out of its seat.
 SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
     "DOWNLOADER_MIDDLEWARES": {
-        f"{_HERE}.middlewares.GateMiddleware": 40,
+        f"{_HERE}.downloadermiddlewares.GateMiddleware": 40,
         "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
         _REDIRECTS: 600,
-        f"{_HERE}.middlewares.BackoffMiddleware": 835,
-        f"{_HERE}.middlewares.RevalidateMiddleware": 840,
+        f"{_HERE}.downloadermiddlewares.BackoffMiddleware": 835,
+        f"{_HERE}.downloadermiddlewares.RevalidateMiddleware": 840,
     },
-    "SPIDER_MIDDLEWARES": {f"{_HERE}.middlewares.ScopeMiddleware": 10},
+    "SPIDER_MIDDLEWARES": {f"{_HERE}.spidermiddlewares.ScopeMiddleware": 10},
     "EXTENSIONS": {
         "scrapy.extensions.throttle.AutoThrottle": None,
-        f"{_HERE}.autothrottle.AutoThrottle": 0,
+        f"{_HERE}.extensions.AutoThrottle": 0,
     },
 }
 
@@ -126,11 +126,19 @@ def _settings_missing(crawler: Crawler, config: WalshConfig) -> list[str]:
 
 def _same(found: Any, value: Any) -> bool:
     if isinstance(value, str):
-        return bool(found == value) or (isinstance(found, type) and found is load_object(value))
+        return bool(found == value) or _is_at(found, value)
     try:
         return bool(float(found) == value)
     except (TypeError, ValueError):
         return False
+
+
+def _is_at(found: Any, path: str) -> bool:
+    """Whether *found*, a class or where one can be imported from, is the class at *path*."""
+    try:
+        return load_object(found) is load_object(path)
+    except (ImportError, NameError, TypeError, ValueError):
+        return False  # another setting's text, or no import path
 
 
 def _middlewares_missing(crawler: Crawler) -> list[str]:

@@ -81,21 +81,21 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
     ),
     "another User-Agent on conditional requests": (
         """
-        from scrapy_walsh.adapters import wire
-        whole = wire._Wire._dress
+        from scrapy_walsh.adapters import handler
+        whole = handler._Handler._dress
         def dress(self, request):
             whole(self, request)
             if b"If-None-Match" in request.headers or b"If-Modified-Since" in request.headers:
                 request.headers["User-Agent"] = "Mozilla/5.0"
-        wire._Wire._dress = dress
+        handler._Handler._dress = dress
         """,
         "days",
         {"R1"},
     ),
     "the last 429 or 503 handed to the spider": (
         """
-        from scrapy_walsh.adapters import middlewares
-        middlewares.BACKOFF_STATUSES = frozenset()
+        from scrapy_walsh.adapters import downloadermiddlewares
+        downloadermiddlewares.BACKOFF_STATUSES = frozenset()
         """,
         "edges",
         {"R5"},
@@ -151,7 +151,7 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
     "what goes past the scheduler not judged": (
         """
         from scrapy_walsh.adapters.gate import Gate
-        from scrapy_walsh.adapters.middlewares import GateMiddleware
+        from scrapy_walsh.adapters.downloadermiddlewares import GateMiddleware
         Gate.before_wire = lambda self, request: None
         judged = GateMiddleware.process_request
         async def popped_alone(self, request, spider=None):
@@ -229,10 +229,10 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
     ),
     "a spider's headers and word taken for good, a POST sent again": (
         """
-        from scrapy_walsh.adapters import wire
+        from scrapy_walsh.adapters import handler
         from scrapy_walsh.policy import backoff
         from scrapy_walsh.policy.scope import Scope
-        wire.may_send = lambda name: name != b"User-Agent"
+        handler.may_send = lambda name: name != b"User-Agent"
         backoff.IDEMPOTENT |= {"POST"}
         whole = Scope.refuses
         Scope.refuses = lambda self, url: None if url.endswith("/also") else whole(self, url)

@@ -37,7 +37,7 @@ LOOSE: dict[str, Any] = {
     "ROBOTSTXT_OBEY": False,
     "RETRY_ENABLED": True,
     "COOKIES_ENABLED": "True",
-    "DOWNLOADER_MIDDLEWARES": {"scrapy_walsh.adapters.middlewares.GateMiddleware": None},
+    "DOWNLOADER_MIDDLEWARES": {"scrapy_walsh.adapters.downloadermiddlewares.GateMiddleware": None},
     "DOWNLOAD_HANDLERS": {"http": "scrapy.core.downloader.handlers.http11.HTTP11DownloadHandler"},
     "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue",
 }

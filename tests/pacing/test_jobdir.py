@@ -15,7 +15,7 @@ from scrapy.squeues import LifoMemoryQueue
 from scrapy.statscollectors import StatsCollector
 
 from scrapy_walsh.adapters.crawl import Crawl as Walsh
-from scrapy_walsh.adapters.queue import HostQueue
+from scrapy_walsh.adapters.scheduler_queue import HostQueue
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, max_in_flight
 from tests.crawl.harness import OWN_IDENTITY, Crawl, crawl, make_project, site

@@ -45,8 +45,8 @@ _WARM: Final = (
     *("scrapy.exporters", "scrapy.extensions.remote_control", "scrapy.logformatter"),
     *("scrapy.squeues", "scrapy.statscollectors", "scrapy.utils.serialize", "tests.year.spiders"),
     *("scrapy_walsh.adapters.addon", "scrapy_walsh.adapters.downloader"),
-    *("scrapy_walsh.adapters.middlewares", "scrapy_walsh.adapters.autothrottle"),
-    *("scrapy_walsh.adapters.queue", "scrapy_walsh.adapters.wire"),
+    *("scrapy_walsh.adapters.downloadermiddlewares", "scrapy_walsh.adapters.extensions"),
+    *("scrapy_walsh.adapters.scheduler_queue", "scrapy_walsh.adapters.handler"),
     *("scrapy_walsh.spiders.walsh_metadata", "xml.sax.expatreader"),
 )
 #: Real seconds after which a run is stuck.

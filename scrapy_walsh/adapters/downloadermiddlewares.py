@@ -1,0 +1,254 @@
+"""The downloader middlewares: each converts, asks, and does what it is told.
+
+One request's way: ``GateMiddleware`` (``gate.at_gate``), ``RevalidateMiddleware`` (R7), the handler
+(``gate.at_wire``, R1, R4, ``gate.after``), and back: ``BackoffMiddleware`` (R5),
+``RevalidateMiddleware`` (304), ``RedirectMiddleware`` (each hop starts again at the gate). How the
+request has ended for its spider, ``downloader.Downloader`` records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy import Request
+from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRedirectMiddleware
+from scrapy.exceptions import IgnoreRequest
+from scrapy.settings import default_settings
+
+from scrapy_walsh.adapters.crawl import Crawl
+from scrapy_walsh.adapters.outcomes import (
+    Closing,
+    GaveUp,
+    NotModified,
+    NotYet,
+    TooManyRedirects,
+)
+from scrapy_walsh.adapters.retries import TRY_HTTPS
+from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy import revalidate
+from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp, Retry
+from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.formats import ACCEPT_PAGE
+from scrapy_walsh.policy.urls import canonical_url
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+
+class _Seat:
+    """A middleware that shares the crawl's crawl."""
+
+    def __init__(self, crawl: Crawl) -> None:
+        self.crawl = crawl
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Make the seat, and the crawl when it is the first."""
+        return cls(Crawl.of(crawler))
+
+
+class GateMiddleware(_Seat):
+    """Every request passes ``policy/chain.py`` here before it may go on."""
+
+    async def process_request(
+        self,
+        request: Request,
+        spider: Spider | None = None,  # noqa: ARG002
+    ) -> Request | None:
+        """Let *request* pass, give it back to the queue (R4), or raise ``Refused``."""
+        crawl = self.crawl
+        if crawl.fetcher.owns(request):
+            return None
+        crawl.stop_if_halted()
+        if (clean := crawl.intake.request(request)) is not request:
+            return crawl.pacing.again(clean)
+        return await self.crawl.gate.at_gate(request)
+
+
+class BackoffMiddleware(_Seat):
+    """R5: what the wire booked as a failure is asked again later, or given up."""
+
+    def process_response(
+        self,
+        request: Request,
+        response: Response,
+        spider: Spider | None = None,  # noqa: ARG002
+    ) -> Request | Response:
+        """The request to make again, or *response*; raises ``GaveUp`` in place of 429 and 503."""
+        failure = self.crawl.retries.failure(request)
+        if failure is None or self.crawl.fetcher.owns(request):
+            return response
+        if isinstance(failure, Retry):
+            return self._again(request, failure, response.status)
+        self._give_up(request, failure, response.status)
+        self.crawl.readings.ended(request, GaveUp(request.url, failure.why))
+        if response.status in BACKOFF_STATUSES:
+            raise GaveUp(request.url, failure.why, response.status)
+        return response
+
+    def process_exception(
+        self,
+        request: Request,
+        exception: Exception,
+        spider: Spider | None = None,  # noqa: ARG002
+    ) -> Request | None:
+        """The request to make again after a transport error; None lets the error go on."""
+        if isinstance(exception, Closing):
+            return self.crawl.pacing.keep(request)
+        if isinstance(exception, NotYet):
+            return None if self.crawl.fetcher.owns(request) else self.crawl.pacing.again(request)
+        failure = self.crawl.retries.failure(request)
+        if failure is None or self.crawl.fetcher.owns(request):
+            self.crawl.readings.ended(request, exception)
+            return None
+        if isinstance(failure, Retry):
+            return self._again(request, failure, None)
+        self._give_up(request, failure, None)
+        given_up = GaveUp(request.url, f"{type(exception).__name__}: {failure.why}")
+        self.crawl.readings.ended(request, given_up)
+        raise given_up
+
+    def _again(self, request: Request, failure: Retry, status: int | None) -> Request:
+        self._record(events.RETRIED, request, failure.why, status, failure.delay)
+        return self.crawl.retries.retry(request)
+
+    def _give_up(self, request: Request, failure: GiveUp, status: int | None) -> None:
+        self.crawl.retries.give_up(request.url)
+        self._record(events.GIVEN_UP, request, failure.why, status, failure.hold)
+
+    def _record(
+        self, kind: str, request: Request, why: str, status: int | None, wait: float
+    ) -> None:
+        host, due = self.crawl.pacing.look_up(request.url), self.crawl.wall() + wait
+        self.crawl.recorder.record(
+            Event(kind, request.url, "R5", reason=why, host=host, status=status, wait=wait, due=due)
+        )
+
+
+#: What Scrapy asks for where nobody says what is wanted.
+_SCRAPYS_ACCEPT: Final = default_settings.DEFAULT_REQUEST_HEADERS["Accept"].encode("latin-1")
+
+
+class RevalidateMiddleware(_Seat):
+    """R7: validators are replayed, and kept per exact URL and representation (T20).
+
+    R9.2, at the same place, since what is asked for names the representation: pages are asked for
+    as markdown first.
+    """
+
+    def process_request(self, request: Request, spider: Spider | None = None) -> None:  # noqa: ARG002
+        """Add If-None-Match and If-Modified-Since, unless the spider asks conditionally itself."""
+        if not self._applies(request):
+            return
+        if not self.crawl.config.scraping and request.headers.get("Accept") in (
+            None,
+            _SCRAPYS_ACCEPT,
+        ):
+            request.headers["Accept"] = ACCEPT_PAGE
+        if request.headers.get("If-None-Match") or request.headers.get("If-Modified-Since"):
+            return
+        held = self.crawl.store.get_validators(request.url, _representation(request))
+        for name, value in revalidate.conditional_headers(held).items():
+            request.headers[name] = value.encode("latin-1")
+
+    def process_response(
+        self,
+        request: Request,
+        response: Response,
+        spider: Spider | None = None,  # noqa: ARG002
+    ) -> Response:
+        """*response*; raises ``NotModified`` for a 304. A 200 replaces the validators."""
+        if self.crawl.fetcher.owns(request):
+            return response
+        if response.status == 304:
+            self.crawl.gate.tell(events.NOT_MODIFIED, request, 304, "304, no new data")
+            self.crawl.asked.taken(request)
+            self.crawl.readings.unchanged(request)
+            raise NotModified(request.url, self._content_type(request, response))
+        if self._applies(request) and revalidate.replaces_validators(
+            request.method, response.status
+        ):
+            self._keep(request, response)
+        return response
+
+    def _content_type(self, request: Request, response: Response) -> str | None:
+        held = self.crawl.store.get_validators(request.url, _representation(request))
+        return _header(response, "Content-Type") or (held.content_type if held else None)
+
+    def _applies(self, request: Request) -> bool:
+        return request.method == "GET" and not self.crawl.fetcher.owns(request)
+
+    def _keep(self, request: Request, response: Response) -> None:
+        store, key = self.crawl.store, _representation(request)
+        kept = revalidate.validators_from(
+            request.url,
+            key,
+            _header(response, "ETag"),
+            _header(response, "Last-Modified"),
+            now=self.crawl.wall(),
+            content_type=_header(response, "Content-Type"),
+        )
+        if kept is None:
+            self.crawl.remember(lambda: store.delete_validators(request.url, key))
+        else:
+            self.crawl.remember(lambda: store.put_validators(kept))
+
+
+class RedirectMiddleware(ScrapyRedirectMiddleware):
+    """D5: a hop of a declared target is within scope; the gates then see it like any other."""
+
+    crawl: Crawl
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Make the seat."""
+        seat = super().from_crawler(crawler)
+        seat.crawl = Crawl.of(crawler)
+        return seat
+
+    def process_response(
+        self, request: Request, response: Response, spider: Spider | None = None
+    ) -> Request | Response:
+        """The next hop, made known to R6, or *response*; raises ``TooManyRedirects``."""
+        arguments = () if spider is None else (spider,)
+        try:
+            result: Request | Response = super().process_response(request, response, *arguments)
+        except IgnoreRequest:
+            raise self._too_many(request, response.status) from None
+        if isinstance(result, Request):
+            self.crawl.intake.declare_hop(result.url, request)
+            result.meta.pop(TRY_HTTPS, None)  # a host that redirects has answered
+            visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
+            if canonical_url(result.url) in visited:
+                # "/a" to "/a/" is one entry for R7's de-duplication, and not a duplicate here.
+                result.dont_filter = True
+            _drop_validators(result)
+        return result
+
+    def _too_many(self, request: Request, status: int) -> TooManyRedirects:
+        """Record that *request* would be redirected once more than the limit; what to raise."""
+        followed = request.meta.get("redirect_urls") or []
+        first = str(followed[0] if followed else request.url).partition("?")[0]
+        why = f"HTTP {status} after {len(followed)} redirects from {first}, no more are followed"
+        self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, request, status, why, "D5")
+        error = TooManyRedirects(request.url, why, status)
+        self.crawl.readings.ended(request, error)
+        return error
+
+
+def _representation(request: Request) -> str:
+    accept = request.headers.get("Accept")
+    return revalidate.representation_key(None if accept is None else accept.decode("latin-1"))
+
+
+def _header(response: Response, name: str) -> str | None:
+    value = response.headers.get(name)
+    return None if value is None else value.decode("latin-1")
+
+
+def _drop_validators(hop: Request) -> None:
+    """The validators of the page that redirects are not those of the page it names."""
+    hop.headers.pop("If-None-Match", None)
+    hop.headers.pop("If-Modified-Since", None)

@@ -1,0 +1,182 @@
+"""R1, R4: the last hand before the socket.
+
+Targets, robots.txt, the blocklist, redirect hops, retries, ``engine.download_async`` and
+media pipelines all come through the download handlers, so here, and only here, one request
+at a time leaves the process, spaced per host, with the exact User-Agent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy.utils.misc import build_from_crawler, load_object
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.crawl import Crawl
+from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.outcomes import NotYet
+from scrapy_walsh.adapters.turnstile import TURNSTILE
+from scrapy_walsh.policy.identity import may_send
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from twisted.internet.defer import Deferred
+
+    from scrapy_walsh.policy.chain import NeedDocument
+
+#: Seconds that the wire stays shut after a transfer that was broken off.
+_GRACE: Final = 0.1
+
+
+class _Handler:
+    """Wraps Scrapy's own handler for http and https."""
+
+    lazy = False
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+        self.crawl = Crawl.of(crawler)
+        self._inner: dict[str, Any] = {}
+        #: Header fields of the spider's that were not sent, each named once.
+        self._left_out: set[bytes] = set()
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> _Handler:
+        return cls(crawler)
+
+    def _handler(self, scheme: str) -> Any:
+        """Scrapy's handler, made late: running without a reactor changes which one it is."""
+        if scheme not in self._inner:
+            path = self.crawler.settings.get("DOWNLOAD_HANDLERS_BASE")[scheme]
+            handler = build_from_crawler(load_object(path), self.crawler)
+            compat.no_persistent_connections(handler)
+            compat.bound_headers(handler)
+            self._inner[scheme] = handler
+        return self._inner[scheme]
+
+    async def _transfer(self, request: Request) -> Response:
+        crawl = self.crawl
+        crawl.gate.before_wire(request)
+        handler = self._handler(request.url.partition(":")[0].lower())
+        host = crawl.pacing.look_up(request.url)
+        unseen = await self._enter(request, host)
+        response: Response | None = None
+        answered = True
+        started = crawl.steady()
+        try:
+            self._dress(request)
+            for tell in crawl.on_wire:
+                tell(request)
+            response = await self._send(handler, request)
+        except BaseException as error:
+            answered = isinstance(error, compat.TRANSPORT_ERRORS)
+            if isinstance(error, compat.OVER_LIMIT):
+                crawl.asked.cut_off(request)
+            if (too_large := compat.header_too_large(error)) is not None:
+                raise too_large from None
+            raise
+        finally:
+            try:
+                exchange = crawl.gate.after(
+                    request, host, response, started=started, unseen=unseen, whole=answered
+                )
+                crawl.recorder.exchange(exchange)
+            finally:
+                self._leave(host, broken=response is None)
+        return crawl.fetcher.received(request, crawl.intake.answer(response))
+
+    async def _send(self, handler: Any, request: Request) -> Response:
+        """The answer to *request*, which goes under the URL that R13 says."""
+        crawl = self.crawl
+        url = crawl.tags.sent_as(request.url, shell=compat.is_shell(self.crawler))
+        if url == request.url:
+            return await compat.call_handler(handler, request, self.crawler.spider)
+        crawl.tags.sent[request] = url
+        crawl.fetcher.sent_as(request, url)
+        sent = request.replace(url=url)
+        response = await compat.call_handler(handler, sent, self.crawler.spider)
+        request.meta.update(sent.meta)  # the latency, which AutoThrottle reads
+        return response.replace(url=request.url)
+
+    async def _enter(self, request: Request, host: str) -> bool:
+        """Wait for the wire, and for the host's time over all processes (R4.6).
+
+        A list that came while a target waited here is judged before anything but the
+        operator's documents may go (R3).
+        """
+        crawl = self.crawl
+        document = crawl.fetcher.owns(request)
+        while True:
+            unseen = await TURNSTILE.enter(crawl, host, document=document)
+            needed = self._last_look(request, host)
+            booking = crawl.pacing.reserve(host) if needed is None else None
+            wait = 0.0 if booking is None else booking.wait
+            if booking is not None and wait <= 0:
+                return unseen and not booking.known
+            TURNSTILE.give_back(host, wait)
+            if request in crawl.pacing.popped or (document and (needed or wait > 0)):
+                raise NotYet(host, wait)
+            if needed is not None:
+                await crawl.gate.bring(needed)
+
+    def _last_look(self, request: Request, host: str) -> NeedDocument | None:
+        """The document to wait for before *request* may go; raises where it may not go at all."""
+        crawl = self.crawl
+        try:
+            return crawl.gate.at_wire(request, host)
+        except BaseException:
+            TURNSTILE.give_back(host, 0.0)
+            raise
+
+    def _leave(self, host: str, *, broken: bool) -> None:
+        """Open the wire; a little later when the other end has yet to see the connection close."""
+        if broken:
+            compat.call_later(_GRACE, lambda: TURNSTILE.leave(host))
+        else:
+            TURNSTILE.leave(host)
+
+    def _dress(self, request: Request) -> None:
+        """R1: one User-Agent line, whatever set it, and nothing that says that another asks."""
+        for name in [each for each in request.headers if not may_send(each)]:
+            # Scrapy's own middleware takes it off where there is no proxy to be told.
+            if name == b"Proxy-Authorization" and request.meta.get("proxy"):
+                continue
+            del request.headers[name]
+            if name not in self._left_out:
+                self._left_out.add(name)
+                logger.warning(
+                    "the header %s of %s is not sent, nor is it with any other request of this "
+                    "run: it is not a spider's to set (R1)",
+                    name.decode("latin-1"),
+                    request.url,
+                )
+        request.headers["User-Agent"] = self.crawl.config.identity.user_agent
+
+    async def close(self) -> None:
+        for handler in self._inner.values():
+            await compat.close_handler(handler)
+
+
+if compat.ASYNC_HANDLERS:
+
+    class Handler(_Handler):
+        """The download handler of http and https."""
+
+        async def download_request(self, request: Request) -> Response:
+            """The answer to *request*, in its turn."""
+            return await self._transfer(request)
+
+else:
+
+    class Handler(_Handler):  # type: ignore[no-redef]
+        """The download handler of http and https, for Scrapy before 2.14."""
+
+        def download_request(self, request: Request, spider: Spider) -> Deferred[Response]:  # noqa: ARG002
+            """The answer to *request*, in its turn."""
+            return compat.run(self._transfer(request))
+
+        def close(self) -> Deferred[None]:  # type: ignore[override]
+            """Close the handler that is wrapped."""
+            return compat.run(super().close())

@@ -1,0 +1,279 @@
+"""R4's hold: ``SCHEDULER_PRIORITY_QUEUE``, where requests wait until their host is due.
+
+A request that a gate refuses waits for nothing: it goes to the front, and the gate says so.
+Requests that JOBDIR keeps lie in one SQLite file, whatever the number of hosts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import heapq
+import itertools
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from queuelib.queue import FifoDiskQueue, FifoMemoryQueue
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.crawl import Crawl
+from scrapy_walsh.adapters.disk_lines import DiskLines
+from scrapy_walsh.policy.agenda import Agenda
+from scrapy_walsh.policy.chain import NeedDocument
+from scrapy_walsh.policy.urls import canonical_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+#: Rank, negated priority (or since when it was put off), start request or not, order of arrival.
+Key = tuple[int, int, bool, int]
+
+#: Ranks: retries and what was given back; what earlier runs put off; all else.
+_FIRST, _PUT_OFF, _OTHERS = 0, 1, 2
+
+
+class MemoryLines:
+    """The requests of each host, in memory, in the order in which they go."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[tuple[Key, Request]]] = {}
+
+    def push(self, host: str, key: Key, request: Request) -> None:
+        """Add *request* to *host*'s line."""
+        heapq.heappush(self._lines.setdefault(host, []), (key, request))
+
+    def pop(self, host: str) -> Request:
+        """Take the first of *host*'s line."""
+        line = self._lines[host]
+        request = heapq.heappop(line)[1]
+        if not line:
+            del self._lines[host]
+        return request
+
+    def first(self, host: str) -> str | None:
+        """The URL of the first of *host*'s line; None where nothing waits."""
+        line = self._lines.get(host)
+        return line[0][1].url if line else None
+
+    def take(self, host: str, refused: Callable[[str], bool]) -> list[Request]:
+        """Take every request of *host* whose URL *refused* says yes to."""
+        kept: list[tuple[Key, Request]] = []
+        out: list[tuple[Key, Request]] = []
+        for entry in self._lines.pop(host, []):
+            (out if refused(entry[1].url) else kept).append(entry)
+        if kept:
+            heapq.heapify(kept)
+            self._lines[host] = kept
+        return [request for _, request in sorted(out)]
+
+    def counts(self) -> Iterable[tuple[str, int]]:
+        """Hosts and the length of their lines."""
+        return ((host, len(line)) for host, line in self._lines.items())
+
+    def sources(self) -> Iterable[tuple[str, str]]:
+        """Nothing was kept from an earlier run."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+class HostQueue:
+    """Holds the requests of hosts that are not due; see ``policy/agenda.py`` for who goes first.
+
+    Within a host: retries first, then what earlier runs put off, longest first, then
+    ``request.priority``, then the order of the memory or disk queue class that the project
+    configured (first or last in, first out).
+    """
+
+    #: Whether workers take their requests from it together.
+    shared = False
+
+    @classmethod
+    def from_crawler(
+        cls,
+        crawler: Crawler,
+        downstream_queue_cls: type,
+        key: str,
+        startprios: object = None,  # noqa: ARG003  ours are in the file
+        *,
+        start_queue_cls: type | None = None,
+    ) -> HostQueue:
+        """As Scrapy's scheduler makes it; *key* is the JOBDIR's folder, empty for memory."""
+        return cls(Crawl.of(crawler), downstream_queue_cls, key, start_queue_cls)
+
+    def __init__(
+        self, crawl: Crawl, queue_cls: type, key: str = "", start_queue_cls: type | None = None
+    ) -> None:
+        self._crawl = crawl
+        self._lines: Any = DiskLines(key, crawl) if key else MemoryLines()
+        self._free: deque[Request] = deque()
+        self._free_turn = False
+        self._count = 0
+        self._arrivals = itertools.count(1)
+        self._order = _direction(queue_cls)
+        self._start_order = self._order if start_queue_cls is None else _direction(start_queue_cls)
+        self._starts_apart = start_queue_cls is not None
+        self._agenda = Agenda(crawl.pacing.due, crawl.pacing.throttle.interval)
+        #: Hosts of an earlier run's requests, of whose holds nothing is said before this one began.
+        self._resumed: list[str] = []
+        self._cancel_timer: Callable[[], None] | None = None
+        self._timer_due = math.inf
+        self._closed = False
+        for host, count in self._lines.counts():
+            self._agenda.add(host, count, crawl.monotonic())
+            self._count += count
+            self._resumed.append(host)
+        for url, source in self._lines.sources():
+            crawl.scope.declare(source)
+            crawl.scope.declare_hop(url, source)
+        crawl.queues.append(self)
+
+    def __len__(self) -> int:
+        return self._count + len(self._free)
+
+    def push(self, request: Request) -> None:
+        """Take *request* in; ValueError where it cannot be kept on disk."""
+        request = self._crawl.intake.request(request)
+        if self._crawl.halted is not None:  # the store may be closed by now
+            self._free.append(request)
+            return
+        host = self._crawl.pacing.look_up(request.url)
+        answer = self._crawl.gate.at_queue(request)
+        if not isinstance(answer, NeedDocument) and not answer.allowed:
+            self._free.append(request)
+            return
+        self._lines.push(host, self._key(request), request)
+        self._count += 1
+        self._agenda.add(host, now=self._crawl.monotonic())
+        self._tell_hold(host)
+
+    def outlook(self) -> tuple[int, int, float]:
+        """Hosts that are due, hosts that are held, and the seconds that this takes at least."""
+        due = self._agenda.ready()
+        seconds = self._agenda.seconds_left(self._crawl.monotonic())
+        return due, len(self._agenda) - due, seconds
+
+    def pop(self) -> Request | None:
+        """The request to make now, or None where no host is due; the engine is then woken."""
+        self._crawl.asked.settle()
+        while self._resumed:
+            self._tell_hold(self._resumed.pop())
+        self._free_turn = not self._free_turn
+        host = None
+        if not (self._free and self._free_turn):
+            host = self._agenda.next(self._crawl.monotonic())
+        if host is None and self._free:
+            return self._popped(self._free.popleft())
+        if host is None:
+            self._wake_later()
+            return None
+        request: Request = self._lines.pop(host)
+        self._count -= 1
+        self._agenda.remove(host)
+        return self._popped(request)
+
+    def close(self) -> list[int]:
+        """Close the file, if there is one; what waited in it stays there."""
+        try:
+            while self._free:
+                self._keep(self._free.popleft())
+        finally:
+            self.stop()
+            self._lines.close()
+        return []
+
+    def _keep(self, request: Request) -> None:
+        with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
+            self._lines.push(self._crawl.pacing.look_up(request.url), self._key(request), request)
+
+    def stop(self) -> None:
+        """Wake nobody any more."""
+        self._closed = True
+        if self._cancel_timer is not None:
+            self._cancel_timer()
+            self._cancel_timer = None
+
+    def nudge(self, host: str) -> None:
+        """*host* has been asked: look at its due time again. A crawl beside this one may say so."""
+        if self._closed:
+            return
+        self._agenda.nudge(host)
+        self._wake_later()
+        self._tell_hold(host)
+
+    def _tell_hold(self, host: str) -> None:
+        self._crawl.pacing.tell_wait(host, lambda: self._lines.first(host))
+
+    def judge_again(self, host: str) -> None:
+        """A document that concerns *host* has come: what it refuses need not wait."""
+        refused = self._lines.take(host, self._refused)
+        if refused:
+            self._count -= len(refused)
+            self._agenda.remove(host, len(refused))
+            self._free.extend(refused)
+
+    def _refused(self, url: str) -> bool:
+        answer = self._crawl.gate.judge(url)
+        return not isinstance(answer, NeedDocument) and not answer.allowed
+
+    def _popped(self, request: Request) -> Request:
+        self._crawl.pacing.popped.add(request)
+        return request
+
+    def _key(self, request: Request) -> Key:
+        start = self._starts_apart and bool(request.meta.get("is_start_request", False))
+        order = self._start_order if start else self._order
+        arrival = next(self._arrivals) * (-1 if request in self._crawl.pacing.given_back else order)
+        if request in self._crawl.pacing.first:
+            return (_FIRST, -request.priority, start, arrival)
+        since = self._crawl.gate.put_off_since(request.url)
+        if since is not None:
+            return (_PUT_OFF, int(since), start, arrival)
+        return (_OTHERS, -request.priority, start, arrival)
+
+    def _wake_later(self) -> None:
+        """Have the engine ask again when the next host is due."""
+        due = self._agenda.next_due()
+        if due is None or due == math.inf:
+            return
+        if self._cancel_timer is not None:
+            if self._timer_due <= due:
+                return
+            self._cancel_timer()
+        self._timer_due = due
+        self._cancel_timer = compat.call_later(due - self._crawl.monotonic(), self._wake)
+
+    def _wake(self) -> None:
+        self._cancel_timer = None
+        compat.wake_engine(self._crawl.crawler)
+
+
+class Fingerprinter:
+    """R7: requests are the same when method, canonical URL (spec section 10.2) and body are."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Fingerprinter:  # noqa: ARG003
+        """Make the fingerprinter."""
+        return cls()
+
+    def fingerprint(self, request: Request) -> bytes:
+        """SHA-1 over method, canonical URL and body."""
+        try:
+            url = canonical_url(request.url)
+        except ValueError:
+            url = request.url
+        digest = hashlib.sha1(usedforsecurity=False)
+        for part in (request.method.encode(), url.encode(), request.body):
+            digest.update(b"%d:" % len(part))
+            digest.update(part)
+        return digest.digest()
+
+
+def _direction(queue_cls: type) -> int:
+    """1 for first in, first out; -1 for last in, first out."""
+    return 1 if issubclass(queue_cls, (FifoMemoryQueue, FifoDiskQueue)) else -1

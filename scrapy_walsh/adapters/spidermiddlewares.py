@@ -1,0 +1,81 @@
+"""The spider middleware: what a spider declares, and what reaches it (R6, R5.8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.crawl import Crawl
+from scrapy_walsh.adapters.outcomes import GaveUp
+from scrapy_walsh.policy.backoff import BACKOFF_STATUSES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from scrapy import Spider
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+
+
+class ScopeMiddleware:
+    """R6: what ``Spider.start`` yields is declared, and nothing else.
+
+    R5.8: no 429 or 503 reaches a spider.
+    """
+
+    def __init__(self, crawl: Crawl) -> None:
+        self.crawl = crawl
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> ScopeMiddleware:
+        """Make the middleware, and the crawl when it is the first."""
+        return cls(Crawl.of(crawler))
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """*start*, its requests noted as declared targets."""
+        async for entry in start:
+            taken = self._taken(entry)
+            if isinstance(taken, Request):
+                self.crawl.intake.declare(taken)
+                self.crawl.readings.declare(taken)
+                # Scrapy's `start_urls` come with dont_filter, which its filter then does not know:
+                # a link to such a page would be sent a second time.
+                if taken.dont_filter and not self.crawl.fleet:
+                    compat.note_as_seen(self.crawl.crawler, taken)
+            yield taken
+        self.crawl.started = True
+
+    def process_spider_output(
+        self,
+        response: Response,
+        result: Iterable[Any],
+        spider: Spider | None = None,  # noqa: ARG002
+    ) -> Iterator[Any]:
+        """*result*, and the note that the spider is through with *response* (R8)."""
+        for each in result:
+            yield self._taken(each)
+        if response.request is not None:
+            self.crawl.asked.taken(response.request)
+
+    async def process_spider_output_async(
+        self,
+        response: Response,
+        result: AsyncIterator[Any],
+        spider: Spider | None = None,  # noqa: ARG002
+    ) -> AsyncIterator[Any]:
+        """As :meth:`process_spider_output`."""
+        async for each in result:
+            yield self._taken(each)
+        if response.request is not None:
+            self.crawl.asked.taken(response.request)
+
+    def _taken(self, entry: Any) -> Any:
+        return self.crawl.intake.request(entry) if isinstance(entry, Request) else entry
+
+    def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002
+        """Raise ``GaveUp`` for an answer that must never count as one."""
+        self.crawl.readings.answered(response)
+        if response.status in BACKOFF_STATUSES:
+            raise GaveUp(response.url, f"status {response.status}", response.status)
