@@ -29,6 +29,6 @@ def view(local: RecordStore, shared: str | None, token: str) -> RecordStore:
     """As :func:`join`, to read only: nothing is written to Redis, or to *local*."""
     if shared is None:
         return local
-    from scrapy_walsh.fleet.view import SharedView  # noqa: PLC0415  an extra
+    from scrapy_walsh.fleet.shared_view import SharedView  # noqa: PLC0415  an extra
 
     return SharedView(local, shared, token)

@@ -472,7 +472,7 @@ def test_r3_8_a_thousand_targets_ask_for_one_list(tmp_path: Path) -> None:
     run = solo(
         tmp_path / "many",
         *(f"http://path.test/private/{number}" for number in range(1000)),
-        timeout=60,
+        timeout=240,
     )
     assert run.asked("operator.test") == [LIST]
     assert run.asked("path.test") == ["/robots.txt"]
