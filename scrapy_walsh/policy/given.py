@@ -52,7 +52,7 @@ def check(
 
 
 def product_token(token: Any) -> str:
-    """Return *token*, which must be a name alone (R4v.2).
+    """Return *token*, which must be a name alone (spec section 4).
 
     Raises ValueError: a name with its version would select no group of a robots.txt, so that
     nothing would be refused.
