@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.spec import SPEC_VERSION, __version__
+
 if TYPE_CHECKING:
     from scrapy_walsh.adapters.addon import Addon
     from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused
@@ -26,11 +28,6 @@ __all__ = [
     "__version__",
     "check",
 ]
-
-__version__ = "0.2.0"
-
-#: The version of the specification that this package targets (spec section 4).
-SPEC_VERSION: Final = "walsh-research-compliance/v1.3"
 
 _HOMES: Final = {
     "Addon": "scrapy_walsh.adapters.addon",

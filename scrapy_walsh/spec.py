@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+#: The version of this package.
+__version__ = "0.2.0"
+
+#: The version of the specification that this package targets (spec section 4).
+SPEC_VERSION: Final = "walsh-research-compliance/v1.3"
+
 
 class Requirement(NamedTuple):
     """One row of the specification's checklist (spec section 15, R13: section 22.1)."""

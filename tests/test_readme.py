@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scrapy_walsh.adapters import compat, seats
-from scrapy_walsh.adapters.crawl import default_state_dir
+from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.commands.main import SUBCOMMANDS
 from scrapy_walsh.config import DEFAULTS, WalshConfig
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, demo_sources

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy.settings import SETTINGS_PRIORITIES, default_settings
 
 from scrapy_walsh.adapters import compat, seats
-from scrapy_walsh.adapters.crawl import default_state_dir
+from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.moved import current
 from scrapy_walsh.config import WalshConfig, unknown_settings

@@ -22,7 +22,9 @@ from scrapy_walsh.state.records import SourceRun
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.fetcher import Fetcher
+    from scrapy_walsh.adapters.pacing import Pacing
 
 
 def form_of(request: Request) -> str:
@@ -33,8 +35,10 @@ def form_of(request: Request) -> str:
 class Asked:
     """The sources that one crawl has sent and got answers to; keys are of ``recrawl.key_of``."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
+    def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing) -> None:
+        self._context = context
+        self._fetcher = fetcher
+        self._pacing = pacing
         #: What this run has answered.
         self._answered: set[str] = set()
         #: URLs that a redirect of a target led to, and the source that was redirected.
@@ -49,7 +53,7 @@ class Asked:
         """
         if key.partition(" ")[0] in self._hops:
             return True
-        return key in self._answered and not self._crawl.fleet
+        return key in self._answered and not self._context.fleet
 
     def again(self, request: Request) -> bool:
         """Whether this run has had an answer to this very request before."""
@@ -63,7 +67,7 @@ class Asked:
 
     def _sources(self, request: Request) -> Iterator[str]:
         """The sources that an answer to *request* answers."""
-        scope, url = self._crawl.scope, request.url.partition("#")[0]
+        scope, url = self._context.scope, request.url.partition("#")[0]
         via = self._hops.get(url)
         if via is None and not scope.is_source(url):
             via = scope.source_of(url)  # a hop that an earlier run was led to
@@ -79,36 +83,36 @@ class Asked:
             self._untaken.append((request, self._run(key, sent_at, outcome)))
 
     def _run(self, key: str, sent_at: float, outcome: str) -> SourceRun:
-        crawl = self._crawl
-        known = crawl.recall(lambda: crawl.store.get_source(key))
+        context = self._context
+        known = context.recall(lambda: context.store.get_source(key))
         last = None if known is None else known.visit
-        visit = recrawl.met(sent_at, last, crawl.config.revisit)
+        visit = recrawl.met(sent_at, last, context.config.revisit)
         counted_from = None if visit.counted_from == sent_at else visit.counted_from
-        return SourceRun(key, sent_at, outcome, crawl.config.revisit_reason, counted_from)
+        return SourceRun(key, sent_at, outcome, context.config.revisit_reason, counted_from)
 
     def cut_off(self, request: Request) -> None:
         """Note an answer that was too long to be taken: it would be as long an hour later."""
-        if not self._crawl.fetcher.owns(request):
-            self.note(request, "200", self._crawl.wall())
+        if not self._fetcher.owns(request):
+            self.note(request, "200", self._context.wall())
 
     def next_due(self, url: str) -> float | None:
         """Unix seconds before which no run asks the target *url* again; None: the next one may.
 
         By R8, and by the holds of R5 on its host.
         """
-        crawl, url = self._crawl, Request(url).url
-        held = crawl.pacing.throttle.held_until(crawl.pacing.look_up(url)) - crawl.monotonic()
+        context, url = self._context, Request(url).url
+        held = self._pacing.throttle.held_until(self._pacing.look_up(url)) - context.monotonic()
         run = next((run for _, run in self._untaken if run.url == url), None)
-        run = run or crawl.store.get_source(url)
+        run = run or context.store.get_source(url)
         due = max(
-            0.0 if run is None else recrawl.opens(run.visit, crawl.config.revisit),
-            crawl.wall() + held if held > 0 else 0.0,
+            0.0 if run is None else recrawl.opens(run.visit, context.config.revisit),
+            context.wall() + held if held > 0 else 0.0,
         )
-        return due if due > crawl.wall() else None
+        return due if due > context.wall() else None
 
     def settle(self) -> None:
         """Remember the sources whose answers the spider has taken, and their items."""
-        under_way = compat.under_way(self._crawl.crawler)
+        under_way = compat.under_way(self._context.crawler)
         self._settle(lambda request: request not in under_way)
 
     def taken(self, request: Request) -> None:
@@ -125,7 +129,7 @@ class Asked:
             self._remember(*entry)
 
     def _remember(self, request: Request, run: SourceRun) -> None:
-        crawl = self._crawl
-        crawl.remember(lambda: crawl.store.put_source(run))
+        context = self._context
+        context.remember(lambda: context.store.put_source(run))
         for url in {request.url, run.url.partition(" ")[0]}:
-            crawl.remember(partial(crawl.store.delete_deferral, url))
+            context.remember(partial(context.store.delete_deferral, url))

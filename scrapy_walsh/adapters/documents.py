@@ -8,7 +8,10 @@ from scrapy_walsh.adapters.operator_list import OperatorList
 from scrapy_walsh.adapters.robots_txt import RobotsTxt
 
 if TYPE_CHECKING:
-    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.adapters.asked import Asked
+    from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.fetcher import Fetcher
+    from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.recrawl import Visit
@@ -18,10 +21,11 @@ if TYPE_CHECKING:
 class Documents:
     """``chain.Held`` for one crawl."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
-        self.operator = OperatorList(crawl)
-        self.robots_txt = RobotsTxt(crawl, self)
+    def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing, asked: Asked) -> None:
+        self._context = context
+        self._asked = asked
+        self.operator = OperatorList(context, fetcher, pacing)
+        self.robots_txt = RobotsTxt(context, fetcher, pacing, self)
 
     def blocklist(self) -> Blocklist | Verdict | None:
         """The operator's list, what stands for it, or None when it must be fetched first (R12)."""
@@ -40,9 +44,9 @@ class Documents:
 
     def last_visit(self, key: str) -> Visit | None:
         """When an earlier run last sent the source *key* and was answered (R8)."""
-        if self._crawl.asked.lifts(key):
+        if self._asked.lifts(key):
             return None
-        run = self._crawl.store.get_source(key)
+        run = self._context.store.get_source(key)
         return None if run is None else run.visit
 
     def close(self) -> None:

@@ -30,7 +30,8 @@ from scrapy_walsh.state.records import ROBOTS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.backoff import GiveUp, Retry
 
 _MARK: Final = "walsh_document"
@@ -123,12 +124,13 @@ class SingleFlight:
 class Fetcher:
     """Makes the requests for documents, and knows its own again."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
+    def __init__(self, context: Context, pacing: Pacing) -> None:
+        self._context = context
+        self._pacing = pacing
         #: The marks of the fetches under way, and the URLs that each is good for.
         self._marks: dict[Mark, tuple[str, ...]] = {}
         self.flights = SingleFlight()
-        crawl.crawler.signals.connect(self._count_bytes, signals.bytes_received)
+        context.crawler.signals.connect(self._count_bytes, signals.bytes_received)
 
     def owns(self, request: Request) -> bool:
         """Whether *request* is one of this module's, and still under way."""
@@ -211,7 +213,7 @@ class Fetcher:
         self, url: str, mark: Mark, headers: Mapping[str, str], timeout: float | None = None
     ) -> Fetched:
         """Ask for *url* once. Refused where its host may not be asked within WALSH_PATIENCE."""
-        host = self._crawl.pacing.look_up(url)
+        host = self._pacing.look_up(url)
         meta: dict[str, Any] = {**_META, _MARK: mark, "download_slot": f"walsh {mark.kind} {host}"}
         if timeout is not None:
             meta["download_timeout"] = timeout
@@ -224,7 +226,7 @@ class Fetcher:
         )
         self._marks[mark] = (request.url,)
         try:
-            response = await compat.download(self._crawl.crawler, request)
+            response = await compat.download(self._context.crawler, request)
         except IgnoreRequest:
             raise
         except Exception as error:

@@ -13,21 +13,20 @@ it answers, and writes down why.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, assert_never
 from weakref import WeakKeyDictionary
 
 from scrapy.exceptions import IgnoreRequest
 
-from scrapy_walsh.adapters import journal
 from scrapy_walsh.adapters.asked import form_of
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.retries import retry_after
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.backoff import BACKOFF_STATUSES
+from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp
 from scrapy_walsh.policy.chain import NeedDocument
-from scrapy_walsh.policy.event import Event, Exchange
+from scrapy_walsh.policy.event import TARGET, Event, Exchange
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, UNKNOWN_UNREACHABLE, Verdict
 from scrapy_walsh.state.records import Deferral
 
@@ -35,7 +34,14 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.adapters.asked import Asked
+    from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.documents import Documents
+    from scrapy_walsh.adapters.fetcher import Fetcher
+    from scrapy_walsh.adapters.pacing import Pacing
+    from scrapy_walsh.adapters.retries import Retries
+    from scrapy_walsh.adapters.scraping import Scraping
+    from scrapy_walsh.adapters.tags import Tags
 
 #: Seconds for which nobody else can have asked a source that was looked up: a host that another
 #: process has booked is held for longer.
@@ -58,8 +64,26 @@ class _Standing:
 class Gate:
     """The gate of one crawl."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
+    def __init__(
+        self,
+        context: Context,
+        *,
+        pacing: Pacing,
+        fetcher: Fetcher,
+        documents: Documents,
+        asked: Asked,
+        retries: Retries,
+        scraping: Scraping,
+        tags: Tags,
+    ) -> None:
+        self._context = context
+        self._pacing = pacing
+        self._fetcher = fetcher
+        self._documents = documents
+        self._asked = asked
+        self._retries = retries
+        self._scraping = scraping
+        self._tags = tags
         self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()
         #: Since when targets have been put off by earlier runs; read at the first look.
         self._put_off: dict[str, float] | None = None
@@ -72,7 +96,7 @@ class Gate:
         ``NeedDocument`` where they cannot say before it is its turn.
         """
         url, known = request.url, self._standing.get(request)
-        documents = self._crawl.documents
+        documents = self._documents
         if (
             known is not None
             and known.basis is not None
@@ -83,26 +107,28 @@ class Gate:
             return known.verdict
         answer = self.judge(url, form_of(request))
         if not isinstance(answer, NeedDocument):
-            now = self._crawl.monotonic()
+            now = self._context.monotonic()
             self._standing[request] = _Standing(url, answer, documents.basis(url), now)
         return answer
 
     def judge(self, url: str, form: str = "") -> Verdict | NeedDocument:
         """The gates' answer with the documents held now; *form*: of ``recrawl.form_of``."""
-        crawl = self._crawl
-        return chain.judge(url, crawl.scope, crawl.documents, crawl.gates, crawl.wall(), form=form)
+        context = self._context
+        return chain.judge(
+            url, context.scope, self._documents, context.gates, context.wall(), form=form
+        )
 
     def _still_due(self, request: Request, known: _Standing) -> bool:
         """Whether no other process has sent the source since *request* was judged (R8)."""
-        crawl, now = self._crawl, self._crawl.monotonic()
-        if not crawl.scope.is_source(request.url):
+        context, now = self._context, self._context.monotonic()
+        if not context.scope.is_source(request.url):
             return True
-        if now - known.judged_at < _JUST_NOW and not (crawl.fleet and crawl.asked.again(request)):
+        if now - known.judged_at < _JUST_NOW and not (context.fleet and self._asked.again(request)):
             return True
         known.judged_at = now
-        last = crawl.documents.last_visit(recrawl.key_of(request.url, form_of(request)))
-        gates = crawl.gates
-        return recrawl.not_due(last, crawl.wall(), gates.revisit, gates.revisit_reason) is None
+        last = self._documents.last_visit(recrawl.key_of(request.url, form_of(request)))
+        gates = context.gates
+        return recrawl.not_due(last, context.wall(), gates.revisit, gates.revisit_reason) is None
 
     # -- 2: at the gate -------------------------------------------------------------------
 
@@ -111,54 +137,53 @@ class Gate:
 
         Raises Refused, or GaveUp, where it ends here.
         """
-        crawl = self._crawl
+        context = self._context
         fetched = False
         try:
             while isinstance(answer := self.at_queue(request), NeedDocument):
-                crawl.retries.end_trial(request, decided=False)
+                self._retries.end_trial(request, decided=False)
                 if (back := await self._bring_for(request, answer)) is not None:
                     return back
                 fetched = fetched or answer.kind == chain.ROBOTS
         except Closing:
-            return crawl.pacing.keep(request)
-        if answer.requirement == "R2" and (fetched or request not in crawl.pacing.first):
-            crawl.documents.robots_txt.used(fetched=fetched)
+            return self._pacing.keep(request)
+        if answer.requirement == "R2" and (fetched or request not in self._pacing.first):
+            self._documents.robots_txt.used(fetched=fetched)
         if not answer.allowed:
             if answer.name == UNKNOWN_UNREACHABLE:
-                crawl.retries.end_trial(request, decided=False)
+                self._retries.end_trial(request, decided=False)
             raise self.refuse(request, answer)
-        crawl.retries.end_trial(request, decided=True)
-        host, ended = crawl.pacing.look_up(request.url), crawl.retries.ended(request.url)
+        self._retries.end_trial(request, decided=True)
+        host, ended = self._pacing.look_up(request.url), self._retries.ended(request.url)
         if (back := self._admitted(request, host, document=False, ended=ended)) is not None:
             return back
-        self._standing[request].cleared_at = crawl.monotonic()
-        crawl.scraping.watch(request)
+        self._standing[request].cleared_at = context.monotonic()
+        self._scraping.watch(request)
         return None
 
     async def _bring_for(self, request: Request, needed: NeedDocument) -> Request | None:
         """Bring the document that is *needed*, or give *request* back until its host is due."""
-        crawl = self._crawl
         if needed.kind == chain.ROBOTS:
-            host = crawl.documents.robots_txt.next_host(needed.origin)
+            host = self._documents.robots_txt.next_host(needed.origin)
             if (back := self._admitted(request, host, document=True)) is not None:
                 return back
-        await self.bring(needed, trial=crawl.retries.tries_https(request))
+        await self.bring(needed, trial=self._retries.tries_https(request))
         return None
 
     async def bring(self, needed: NeedDocument, *, trial: bool = False) -> None:
         """Make one step towards the document that a gate needs; *trial*: of https alone."""
         if needed.kind == chain.BLOCKLIST:
-            await self._crawl.documents.operator.bring()
+            await self._documents.operator.bring()
         else:
-            await self._crawl.documents.robots_txt.step(needed.origin, trial=trial)
+            await self._documents.robots_txt.step(needed.origin, trial=trial)
 
     def admit(
         self, host: str, *, document: bool = False, ended: str = ""
     ) -> chain.Go | chain.Wait | chain.Refuse | chain.Ended:
         """What the chain says of a request that wants to go to *host* now."""
-        crawl = self._crawl
-        pace = crawl.pacing.of(host, document=document)
-        return chain.admit(pace, crawl.gates, crawl.wall(), document=document, ended=ended)
+        context = self._context
+        pace = self._pacing.of(host, document=document)
+        return chain.admit(pace, context.gates, context.wall(), document=document, ended=ended)
 
     def _admitted(
         self, request: Request, host: str, *, document: bool, ended: str = ""
@@ -173,8 +198,8 @@ class Gate:
             case chain.Refuse(verdict):
                 raise self.refuse(request, verdict)
             case chain.Wait(seconds):
-                popped = request in self._crawl.pacing.popped
-                return self._crawl.pacing.give_back(request, seconds) if popped else None
+                popped = request in self._pacing.popped
+                return self._pacing.give_back(request, seconds) if popped else None
             case chain.Go():
                 return None
             case _:
@@ -189,17 +214,16 @@ class Gate:
         have come that nobody has read yet (R3), its host may have used up its attempts (R5).
         Raises Refused; NotYet for a robots.txt, so that the gate answers who wanted it.
         """
-        crawl = self._crawl
-        if crawl.documents.operator.arrived and not crawl.fetcher.is_operators(request):
+        if self._documents.operator.arrived and not self._fetcher.is_operators(request):
             return NeedDocument(chain.BLOCKLIST)
         self._stop_if_spent(request, host)
         return self.before_wire(request)
 
     def before_wire(self, request: Request) -> NeedDocument | None:
         """As :meth:`at_wire`, for *request* alone; IgnoreRequest for what no gate has let pass."""
-        crawl = self._crawl
-        crawl.stop_if_halted()
-        if (needed := self._judge_proxy(request)) is not None or crawl.fetcher.owns(request):
+        context = self._context
+        context.stop_if_halted()
+        if (needed := self._judge_proxy(request)) is not None or self._fetcher.owns(request):
             return needed
         cleared_at = self._cleared_at(request)
         if cleared_at is not None and self._still_clear(request, cleared_at):
@@ -214,13 +238,12 @@ class Gate:
         return None
 
     def _stop_if_spent(self, request: Request, host: str) -> None:
-        crawl = self._crawl
-        if crawl.fetcher.is_operators(request):
+        if self._fetcher.is_operators(request):
             return
-        document = crawl.fetcher.owns(request)
+        document = self._fetcher.owns(request)
         if not document:
-            crawl.retries.end_trial(request, decided=True)
-        verdict = crawl.retries.against(host, document=document)
+            self._retries.end_trial(request, decided=True)
+        verdict = self._pacing.spent(host, document=document)
         if verdict is not None:
             raise NotYet(host, 0.0) if document else self.refuse(request, verdict)
 
@@ -232,9 +255,9 @@ class Gate:
     def _still_clear(self, request: Request, cleared_at: float) -> bool:
         standing = self._standing[request]
         return (
-            self._crawl.monotonic() - cleared_at < _CLEARANCE
+            self._context.monotonic() - cleared_at < _CLEARANCE
             and standing.basis is not None
-            and standing.basis[0] == self._crawl.documents.operator.serial
+            and standing.basis[0] == self._documents.operator.serial
         )
 
     def _judge_proxy(self, request: Request) -> NeedDocument | None:
@@ -243,11 +266,11 @@ class Gate:
         Known here alone: Scrapy's middleware has read the environment by now. Not for the
         operator's own documents, which say whom R3 forbids.
         """
-        crawl, proxy = self._crawl, request.meta.get("proxy")
-        if not proxy or crawl.fetcher.is_operators(request):
+        context, proxy = self._context, request.meta.get("proxy")
+        if not proxy or self._fetcher.is_operators(request):
             return None
         host = hosts.proxy_host(proxy)
-        against = chain.judge_proxy(host, crawl.documents, crawl.gates)
+        against = chain.judge_proxy(host, self._documents, context.gates)
         if isinstance(against, Verdict):
             raise self.refuse(request, against, host)
         return against
@@ -269,45 +292,76 @@ class Gate:
         ``started``: by the steady clock. ``unseen``: the host had never been requested before.
         ``whole``: False for an exchange that this side broke off.
         """
-        crawl, steady = self._crawl, self._crawl.steady()
+        context, steady = self._context, self._context.steady()
         answer = self._answer(request, response, unseen=unseen, whole=whole)
-        concluded = chain.conclude(answer, crawl.gates, crawl.wall(), crawl.rand())
-        exchange = journal.exchange_of(
-            crawl,
-            request,
-            host,
-            answer,
-            concluded,
-            response=response,
-            started=started,
-            ended=steady,
-        )
+        concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
+        exchange = self._exchange(request, host, answer, concluded, started=started, ended=steady)
+        exchange = replace(exchange, body=self._fetcher.digest(request, response))
         if concluded.failure is not None:
-            crawl.retries.failed(request, concluded.failure)
+            self._retries.failed(request, concluded.failure)
         elif whole:
-            crawl.retries.succeeded(request)
-        if response is not None and crawl.fetcher.is_operators(request):
-            crawl.documents.operator.arrived = True
-        crawl.pacing.finished(host, concluded, visit=bool(exchange.visit))
+            self._retries.succeeded(request)
+        if response is not None and self._fetcher.is_operators(request):
+            self._documents.operator.arrived = True
+        self._pacing.finished(host, concluded, visit=bool(exchange.visit))
         if concluded.answered:
-            crawl.asked.note(request, str(answer.status), crawl.wall() - (steady - started))
+            self._asked.note(request, str(answer.status), context.wall() - (steady - started))
         return exchange
 
     def _answer(
         self, request: Request, response: Response | None, *, unseen: bool, whole: bool
     ) -> chain.Answer:
-        crawl = self._crawl
         silent = response is None and whole
         return chain.Answer(
-            crawl.fetcher.purpose(request),
+            self._fetcher.purpose(request),
             None if response is None else response.status,
             request.method,
             () if response is None else tuple(retry_after(response)),
-            crawl.retries.attempt(request),
-            crawl.fetcher.hops(request),
+            self._retries.attempt(request),
+            self._fetcher.hops(request),
             unseen,
             whole,
-            crawl.retries.unanswered(request) if silent else "",
+            self._retries.unanswered(request) if silent else "",
+        )
+
+    def _exchange(
+        self,
+        request: Request,
+        host: str,
+        answer: chain.Answer,
+        concluded: chain.Conclusion,
+        *,
+        started: float,
+        ended: float,
+    ) -> Exchange:
+        """One exchange as the ledger has it."""
+        target, failure = answer.purpose == TARGET, concluded.failure
+        silent = answer.whole and answer.status is None
+        passed = self.passed(request) if target else None
+        throttle = self._pacing.throttle
+        return Exchange(
+            request.url,
+            host,
+            request.method,
+            answer.purpose,
+            started=round(started, 6),
+            ended=round(ended, 6),
+            status=answer.status,
+            answered=answer.whole,
+            interval=throttle.interval(host),
+            exempt=concluded.exempt,
+            verdict="" if passed is None else passed.name,
+            digest=None if passed is None else passed.digest,
+            attempt=answer.attempt,
+            retry_after=tuple(answer.retry_after),
+            wait=None if failure is None else concluded.hold,
+            gives_up=isinstance(failure, GiveUp),
+            sent=self._tags.sent.get(request),
+            hops=answer.hops,
+            form=form_of(request) if target else "",
+            again=(target and self._asked.again(request)) or None,
+            visit=(target and throttle.went_ahead(host)) or None,
+            once=True if silent and self._retries.tries_https(request) else None,
         )
 
     def over(self, request: Request, outcome: Response | BaseException) -> None:
@@ -319,7 +373,7 @@ class Gate:
         standing = self._standing.get(request)
         cleared = standing is not None and standing.cleared_at is not None
         if standing is not None and cleared and not isinstance(outcome, Refused):
-            self._crawl.recorder.verdict(standing.verdict)
+            self._context.recorder.verdict(standing.verdict)
         if not isinstance(outcome, BaseException) and outcome.status not in BACKOFF_STATUSES:
             self.tell(events.FETCHED, request, outcome.status, f"HTTP {outcome.status}")
 
@@ -330,10 +384,10 @@ class Gate:
 
         ``proxy``: the host that it would have gone through, where that is why.
         """
-        crawl = self._crawl
-        host = crawl.pacing.look_up(request.url)
+        context = self._context
+        host = self._pacing.look_up(request.url)
         due = self._due_again(host, verdict)
-        crawl.recorder.record(
+        context.recorder.record(
             Event.of(
                 events.REFUSED if due is None else events.DEFERRED,
                 request.url,
@@ -346,9 +400,9 @@ class Gate:
         )
         if due is not None:
             since = self.put_off_since(request.url)
-            since = crawl.wall() if since is None else since
+            since = context.wall() if since is None else since
             put_off = Deferral(request.url, host, due, verdict.reason, since)
-            crawl.remember(lambda: crawl.store.put_deferral(put_off))
+            context.remember(lambda: context.store.put_deferral(put_off))
         return Refused(request.url, verdict, due)
 
     def put_off_since(self, url: str) -> float | None:
@@ -357,20 +411,20 @@ class Gate:
         What was put off longest goes first on its host.
         """
         if self._put_off is None:
-            crawl = self._crawl
-            found = crawl.recall(lambda: list(crawl.store.deferrals())) or []
+            context = self._context
+            found = context.recall(lambda: list(context.store.deferrals())) or []
             self._put_off = {each.url: each.since or each.due for each in found}
         return self._put_off.get(url)
 
     def _due_again(self, host: str, verdict: Verdict) -> float | None:
         """When a later run may ask for what is deferred; None where the refusal stands."""
-        crawl = self._crawl
+        context = self._context
         if verdict.name == DEFERRED and verdict.requirement == "R4":
-            return crawl.wall() + crawl.pacing.throttle.wait(host, crawl.monotonic())
+            return context.wall() + self._pacing.throttle.wait(host, context.monotonic())
         if verdict.name in (DEFERRED, UNKNOWN_PARSE_ERROR):
-            return crawl.wall()  # by the next run
-        if verdict.name == UNKNOWN_UNREACHABLE and crawl.config.robots_unreachable == "defer":
-            return crawl.wall()
+            return context.wall()  # by the next run
+        if verdict.name == UNKNOWN_UNREACHABLE and context.config.robots_unreachable == "defer":
+            return context.wall()
         return None
 
     def passed(self, request: Request) -> Verdict | None:
@@ -382,9 +436,9 @@ class Gate:
         self, kind: str, request: Request, status: int, why: str, requirement: str = ""
     ) -> None:
         """Record how *request* ended: with the verdict that let it pass, or by *requirement*."""
-        host, passed = self._crawl.pacing.look_up(request.url), self.passed(request)
+        host, passed = self._pacing.look_up(request.url), self.passed(request)
         if requirement or passed is None:
             event = Event(kind, request.url, requirement, reason=why, host=host, status=status)
         else:
             event = Event.of(kind, request.url, passed, host, reason=why, status=status)
-        self._crawl.recorder.record(event)
+        self._context.recorder.record(event)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.adapters.asked import Asked
+    from scrapy_walsh.adapters.context import Context
 
 #: The key of ``Request.meta`` for the URLs that a start request declares beside its own.
 ALSO: Final = "walsh_also"
@@ -35,10 +36,11 @@ _REMEDY: Final = (
 class Intake:
     """The intake of one crawl."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
+    def __init__(self, context: Context, asked: Asked) -> None:
+        self._context = context
+        self._asked = asked
         self._named: set[str] = set()
-        for name in crawl.config.with_userinfo:
+        for name in context.config.with_userinfo:
             logger.warning("%s holds a user name or a password; %s", name, _REMEDY)
 
     def url(self, url: str) -> str:
@@ -77,18 +79,18 @@ class Intake:
             self._declare(url)
 
     def _declare(self, url: str) -> None:
-        crawl = self._crawl
-        if not crawl.scope.is_source(url):
-            crawl.scope.declare(url)
-            crawl.recorder.note("declared", url=url)
+        context = self._context
+        if not context.scope.is_source(url):
+            context.scope.declare(url)
+            context.recorder.note("declared", url=url)
 
     def declare_hop(self, url: str, request: Request) -> None:
         """Take *url*, to which *request* was redirected, as within scope (D5)."""
-        crawl = self._crawl
-        crawl.scope.declare_hop(url, request.url)
-        crawl.asked.hop(url, request)
-        if crawl.scope.source_of(url) is not None:
-            crawl.recorder.note("declared", url=url, via=request.url)
+        context = self._context
+        context.scope.declare_hop(url, request.url)
+        self._asked.hop(url, request)
+        if context.scope.source_of(url) is not None:
+            context.recorder.note("declared", url=url, via=request.url)
 
     def also(self, request: Request) -> Iterator[str]:
         """The URLs that *request* names beside its own, as Scrapy writes them."""
@@ -106,10 +108,10 @@ class Intake:
         Without what HttpProxyMiddleware took from the environment: it does so again, and the
         proxy's password is nobody else's.
         """
-        fields: dict[str, Any] = request.to_dict(spider=self._crawl.crawler.spider)
+        fields: dict[str, Any] = request.to_dict(spider=self._context.crawler.spider)
         meta: dict[str, Any] = dict(fields["meta"])
         if ALSO in meta:
-            meta[ALSO] = [url for url in self.also(request) if self._crawl.scope.is_source(url)]
+            meta[ALSO] = [url for url in self.also(request) if self._context.scope.is_source(url)]
         if meta.pop("_scheme_proxy", False):
             meta.pop("proxy", None)
             meta.pop("_auth_proxy", None)

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh import SPEC_VERSION, __version__
-from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.asked import form_of
 from scrapy_walsh.adapters.events import logger, process_name
 from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger import Ledger
-from scrapy_walsh.policy.backoff import GiveUp
-from scrapy_walsh.policy.event import TARGET, Exchange
 from scrapy_walsh.policy.silence import granted
+from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
-    from scrapy import Request
-    from scrapy.http import Response
+    from collections.abc import Callable
 
-    from scrapy_walsh.adapters.crawl import Crawl
-    from scrapy_walsh.policy.chain import Answer, Conclusion
+    from scrapy_walsh.config import WalshConfig
+    from scrapy_walsh.policy.chain import Gates
 
 
-def open_ledger(crawl: Crawl) -> Ledger | None:
+def open_ledger(config: WalshConfig, wall: Callable[[], float]) -> Ledger | None:
     """Where each decision is written down; a crawl goes on without, and says so."""
-    config = crawl.config
     if config.state_dir is None or config.ledger == LEDGER_OFF:
         return None
     try:
-        ledger = Ledger(config.state_dir, crawl.wall, redact=config.ledger == LEDGER_REDACTED)
+        ledger = Ledger(config.state_dir, wall, redact=config.ledger == LEDGER_REDACTED)
     except StateError as error:
         logger.error("%s", error)
         return None
@@ -38,9 +32,10 @@ def open_ledger(crawl: Crawl) -> Ledger | None:
     return ledger
 
 
-def terms(crawl: Crawl) -> dict[str, Any]:
+def terms(
+    config: WalshConfig, gates: Gates, *, follow_links: bool, in_shell: bool
+) -> dict[str, Any]:
     """What the decisions of this run go by: for whoever derives them again."""
-    config = crawl.config
     return {
         "process": process_name(),
         "version": __version__,
@@ -62,53 +57,11 @@ def terms(crawl: Crawl) -> dict[str, Any]:
             "pace_robots": config.pace_robots,
             "excluded_tlds": list(config.excluded_tlds),
             "revisit": config.revisit,
-            "revisit_reason": crawl.gates.revisit_reason,
-            "follow_links": crawl.scope.follow_links,
+            "revisit_reason": gates.revisit_reason,
+            "follow_links": follow_links,
             "scraping": config.scraping,
             "slow_hosts": config.slow_hosts,
             "shared": config.shared_state is not None,
-            "tag_requests": config.tag_requests or compat.is_shell(crawl.crawler),
+            "tag_requests": config.tag_requests or in_shell,
         },
     }
-
-
-def exchange_of(
-    crawl: Crawl,
-    request: Request,
-    host: str,
-    answer: Answer,
-    concluded: Conclusion,
-    *,
-    response: Response | None,
-    started: float,
-    ended: float,
-) -> Exchange:
-    """One exchange as it was; ``started`` and ``ended``: by the steady clock."""
-    purpose, failure = answer.purpose, concluded.failure
-    silent = response is None and answer.whole
-    passed = crawl.gate.passed(request) if purpose == TARGET else None
-    return Exchange(
-        request.url,
-        host,
-        request.method,
-        purpose,
-        started=round(started, 6),
-        ended=round(ended, 6),
-        status=answer.status,
-        answered=answer.whole,
-        interval=crawl.pacing.throttle.interval(host),
-        exempt=concluded.exempt,
-        verdict="" if passed is None else passed.name,
-        digest=None if passed is None else passed.digest,
-        attempt=answer.attempt,
-        retry_after=tuple(answer.retry_after),
-        wait=None if failure is None else concluded.hold,
-        gives_up=isinstance(failure, GiveUp),
-        sent=crawl.tags.sent.get(request),
-        hops=answer.hops,
-        form=form_of(request) if purpose == TARGET else "",
-        again=(purpose == TARGET and crawl.asked.again(request)) or None,
-        visit=(purpose == TARGET and crawl.pacing.throttle.went_ahead(host)) or None,
-        once=True if silent and crawl.retries.tries_https(request) else None,
-        body=crawl.fetcher.digest(request, response),
-    )

@@ -2,7 +2,7 @@
 
 The first target waits for one attempt to fetch it, and a target waits again when the list's
 own ``refresh`` has run out (R12). When an attempt fails, what is held stays in force and the
-next attempts are made beside the crawl, on R5's schedule: no target waits for those. Only where
+next attempts are made beside the context, on R5's schedule: no target waits for those. Only where
 nothing may be requested without a list (``chain.without_list``) do targets wait for R5's retries;
 those that are left then are deferred or refused.
 """
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from scrapy_walsh.adapters.crawl import Crawl
-    from scrapy_walsh.adapters.fetcher import Fetched
+    from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.fetcher import Fetched, Fetcher
+    from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.verdict import Verdict
     from scrapy_walsh.state.records import Store
 
@@ -68,8 +69,10 @@ _Answer = TypeVar("_Answer", validate.Output, "validate.Output | None")
 class OperatorList:
     """The blocklist of one crawl."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
+    def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing) -> None:
+        self._context = context
+        self._fetcher = fetcher
+        self._pacing = pacing
         self._list: Blocklist | None = None
         #: Whether an answer has come that is not yet adopted or rejected: no target may pass it.
         self.arrived = False
@@ -96,20 +99,20 @@ class OperatorList:
 
     def _without(self) -> Verdict | None:
         """The verdict about every target while no list is in force; None: nothing is blocked."""
-        config = self._crawl.config
+        config = self._context.config
         lost = self._lost is not None
         return chain.without_list(config.blocklist_unreachable, config.blocklist_url, lost=lost)
 
     async def bring(self) -> None:
         """Load what earlier runs held and, when that is stale, ask for the list once."""
-        await self._crawl.fetcher.flights.run(BLOCKLIST, self._bring)
+        await self._fetcher.flights.run(BLOCKLIST, self._bring)
 
     async def _pause(self, seconds: float) -> None:
         """Let others run for *seconds*; raises Closing when the spider is being closed."""
-        crawl = self._crawl
-        end = crawl.monotonic() + seconds
-        while (left := end - crawl.monotonic()) > 0:
-            if compat.closing(crawl.crawler):
+        context = self._context
+        end = context.monotonic() + seconds
+        while (left := end - context.monotonic()) > 0:
+            if compat.closing(context.crawler):
                 raise Closing
             await compat.sleep(min(left, _CLOSING_CHECK))
 
@@ -123,7 +126,7 @@ class OperatorList:
         document, held = self._document, self._list
         if document is None or held is None:
             return True
-        return not is_fresh(document.fetched_at, self._crawl.wall(), held.refresh)
+        return not is_fresh(document.fetched_at, self._context.wall(), held.refresh)
 
     async def _bring(self) -> None:
         if not self._loaded:
@@ -141,7 +144,7 @@ class OperatorList:
             found = await self._stored(0.0)
         except (DocumentInvalid, StateError) as error:
             self._lost = str(error)
-            url, place = self._crawl.config.blocklist_url, self._crawl.config.state_dir
+            url, place = self._context.config.blocklist_url, self._context.config.state_dir
             logger.error(
                 "the blocklist that was held cannot be read (%s): no request is sent before %s can "
                 "be had: see that it answers, or put %s of a backup into %s",
@@ -183,11 +186,11 @@ class OperatorList:
 
     async def _renew(self) -> None:
         """Ask for the list, unless another process has brought it meanwhile (R4.6)."""
-        crawl, url = self._crawl, self._crawl.config.blocklist_url
+        context, url = self._context, self._context.config.blocklist_url
         look = self._loaded or self._failures > 0
         while not (look and await self._taken_up()):
             look = True
-            wait = crawl.pacing.throttle.wait(crawl.pacing.look_up(url), crawl.monotonic())
+            wait = self._pacing.throttle.wait(self._pacing.look_up(url), context.monotonic())
             if wait <= 0:
                 try:
                     await self._take(await self._fetch(url, self._document))
@@ -211,10 +214,10 @@ class OperatorList:
 
     def _held_for(self) -> float | None:
         """Seconds until the list's host may be asked, where that is more than its spacing (R5)."""
-        crawl = self._crawl
-        host = crawl.pacing.look_up(crawl.config.blocklist_url)
-        wait = crawl.pacing.throttle.wait(host, crawl.monotonic())
-        return wait if crawl.pacing.throttle.interval(host) < wait < math.inf else None
+        context = self._context
+        host = self._pacing.look_up(context.config.blocklist_url)
+        wait = self._pacing.throttle.wait(host, context.monotonic())
+        return wait if self._pacing.throttle.interval(host) < wait < math.inf else None
 
     async def _take(self, fetched: Fetched) -> None:
         if fetched.status == 304 and self._document is not None:
@@ -226,10 +229,10 @@ class OperatorList:
         standalone = None if inline else await self._standalone_schema()
         document = StoredDocument(
             kind=BLOCKLIST,
-            key=self._crawl.config.blocklist_url,
+            key=self._context.config.blocklist_url,
             url=fetched.url,
             body=fetched.body,
-            fetched_at=self._crawl.wall(),
+            fetched_at=self._context.wall(),
             status=fetched.status,
             outcome="held",
             etag=fetched.headers.get("etag"),
@@ -242,14 +245,14 @@ class OperatorList:
         adopted = await self._parse(fetched.body, standalone)
         document = replace(document, refresh=adopted.refresh)
         await self._adopt(_Found(adopted, document, inline))
-        self._crawl.remember(lambda: self._crawl.store.put_document(document))
+        self._context.remember(lambda: self._context.store.put_document(document))
 
     async def _renewed(self, document: StoredDocument) -> None:
         """Hold *document* anew from now on: it is still the operator's (304)."""
-        self._document = document = replace(document, fetched_at=self._crawl.wall())
+        self._document = document = replace(document, fetched_at=self._context.wall())
         place = self._place()
         if document.body or place is None:
-            self._crawl.remember(lambda: self._crawl.store.put_document(document))
+            self._context.remember(lambda: self._context.store.put_document(document))
         else:
             try:
                 await self._in_child(
@@ -269,7 +272,7 @@ class OperatorList:
         What was adopted was validated, and what is read is what was adopted (its checksum): so
         the floor checks alone are made again, and no child decides whether it is in force.
         """
-        config = self._crawl.config
+        config = self._context.config
         directory, place = config.state_dir, self._place()
         size = 0 if directory is None else max(_size(directory / name) for name in (COPY, SECOND))
         if place is not None and size >= LARGE:
@@ -278,11 +281,11 @@ class OperatorList:
             except validate.NoAnswer as error:
                 logger.warning("the stored blocklist is read in the crawl's process: %s", error)
         elif config.shared_state is None:
-            return await self._reread(self._find(self._crawl.store), not_before)
+            return await self._reread(self._find(self._context.store), not_before)
         return await self._reread(await self._beside_the_loop(self._find), not_before)
 
     def _find(self, store: Store) -> StoredDocument | None:
-        return store.get_document(BLOCKLIST, self._crawl.config.blocklist_url)
+        return store.get_document(BLOCKLIST, self._context.config.blocklist_url)
 
     async def _reread(self, stored: StoredDocument | None, not_before: float) -> _Found | None:
         """The list in *stored*, made step by step, if it was fetched at *not_before* or later."""
@@ -290,7 +293,7 @@ class OperatorList:
             return None
         body = bulk.require_text(stored).body
         parsed = await compat.run_in_thread(lambda: schema.reread(body))
-        facts = schema.facts_of(parsed, self._crawl.config.blocklist_url)
+        facts = schema.facts_of(parsed, self._context.config.blocklist_url)
         builder = BlocklistBuilder(facts, len(parsed.domains), validate.zeroed_memory)
         for start in range(0, len(parsed.domains), _DOMAINS):
             builder.add(parsed.domains[start : start + _DOMAINS])
@@ -304,18 +307,18 @@ class OperatorList:
         """Use the store from a thread, over a connection of its own. StateError."""
 
         def work() -> _T:
-            store = self._crawl.open_store()
+            store = self._context.open_store()
             try:
                 return use(store)
             finally:
-                self._crawl.store.notices += store.notices  # told at the end of the crawl
+                self._context.store.notices += store.notices  # told at the end of the crawl
                 store.close()
 
         return await compat.run_in_thread(work)
 
     def _place(self) -> bulk.Place | None:
         """Where a child can find what is kept; None where that is this process's memory."""
-        config, ledger = self._crawl.config, self._crawl.recorder.ledger
+        config, ledger = self._context.config, self._context.recorder.ledger
         directory, shared = config.state_dir, config.shared_state
         if directory is None and shared is None:
             return None
@@ -393,10 +396,10 @@ class OperatorList:
     def _tell(
         self, kind: str, adopted: Blocklist, reason: str, standalone: bytes | None = None
     ) -> None:
-        self._crawl.recorder.record(
+        self._context.recorder.record(
             Event(
                 kind,
-                self._crawl.config.blocklist_url,
+                self._context.config.blocklist_url,
                 "R3",
                 reason=reason,
                 digest=adopted.digest,
@@ -406,12 +409,12 @@ class OperatorList:
 
     def _schema_beside(self) -> bytes | None:
         """The standalone schema that a list without one was validated with."""
-        url = self._crawl.config.schema_url
-        stored = None if url is None else self._crawl.store.get_document(SCHEMA, url)
+        url = self._context.config.schema_url
+        stored = None if url is None else self._context.store.get_document(SCHEMA, url)
         return None if stored is None else stored.body
 
     async def _keep_for_ledger(self, kind: str, body: bytes) -> None:
-        keep = self._crawl.recorder.keep
+        keep = self._context.recorder.keep
         if len(body) < LARGE:
             keep(kind, body, hashlib.sha256(body).hexdigest())
         else:
@@ -419,17 +422,17 @@ class OperatorList:
 
     def _retain(self, why: str, failure: Retry | GiveUp | None) -> None:
         """R3b: what is held stays; R5's schedule for the next attempt, which nobody waits for."""
-        crawl, without = self._crawl, self._without() if self._list is None else None
+        context, without = self._context, self._without() if self._list is None else None
         if self._list is not None:
             held = f"the last list stays in force ({len(self._list)} domains)"
         elif without is not None:
             held = f"no target is requested: {without.reason}"
         else:
             held = "NO LIST WAS EVER HELD: no opt-out is known, nothing is blocked by R3"
-        crawl.recorder.record(
+        context.recorder.record(
             Event(
                 events.REJECTED,
-                crawl.config.blocklist_url,
+                context.config.blocklist_url,
                 "R3",
                 "" if without is None else without.name,
                 f"blocklist not refreshed: {why}; {held}",
@@ -437,26 +440,34 @@ class OperatorList:
         )
         self._failures += 1
         delay = backoff_delay(
-            self._failures - 1, crawl.rand(), crawl.config.backoff_base, crawl.config.backoff_cap
+            self._failures - 1,
+            context.rand(),
+            context.config.backoff_base,
+            context.config.backoff_cap,
         )
         if isinstance(failure, Retry):
             delay = max(delay, failure.delay)
         elif isinstance(failure, GiveUp):
             delay, self._failures = max(failure.hold, BACKOFF_CAP), 0
-        retried = 0 < self._failures <= crawl.config.max_retries
-        if without is not None and not self._loaded and retried and delay <= crawl.config.patience:
+        retried = 0 < self._failures <= context.config.max_retries
+        if (
+            without is not None
+            and not self._loaded
+            and retried
+            and delay <= context.config.patience
+        ):
             self._next = delay
             return
         self._beside = True
         self._cancel_retry = compat.call_later(delay, self._retry)
 
     def _retry(self) -> None:
-        if not compat.closing(self._crawl.crawler):
+        if not compat.closing(self._context.crawler):
             compat.run(self._beside_the_crawl())
 
     async def _beside_the_crawl(self) -> None:
         with contextlib.suppress(Closing):
-            await self._crawl.fetcher.flights.run(BLOCKLIST, self._refresh)
+            await self._fetcher.flights.run(BLOCKLIST, self._refresh)
 
     # -- the requests ---------------------------------------------------------------------
 
@@ -467,10 +478,10 @@ class OperatorList:
         origin = hosts.origin(url)
         for hop in range(_MAX_HOPS + 1):
             mark = Mark(
-                "operator", _LIMIT, min(self._failures, self._crawl.config.max_retries), hop
+                "operator", _LIMIT, min(self._failures, self._context.config.max_retries), hop
             )
             timeout = _TIMEOUT_BESIDE if self._beside else _TIMEOUT
-            fetched = await self._crawl.fetcher.fetch(url, mark, headers, timeout)
+            fetched = await self._fetcher.fetch(url, mark, headers, timeout)
             if fetched.status == 200 or (fetched.status == 304 and conditions):
                 return fetched
             if fetched.status not in (301, 302, 303, 307, 308) or not fetched.location:
@@ -482,11 +493,11 @@ class OperatorList:
 
     async def _standalone_schema(self) -> dict[str, Any] | None:
         """The schema beside the list (R10): cached seven days, kept when a refresh fails."""
-        url = self._crawl.config.schema_url
+        url = self._context.config.schema_url
         if url is None:
             return None
-        stored = self._crawl.store.get_document(SCHEMA, url)
-        if stored is not None and is_fresh(stored.fetched_at, self._crawl.wall(), SCHEMA_TTL):
+        stored = self._context.store.get_document(SCHEMA, url)
+        if stored is not None and is_fresh(stored.fetched_at, self._context.wall(), SCHEMA_TTL):
             return _schema_of(stored.body)
         try:
             fetched = await self._fetch(url, stored)
@@ -505,18 +516,18 @@ class OperatorList:
             key=url,
             url=fetched.url,
             body=body,
-            fetched_at=self._crawl.wall(),
+            fetched_at=self._context.wall(),
             status=fetched.status,
             outcome="held",
             etag=fetched.headers.get("etag"),
             last_modified=fetched.headers.get("last-modified"),
         )
-        self._crawl.remember(lambda: self._crawl.store.put_document(kept))
+        self._context.remember(lambda: self._context.store.put_document(kept))
         return found
 
     async def _parse(self, body: bytes, standalone: dict[str, Any] | None) -> Blocklist:
         """The list in *body*: here when that is sure to be quick, else in a child process (D3)."""
-        url = self._crawl.config.blocklist_url
+        url = self._context.config.blocklist_url
         if schema.is_tame(body, standalone):
             return schema.parse_blocklist(body, standalone, url)
         timeout = self._time(len(body))

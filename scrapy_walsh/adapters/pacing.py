@@ -12,11 +12,12 @@ from weakref import WeakSet
 
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing
-from scrapy_walsh.adapters.robots_txt import EARLIER_RUN
 from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.robots_fetch import REASK
+from scrapy_walsh.policy.silence import Silences
 from scrapy_walsh.state.records import Booking
 
 if TYPE_CHECKING:
@@ -24,8 +25,13 @@ if TYPE_CHECKING:
 
     from scrapy import Request
 
-    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.pulse import Pulse
+    from scrapy_walsh.adapters.turnstile import Turnstile
+    from scrapy_walsh.policy.verdict import Verdict
 
+#: What a host's interval is called until its robots.txt has been read in this run.
+EARLIER_RUN: Final = "earlier run"
 #: Seconds that a booked request may take to reach its server.
 _REACH: Final = 0.25
 #: Seconds by which two reckonings of one due time may differ.
@@ -35,21 +41,28 @@ _INTAKE: Final = 0.2
 
 
 class Pacing:
-    """The hosts of one crawl, by their throttle keys (``hosts.host_key``)."""
+    """The hosts of one context, by their throttle keys (``hosts.host_key``)."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
-        self.throttle = crawl.turnstile.throttle
-        self.throttle.raise_minimum(crawl.config.min_interval)
-        self._slots: dict[str, dict[str, Any]] = crawl.crawler.settings.getdict("DOWNLOAD_SLOTS")
+    def __init__(self, context: Context, turnstile: Turnstile, pulse: Pulse) -> None:
+        self._context = context
+        self._pulse = pulse
+        self.throttle = turnstile.throttle
+        self.throttle.raise_minimum(context.config.min_interval)
+        self._slots: dict[str, dict[str, Any]] = context.crawler.settings.getdict("DOWNLOAD_SLOTS")
         self._looked_up: set[str] = set()
-        self._begun = crawl.monotonic()
+        self._begun = context.monotonic()
         #: Requests that the queue popped and the downloader has not finished: only these go back.
         self.popped: WeakSet[Request] = WeakSet()
         #: Requests that go first on their host: retries, and what was given back.
         self.first: WeakSet[Request] = WeakSet()
         #: Requests that go before their equals: those that a slow host's robots.txt came before.
         self.given_back: WeakSet[Request] = WeakSet()
+        #: How often hosts gave no answer in this run (R5).
+        self.silences = Silences(
+            context.config.max_retries,
+            context.config.robots_unreachable,
+            math.inf if context.config.shared_state is None else REASK,
+        )
         #: The due times that were said, by host.
         self._told: dict[str, float] = {}
 
@@ -78,10 +91,10 @@ class Pacing:
 
     def _restore(self, host: str) -> None:
         """Bring back what an earlier run knew about *host* (T33), from wall to monotonic time."""
-        crawl = self._crawl
-        record = crawl.store.get_host(host)
-        now, steady = crawl.monotonic(), crawl.steady()
-        if crawl.store.rows_lost:  # a host without a record, or an old one, may have been asked
+        context = self._context
+        record = context.store.get_host(host)
+        now, steady = context.monotonic(), context.steady()
+        if context.store.rows_lost:  # a host without a record, or an old one, may have been asked
             self.throttle.restore(host, now, now)
         if record is None:
             return
@@ -94,13 +107,17 @@ class Pacing:
 
     def of(self, host: str, *, document: bool = False) -> chain.Pace:
         """How *host* stands now; *document*: for a request for its robots.txt."""
-        wait = self.throttle.wait(host, self._crawl.monotonic(), document=document)
-        spent = self._crawl.retries.against(host, document=document)
+        wait = self.throttle.wait(host, self._context.monotonic(), document=document)
+        spent = self.spent(host, document=document)
         return chain.Pace(host, wait, self.throttle.interval(host), spent)
+
+    def spent(self, host: str, *, document: bool = False) -> Verdict | None:
+        """The verdict against a host that gave no answer to all that this run grants it."""
+        return self.silences.against(host, self._context.monotonic(), robots=document)
 
     def slow(self, host: str) -> bool:
         """Whether *host* asks for more time between two requests than a run waits."""
-        return chain.is_slow(self.throttle.interval(host), self._crawl.gates)
+        return chain.is_slow(self.throttle.interval(host), self._context.gates)
 
     # -- the queue ------------------------------------------------------------------------
 
@@ -112,14 +129,14 @@ class Pacing:
         a request to it is under way.
         """
         if self.slow(host) and self._taking_in():
-            return self._crawl.monotonic() + _INTAKE
+            return self._context.monotonic() + _INTAKE
         return self._due(host)
 
     def _due(self, host: str) -> float:
         due = self.throttle.due(host)
         if due == math.inf:
             return due
-        step = chain.admit(self.of(host), self._crawl.gates, self._crawl.wall())
+        step = chain.admit(self.of(host), self._context.gates, self._context.wall())
         return -math.inf if isinstance(step, chain.Refuse) else due
 
     def _taking_in(self) -> bool:
@@ -127,27 +144,27 @@ class Pacing:
 
         An endless one is not waited for longer than WALSH_PATIENCE.
         """
-        crawl = self._crawl
-        return not crawl.started and crawl.monotonic() - self._begun < crawl.config.patience
+        context = self._context
+        return not context.started and context.monotonic() - self._begun < context.config.patience
 
     def wait(self, host: str) -> float:
         """Seconds for which requests to *host* wait in the queue; 0 while one is under way."""
         due = self._due(host)
-        return 0.0 if due == math.inf else max(0.0, due - self._crawl.monotonic())
+        return 0.0 if due == math.inf else max(0.0, due - self._context.monotonic())
 
     def tell_wait(self, host: str, first: Callable[[], str | None]) -> None:
         """Record that *host* is not due, once for each due time; *first*: the URL that waits."""
-        crawl, wait = self._crawl, self.wait(host)
+        context, wait = self._context, self.wait(host)
         if wait == 0:
             return
-        due = crawl.monotonic() + wait
+        due = context.monotonic() + wait
         if due - self._told.get(host, -math.inf) < _ROUNDING:
             return
         url = first()
         if url is None:
             return
         self._told[host] = due
-        crawl.recorder.record(
+        context.recorder.record(
             Event(
                 events.HELD,
                 url,
@@ -155,7 +172,7 @@ class Pacing:
                 reason=f"{host} is not due for {wait:.3f} s",
                 host=host,
                 wait=wait,
-                due=crawl.wall() + wait,
+                due=context.wall() + wait,
             )
         )
 
@@ -170,7 +187,7 @@ class Pacing:
             self.given_back.add(copy)
             return copy
         if wait < math.inf:
-            self.throttle.hold(host, self._crawl.monotonic() + wait)
+            self.throttle.hold(host, self._context.monotonic() + wait)
         return self.again(request)
 
     def again(self, request: Request) -> Request:
@@ -195,11 +212,13 @@ class Pacing:
 
         None while the shared store is away: nothing may be asked then, and the wire is shut.
         """
-        crawl = self._crawl
+        context = self._context
         try:
-            booking = crawl.store.reserve_host(host, self.throttle.interval(host), crawl.steady())
+            booking = context.store.reserve_host(
+                host, self.throttle.interval(host), context.steady()
+            )
         except StoreAway:
-            crawl.pulse.look()
+            self._pulse.look()
             return None
         except StateError as error:
             logger.error("%s", error)
@@ -212,7 +231,7 @@ class Pacing:
 
         ``visit``: it was the one target of a slow host that goes ahead of the host's interval.
         """
-        config, now = self._crawl.config, self._crawl.monotonic()
+        config, now = self._context.config, self._context.monotonic()
         spacing = config.min_interval if config.pace_robots else None
         self.throttle.finished(host, now, exempt=concluded.exempt, spacing=spacing)
         if concluded.failure is not None:
@@ -221,13 +240,13 @@ class Pacing:
 
     def hold(self, host: str, seconds: float) -> None:
         """Leave *host* alone for *seconds*, in later runs too (D8)."""
-        now = self._crawl.monotonic()
+        now = self._context.monotonic()
         self.throttle.hold(host, now + seconds)
         self._remember(host, now)
 
     def _remember(self, host: str, now: float, *, visit: bool = False) -> None:
         """Book how *host* stands for later runs, and for processes beside this one."""
-        crawl = self._crawl
+        context = self._context
         hold = max(0.0, self.throttle.held_until(host) - now)
-        interval, steady = self.throttle.interval(host), crawl.steady()
-        crawl.remember(lambda: crawl.store.book_host(host, interval, steady, hold, visit=visit))
+        interval, steady = self.throttle.interval(host), context.steady()
+        context.remember(lambda: context.store.book_host(host, interval, steady, hold, visit=visit))

@@ -11,23 +11,23 @@ from scrapy_walsh.adapters.turnstile import TURNSTILE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.fleet.store import SharedStore
 
 
 class Pulse:
     """Looks after one crawl's shared store; does nothing for a store that is not shared."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._store: SharedStore | None = None
         self._shut_at: float | None = None
         self._cancel: Callable[[], None] | None = None
-        if crawl.config.shared_state is not None:
+        if context.config.shared_state is not None:
             from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
 
-            if isinstance(crawl.store, SharedStore):
-                self._store = crawl.store
+            if isinstance(context.store, SharedStore):
+                self._store = context.store
 
     def start(self) -> None:
         """Look now, and from then on as often as the store asks for it."""
@@ -51,12 +51,12 @@ class Pulse:
             return
         away = self._store.link.away is not None
         if away and self._shut_at is None:
-            self._shut_at = self._crawl.monotonic()
+            self._shut_at = self._context.monotonic()
             logger.error("%s; nothing is asked until it is back", self._store.link.outage())
-            TURNSTILE.shut(self._crawl)
+            TURNSTILE.shut(self._context)
         elif not away and self._shut_at is not None:
-            seconds = self._crawl.monotonic() - self._shut_at
+            seconds = self._context.monotonic() - self._shut_at
             self._shut_at = None
             name = self._store.link.name
             logger.warning("the shared store %s is back after %.0f s", name, seconds)
-            TURNSTILE.open(self._crawl)
+            TURNSTILE.open(self._context)

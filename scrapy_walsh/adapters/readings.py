@@ -24,7 +24,7 @@ from scrapy_walsh.policy.verdict import NOT_DUE as NOT_DUE_VERDICT
 if TYPE_CHECKING:
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.policy.readings import Reading
 
 #: The key of ``Request.meta`` for the source whose request it is; retries and redirects keep it.
@@ -37,14 +37,14 @@ _UNHEARD: Final = Heard()
 class Readings:
     """The sources of one crawl."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._heard: dict[str, Heard] = {}
         #: Whether the spider itself says what was read, by :meth:`report`.
         self.by_spider = False
         #: The line that ends the run, and its level.
         self._last_line = (logging.INFO, "")
-        connect = crawl.crawler.signals.connect
+        connect = context.crawler.signals.connect
         connect(self._dropped, signals.request_dropped)
         connect(self._end, signals.engine_stopped)
 
@@ -99,7 +99,7 @@ class Readings:
             self._heard[source] = Heard(moved_to=moved_to)
 
     def _hear(self, source: str, outcome: str, reason: str, moved_to: str | None) -> None:
-        heard = Heard(outcome, readings.one_line(reason), self._crawl.wall(), moved_to)
+        heard = Heard(outcome, readings.one_line(reason), self._context.wall(), moved_to)
         self._heard[source] = readings.later(self._heard.get(source), heard)
 
     def _dropped(self, request: Request) -> None:
@@ -115,14 +115,14 @@ class Readings:
 
         Workers on one queue, of which none sees all answers to a source, only count.
         """
-        crawl = self._crawl
-        if crawl.fleet:
+        context = self._context
+        if context.fleet:
             self._heard = {url: heard for url, heard in self._heard.items() if heard != _UNHEARD}
         needy = 0
-        if crawl.config.state_dir is not None and crawl.halted is None and not crawl.fleet:
-            now = crawl.wall()
+        if context.config.state_dir is not None and context.halted is None and not context.fleet:
+            now = context.wall()
             needy = self._name(self._updated(now), now)
-        if needy and crawl.config.exit_attention:
+        if needy and context.config.exit_attention:
             compat.fail_command()
         counts = Counter(heard.outcome for heard in self._heard.values())
         level = logging.WARNING if needy else logging.INFO
@@ -130,23 +130,23 @@ class Readings:
 
     def _updated(self, now: float) -> list[Reading]:
         """What is on record of this run's sources from now on."""
-        crawl = self._crawl
+        context = self._context
 
         def update(url: str, heard: Heard) -> Reading:
-            old = crawl.recall(lambda: crawl.store.get_reading(url))
+            old = context.recall(lambda: context.store.get_reading(url))
             return readings.updated(old, url, heard, now)
 
         found = [update(url, heard) for url, heard in self._heard.items()]
-        crawl.remember(lambda: crawl.store.put_readings(found))
+        context.remember(lambda: context.store.put_readings(found))
         return found
 
     def _name(self, found: list[Reading], now: float) -> int:
         """Warn of the sources in *found* that need a person; how many they are."""
-        crawl, revisit = self._crawl, self._crawl.config.revisit
+        context, revisit = self._context, self._context.config.revisit
         unread = [each for each in found if readings.is_unread(each, now, revisit)]
         moved = [each for each in found if each.moved_to is not None]
-        crawl.recorder.set("unread", len(unread))
-        crawl.recorder.set("moved", len(moved))
+        context.recorder.set("unread", len(unread))
+        context.recorder.set("moved", len(moved))
         for line in readings.unread_lines(unread, now, revisit) + readings.moved_lines(moved):
             logger.warning("%s", line)
         return len({each.url for each in (*unread, *moved)})

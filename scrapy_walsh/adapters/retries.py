@@ -4,7 +4,6 @@ was asked.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -12,17 +11,17 @@ from weakref import WeakKeyDictionary
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.event import TARGET
-from scrapy_walsh.policy.robots_fetch import REASK
-from scrapy_walsh.policy.silence import Silences, told
+from scrapy_walsh.policy.silence import told
 from scrapy_walsh.state.records import Attempts
 
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.fetcher import Fetcher
+    from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.backoff import GiveUp, Retry
-    from scrapy_walsh.policy.verdict import Verdict
 
 #: The key of ``Request.meta`` for a trial of https, after which http is to be asked.
 TRY_HTTPS: Final = "walsh_try_https"
@@ -31,41 +30,35 @@ _TRIALS: Final = 2
 
 
 class Retries:
-    """The retries of one crawl, and those that an earlier run was cut off in."""
+    """The retries of one context, and those that an earlier run was cut off in."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
+    def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing) -> None:
+        self._context = context
+        self._fetcher = fetcher
+        self._pacing = pacing
         self._failures: WeakKeyDictionary[Request, Retry | GiveUp] = WeakKeyDictionary()
         self._attempts: dict[str, int] = {}
-        config = crawl.config
-        self._silences = Silences(
-            config.max_retries,
-            config.robots_unreachable,
-            math.inf if config.shared_state is None else REASK,
-        )
         #: Trials of https without an answer, by origin.
         self._trials: Counter[str] = Counter()
 
     def unanswered(self, request: Request) -> str:
         """Count a request that got no answer; why none may follow it, empty where one may."""
-        crawl, now = self._crawl, self._crawl.monotonic()
-        purpose = crawl.fetcher.purpose(request)
+        _context, now = self._context, self._context.monotonic()
+        purpose = self._fetcher.purpose(request)
         if self.tries_https(request):
             self._trials[hosts.origin(request.url)] += 1
             return "https is tried once, then http" if purpose == TARGET else ""
-        host = crawl.pacing.look_up(request.url)
-        self._silences.note(host, now)
-        if purpose == "operator" or not self._silences.spent(host, now, robots=purpose == "robots"):
+        host = self._pacing.look_up(request.url)
+        self._pacing.silences.note(host, now)
+        if purpose == "operator" or not self._pacing.silences.spent(
+            host, now, robots=purpose == "robots"
+        ):
             return ""
-        return told(host, self._silences.count(host, now))
-
-    def against(self, host: str, *, document: bool = False) -> Verdict | None:
-        """The verdict against a host that gave no answer to all that this run grants it."""
-        return self._silences.against(host, self._crawl.monotonic(), robots=document)
+        return told(host, self._pacing.silences.count(host, now))
 
     def tries_https(self, request: Request) -> bool:
         """Whether *request* only tries whether its host speaks https, or is for such a one."""
-        fetcher = self._crawl.fetcher
+        fetcher = self._fetcher
         trial = fetcher.trial(request) if fetcher.owns(request) else request.meta.get(TRY_HTTPS)
         return bool(trial) and request.url.startswith("https://")
 
@@ -83,32 +76,32 @@ class Retries:
     def failed(self, request: Request, failure: Retry | GiveUp) -> None:
         """Note what R5 decided about *request*."""
         self._failures[request] = failure
-        self._crawl.fetcher.failed(request, failure)
+        self._fetcher.failed(request, failure)
 
     def succeeded(self, request: Request) -> None:
         """Note that *request* was answered: what it took is forgotten."""
-        crawl = self._crawl
-        if crawl.fetcher.owns(request):
+        context = self._context
+        if self._fetcher.owns(request):
             return
         if self.attempt(request):
-            crawl.remember(lambda: crawl.store.clear_attempts(request.url))
+            context.remember(lambda: context.store.clear_attempts(request.url))
         else:
             del self._attempts[request.url]
 
     def attempt(self, request: Request) -> int:
         """Retries made so far for this URL."""
-        if self._crawl.fetcher.owns(request):
-            return self._crawl.fetcher.attempt(request)
+        if self._fetcher.owns(request):
+            return self._fetcher.attempt(request)
         return self._tried(request.url)
 
     def _tried(self, url: str) -> int:
         """Retries made so far for *url*; a run cut off within the hour counts too (R5.6)."""
         if url in self._attempts:
             return self._attempts[url]
-        crawl = self._crawl
-        found = crawl.recall(lambda: crawl.store.get_attempts(url))
-        counts = found is not None and abs(crawl.wall() - found.last_at) < recrawl.REVISIT_FLOOR
-        count = min(found.count, crawl.config.max_retries) if found and counts else 0
+        context = self._context
+        found = context.recall(lambda: context.store.get_attempts(url))
+        counts = found is not None and abs(context.wall() - found.last_at) < recrawl.REVISIT_FLOOR
+        count = min(found.count, context.config.max_retries) if found and counts else 0
         self._attempts[url] = count
         return count
 
@@ -118,22 +111,22 @@ class Retries:
 
     def retry(self, request: Request) -> Request:
         """The request to make in place of *request* after a back-off, counted."""
-        crawl = self._crawl
+        context = self._context
         count = self._attempts[request.url] = self._tried(request.url) + 1
-        tried = Attempts(request.url, count, crawl.wall())
-        crawl.remember(lambda: crawl.store.put_attempts(tried))
-        return crawl.pacing.again(request)
+        tried = Attempts(request.url, count, context.wall())
+        context.remember(lambda: context.store.put_attempts(tried))
+        return self._pacing.again(request)
 
     def ended(self, url: str) -> str:
         """Why *url* is requested no more in this run (R5.6); empty where it may be."""
-        gave_up = self._attempts.get(url, 0) > self._crawl.config.max_retries
+        gave_up = self._attempts.get(url, 0) > self._context.config.max_retries
         return "it was given up earlier in this run (R5)" if gave_up else ""
 
     def give_up(self, url: str) -> None:
         """Ask *url* no more in this run."""
-        crawl = self._crawl
-        self._attempts[url] = crawl.config.max_retries + 1
-        crawl.remember(lambda: crawl.store.clear_attempts(url))
+        context = self._context
+        self._attempts[url] = context.config.max_retries + 1
+        context.remember(lambda: context.store.clear_attempts(url))
 
 
 def retry_after(response: Response) -> list[str]:

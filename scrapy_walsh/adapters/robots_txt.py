@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.adapters.outcomes import NotYet
+from scrapy_walsh.adapters.pacing import EARLIER_RUN
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.backoff import Retry
@@ -25,13 +26,11 @@ from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, Verdict
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
-    from scrapy_walsh.adapters.crawl import Crawl
-    from scrapy_walsh.adapters.documents import Documents
-    from scrapy_walsh.adapters.fetcher import Fetched
-    from scrapy_walsh.policy.chain import Rules
+    from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.fetcher import Fetched, Fetcher
+    from scrapy_walsh.adapters.pacing import Pacing
+    from scrapy_walsh.policy.chain import Held, Rules
 
-#: What a host's interval is called until its robots.txt has been read in this run.
-EARLIER_RUN: Final = "earlier run"
 #: Octets of a robots.txt that are read: 500 KiB (spec section 9.1.1), and a little more, so
 #: that the parser sees that there was more.
 _LIMIT: Final = 512_000 + 1024
@@ -71,8 +70,10 @@ class _Progress:
 class RobotsTxt:
     """The robots.txt files of one crawl."""
 
-    def __init__(self, crawl: Crawl, documents: Documents) -> None:
-        self._crawl = crawl
+    def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing, documents: Held) -> None:
+        self._context = context
+        self._fetcher = fetcher
+        self._pacing = pacing
         self._documents = documents
         self._held: OrderedDict[str, _Entry] = OrderedDict()
         #: What goes in place of a file that cannot be had: no store would bring it back.
@@ -83,7 +84,7 @@ class RobotsTxt:
     def current(self, origin: str) -> Rules | None:
         """The rules to go by now, or None when a request must be made first."""
         entry = self._standing.get(origin) or self._held.get(origin) or self._stored(origin)
-        if entry is None or not is_fresh(entry.fetched_at, self._crawl.wall(), entry.ttl):
+        if entry is None or not is_fresh(entry.fetched_at, self._context.wall(), entry.ttl):
             return None
         if origin in self._held:
             self._held.move_to_end(origin)
@@ -96,7 +97,7 @@ class RobotsTxt:
         except ValueError:
             return None
         entry = self._standing.get(origin) or self._held.get(origin)
-        if entry is None or not is_fresh(entry.fetched_at, self._crawl.wall(), entry.ttl):
+        if entry is None or not is_fresh(entry.fetched_at, self._context.wall(), entry.ttl):
             return None
         return entry.serial
 
@@ -107,18 +108,18 @@ class RobotsTxt:
 
     def next_host(self, origin: str) -> str:
         """The throttle key of the host that the next step will ask."""
-        return self._crawl.pacing.look_up(self._step_of(origin).url)
+        return self._pacing.look_up(self._step_of(origin).url)
 
     async def step(self, origin: str, *, trial: bool = False) -> None:
         """Make the next request for *origin*'s robots.txt, or wait for the one under way.
 
         ``trial``: for a target that only tries whether its host speaks https.
         """
-        await self._crawl.fetcher.flights.run(origin, lambda: self._ask(origin, trial=trial))
+        await self._fetcher.flights.run(origin, lambda: self._ask(origin, trial=trial))
 
     def count(self) -> None:
         """Stats of SPYDER's list: cache hit rate, fetch success rate; what the cache held."""
-        recorder = self._crawl.recorder
+        recorder = self._context.recorder
         recorder.set("robots/cache_hits", self._hits)
         recorder.set("robots/cache_misses", self._misses)
         recorder.set("robots/cached", len(self._held))
@@ -141,7 +142,7 @@ class RobotsTxt:
         mark = Mark("robots", _LIMIT, progress.attempt, progress.hops)
         mark.trial = trial and not progress.hops
         try:
-            fetched = await self._crawl.fetcher.fetch(
+            fetched = await self._fetcher.fetch(
                 progress.url, mark, {"Accept": "text/plain, */*;q=0.1"}
             )
         except NotYet:  # another process asks this host now, and may bring its robots.txt
@@ -170,34 +171,34 @@ class RobotsTxt:
 
     def _back_off(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
         progress.attempt += 1
-        self._hold_origin(origin, self._crawl.pacing.look_up(progress.url))
+        self._hold_origin(origin, self._pacing.look_up(progress.url))
         wait = fetched.failure.delay if isinstance(fetched.failure, Retry) else 0.0
-        self._crawl.recorder.record(
+        self._context.recorder.record(
             Event(
                 events.RETRIED,
                 progress.url,
                 "R5",
                 reason=fetched.failure.why if fetched.failure else fetched.why,
-                host=self._crawl.pacing.look_up(progress.url),
+                host=self._pacing.look_up(progress.url),
                 status=fetched.status,
                 wait=wait,
-                due=self._crawl.wall() + wait,
+                due=self._context.wall() + wait,
             )
         )
 
     def _follow(self, origin: str, progress: _Progress, url: str) -> None:
         """Take the next hop, unless R3 forbids its host (D5); a new host is a new start."""
-        against = _unusable(url) or judge_host(url, self._documents, self._crawl.gates)
+        against = _unusable(url) or judge_host(url, self._documents, self._context.gates)
         if isinstance(against, Verdict):
             self._unreachable(origin, f"it redirects to {url}, refused: {against.reason}")
         elif not isinstance(against, NeedDocument):
             progress.url, progress.hops, progress.attempt = url, progress.hops + 1, 0
-            self._hold_origin(origin, self._crawl.pacing.look_up(url))
+            self._hold_origin(origin, self._pacing.look_up(url))
 
     def _hold_origin(self, origin: str, asked: str) -> None:
         """Targets of *origin* wait for the host that its robots.txt comes from, if another."""
-        throttle = self._crawl.pacing.throttle
-        host = self._crawl.pacing.look_up(origin)
+        throttle = self._pacing.throttle
+        host = self._pacing.look_up(origin)
         due = throttle.due(asked, document=True)
         if host != asked and due < math.inf:  # else a request to it is under way
             throttle.hold(host, due)
@@ -205,22 +206,21 @@ class RobotsTxt:
     def _defer(self, origin: str, fetched: Fetched) -> None:
         """429 to the end: the host is left alone for R8's hour, and no rules are assumed (D7)."""
         del self._progress[origin]
-        crawl = self._crawl
-        crawl.pacing.hold(crawl.pacing.look_up(origin), robots_fetch.REASK)
+        self._pacing.hold(self._pacing.look_up(origin), robots_fetch.REASK)
         self._fail(origin, f"robots.txt still answers 429; {fetched.why}")
 
     def _unreachable(self, origin: str, why: str) -> None:
         """Keep the last known rules where any were ever held (T6), else go by the setting (T3)."""
         del self._progress[origin]
         document = f"{origin}/robots.txt"
-        stored = self._crawl.store.get_document(ROBOTS, origin)
+        stored = self._context.store.get_document(ROBOTS, origin)
         if stored is not None:
             rules = self._parsed(origin, stored)
             reason = f"{why}; the rules of an earlier answer stay in force"
             self._record(events.REJECTED, origin, stored, rules, reason)
             self._stand_in(origin, rules)
         else:
-            position = self._crawl.config.robots_unreachable
+            position = self._context.config.robots_unreachable
             self._do_without(origin, unreachable(position, document, why))
 
     def _do_without(self, origin: str, verdict: Verdict) -> None:
@@ -229,7 +229,7 @@ class RobotsTxt:
         self._stand_in(origin, Always(verdict))
 
     def _fail(self, origin: str, reason: str, verdict: str = "") -> None:
-        self._crawl.recorder.record(
+        self._context.recorder.record(
             Event(
                 events.REJECTED,
                 f"{origin}/robots.txt",
@@ -244,7 +244,7 @@ class RobotsTxt:
         self, kind: str, origin: str, document: StoredDocument, rules: Robots, reason: str
     ) -> None:
         """Record which rules are in force for *origin* now, and keep what they were read from."""
-        recorder, url = self._crawl.recorder, f"{origin}/robots.txt"
+        recorder, url = self._context.recorder, f"{origin}/robots.txt"
         if rules.digest is not None:
             recorder.keep(ROBOTS, document.body, rules.digest)
         recorder.record(
@@ -268,7 +268,7 @@ class RobotsTxt:
             key=origin,
             url=fetched.url,
             body=fetched.body if meaning == robots_fetch.PARSE else b"",
-            fetched_at=self._crawl.wall(),
+            fetched_at=self._context.wall(),
             status=fetched.status,
             outcome=meaning,
         )
@@ -279,9 +279,9 @@ class RobotsTxt:
         rules = self._parsed(origin, document)
         # Before another process can take it up: its line must not come first.
         self._record(events.ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
-        self._crawl.remember(lambda: self._crawl.store.put_document(document))
+        self._context.remember(lambda: self._context.store.put_document(document))
         self._hold(origin, rules, document.fetched_at, self._ttl(origin))
-        self._crawl.pacing.throttle.visit(hosts.host_key(origin), self._crawl.config.patience)
+        self._pacing.throttle.visit(hosts.host_key(origin), self._context.config.patience)
 
     def _unreadable(self, origin: str, fetched: Fetched) -> None:
         """Not text: it may say anything, so nothing of the host is asked in this run.
@@ -299,13 +299,13 @@ class RobotsTxt:
 
     def _ttl(self, origin: str) -> float:
         """Seconds that rules of *origin* are held."""
-        interval = self._crawl.pacing.throttle.interval(self._crawl.pacing.look_up(origin))
-        return robots_ttl(self._crawl.config.robots_ttl, interval)
+        interval = self._pacing.throttle.interval(self._pacing.look_up(origin))
+        return robots_ttl(self._context.config.robots_ttl, interval)
 
     def _stored(self, origin: str) -> _Entry | None:
-        document = self._crawl.store.get_document(ROBOTS, origin)
+        document = self._context.store.get_document(ROBOTS, origin)
         ttl = self._ttl(origin)
-        if document is None or not is_fresh(document.fetched_at, self._crawl.wall(), ttl):
+        if document is None or not is_fresh(document.fetched_at, self._context.wall(), ttl):
             return None
         rules = self._parsed(origin, document)
         self._record(events.TAKEN_UP, origin, document, rules, "held from an earlier fetch")
@@ -315,8 +315,8 @@ class RobotsTxt:
         if document.outcome == robots_fetch.NO_RULES:
             rules = no_rules(document.url)
         else:
-            rules = parse_robots(document.body, self._crawl.config.identity.token, document.url)
-        host, throttle = hosts.host_key(origin), self._crawl.pacing.throttle
+            rules = parse_robots(document.body, self._context.config.identity.token, document.url)
+        host, throttle = hosts.host_key(origin), self._pacing.throttle
         throttle.set_interval(host, rules.crawl_delay or 0.0, source=origin)
         throttle.set_interval(host, 0.0, source=EARLIER_RUN)
         return rules
@@ -324,24 +324,24 @@ class RobotsTxt:
     def _hold(self, origin: str, rules: Rules, fetched_at: float, ttl: float) -> _Entry:
         entry = self._held[origin] = _Entry(rules, fetched_at, ttl)
         self._held.move_to_end(origin)
-        while len(self._held) > self._crawl.config.robots_cache_size:
+        while len(self._held) > self._context.config.robots_cache_size:
             self._held.popitem(last=False)
             self._evicted += 1
         self._judge_again(origin)
         return entry
 
     def _stand_in(self, origin: str, rules: Rules) -> None:
-        self._standing[origin] = _Entry(rules, self._crawl.wall(), self._stands_for(rules))
+        self._standing[origin] = _Entry(rules, self._context.wall(), self._stands_for(rules))
         self._judge_again(origin)
 
     def _stands_for(self, rules: Rules) -> float:
         """Seconds that *rules* stand in: to the end of a run where the file was not text."""
         for_good = isinstance(rules, Always) and rules.verdict.name == UNKNOWN_PARSE_ERROR
-        a_fleet = self._crawl.config.shared_state is not None
+        a_fleet = self._context.config.shared_state is not None
         return math.inf if for_good and not a_fleet else robots_fetch.REASK
 
     def _judge_again(self, origin: str) -> None:
-        for queue in self._crawl.queues:
+        for queue in self._context.queues:
             queue.judge_again(hosts.host_key(origin))
 
 

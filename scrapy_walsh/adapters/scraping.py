@@ -21,26 +21,26 @@ from scrapy_walsh.policy.formats import is_html
 if TYPE_CHECKING:
     from scrapy import Request
 
-    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.adapters.context import Context
 
 
 class Scraping:
     """What one crawl says to selectors on a page."""
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._warned = False
 
     def watch(self, request: Request) -> None:
         """Look at the selectors that will be made of the answer to *request*."""
-        if not (self._crawl.config.scraping or compat.is_shell(self._crawl.crawler)):
+        if not (self._context.config.scraping or compat.is_shell(self._context.crawler)):
             _WATCHED[request] = self
 
     def look(self, response: Any) -> None:
         """Raise ScrapingRefused, or warn, where *response* is a page."""
         if self._warned or not _is_page(response):
             return
-        if self._crawl.config.is_walsh_research:
+        if self._context.config.is_walsh_research:
             raise ScrapingRefused(
                 f"{response.url}: HTML is never scraped under walsh-research (R9): read a feed, "
                 "markdown or llms.txt; WALSH_SCRAPING = True needs WALSH_IDENTITY of your own"

@@ -99,15 +99,13 @@ def pinned(config: WalshConfig) -> dict[str, Any]:
     return {"USER_AGENT": config.identity.user_agent, **known}
 
 
-def missing(crawler: Crawler) -> list[str]:
+def missing(crawler: Crawler, config: WalshConfig) -> list[str]:
     """What is not in its place, each with what to do; empty when all is."""
-    from scrapy_walsh.adapters.crawl import Crawl  # noqa: PLC0415  the crawl asks this module
-
     return [
-        *_settings_missing(crawler, Crawl.of(crawler).config),
+        *_settings_missing(crawler, config),
         *_middlewares_missing(crawler),
         *_handlers_missing(crawler),
-        *_queue_missing(crawler, Crawl.of(crawler).config),
+        *_queue_missing(crawler, config),
     ]
 
 

@@ -12,16 +12,17 @@ import subprocess
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from scrapy_walsh import SPEC_VERSION
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
+from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from scrapy import Request
 
-    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.policy.chain import Rules
 
 #: The commit that a shell names (spec section 1.1).
 _SHELL: Final = "dev"
@@ -32,11 +33,15 @@ _REMOTE: Final = re.compile(r"[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$", re.ASCII)
 
 
 class Tags:
-    """The tags of one crawl. ``sent``: of each request that carried some, its URL with them."""
+    """The tags of one crawl. ``sent``: of each request that carried some, its URL with them.
 
-    def __init__(self, crawl: Crawl) -> None:
-        self._crawl = crawl
-        config = crawl.config
+    *robots*: the rules of an origin that are held, as ``chain.Held`` has them.
+    """
+
+    def __init__(self, context: Context, robots: Callable[[str], Rules | None]) -> None:
+        self._context = context
+        self._robots = robots
+        config = context.config
         self._operator = [
             url
             for url in (config.blocklist_url, config.schema_url, config.identity.policy_url)
@@ -47,18 +52,18 @@ class Tags:
 
     def sent_as(self, url: str, *, shell: bool) -> str:
         """The URL under which a request for *url* goes on the wire."""
-        if not (shell or self._crawl.config.tag_requests):
+        if not (shell or self._context.config.tag_requests):
             return url
         if not is_operator_url(url, self._operator):
             return url
         if self._names is None:
-            self._names = implementation(self._crawl.config.impl, os.environ)
+            self._names = implementation(self._context.config.impl, os.environ)
         impl, commit = self._names
         tagged = tag_url(url, impl, _SHELL if shell else commit, SPEC_VERSION)
         return tagged if self._allowed(url, tagged) else url
 
     def _allowed(self, url: str, tagged: str) -> bool:
-        rules = self._crawl.documents.robots(hosts.origin(url))
+        rules = self._robots(hosts.origin(url))
         return rules is None or rules.decide(tagged).allowed
 
 

@@ -11,7 +11,7 @@ import itertools
 import math
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from twisted.internet.defer import Deferred
 
@@ -23,15 +23,32 @@ from scrapy_walsh.policy.throttle import Throttle
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy.crawler import Crawler
+
+    from scrapy_walsh.config import WalshConfig
 
 #: Seconds between looks at whether a waiting request's spider is closing.
 _CLOSING_CHECK: Final = 0.2
 
 
+class Client(Protocol):
+    """A crawl, as the turnstile sees it."""
+
+    crawler: Crawler
+    config: WalshConfig
+
+    def admit(
+        self, host: str, *, document: bool
+    ) -> chain.Go | chain.Wait | chain.Refuse | chain.Ended:
+        """What the chain says of a request to *host* now; *document*: for its robots.txt."""
+
+    def host_asked(self, host: str) -> None:
+        """A request to *host* has ended, in this crawl or another."""
+
+
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    crawl: Crawl
+    crawl: Client
     host: str
     document: bool
     turn: Deferred[None] = field(default_factory=Deferred)
@@ -50,33 +67,33 @@ class Turnstile:
     _waiters: list[tuple[float, int, _Waiter]] = field(default_factory=list)
     _serial: itertools.count[int] = field(default_factory=itertools.count)
     _cancel_timer: Callable[[], None] | None = None
-    _cores: list[Crawl] = field(default_factory=list)
-    _shut_by: list[Crawl] = field(default_factory=list)
+    _crawls: list[Client] = field(default_factory=list)
+    _shut_by: list[object] = field(default_factory=list)
 
-    def join(self, crawl: Crawl) -> None:
+    def join(self, crawl: Client) -> None:
         """Tell *crawl*, from now on, when a host has been asked."""
-        self._cores.append(crawl)
+        self._crawls.append(crawl)
 
-    def leave_for_good(self, crawl: Crawl) -> None:
+    def leave_for_good(self, crawl: Client) -> None:
         """Forget *crawl*; its waiters, if any are left, are told that the spider is closing."""
-        if crawl in self._cores:
-            self._cores.remove(crawl)
+        if crawl in self._crawls:
+            self._crawls.remove(crawl)
         if crawl in self._shut_by:
             self._shut_by.remove(crawl)
         self._turn_out([crawl])
         self._advance()
 
-    def shut(self, crawl: Crawl) -> None:
+    def shut(self, crawl: object) -> None:
         """Let nobody in until *crawl* opens again."""
         if crawl not in self._shut_by:
             self._shut_by.append(crawl)
 
-    def open(self, crawl: Crawl) -> None:
+    def open(self, crawl: object) -> None:
         """Take back what *crawl* said to :meth:`shut`."""
         if crawl in self._shut_by:
             self._shut_by.remove(crawl)
         self._advance()
-        for each in self._cores:
+        for each in self._crawls:
             compat.wake_engine(each.crawler)
 
     def taken(self) -> bool:
@@ -88,7 +105,7 @@ class Turnstile:
             or bool(self._waiters and self._waiters[0][0] <= self.clock())
         )
 
-    async def enter(self, crawl: Crawl, host: str, *, document: bool) -> bool:
+    async def enter(self, crawl: Client, host: str, *, document: bool) -> bool:
         """Wait for the wire, and for *host*'s time; whether *host* was never asked before.
 
         Raises Refused when *host*'s time is beyond WALSH_PATIENCE, Closing when the spider is
@@ -116,7 +133,7 @@ class Turnstile:
     def leave(self, host: str) -> None:
         """Let the next one in, the end of the exchange with *host* being booked."""
         self._release()
-        for crawl in self._cores:
+        for crawl in self._crawls:
             crawl.host_asked(host)
             compat.wake_engine(crawl.crawler)
 
@@ -159,12 +176,12 @@ class Turnstile:
                 return
 
     def _tick(self) -> None:
-        self._turn_out([crawl for crawl in self._cores if compat.closing(crawl.crawler)])
+        self._turn_out([crawl for crawl in self._crawls if compat.closing(crawl.crawler)])
         self._advance()
 
-    def _turn_out(self, cores: list[Crawl]) -> None:
+    def _turn_out(self, crawls: list[Client]) -> None:
         for _, _, waiter in list(self._waiters):  # who is told may come back at once
-            if waiter.crawl in cores and not waiter.gone:
+            if waiter.crawl in crawls and not waiter.gone:
                 self._fail(waiter, Closing())
 
     def _grant(self, waiter: _Waiter) -> None:
@@ -175,7 +192,7 @@ class Turnstile:
         waiter.turn.callback(None)
 
     def _turn_away(self, waiter: _Waiter) -> None:
-        step = waiter.crawl.gate.admit(waiter.host, document=waiter.document)
+        step = waiter.crawl.admit(waiter.host, document=waiter.document)
         if isinstance(step, chain.Refuse):
             self._fail(waiter, Refused(waiter.host, step.verdict))
 

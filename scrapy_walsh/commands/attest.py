@@ -88,7 +88,7 @@ def _tell(line: str) -> None:
 
 
 def _attest(args: argparse.Namespace) -> int:
-    from scrapy_walsh.adapters.crawl import default_state_dir  # noqa: PLC0415  slow
+    from scrapy_walsh.adapters.context import default_state_dir  # noqa: PLC0415  slow
     from scrapy_walsh.proof.attest.document import document, judge  # noqa: PLC0415
 
     settings = settings_of(args)

@@ -15,7 +15,8 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.misc import load_object
 
 from scrapy_walsh.adapters.addon import Addon
-from scrapy_walsh.adapters.crawl import Crawl, default_state_dir
+from scrapy_walsh.adapters.context import default_state_dir
+from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import Refused
 from scrapy_walsh.commands.check_answer import Answer, Misuse
 from scrapy_walsh.config import WalshConfig

@@ -16,14 +16,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh.commands.check_answer import Misuse, printable, told
 from scrapy_walsh.commands.conformance_bot import Setup
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.proof.conformance import lab, live, parts, record, run, show
 from scrapy_walsh.proof.conformance.check import holds, in_order
-from scrapy_walsh.spec import REQUIREMENTS
+from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

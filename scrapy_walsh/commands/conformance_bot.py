@@ -45,7 +45,7 @@ class Setup:
             if args.live:
                 raise Misuse("who asks the operator's host? Give --identity, or WALSH_IDENTITY")
             settings.set("WALSH_IDENTITY", "walsh-research", priority="cmdline")
-        from scrapy_walsh.adapters.crawl import default_state_dir  # noqa: PLC0415  slow
+        from scrapy_walsh.adapters.context import default_state_dir  # noqa: PLC0415  slow
 
         config = WalshConfig.from_settings(settings, default_state_dir)
         self.state_dir: Path | None = config.state_dir

@@ -81,7 +81,7 @@ def _findings(*, online: bool) -> Iterator[Finding]:
     """Everything, in the order in which it should be put right."""
     from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
 
-    from scrapy_walsh.adapters.crawl import default_state_dir  # noqa: PLC0415  slow
+    from scrapy_walsh.adapters.context import default_state_dir  # noqa: PLC0415  slow
 
     try:
         settings = get_project_settings()

@@ -31,7 +31,8 @@ from scrapy.utils.spider import iter_spider_classes
 
 from scrapy_walsh.adapters import seats
 from scrapy_walsh.adapters.addon import Addon
-from scrapy_walsh.adapters.crawl import default_state_dir
+from scrapy_walsh.adapters.context import default_state_dir
+from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.commands import doctor_settings, doctor_state
 from scrapy_walsh.commands.doctor_findings import one_line
@@ -291,7 +292,7 @@ def _of_other_scheduler(settings: BaseSettings) -> list[str]:
 
 def _look_at(crawler: Crawler, entry: dict[str, Any], queue: list[str]) -> None:
     try:
-        entry["missing"] = [*seats.missing(crawler), *queue]
+        entry["missing"] = [*seats.missing(crawler, Crawl.of(crawler).config), *queue]
     except Exception as error:  # the signal would swallow it
         entry["error"] = _explained(error)
 

@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from typing import Final, NamedTuple
 
-from scrapy_walsh import SPEC_VERSION, __version__
+from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 
 class Subcommand(NamedTuple):

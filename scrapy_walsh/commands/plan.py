@@ -93,7 +93,7 @@ def _pairs(option: str, given: list[str]) -> dict[str, str]:
 def _config(assigned: dict[str, str]) -> WalshConfig:
     from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
 
-    from scrapy_walsh.adapters.crawl import default_state_dir  # noqa: PLC0415  slow
+    from scrapy_walsh.adapters.context import default_state_dir  # noqa: PLC0415  slow
 
     settings = get_project_settings()
     for name, value in assigned.items():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Request
 
-from scrapy_walsh.adapters.robots_txt import EARLIER_RUN
+from scrapy_walsh.adapters.pacing import EARLIER_RUN
 from scrapy_walsh.commands.plan_held import HELD, Document, Remembered
 from scrapy_walsh.commands.plan_time import HostWork, lower_bound
 from scrapy_walsh.config import SLOW_VISIT

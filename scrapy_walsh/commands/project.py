@@ -71,9 +71,9 @@ def default_state_dir() -> str:
     """Where a crawl called here keeps its state, unless WALSH_STATE_DIR says otherwise."""
     if not in_project():
         return str(Path(".scrapy", "walsh"))
-    from scrapy_walsh.adapters import crawl  # noqa: PLC0415  slow
+    from scrapy_walsh.adapters import context  # noqa: PLC0415  slow
 
-    return crawl.default_state_dir()
+    return context.default_state_dir()
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from scrapy.utils.conf import get_sources
 
-from scrapy_walsh.adapters.crawl import default_state_dir
+from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.commands import project
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.state.sqlite import SqliteStore

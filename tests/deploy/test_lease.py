@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.adapters import compat, lease
-from scrapy_walsh.adapters.crawl import default_state_dir
+from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.lease import BEAT, EXPIRY, Board, DirectoryBoard, Lease, boards_of
 from scrapy_walsh.config import WalshConfig
 from tests.crawl.harness import SETTINGS

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
-from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh.config import DEFAULTS, SLOW_VISIT, WalshConfig
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP
-from scrapy_walsh.spec import REQUIREMENTS
+from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

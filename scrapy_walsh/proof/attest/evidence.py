@@ -7,11 +7,11 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.proof.attest.document import TOOL, Evidence
 from scrapy_walsh.proof.attest.terms import compare
 from scrapy_walsh.proof.conformance.record import code_digest, read_record
+from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,9 +14,9 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from scrapy_walsh import __version__
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.proof.attest.jwks import LIMIT
+from scrapy_walsh.spec import __version__
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse

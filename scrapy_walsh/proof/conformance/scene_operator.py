@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
 
-from scrapy_walsh import SPEC_VERSION
 from scrapy_walsh.proof.conformance import fixtures
 from scrapy_walsh.proof.conformance.check import SHOULD, Finding, Row, unseen, verdict
 from scrapy_walsh.proof.conformance.crawl import IMPLEMENTATION
@@ -21,6 +20,7 @@ from scrapy_walsh.proof.conformance.evidence import (
 from scrapy_walsh.proof.conformance.part import TEXT, negotiated, operator_site, site, text
 from scrapy_walsh.proof.conformance.scene import Scene, stage
 from scrapy_walsh.proof.sandbox import Route, Site
+from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.conformance.crawl import Bot

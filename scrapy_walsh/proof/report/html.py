@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh import __version__
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.proof.report import pictures
 from scrapy_walsh.proof.report.entries import text
@@ -31,6 +30,7 @@ from scrapy_walsh.proof.report.markup import (
 from scrapy_walsh.proof.report.rulings import decisions, documents, runs, sources_section
 from scrapy_walsh.proof.report.sections import gaps, overview, timeline
 from scrapy_walsh.proof.report.tables import Limits
+from scrapy_walsh.spec import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

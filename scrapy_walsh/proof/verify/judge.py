@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh import SPEC_VERSION
 from scrapy_walsh.config import SLOW_SKIP, SLOW_VISIT
 from scrapy_walsh.ledger.lines import ASKED, REDACTED
 from scrapy_walsh.policy import event as events
@@ -24,6 +23,7 @@ from scrapy_walsh.proof.verify.retries import REDIRECTS, wait_faults
 from scrapy_walsh.proof.verify.run import CLOCK_SET, Run
 from scrapy_walsh.proof.verify.tags import sent_fault
 from scrapy_walsh.proof.verify.terms import Terms, broken_terms, terms_of
+from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

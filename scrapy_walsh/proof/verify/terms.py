@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh import SPEC_VERSION
 from scrapy_walsh.config import SLOW_SKIP, UNREACHABLE_POSITIONS
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
 from scrapy_walsh.policy.chain import Gates
@@ -16,6 +15,7 @@ from scrapy_walsh.policy.silence import granted
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.verdict import BY_SETTING
 from scrapy_walsh.proof.verify.entries import Malformed, seconds
+from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

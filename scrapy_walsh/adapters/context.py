@@ -1,0 +1,157 @@
+"""What every part of one crawl stands on: settings, clocks, records, and where the crawl is.
+
+It knows none of the parts, so each of them may know it. What one part needs of another it is given
+when ``crawl.Crawl`` makes it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from scrapy.exceptions import IgnoreRequest, NotConfigured
+from scrapy.utils.project import data_path
+
+from scrapy_walsh.adapters import compat, journal
+from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
+from scrapy_walsh.config import SLOW_SKIP, WalshConfig
+from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.fleet import join
+from scrapy_walsh.policy import chain
+from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.state import open_store
+from scrapy_walsh.state.clock import steady_clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy.crawler import Crawler
+
+    from scrapy_walsh.state.records import Store
+
+_T = TypeVar("_T")
+#: Why the spider of a refused crawl was closed.
+REFUSED: Final = "walsh_refused"
+
+
+class Queue(Protocol):
+    """What the crawl tells its scheduler's queues."""
+
+    #: Whether workers take their requests from it together.
+    shared: bool
+
+    def nudge(self, host: str) -> None:
+        """*host* has been requested: look at its due time again."""
+
+    def judge_again(self, host: str) -> None:
+        """A document that concerns *host* has come: what it refuses need not wait."""
+
+    def stop(self) -> None:
+        """Wake nobody any more."""
+
+
+def default_state_dir() -> str:
+    """``.scrapy/walsh`` of the project, which DotScrapy keeps between jobs.
+
+    Of the working directory where there is no scrapy.cfg, as for a project in an egg: Scrapy's
+    NotConfigured for that would switch the add-on off, and crawl without it.
+    """
+    try:
+        return data_path("walsh", createdir=False)
+    except NotConfigured:
+        return str(Path(".scrapy", "walsh"))
+
+
+class Context:
+    """The common ground of one crawl.
+
+    ``monotonic`` is for waiting, ``wall`` for records of documents and sources, ``steady`` for
+    those of hosts, which no setting of the clock may move (D9). ConfigError or StateError when the
+    settings or the state directory cannot be used.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+        quiet_libraries()
+        self.config = WalshConfig.from_settings(crawler.settings, default_state_dir)
+        self.monotonic: Callable[[], float] = time.monotonic
+        self.wall: Callable[[], float] = time.time
+        self.rand: Callable[[], float] = random.random
+        self.store = self.open_store()
+        self.recorder = Recorder(crawler, journal.open_ledger(self.config, self.wall))
+        self.steady = steady_clock(self.config.state_dir, self.store.notices)
+        self.scope = Scope(self.config.follow_links)
+        self.gates = _gates(self.config)
+        self.queues: list[Queue] = []
+        #: Why nothing more is requested, where the crawl was refused.
+        self.halted: str | None = None
+        #: Whether `Spider.start` has yielded its last request.
+        self.started = False
+        self._store_closed = False
+
+    @property
+    def fleet(self) -> bool:
+        """Whether requests come from a queue that workers share: then R8 knows no runs."""
+        return any(queue.shared for queue in self.queues)
+
+    def halt(self, why: str) -> None:
+        """Refuse to go on: nothing is asked from now on, the spider closes, the command fails."""
+        self.halted = why
+        logger.critical("%s", why)
+        compat.fail_command()
+        compat.close_spider(self.crawler, REFUSED)
+
+    def stop_if_halted(self) -> None:
+        """Raise IgnoreRequest when this crawl was refused."""
+        if self.halted is not None:
+            raise IgnoreRequest(self.halted)
+
+    # -- R11 ------------------------------------------------------------------------------
+
+    def open_store(self) -> Store:
+        """One more connection to what this crawl remembers; StateError."""
+        config = self.config
+        return join(open_store(config.state_dir), config.shared_state, config.identity.token)
+
+    def close_store(self) -> None:
+        """Remember nothing more."""
+        self._store_closed = True
+        self.store.close()
+
+    def recall(self, read: Callable[[], _T | None]) -> _T | None:
+        """What *read* finds in the store; None where a transfer outlived its crawl, or the disk.
+
+        For the booking of an exchange, which must not fail.
+        """
+        if self._store_closed:
+            return None
+        try:
+            return read()
+        except StateError as error:
+            logger.error("%s", error)
+            return None
+
+    def remember(self, write: Callable[[], Any]) -> None:
+        """Write to the store; a disk that fails is said once and does not stop the crawl."""
+        if self._store_closed:
+            return
+        try:
+            write()
+        except StateError as error:
+            logger.error("%s", error)
+
+
+def _gates(config: WalshConfig) -> chain.Gates:
+    """The settings that the way of a request goes by."""
+    return chain.Gates(
+        config.excluded_tlds,
+        config.revisit,
+        config.revisit_reason,
+        config.patience,
+        config.slow_hosts == SLOW_SKIP,
+        config.max_retries,
+        config.backoff_base,
+        config.backoff_cap,
+    )
