@@ -212,4 +212,4 @@ def _show_next(folder: Path) -> None:
     print("\nwhat to try next:")
     print(f"  walsh verify {state}")
     print(f"  walsh state show --dir {state}")
-    print(f"  cd {shlex.quote(str(folder))} && walsh plan -a sources=sources.toml")
+    print("  walsh init -h")

@@ -97,6 +97,7 @@ def _findings(*, online: bool) -> Iterator[Finding]:
     else:
         yield from doctor_findings.of_versions(needs, _reactor(settings))
     yield from doctor_findings.of_identity(reading.config, reading.replaced)
+    yield from doctor_findings.of_owner(reading.config, reading.replaced)
     report = _probe()
     yield from _spiders(report, reading)
     sound = True

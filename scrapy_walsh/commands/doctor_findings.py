@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP
 
@@ -41,6 +42,10 @@ _REQUIREMENTS: Final[Mapping[str, str]] = {
 }  # fmt: skip
 _EVERY: Final = "R0.6"
 
+#: Names that are reserved for tests and documentation (RFC 2606), below a dot.
+_RESERVED: Final = (
+    ".test", ".example", ".invalid", ".localhost", ".example.com", ".example.net", ".example.org",
+)  # fmt: skip
 #: Spiders in order that are named one by one.
 _NAMED: Final = 8
 _BARE: Final = (
@@ -125,6 +130,37 @@ def of_identity(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Findin
             "settings",
             "WALSH_REVISIT_REASON is set for every run: give it to single runs, with -s",
         )
+
+
+def of_owner(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Finding]:
+    """Whether the identity is one's own: not the docs' example, nor another operator's."""
+    identity = config.identity
+    if "WALSH_IDENTITY" in replaced:
+        return
+    if config.is_walsh_research:
+        yield Finding(
+            NOTE,
+            "R1",
+            "identity",
+            "walsh-research is the operator of wal.sh/bot and nobody else: if that is not you, "
+            "make your own with `walsh init`",
+        )
+    urls = {"policy_url": identity.policy_url, "blocklist_url": identity.blocklist_url}
+    reserved = [f"{name} {url}" for name, url in urls.items() if _is_reserved(url)]
+    named = [f"product {identity.product}"] if "example" in identity.token.lower() else []
+    if placeholders := [*named, *reserved]:
+        yield Finding(
+            WARN,
+            "R1",
+            "identity",
+            f"only an example: {', '.join(placeholders)}: nobody can opt out there; put your own",
+        )
+
+
+def _is_reserved(url: str) -> bool:
+    """Whether the host of *url* has a name that nobody can own (RFC 2606)."""
+    host = f".{urlsplit(url).hostname or ''}"
+    return host.endswith(_RESERVED)
 
 
 # -- seats --------------------------------------------------------------------------------

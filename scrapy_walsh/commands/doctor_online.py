@@ -84,6 +84,8 @@ def _finding(requirement: str, about: str, url: str, answers: Answers) -> Findin
     answer = answers.of(url)
     if is_up(answer):
         return Finding(OK, requirement, about, f"{url} answers {answer}")
-    return Finding(
-        FAIL, requirement, about, f"{url} gives no 2xx: {answer}: put it up, or correct its URL"
-    )
+    if isinstance(answer, int):
+        what = f"{url} answers {answer}: put it up, or correct its URL"
+    else:  # why it was not adopted, or what came in place of an answer
+        what = f"{url}: {answer}: put it right, or correct its URL"
+    return Finding(FAIL, requirement, about, what)

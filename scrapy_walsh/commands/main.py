@@ -23,6 +23,9 @@ SUBCOMMANDS: Final = {
     "audit": Subcommand(
         "scrapy_walsh.commands.audit", "tell from a site's access log which promises were kept"
     ),
+    "blocklist": Subcommand(
+        "scrapy_walsh.commands.blocklist", "put a host that opts out on your list; check a list"
+    ),
     "check": Subcommand(
         "scrapy_walsh.commands.check", "tell whether a URL may be fetched, and why"
     ),
@@ -37,6 +40,9 @@ SUBCOMMANDS: Final = {
     ),
     "doctor": Subcommand(
         "scrapy_walsh.commands.doctor", "tell whether this project can keep its promises"
+    ),
+    "init": Subcommand(
+        "scrapy_walsh.commands.init", "make what a bot of your own must publish, and its settings"
     ),
     "plan": Subcommand(
         "scrapy_walsh.commands.plan", "tell what the next run would ask, asking nobody"

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 from scrapy.settings import Settings
@@ -358,6 +359,13 @@ def test_own_a_default_state_directory_that_cannot_be_made_is_a_finding() -> Non
     assert reading.replaced == {"WALSH_STATE_DIR"}
 
 
+OWNED = {
+    "product": "OurBot/1.0",
+    "policy_url": "https://bots.myexample.org/policy.html",
+    "blocklist_url": "https://bots.myexample.org/blocklist.json",
+}
+
+
 def test_own_following_links_scraping_and_a_standing_reason_are_said() -> None:
     settings = {
         "WALSH_IDENTITY": OWN_IDENTITY, "WALSH_FOLLOW_LINKS": True, "WALSH_SCRAPING": True,
@@ -371,6 +379,26 @@ def test_own_following_links_scraping_and_a_standing_reason_are_said() -> None:
         ("warn", "R9"),
         ("warn", "R8"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("identity", "mark", "words"),
+    [
+        ("walsh-research", "note", ["operator of wal.sh/bot", "walsh init"]),
+        (OWN_IDENTITY, "warn", ["product ExampleBot/1.0", "policy_url", "blocklist_url"]),
+        ({**OWNED, "policy_url": "https://example.org/bot"}, "warn", ["policy_url https://exa"]),
+        ({**OWNED, "blocklist_url": "https://a.EXAMPLE/b"}, "warn", ["blocklist_url https://a."]),
+        (OWNED, None, []),
+    ],
+)
+def test_r1_an_identity_that_is_not_ones_own_is_said(
+    identity: Any, mark: str | None, words: list[str]
+) -> None:
+    config = doctor_settings.read({"WALSH_IDENTITY": identity}, lambda: "x").config
+    found = list(doctor_findings.of_owner(config, ()))
+    assert [finding.mark for finding in found] == ([] if mark is None else [mark])
+    assert all(word in finding.text for finding in found for word in words)
+    assert not list(doctor_findings.of_owner(config, ("WALSH_IDENTITY",)))
 
 
 @pytest.mark.parametrize("name", ["WALSH_BACKOFF_BASE", "WALSH_BACKOFF_CAP"])
@@ -693,8 +721,18 @@ def test_r1_the_operators_urls_are_asked_through_the_gates(asked: dict[str, list
 def test_r1_a_policy_url_and_a_list_that_are_not_there(asked: dict[str, list[Visit]]) -> None:
     (found,) = asked["absent"]
     assert found.code == 1
-    assert found.line("FAIL", "R1.4", "http://operator.test/gone gives no 2xx: 404")
-    assert found.line("FAIL", "R3", "http://operator.test/none.json gives no 2xx", "HTTP 404")
+    assert found.line("FAIL", "R1.4", "http://operator.test/gone answers 404: put it up")
+    assert found.line("FAIL", "R3", "http://operator.test/none.json: ", "HTTP 404; ")
+
+
+def test_r3_a_list_that_answers_200_and_is_none_is_said_to_be_none(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "project", settings={"WALSH_IDENTITY": OWN_IDENTITY})
+    with Sandbox() as box:
+        box.set_route("operator.test", urlsplit(LIST).path, Route(body="<html>"))
+        found = visit(project, "--online", box=box)
+    assert found.code == 1
+    line = found.line("FAIL", "R3", f"{LIST}: ", "not JSON")
+    assert "2xx" not in line
 
 
 def test_own_the_policy_page_leaves_no_validators_to_a_crawl(tmp_path: Path) -> None:

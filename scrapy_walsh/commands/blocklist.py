@@ -1,0 +1,219 @@
+"""``walsh blocklist``: the operator's own list of hosts that have opted out: add, remove, check.
+
+A list is read as a crawl reads it, before a change and after it, so that none is written that a
+crawl would not adopt. Exit codes: 0 done, or adopted; 1 no such host on it, or not adopted; 2
+misuse, or a file that cannot be read or written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.commands.check_answer import LIMIT, Misuse, blocklist_of, printable, told
+from scrapy_walsh.exceptions import DocumentInvalid, WalshError
+from scrapy_walsh.policy.blocklist import normalised
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from scrapy_walsh.policy.blocklist import Blocklist
+
+_FILE: Final = "blocklist.json"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``walsh blocklist ACTION``; see the module for the exit codes."""
+    args = _parser().parse_args(argv)
+    action: Callable[[argparse.Namespace], int] = args.action
+    try:
+        return action(args)
+    except (WalshError, OSError) as error:
+        print(f"walsh blocklist: {told(error)}", file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="walsh blocklist",
+        description="The list of hosts that have opted out of your bot.",
+        allow_abbrev=False,
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+
+    def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
+        made = actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        made.set_defaults(action=action)
+        return made
+
+    adds = add("add", _add, "put a host, and all below it, on the list")
+    adds.add_argument("host", metavar="HOST", help="a host, or a URL of it")
+    adds.add_argument("--reason", metavar="TEXT", help="written into the entry")
+    removes = add("remove", _remove, "take a host off the list")
+    removes.add_argument("host", metavar="HOST", help="a host, or a URL of it")
+    for made in (adds, removes):
+        made.add_argument("--file", type=Path, default=Path(_FILE), metavar="FILE")
+    checks = add("check", _check, "tell whether a crawl would adopt a list")
+    checks.add_argument("list", metavar="FILE|URL", nargs="?", default=_FILE)
+    checks.add_argument("--identity", metavar="NAME|JSON", help="who asks a URL: WALSH_IDENTITY")
+    checks.add_argument(
+        "-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting"
+    )
+    return parser
+
+
+# -- add, remove --------------------------------------------------------------------------
+
+
+def _add(args: argparse.Namespace) -> int:
+    document, held = _read(args.file)
+    hosts = _hosts(args.host)
+    listed = set(held)
+    new = [host for host in hosts if host not in listed]
+    today = f"{_now():%Y-%m-%d}"
+    for host in new:
+        entry = {"domain": host, "added": today}
+        document["blocked"].append(entry | ({"reason": args.reason} if args.reason else {}))
+    made = _write(args.file, document) if new else held
+    for host in hosts:
+        print(f"{'added' if host in new else 'on the list already'}: {printable(host)}")
+    _tell_when(args.file, made)
+    return 0
+
+
+def _remove(args: argparse.Namespace) -> int:
+    document, held = _read(args.file)
+    hosts = set(_hosts(args.host))
+    kept = [entry for entry in document["blocked"] if not _is_of(entry, hosts)]
+    if len(kept) == len(document["blocked"]):
+        print(f"walsh blocklist: no entry for {printable(args.host)}", file=sys.stderr)
+        _tell_parents(hosts, held)
+        return 1
+    document["blocked"] = kept
+    made = _write(args.file, document)
+    for host in sorted(hosts):
+        print(f"removed: {printable(host)}")
+    _tell_parents(hosts, made)
+    _tell_when(args.file, made)
+    return 0
+
+
+def _is_of(entry: dict[str, Any], hosts: set[str]) -> bool:
+    """Whether *entry* names *hosts* alone. Misuse where it names others as well."""
+    found = set(normalised([entry["domain"]])[0])
+    if found & hosts and not found <= hosts:
+        shown = ", ".join(sorted(found - hosts))
+        raise Misuse(f"the entry {entry['domain']!r} names {shown} as well: change it by hand")
+    return bool(found & hosts)
+
+
+def _hosts(written: str) -> list[str]:
+    """The hosts that a list with the entry *written* would block; warnings go to stderr."""
+    found, warnings = normalised([written])
+    if not found:
+        raise Misuse(f"{written!r} names no host that can be read")
+    _tell_warnings(warnings)
+    return list(dict.fromkeys(found))
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Blocklist]:
+    """The document in *path* and what it blocks. DocumentInvalid, Misuse where there is none."""
+    body = _octets(path)
+    held = blocklist_of(body, str(path))
+    document: dict[str, Any] = json.loads(body)
+    return document, held
+
+
+def _octets(path: Path) -> bytes:
+    if not path.exists():
+        raise Misuse(f"no {path} here: `walsh init` makes one, or name another")
+    with path.open("rb") as file:
+        return file.read(LIMIT)
+
+
+def _write(path: Path, document: dict[str, Any]) -> Blocklist:
+    """Replace *path* at once, with a list that a crawl would adopt. DocumentInvalid, OSError."""
+    document["updated"] = f"{_now():%Y-%m-%dT%H:%M:%SZ}"
+    body = f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode()
+    made = blocklist_of(body, str(path))
+    target = path.resolve()
+    new = target.with_name(f"{target.name}.new")
+    try:
+        new.write_bytes(body)
+        shutil.copymode(target, new)
+        new.replace(target)
+    finally:
+        new.unlink(missing_ok=True)
+    return made
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _tell_when(path: Path, made: Blocklist) -> None:
+    """How soon a change holds: a list is fetched again when its ``refresh`` has passed (R12)."""
+    print(f"{printable(str(path))} lists {_counted(len(made), 'domain')}; upload it")
+    print(f"crawls fetch it again when what they hold is older than {_span(made.refresh)}")
+
+
+def _tell_parents(hosts: Iterable[str], made: Blocklist) -> None:
+    for host in sorted(hosts):
+        if (verdict := made.blocks(host)) is not None:
+            print(f"still blocked: {printable(verdict.reason)}")
+
+
+def _tell_warnings(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        print(f"walsh blocklist: {printable(warning)}", file=sys.stderr)
+
+
+# -- check --------------------------------------------------------------------------------
+
+
+def _check(args: argparse.Namespace) -> int:
+    body = _fetched(args) if "://" in args.list else _octets(Path(args.list))
+    try:
+        held = blocklist_of(body, args.list)
+    except DocumentInvalid as error:
+        print(f"no crawl would adopt {printable(args.list)}: {printable(str(error))}")
+        return 1
+    print(f"a crawl would adopt {printable(args.list)}")
+    for line in _facts(held, json.loads(body)):
+        print(f"  {printable(line)}")
+    _tell_warnings(held.warnings)
+    return 0
+
+
+def _fetched(args: argparse.Namespace) -> bytes:
+    from scrapy_walsh.commands.blocklist_online import fetch  # noqa: PLC0415  files need no crawl
+    from scrapy_walsh.commands.project import settings_of  # noqa: PLC0415
+
+    return fetch(args.list, settings_of(args))
+
+
+def _facts(held: Blocklist, document: dict[str, Any]) -> Iterator[str]:
+    yield f"domains   {len(held)}"
+    yield f"refresh   {_span(held.refresh)}"
+    yield f"updated   {held.updated or 'not said'}"
+    if "schema" in document:
+        yield "schema    its own"
+    else:
+        yield "schema    none: a crawl needs the identity's schema_url, and validates with that"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _span(seconds: float) -> str:
+    """A duration in the largest unit that divides it."""
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds % size == 0:
+            return _counted(int(seconds // size), unit)
+    return f"{seconds:g} seconds"

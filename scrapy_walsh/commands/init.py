@@ -1,0 +1,288 @@
+"""``walsh init``: what a bot of one's own needs to say who it is, and to be told to stay away.
+
+It writes a blocklist, a policy page and a file of sources, never over one that is there, and prints
+the settings, a line for cron, and what to upload where. Exit codes: 0 written, 2 misuse, or a file
+that cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import shlex
+import sys
+import zlib
+from configparser import ConfigParser
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from scrapy_walsh.commands.check_answer import Misuse, blocklist_of, printable, told
+from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.policy.identity import identity_from
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from scrapy_walsh.policy.identity import Identity
+
+_POLICY: Final = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{token}: about this bot</title>
+</head>
+<body>
+<h1>About {token}</h1>
+<p>{token} is an automated client. Each of its requests has this User-Agent:</p>
+<pre>{user_agent}</pre>
+<p>It requests the pages and feeds that its operator has listed, and follows no links from them. It
+sends one request at a time, at least a second apart on one host, and further apart where a
+robots.txt has a <code>Crawl-delay</code> or an answer a <code>Retry-After</code>. It requests the
+same page once a day at most.</p>
+<h2>How to opt out</h2>
+<ul>
+<li>In your <code>robots.txt</code>:
+<pre>User-agent: {token}
+Disallow: /</pre>
+It holds within a day: a robots.txt is fetched again after 24 hours at the latest.</li>
+<li>By mail to <a href="mailto:{contact}">{contact}</a>. Your host, with all hosts below it, is then
+put on <a href="{blocklist_url}">the blocklist</a>, which the bot reads before any other request,
+and fetches again when six hours have passed.</li>
+</ul>
+</body>
+</html>
+"""
+_SOURCES: Final = """\
+# What `scrapy crawl walsh_metadata -a sources=sources.toml` requests, a table for each source.
+# `feed` may be left out. Take the number signs away, and put your own in place of these:
+
+# [[source]]
+# name = "An example"
+# url = "https://site.example/"
+# feed = "https://site.example/feed.xml"
+"""
+_SPIDERS: Final = "scrapy_walsh.spiders"
+
+
+@dataclass(frozen=True, slots=True)
+class _Bot:
+    """Who the bot is. ``contact``: a mail address; ``site``: the URL below which its pages are."""
+
+    identity: Identity
+    site: str
+    contact: str
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``walsh init``; see the module for the exit codes."""
+    args = _parser().parse_args(argv)
+    try:
+        return _init(args)
+    except (KeyboardInterrupt, EOFError):
+        print("\nwalsh init: stopped, and nothing was written", file=sys.stderr)
+    except (WalshError, OSError) as error:
+        print(f"walsh init: {told(error)}", file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="walsh init",
+        description="Make what a bot of your own must publish. On a terminal it asks for what is "
+        "not given.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--product", metavar="NAME/VERSION", help="the bot's name, such as ExampleBot/1.0")
+    add("--site", metavar="URL", help="where its pages will be, such as https://bot.example")
+    add("--contact", metavar="MAIL", help="whom to write to (default: opt-out@ the site's host)")
+    add("--dir", type=Path, default=Path(), metavar="DIR", help="where to write (default: here)")
+    add("--write", action="store_true", help="append the settings to those of the project in DIR")
+    return parser
+
+
+def _init(args: argparse.Namespace) -> int:
+    bot = _bot(args)
+    files = _files(bot)
+    there = [name for name in files if os.path.lexists(args.dir / name)]
+    if there:
+        raise Misuse(f"{args.dir} has {', '.join(there)} already; nothing is overwritten")
+    settings = _settings_file(args.dir)
+    block = _settings(bot.identity, settings if args.write else None)
+    if args.write:
+        _check_unset(settings, args.dir)
+    args.dir.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        with (args.dir / name).open("x", encoding="utf-8") as file:
+            file.write(text)
+        print(f"written: {printable(str(args.dir / name))}")
+    if args.write and settings is not None:
+        with settings.open("a", encoding="utf-8") as file:
+            file.write(f"\n{block}")
+        print(f"appended to: {printable(str(settings))}")
+    for line in _told(bot, args.dir, None if args.write else block):
+        print(line)
+    return 0
+
+
+# -- who ----------------------------------------------------------------------------------
+
+
+def _bot(args: argparse.Namespace) -> _Bot:
+    product = _given("product", args.product, "name and version of the bot, such as ExampleBot/1.0")
+    site = _given("site", args.site, "URL below which its pages will be").rstrip("/")
+    identity = identity_from(
+        {
+            "product": product,
+            "policy_url": f"{site}/policy.html",
+            "blocklist_url": f"{site}/blocklist.json",
+        }
+    )
+    host = urlsplit(site).hostname or ""
+    usual = f"opt-out@{host.removeprefix('www.')}"
+    contact = _given("contact", args.contact, f"whom to write to [{usual}]", usual)
+    if contact.count("@") != 1 or not contact.isprintable() or " " in contact:
+        raise Misuse(f"--contact {contact!r} is no mail address")
+    return _Bot(identity, site, contact)
+
+
+def _given(option: str, value: str | None, question: str, usual: str | None = None) -> str:
+    """What the option has, or what the person at the terminal answers; Misuse where there is none.
+
+    KeyboardInterrupt or EOFError where the person does not answer.
+    """
+    if value is None and sys.stdin is not None and sys.stdin.isatty():
+        value = input(f"{question}: ").strip() or None
+    value = usual if value is None else value.strip()
+    if not value:
+        raise Misuse(f"no --{option} given; see --help")
+    return value
+
+
+# -- the files ----------------------------------------------------------------------------
+
+
+def _files(bot: _Bot) -> dict[str, str]:
+    """Each file's name and text. DocumentInvalid when a crawl would not adopt the list."""
+    document = json.dumps(_blocklist(bot), indent=2) + "\n"
+    blocklist_of(document.encode(), None)
+    return {
+        "blocklist.json": document,
+        "policy.html": _POLICY.format(
+            token=escape(bot.identity.token),
+            user_agent=escape(bot.identity.user_agent),
+            contact=escape(bot.contact),
+            blocklist_url=escape(bot.identity.blocklist_url),
+        ),
+        "sources.toml": _SOURCES,
+    }
+
+
+def _blocklist(bot: _Bot) -> dict[str, Any]:
+    from scrapy_walsh.proof.sandbox import page  # noqa: PLC0415  the contract's schema
+
+    return {
+        "contract": "walsh-research-blocklist/v1",
+        "updated": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "operator": bot.identity.token,
+        "contact": bot.contact,
+        "policy": bot.identity.policy_url,
+        "refresh": "PT6H",
+        "blocked": [],
+        "schema": json.loads(page("blocklist.schema.json")),
+    }
+
+
+# -- the settings -------------------------------------------------------------------------
+
+
+def _settings(identity: Identity, path: Path | None) -> str:
+    """The lines for settings.py; they add to what the settings at *path* have."""
+    set_there = set() if path is None else _names(path)
+    spiders = f'["{_SPIDERS}"]'
+    addon = '"scrapy_walsh.Addon"'
+    lines = [
+        f"SPIDER_MODULES = [*SPIDER_MODULES, {spiders[1:]}"
+        if "SPIDER_MODULES" in set_there
+        else f"SPIDER_MODULES = {spiders}",
+        f"ADDONS = {{**ADDONS, {addon}: 500}}"
+        if "ADDONS" in set_there
+        else f"ADDONS = {{{addon}: 500}}",
+        "WALSH_IDENTITY = {",
+        f'    "product": "{identity.product}",',
+        f'    "policy_url": {json.dumps(identity.policy_url)},',
+        f'    "blocklist_url": {json.dumps(identity.blocklist_url)},',
+        "}",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _settings_file(directory: Path) -> Path | None:
+    """The settings of the project that *directory* is in; None where it is in none."""
+    for folder in (directory.absolute(), *directory.absolute().parents):
+        if (folder / "scrapy.cfg").is_file():
+            config = ConfigParser()
+            config.read(folder / "scrapy.cfg")
+            name = os.environ.get("SCRAPY_PROJECT", "default")
+            module = config.get("settings", name, fallback="").replace(".", "/")
+            path = folder / f"{module}.py"
+            return path if path.is_file() else None
+    return None
+
+
+def _check_unset(path: Path | None, directory: Path) -> None:
+    """Misuse where the settings cannot be appended to, or name an identity already."""
+    if path is None:
+        raise Misuse(f"no Scrapy project's settings at {directory}; leave --write out")
+    if "WALSH_IDENTITY" in _names(path):
+        raise Misuse(f"{path} has WALSH_IDENTITY already; leave --write out")
+
+
+def _names(path: Path) -> set[str]:
+    """What the Python file at *path* sets at its top level. Misuse where it is none."""
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (SyntaxError, ValueError) as error:
+        raise Misuse(f"{path} is not Python: {error}") from None
+    targets = (
+        target
+        for node in body
+        if isinstance(node, (ast.Assign, ast.AnnAssign))
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    )
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+# -- what is told -------------------------------------------------------------------------
+
+
+def _told(bot: _Bot, directory: Path, block: str | None) -> Iterator[str]:
+    identity = bot.identity
+    where = shlex.quote(str(directory.absolute()))
+    if block is not None:
+        yield "\nfor the project's settings.py (--write appends it):\n"
+        yield block.rstrip()
+    yield "\nto upload, before the first run:"
+    yield f"  policy.html     to {identity.policy_url}; add to it what you read, and why"
+    yield f"  blocklist.json  to {identity.blocklist_url}"
+    yield f"  and see that {bot.contact} reaches you"
+    yield "\nwhen a site opts out (and then upload blocklist.json again):"
+    yield f"  walsh blocklist add HOST --file {shlex.quote(str(directory / 'blocklist.json'))}"
+    yield "\nfor cron, once a day, at a minute that is not everybody's:"
+    crawl = "scrapy crawl walsh_metadata -a sources=sources.toml -o items.jsonl"
+    yield f"  {_cron(identity)} cd {where} && {crawl}"
+    yield "\nthen, in the project: walsh doctor --online"
+
+
+def _cron(identity: Identity) -> str:
+    """A time of day by the bot's name: the same each time it is asked, and seldom two bots'."""
+    minute = zlib.crc32(f"{identity.product} {identity.policy_url}".encode()) % 1440
+    return f"{minute % 60} {minute // 60} * * *"
