@@ -27,9 +27,11 @@ What needs an interpreter of its own is started by :mod:`subprocess`: another mo
 ``preexec_fn``, another value of what an interpreter reads at its start (``PYTHON*``, locale), a
 ``sitecustomize`` or another file on the command's path that has the name of a module which the
 server holds, a terminal, everything where ``WALSH_TESTS_PLAIN`` is set, and any system without
-``fork``. :func:`why_not` decides that. What it
-cannot see, a test must say by calling :mod:`subprocess`: a measurement of memory, a change of
-``sys.orig_argv``, hashes that differ from one process to the next.
+``fork``. :func:`why_not` decides that. What it cannot see, a test must say by calling
+:mod:`subprocess`: a measurement of memory, hashes that differ from one process to the next.
+
+A ``sitecustomize`` that changes nothing but this package can be run in a forked child as well,
+before the package is imported: ``WALSH_TESTS_BROKEN`` in the command's environment says so.
 """
 
 from __future__ import annotations
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[1]
 #: Set in the environment of the tests: every command has an interpreter of its own.
 PLAIN: Final = "WALSH_TESTS_PLAIN"
+#: Set in a command's environment: its ``sitecustomize`` is of use to a forked child, too.
+BROKEN: Final = "WALSH_TESTS_BROKEN"
 #: What the server can run: these, and their modules.
 PACKAGES: Final = frozenset({"scrapy", "scrapy_walsh"})
 #: Remembered: a test may set another.
@@ -225,9 +229,10 @@ def _set_at_the_start(environment: Mapping[str, str]) -> str | None:
 
 def _hidden(directory: Any, environment: Mapping[str, str]) -> str | None:
     """What the command would import, and does not where it is forked."""
+    hidden = {"sitecustomize", "usercustomize"} - {environment.get(BROKEN) and "sitecustomize"}
     for folder in _path(directory, environment):
         for name in _modules_in(folder):
-            if name in {"sitecustomize", "usercustomize"} or name in _server().holds:
+            if name in hidden or name in _server().holds:
                 return f"{folder} has a module {name} of its own"
     return None
 
@@ -426,8 +431,18 @@ def _become(born: _Born, path: Sequence[str]) -> str:
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [here, *(str(Path(here, each)) for each in named if each), *path]
     sys.argv[1:] = question["arguments"]
+    sys.orig_argv[:] = [_PYTHON, "-m", question["module"], *question["arguments"]]
     importlib.invalidate_caches()
+    if os.environ.get(BROKEN):
+        _break()
     return str(question["module"])
+
+
+def _break() -> None:
+    """What ``sitecustomize`` does to this package, whose modules are then imported once more."""
+    for name in [each for each in sys.modules if each.partition(".")[0] == "scrapy_walsh"]:
+        del sys.modules[name]
+    importlib.import_module("sitecustomize")
 
 
 def _run(module: str) -> int:
