@@ -15,6 +15,8 @@ imported everything already, to fork a child that runs it.
   never waits for anybody.
 - On the same socket the child writes its process id, and the server, once it has reaped the child,
   its wait status. Signals go to the process id, as ever.
+- A child can ask the server in turn: what a command starts (the validator of a list, the crawls of
+  ``conformance``) is forked like the command itself. Its :mod:`subprocess` has this Popen.
 - The child becomes what ``python -m`` would have made: environment, directory, ``sys.path``,
   ``sys.argv``, default signal handlers. It ends as an interpreter does (threads joined, exit
   handlers, garbage with a finalizer, buffers flushed), but does not take the modules apart, which
@@ -25,9 +27,11 @@ What needs an interpreter of its own is started by :mod:`subprocess`: another mo
 ``preexec_fn``, another value of what an interpreter reads at its start (``PYTHON*``, locale), a
 ``sitecustomize`` or another file on the command's path that has the name of a module which the
 server holds, a terminal, everything where ``WALSH_TESTS_PLAIN`` is set, and any system without
-``fork``. :func:`why_not` decides that. What it
-cannot see, a test must say by calling :mod:`subprocess`: a measurement of memory, a change of
-``sys.orig_argv``, hashes that differ from one process to the next.
+``fork``. :func:`why_not` decides that. What it cannot see, a test must say by calling
+:mod:`subprocess`: a measurement of memory, hashes that differ from one process to the next.
+
+A ``sitecustomize`` that changes nothing but this package can be run in a forked child as well,
+before the package is imported: ``WALSH_TESTS_BROKEN`` in the command's environment says so.
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,8 +60,12 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[1]
 #: Set in the environment of the tests: every command has an interpreter of its own.
 PLAIN: Final = "WALSH_TESTS_PLAIN"
-#: What the server can run.
-MODULES: Final = frozenset({"scrapy", "scrapy_walsh"})
+#: Set in a command's environment: its ``sitecustomize`` is of use to a forked child, too.
+BROKEN: Final = "WALSH_TESTS_BROKEN"
+#: What the server can run: these, and their modules.
+PACKAGES: Final = frozenset({"scrapy", "scrapy_walsh"})
+#: Remembered: a test may set another.
+_PYTHON: Final = sys.executable
 #: What a crawl imports besides this package, Scrapy's commands, and what Scrapy's settings name.
 _WARM: Final = (
     *("certifi", "feedparser", "itemadapter", "jsonschema", "requests", "resource"),
@@ -163,23 +172,33 @@ class Popen(subprocess.Popen[Any]):
     def _internal_poll(self, *given: Any, **more: Any) -> int | None:
         if self._status is None:
             return super()._internal_poll(*given, **more)  # type: ignore[misc]
-        with suppress(subprocess.TimeoutExpired):
-            self._wait(0)
+        if self._waitpid_lock.acquire(blocking=False):  # else: another thread waits for it
+            try:
+                self._hear(0)
+            finally:
+                self._waitpid_lock.release()
         return self.returncode
 
     def _wait(self, timeout: float | None) -> int:
         if self._status is None:
             return super()._wait(timeout)  # type: ignore[misc]
         with self._waitpid_lock:
-            if self.returncode is None:
-                self._status.settimeout(timeout)
-                try:
-                    status = _read(self._status, _NUMBER.size)
-                except (BlockingIOError, TimeoutError):
-                    raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
-                self._handle_exitstatus(*_NUMBER.unpack(status))
-                self._status.close()
+            if not self._hear(timeout):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
         return self.returncode
+
+    def _hear(self, timeout: float | None) -> bool:
+        """Take the wait status, for which *timeout* seconds are waited; whether it is there."""
+        assert self._status is not None
+        if self.returncode is None:
+            self._status.settimeout(timeout)
+            try:
+                status = _read(self._status, _NUMBER.size)
+            except (BlockingIOError, TimeoutError):
+                return False
+            self._handle_exitstatus(*_NUMBER.unpack(status))
+            self._status.close()
+        return True
 
 
 def _child_ends(pipes: Sequence[int]) -> tuple[int, int, int]:
@@ -193,9 +212,9 @@ def why_not(words: Any, directory: Any, environment: Mapping[str, str]) -> str |
         return "this system cannot fork"
     if os.environ.get(PLAIN):
         return f"{PLAIN} is set"
-    if isinstance(words, str) or list(words[:2]) != [sys.executable, "-m"]:
+    if isinstance(words, str) or list(words[:2]) != [_PYTHON, "-m"]:
         return "not a module of this interpreter"
-    if words[2] not in MODULES:
+    if words[2].partition(".")[0] not in PACKAGES:
         return f"{words[2]} is not what the server runs"
     return _set_at_the_start(environment) or _hidden(directory, environment)
 
@@ -210,9 +229,10 @@ def _set_at_the_start(environment: Mapping[str, str]) -> str | None:
 
 def _hidden(directory: Any, environment: Mapping[str, str]) -> str | None:
     """What the command would import, and does not where it is forked."""
+    hidden = {"sitecustomize", "usercustomize"} - {environment.get(BROKEN) and "sitecustomize"}
     for folder in _path(directory, environment):
         for name in _modules_in(folder):
-            if name in {"sitecustomize", "usercustomize"} or name in _server().holds:
+            if name in hidden or name in _server().holds:
                 return f"{folder} has a module {name} of its own"
     return None
 
@@ -236,28 +256,41 @@ def _importable(path: Path) -> bool:
 
 
 class _Server:
-    """The server's process, seen from the one that asks."""
+    """The server, seen from a process that asks.
 
-    def __init__(self) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    *holds* are the top-level modules that every child has.
+    """
+
+    def __init__(self, control: socket.socket, holds: Iterable[str]) -> None:
+        self._control = control
+        self.holds: Final = frozenset(holds)
+
+    @classmethod
+    def start(cls) -> _Server:
+        """A new one; it ends with this process."""
+        ours, theirs = _questions()
         with theirs:
-            environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-            self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
-                env=environment,
+            process = subprocess.Popen(
+                [_PYTHON, __file__, str(theirs.fileno())],
+                env={name: v for name, v in os.environ.items() if name != "PYTHONPATH"},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,  # an interrupt at the terminal is for who asks
             )
-        #: The top-level modules that every child has.
-        self.holds: Final = frozenset(self._control.recv(1 << 16).decode().split())
-        assert self.holds, "the server of tests/zygote.py did not start"
-        atexit.register(self._end)
+        holds = ours.recv(1 << 16).decode().split()
+        assert holds, "the server of tests/zygote.py did not start"
 
-    def _end(self) -> None:
-        self._control.close()
-        self._process.wait()
+        def end() -> None:
+            ours.close()
+            process.wait()
+
+        atexit.register(end)
+        return cls(ours, holds)
+
+    def fileno(self) -> int:
+        """The descriptor on which this process asks."""
+        return self._control.fileno()
 
     def ask(self, question: Mapping[str, Any], streams: Sequence[int]) -> socket.socket:
         """Have a child forked; on the socket come its process id, and its wait status."""
@@ -269,6 +302,11 @@ class _Server:
         return ours
 
 
+def _questions() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a control socket: where one asks, and where the server hears."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
 _SERVERS: Final[dict[int, _Server]] = {}
 _STARTING: Final = threading.Lock()
 
@@ -277,7 +315,7 @@ def _server() -> _Server:
     """The server of this process, started where there is none yet."""
     with _STARTING:
         if os.getpid() not in _SERVERS:
-            _SERVERS[os.getpid()] = _Server()
+            _SERVERS[os.getpid()] = _Server.start()
         return _SERVERS[os.getpid()]
 
 
@@ -295,34 +333,49 @@ def _read(stream: socket.socket, count: int) -> bytes:
 # -- the server -----------------------------------------------------------------------------
 
 
-def _serve(control: socket.socket) -> tuple[socket.socket, list[int]] | None:
-    """Fork a child for each question; None at the end, and in a child its socket and streams."""
+@dataclass(frozen=True)
+class _Born:
+    """What the server hands to a child: its socket, its streams, and where it can ask in turn."""
+
+    status: socket.socket
+    streams: list[int]
+    server: _Server
+
+
+def _serve(control: socket.socket) -> _Born | None:
+    """Fork a child for each question; None at the end, and in a child what it is to begin with."""
     awake, alarm = socket.socketpair()
     for each in (awake, alarm):
         each.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(alarm.fileno())
+    theirs, nested = _questions()  # every child inherits the one end
+    server = _Server(theirs, _top_level())
     children: dict[int, socket.socket] = {}
     with selectors.DefaultSelector() as selector:
-        selector.register(control, selectors.EVENT_READ)
-        selector.register(awake, selectors.EVENT_READ)
+        for each in (control, nested, awake):
+            selector.register(each, selectors.EVENT_READ)
         while True:
             for key, _ in selector.select():
                 if key.fileobj is awake:
                     awake.recv(4096)
                     _reap(children)
                     continue
-                word, streams, *_ = socket.recv_fds(control, 1, 4)
+                word, streams, *_ = socket.recv_fds(key.fileobj, 1, 4)
                 if not word:
                     _end(children)
                     return None
                 status = socket.socket(fileno=streams.pop())
                 pid = os.fork()
                 if pid == 0:
-                    return status, streams
+                    return _Born(status, streams, server)
                 children[pid] = status
                 for stream in streams:
                     os.close(stream)
+
+
+def _top_level() -> set[str]:
+    return {name.partition(".")[0] for name in sys.modules}
 
 
 def _reap(children: dict[int, socket.socket]) -> None:
@@ -349,7 +402,7 @@ def _end(children: Iterable[int]) -> None:
 # -- a child --------------------------------------------------------------------------------
 
 
-def _become(status: socket.socket, streams: Sequence[int], path: Sequence[str]) -> str:
+def _become(born: _Born, path: Sequence[str]) -> str:
     """Turn this process into what the question describes; the module to run.
 
     *path* is ``sys.path`` without what a command adds to it.
@@ -357,14 +410,18 @@ def _become(status: socket.socket, streams: Sequence[int], path: Sequence[str]) 
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    length = _NUMBER.unpack(_read(status, _NUMBER.size))[0]
-    question = json.loads(_read(status, length))
+    length = _NUMBER.unpack(_read(born.status, _NUMBER.size))[0]
+    question = json.loads(_read(born.status, length))
     if question["session"]:
         os.setsid()
-    _tell(status, os.getpid())
-    for own, stream in enumerate(streams):
+    _tell(born.status, os.getpid())
+    for own, stream in enumerate(born.streams):
         os.dup2(stream, own)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the server's own, and other children's
+    asks = born.server.fileno()
+    os.closerange(3, asks)  # the server's own, and other children's
+    os.closerange(asks + 1, os.sysconf("SC_OPEN_MAX"))
+    _SERVERS[os.getpid()] = born.server
+    subprocess.Popen = Popen  # type: ignore[misc]
     os.chdir(question["directory"])
     os.environ.clear()
     os.environ.update(question["environment"])
@@ -374,8 +431,18 @@ def _become(status: socket.socket, streams: Sequence[int], path: Sequence[str]) 
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [here, *(str(Path(here, each)) for each in named if each), *path]
     sys.argv[1:] = question["arguments"]
+    sys.orig_argv[:] = [_PYTHON, "-m", question["module"], *question["arguments"]]
     importlib.invalidate_caches()
+    if os.environ.get(BROKEN):
+        _break()
     return str(question["module"])
+
+
+def _break() -> None:
+    """What ``sitecustomize`` does to this package, whose modules are then imported once more."""
+    for name in [each for each in sys.modules if each.partition(".")[0] == "scrapy_walsh"]:
+        del sys.modules[name]
+    importlib.import_module("sitecustomize")
 
 
 def _run(module: str) -> int:
@@ -396,7 +463,8 @@ def _run(module: str) -> int:
         del below
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    gc.collect()
+    if gc.isenabled():
+        gc.collect()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
@@ -419,11 +487,11 @@ def _main(control: socket.socket) -> None:
     path = list(sys.path)
     warm()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    control.send(" ".join({name.partition(".")[0] for name in sys.modules}).encode())
-    child = _serve(control)
-    if child is None:
+    control.send(" ".join(_top_level()).encode())
+    born = _serve(control)
+    if born is None:
         return
-    code = _run(_become(*child, path))
+    code = _run(_become(born, path))
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
