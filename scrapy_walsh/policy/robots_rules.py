@@ -121,10 +121,10 @@ class RuleSet:
         if self._too_many:
             raise TooCostly
         plain = self._plain_matches(path)
-        text = self._weigh(plain + self._by_text.matches(path))
+        text = self._weigh([*plain, *self._by_text.matches(path)])
         if "%" not in path and "[" not in path and "]" not in path:
             return text  # a value with an escape cannot match here, and text and octets are one
-        octets = self._weigh(plain + self._by_octets.matches(as_octets(path)))
+        octets = self._weigh([*plain, *self._by_octets.matches(as_octets(path))])
         return text if text == octets else combine({AS_TEXT: text, AS_OCTETS: octets})
 
     def _plain_matches(self, path: str) -> list[Match]:
@@ -148,7 +148,9 @@ class RuleSet:
         if not rules:
             return _NOTHING
         rule = next((rule for rule in rules if not rule.allow), rules[0])
-        readings = tuple((name, rule is None or rule.allow) for name, rule in answers)
+        if len(answers) == 1:
+            return Finding(not rule.allow, rule)
+        readings = tuple((name, by is None or by.allow) for name, by in answers)
         return Finding(not rule.allow, rule, _differing(readings))
 
 
