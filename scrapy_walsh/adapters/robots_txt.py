@@ -6,9 +6,11 @@ request back between steps, so that a robots.txt that backs off holds its host a
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 from collections import OrderedDict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +28,8 @@ from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, Verdict
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.fetcher import Fetched, Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 #: Octets of a robots.txt that are read: 500 KiB (spec section 9.1.1), and a little more, so
 #: that the parser sees that there was more.
 _LIMIT: Final = 512_000 + 1024
+#: Octets of a robots.txt from which on its rules are many new objects.
+_LONG: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +321,9 @@ class RobotsTxt:
         if document.outcome == robots_fetch.NO_RULES:
             rules = no_rules(document.url)
         else:
-            rules = parse_robots(document.body, self._context.config.identity.token, document.url)
+            token = self._context.config.identity.token
+            with _collector_at_rest(len(document.body)):
+                rules = parse_robots(document.body, token, document.url)
         host, throttle = hosts.host_key(origin), self._pacing.throttle
         throttle.set_interval(host, rules.crawl_delay or 0.0, source=origin)
         throttle.set_interval(host, 0.0, source=EARLIER_RUN)
@@ -343,6 +351,19 @@ class RobotsTxt:
     def _judge_again(self, origin: str) -> None:
         for queue in self._context.queues:
             queue.judge_again(hosts.host_key(origin))
+
+
+@contextmanager
+def _collector_at_rest(octets: int) -> Iterator[None]:
+    """Keep the garbage collector from going through all of a crawl while a long file is parsed."""
+    working = gc.isenabled() and octets > _LONG
+    if working:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if working:
+            gc.enable()
 
 
 def _unusable(url: str) -> Verdict | None:

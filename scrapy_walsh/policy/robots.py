@@ -9,13 +9,13 @@ a leash in ``robots_protego``.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from scrapy_walsh.policy.robots_groups import Records, crawl_delay, decode, select
 from scrapy_walsh.policy.robots_match import TooCostly
 from scrapy_walsh.policy.robots_paths import forms, plain_path
 from scrapy_walsh.policy.robots_protego import SecondOpinion, shown
-from scrapy_walsh.policy.robots_rules import Finding, RuleSet, combine
+from scrapy_walsh.policy.robots_rules import Finding, Rule, RuleSet, combine
 from scrapy_walsh.policy.text import visible
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
@@ -24,9 +24,6 @@ from scrapy_walsh.policy.verdict import (
     UNKNOWN_UNREACHABLE,
     Verdict,
 )
-
-if TYPE_CHECKING:
-    from scrapy_walsh.policy.robots_match import Rule
 
 _SHOWN: Final = 100
 _PROTEGO_ALONE: Final = "Disallow in Protego's reading of the file, in none of the spec's"

@@ -48,21 +48,20 @@ _HALF_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]?\Z")
 _SECONDS: Final = re.compile(r"\d+(?:\.\d*)?|\.\d+", re.ASCII)
 
 Line = tuple[str, str, int]
-"""A rule line: Allow or Disallow, value, line number from 1."""
+"""An Allow, Disallow or Crawl-delay: which of them, value, line number from 1."""
 
 
 @dataclass(slots=True)
 class Record:
-    """User-agent values, lower case, and the rule lines and Crawl-delays that apply to them."""
+    """User-agent values, lower case, and the lines that apply to them."""
 
     names: list[str] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
-    delays: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What one reading of the names selects: the names, and their lines in file order."""
+    """What one reading of the names selects: the names, their rules and delays in file order."""
 
     reading: str = field(compare=False)
     names: tuple[str, ...]
@@ -149,7 +148,7 @@ class Records:
         else:
             self._ruled = True
             if kind is CRAWL_DELAY:
-                self._record.delays.append(text)
+                self._record.lines.append((kind, text, number))
             elif self._allow_counts:
                 self._record.lines.append((kind, value.strip(_BLANK), number))
 
@@ -168,7 +167,7 @@ class Records:
 
 
 def _without_version(name: str, _token: str) -> str:
-    return name.partition("/")[0].rstrip(_UNSEEN)
+    return name.partition("/")[0].rstrip(_UNSEEN) if "/" in name else name
 
 
 def _product_token(name: str, token: str) -> str:
@@ -177,6 +176,8 @@ def _product_token(name: str, token: str) -> str:
     ``* and more`` is ``*``, as Google's parser has it. A product token is never matched as a
     prefix: ``MJ12bot`` is not ``Mjolnir``.
     """
+    if not name.startswith((token, "*")):
+        return name
     found = _PRODUCT.match(name)
     return found[0] if found and found[0] in {token, "*"} else name
 
@@ -210,12 +211,12 @@ def _select(
     best = max(names, key=len, default="*")
     chosen = {id(record): record for name, record in named if name == best}
     lines = [line for record in chosen.values() for line in record.lines]
-    delays = [value for record in chosen.values() for value in record.delays]
     if best == "*":
         # Rules before any User-agent line: nobody's (RFC 9309) or everybody's (webcanon).
         lines = [line for line in orphans.lines if line[0] != ALLOW] + lines
-        delays += orphans.delays
-    return Selection(reading, (best,) if chosen else (), lines, delays)
+    rules = [line for line in lines if line[0] != CRAWL_DELAY]
+    delays = [value for kind, value, _ in lines if kind == CRAWL_DELAY]
+    return Selection(reading, (best,) if chosen else (), rules, delays)
 
 
 def crawl_delay(selections: list[Selection]) -> float | None:

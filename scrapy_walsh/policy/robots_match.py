@@ -1,4 +1,4 @@
-"""R2: which rules of a robots.txt match a path, and which of them wins (9.1.4).
+"""R2: which rules of a robots.txt match a path, and how much of it each covers (9.1.4).
 
 Nothing here backtracks: the first and the last place where a pattern can end are found by
 searches from the left and one from the right, each going on where the last one stopped.
@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Iterable
 
 LENGTHS: Final = ("each * at its most", "each * at its least", "the pattern's octets")
 """What counts as the length of a match (T2); a final ``$`` counts in each."""
 
-_CROWD: Final = 100
-"""From so many rules with one beginning, they are looked up by a piece of their text."""
 _PIECE: Final = 3
+_FEW: Final = 100
+"""Rules that are tried without a sum of what they cost."""
+_LIGHT: Final = 2_000_000
+"""Octets of starred rules x octets of a path that need no such sum, either."""
 _MAX_COST: Final = 30_000_000
 """Octets compared, about, in one decision; beyond it the answer is no (T40)."""
-_LIGHT: Final = 2_000_000
-"""Octets of starred rules x octets of a path that need no look-up and no sum of costs."""
 _RULE_COST: Final = 2_000
 _PART_COST: Final = 100
 _RFIND_COST: Final = 100_000
@@ -30,91 +30,76 @@ class TooCostly(Exception):
     """No answer within :data:`_MAX_COST`."""
 
 
-class Rule:
-    """One Allow or Disallow. ``variants`` has a bit for each reading of the file that has it.
+class Match(NamedTuple):
+    """A rule that matches: its kind and text as written, and its :data:`LENGTHS` in characters."""
 
-    ``body`` is the value in the spelling of paths, without the anchor; ``prefix`` its text
-    before the first star, ``piece`` one that a path must have, ``next`` another rule with that
-    prefix. What only a match needs is worked out then.
+    allow: bool
+    text: str
+    lengths: tuple[int, int, int]
+
+
+class Pattern(NamedTuple):
+    """A rule as it is held against paths.
+
+    ``prefix``: its text before the first star. ``parts``: the texts after each run of stars, the
+    last one empty where a star ends the rule. ``piece``: the beginning of the last text, which
+    every path that matches has. ``size``: of the whole, in characters.
     """
 
-    __slots__ = (
-        "_longest",
-        "_parts",
-        "allow",
-        "anchored",
-        "body",
-        "line",
-        "names",
-        "next",
-        "piece",
-        "prefix",
-        "text",
-        "variants",
-    )
+    allow: bool
+    text: str
+    prefix: str
+    parts: tuple[str, ...]
+    anchored: bool
+    piece: str
+    size: int
 
-    def __init__(self, allow: bool, text: str, line: int, names: tuple[str, ...]) -> None:
-        self.allow = allow
-        self.text = text
-        self.line = line
-        self.names = names
-        self.variants = 0
-        # Only a final $ is an anchor; elsewhere it is a character.
-        self.anchored = text[-1] == "$"
-        self._parts: tuple[str, ...] | None = None
+    @classmethod
+    def of(cls, allow: bool, text: str, body: str) -> Pattern:
+        """``text``: the value as written. ``body``: its spelling in paths, without the anchor."""
+        anchored = text[-1] == "$"  # only a final $ is an anchor; elsewhere it is a character
+        size = len(body) + anchored
+        prefix, star, rest = body.partition("*")
+        if not star:
+            return cls(allow, text, body, (), anchored, "", size)
+        parts = rest.split("*")
+        last = parts.pop()
+        texts = filter(None, parts) if "" in parts else parts
+        piece = rest.rstrip("*").rpartition("*")[2][:_PIECE]
+        return cls(allow, text, prefix, (*texts, last), anchored, piece, size)
 
-    def spelt(self, body: str) -> None:
-        """Take *body*, which :func:`normalize_values` made, or its octets."""
-        self.body = self.prefix = body
-        self.piece = ""
-        if "*" in body:
-            self.prefix = body.partition("*")[0]
-            # The beginning of the last text between stars.
-            self.piece = body.rstrip("*").rpartition("*")[2][:_PIECE]
-        self.next: Rule | None = None
-
-    def in_octets(self, body: str) -> Rule:
-        """This rule, to be held against a path with one character an octet."""
-        twin = Rule(self.allow, self.text, self.line, self.names)
-        twin.spelt(body)
-        twin.variants = self.variants
-        return twin
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The texts after each run of stars, the last one empty where a star ends the rule."""
-        if self._parts is None:
-            _, *parts = self.body.split("*")
-            self._parts = (*filter(None, parts[:-1]), *parts[-1:])
-            self._longest = max(map(len, self._parts), default=0)
-        return self._parts
-
-    def cost(self, path: str) -> int:
-        """An upper bound of the work of :meth:`span`, in octets compared."""
-        parts = self.parts
-        return self._longest * len(path) + _PART_COST * len(parts) + _RULE_COST
-
-    def span(self, path: str) -> tuple[int, int] | None:
-        """The least and the most characters covered of a path that starts with ``prefix``."""
-        end = len(self.prefix)
-        parts = self.parts
-        if not parts:
-            return None if self.anchored and end != len(path) else (end, end)
-        for part in parts[:-1]:
-            start = path.find(part, end)
+    def match(self, path: str) -> Match | None:
+        """The match of a path that starts with ``prefix``, if it is one."""
+        begin = len(self.prefix)
+        if not self.parts:
+            if self.anchored and begin != len(path):
+                return None
+            return Match(self.allow, self.text, (self.size, self.size, self.size))
+        for part in self.parts[:-1]:
+            start = path.find(part, begin)
             if start < 0:
                 return None
-            end = start + len(part)
-        return self._last_span(path, end)
+            begin = start + len(part)
+        ends = self._ends(path, begin)
+        if ends is None:
+            return None
+        least, most = ends[0] + self.anchored, ends[1] + self.anchored
+        return Match(self.allow, self.text, (most, least, self.size))
 
-    def _last_span(self, path: str, end: int) -> tuple[int, int] | None:
+    def _ends(self, path: str, begin: int) -> tuple[int, int] | None:
+        """Where the last part, from ``begin`` on, ends at the least and at the most."""
         last, whole = self.parts[-1], len(path)
         if self.anchored:
-            return (whole, whole) if path.endswith(last, end) else None
+            return (whole, whole) if path.endswith(last, begin) else None
         if not last:
-            return end, whole
-        start = path.find(last, end)
+            return begin, whole
+        start = path.find(last, begin)
         return None if start < 0 else (start + len(last), _rightmost(path, last, start) + len(last))
+
+    def cost(self, path: str) -> int:
+        """An upper bound of the work of :meth:`match`, in octets compared."""
+        longest = max(map(len, self.parts), default=0)
+        return longest * len(path) + _PART_COST * len(self.parts) + _RULE_COST
 
 
 def _rightmost(path: str, part: str, start: int) -> int:
@@ -124,82 +109,33 @@ def _rightmost(path: str, part: str, start: int) -> int:
     return len(path) - len(part) - path[::-1].find(part[::-1])
 
 
-class Hit(NamedTuple):
-    """A rule that matches, and the least and the most characters that it covers."""
-
-    rule: Rule
-    least: int
-    most: int
-
-    def lengths(self) -> tuple[int, ...]:
-        """How long the match is by each of :data:`LENGTHS`."""
-        anchor = self.rule.anchored
-        return (self.most + anchor, self.least + anchor, len(self.rule.body) + anchor)
-
-
 class Index:
-    """Rules by their text before the first star: a look-up for each length in use."""
+    """Patterns by their text before the first star: one look-up for each length in use."""
 
-    __slots__ = ("_buckets", "_crowds", "_prefixes", "_sizes", "_starred")
+    __slots__ = ("_buckets", "_sizes", "_starred")
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
-        # No list for each prefix: a hostile file has as many as rules, and making so many
-        # objects keeps the garbage collector busy.
-        buckets = self._buckets = dict[str, Rule]()
-        many: dict[str, int] = {}
+    def __init__(self, patterns: Iterable[Pattern]) -> None:
+        self._buckets: dict[str, list[Pattern]] = {}
         self._starred = 0
-        for rule in rules:
-            prefix = rule.prefix
-            if prefix is not rule.body:
-                self._starred += len(rule.body)
-            if prefix in buckets:
-                rule.next = buckets[prefix]
-                many[prefix] = many.get(prefix, 1) + 1
-            buckets[prefix] = rule
-        self._prefixes = tuple(buckets)
-        self._sizes = sorted(set(map(len, self._prefixes)))
-        crowded = [prefix for prefix, count in many.items() if count > _CROWD]
-        self._crowds = {prefix: _by_piece(buckets.pop(prefix)) for prefix in crowded}
+        for pattern in patterns:
+            self._buckets.setdefault(pattern.prefix, []).append(pattern)
+            if pattern.parts:
+                self._starred += pattern.size
+        self._sizes = sorted(set(map(len, self._buckets)))
 
-    def hits(self, path: str) -> list[Hit]:
-        """The rules that match, in no order; raises TooCostly."""
-        if not path.startswith(self._prefixes):
-            return []
-        if not self._crowds and self._starred * len(path) < _LIGHT:
-            rules = list(self._candidates(path, path))
-        else:
-            pieces = {path[i : i + n] for n in range(_PIECE + 1) for i in range(len(path))}
-            rules = [*self._candidates(path, pieces), *self._crowd_candidates(path, pieces)]
-            if sum(rule.cost(path) for rule in rules) > _MAX_COST:
-                raise TooCostly
-        return [Hit(rule, *span) for rule in rules if (span := rule.span(path))]
-
-    def _candidates(self, path: str, pieces: Container[str]) -> Iterator[Rule]:
-        """The rules whose beginning and piece the path has; no other can match."""
+    def matches(self, path: str) -> list[Match]:
+        """The patterns that match, in no order; raises TooCostly."""
         buckets = self._buckets
-        return (
-            rule
-            for size in self._sizes
-            if (first := buckets.get(path[:size])) is not None
-            for rule in _chain(first)
-            if rule.piece in pieces
-        )
-
-    def _crowd_candidates(self, path: str, pieces: set[str]) -> Iterator[Rule]:
+        near: list[Pattern] = []
         for size in self._sizes:
-            crowd = self._crowds.get(path[:size], {})
-            for piece in crowd.keys() & pieces:
-                yield from crowd[piece]
+            near += buckets.get(path[:size], ())
+        light = len(near) <= _FEW and self._starred * len(path) < _LIGHT
+        pieces = path if light else _pieces(path)
+        near = [pattern for pattern in near if pattern.piece in pieces]
+        if not light and sum([pattern.cost(path) for pattern in near]) > _MAX_COST:
+            raise TooCostly
+        return [match for pattern in near if (match := pattern.match(path)) is not None]
 
 
-def _chain(rule: Rule | None) -> Iterator[Rule]:
-    while rule is not None:
-        yield rule
-        rule = rule.next
-
-
-def _by_piece(first: Rule) -> dict[str, list[Rule]]:
-    pieces: dict[str, list[Rule]] = {}
-    for rule in _chain(first):
-        pieces.setdefault(rule.piece, []).append(rule)
-    return pieces
+def _pieces(path: str) -> set[str]:
+    return {path[i : i + n] for n in range(_PIECE + 1) for i in range(len(path))}

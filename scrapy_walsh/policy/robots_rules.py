@@ -1,33 +1,42 @@
-"""R2: the rules that the readings of a robots.txt select, and the answer of each reading.
+"""R2: a table of rules for each reading of a robots.txt, and the answer of each (design D1).
 
 A reading is one way through the text's open questions: what a group's name is, whether a value
 without a leading ``/`` has one, whether an escape is text or an octet, how long a match is (T2).
-Each is applied to Allow and Disallow alike; one that denies is enough (design D1).
+Each is applied to Allow and Disallow alike; one that denies is enough.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.robots_match import LENGTHS, Hit, Index, Rule, TooCostly
-from scrapy_walsh.policy.robots_paths import as_octets, normalize_values
-from scrapy_walsh.policy.robots_texts import Texts, all_readings, tabulate
+from scrapy_walsh.policy.robots_groups import ALLOW, DISALLOW
+from scrapy_walsh.policy.robots_match import LENGTHS, Index, Match, Pattern, TooCostly
+from scrapy_walsh.policy.robots_paths import as_octets, is_plain, normalize_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from scrapy_walsh.policy.robots_groups import Selection
-    from scrapy_walsh.policy.robots_texts import Table
+    from scrapy_walsh.policy.robots_groups import Line, Selection
 
 AS_WRITTEN: Final = "value as written"
 WITH_SLASH: Final = "value with a leading /"
 AS_TEXT: Final = "escapes as text"
 AS_OCTETS: Final = "escapes as octets"
 
-_MAX_RULES: Final = 20_000
-"""Rules that are no plain text. Of more no index is made, and the answer is no (T40)."""
+_MAX_PATTERNS: Final = 20_000
+"""Rules that are not plain text. Of more no index is made, and the answer is no (T40)."""
 
 Readings = tuple[tuple[str, bool], ...]
+
+
+class Rule(NamedTuple):
+    """One Allow or Disallow: its value, its line from 1, the names of its group."""
+
+    allow: bool
+    text: str
+    line: int
+    names: tuple[str, ...]
 
 
 class Finding(NamedTuple):
@@ -42,72 +51,107 @@ class Finding(NamedTuple):
 
 
 _NOTHING: Final = Finding(denied=False, rule=None)
-_NO_RULES: Final = Index(())
+
+
+class Table(NamedTuple):
+    """The rules that one reading of the names and values has: the first line of each text."""
+
+    reading: str
+    names: tuple[str, ...]
+    allowed: dict[str, int]
+    disallowed: dict[str, int]
+
+    def lines(self, allow: bool) -> dict[str, int]:
+        """The Allow lines, or the Disallow lines."""
+        return self.allowed if allow else self.disallowed
+
+    def first_lines_of(self, other: Table) -> Table:
+        """This table, with the other's line where a text is in both: one rule has one line."""
+        allowed, disallowed = (
+            {text: other.lines(allow).get(text, line) for text, line in self.lines(allow).items()}
+            for allow in (True, False)
+        )
+        return self._replace(allowed=allowed, disallowed=disallowed)
+
+    def answers(self, matches: list[Match]) -> list[tuple[str, Rule | None]]:
+        """The rule that wins by each length (T2), under the reading's name; one if they agree."""
+        having = [
+            (match.lengths, Rule(match.allow, match.text, line, self.names))
+            for match in matches
+            if (line := self.lines(match.allow).get(match.text)) is not None
+        ]
+        if not having:
+            return [(self.reading, None)]
+        if len(having) == 1:
+            return [(self.reading, having[0][1])]
+        winners = [_longest(having, which) for which in range(len(LENGTHS))]
+        if len({rule.allow for rule in winners}) == 1:
+            return [(self.reading, winners[0])]
+        return [
+            (_label(self.reading, name), rule) for name, rule in zip(LENGTHS, winners, strict=True)
+        ]
+
+
+def _longest(having: list[tuple[tuple[int, int, int], Rule]], which: int) -> Rule:
+    """The longest match by one length; on a tie Allow, then the first line."""
+    return max(having, key=lambda pair: (pair[0][which], pair[1].allow, -pair[1].line))[1]
 
 
 class RuleSet:
     """The rules of a token in one file; :meth:`judge` holds a path against them."""
 
-    __slots__ = ("_bare", "_octets", "_plain", "_text", "_too_many", "_variants")
+    __slots__ = ("_by_octets", "_by_text", "_kinds", "_plain", "_sizes", "_tables", "_too_many")
 
     def __init__(self, selections: Sequence[Selection]) -> None:
-        found = tabulate(selections)
-        self._too_many = sum([len(table.others) for table in found]) > _MAX_RULES
-        if self._too_many:
-            found = []
-        bare = any(value[0] != "/" for table in found for _, value, _ in table.others)
-        values = (AS_WRITTEN, WITH_SLASH) if bare else ("",)
-        self._variants = [
-            _label(selection.reading * (len(selections) > 1), value)
-            for selection in selections
-            for value in values
-        ]
-        self._plain = Texts(found, len(values))
-        rules = _rules(found, len(values))
-        escaped = [rule for rule in rules if "%" in rule.body]
-        if len(escaped) > _MAX_RULES:  # a star at the front makes two of a value
-            self._too_many, rules, escaped = True, [], []
-        if not escaped:
-            self._bare, self._text, self._octets = Index(rules), _NO_RULES, _NO_RULES
-            return
-        self._bare = Index([rule for rule in rules if "%" not in rule.body])
-        self._text = Index(escaped)
-        octets = as_octets("\n".join([rule.body for rule in escaped])).split("\n")
-        self._octets = Index(map(Rule.in_octets, escaped, octets))
+        lines = [line for selection in selections for line in selection.lines if line[1]]
+        bare = any(value[0] != "/" for _, value, _ in lines)
+        self._too_many = _are_too_many(lines, bare)
+        self._tables = [] if self._too_many else list(_tables(selections, bare))
+        self._kinds = [(allow, _texts(self._tables, allow)) for allow in (True, False)]
+        plain = {text for _, kind in self._kinds for text in kind if is_plain(text)}
+        self._plain = plain
+        self._sizes = sorted(set(map(len, plain)))
+        allowed, disallowed = ([t for t in kind if t not in plain] for _, kind in self._kinds)
+        if len(allowed) + len(disallowed) > _MAX_PATTERNS:
+            self._too_many, allowed, disallowed = True, [], []
+        self._by_text, self._by_octets = _indexes(allowed, disallowed)
 
     def judge(self, path: str) -> Finding:
         """The finding for one form of a path (``robots_paths.forms``); raises TooCostly."""
         if self._too_many:
             raise TooCostly
+        plain = self._plain_matches(path)
+        text = self._weigh([*plain, *self._by_text.matches(path)])
         if "%" not in path and "[" not in path and "]" not in path:
-            # A value with an escape cannot match here, and text and octets are one.
-            return self._weigh(self._plain.hits(path) + self._bare.hits(path))
-        octets = as_octets(path)
-        plain = self._plain.hits(path)
-        text = self._weigh(plain + self._bare.hits(path) + self._text.hits(path))
-        atoms = self._weigh(plain + self._bare.hits(octets) + self._octets.hits(octets))
-        return text if text == atoms else combine({AS_TEXT: text, AS_OCTETS: atoms})
+            return text  # a value with an escape cannot match here, and text and octets are one
+        octets = self._weigh([*plain, *self._by_octets.matches(as_octets(path))])
+        return text if text == octets else combine({AS_TEXT: text, AS_OCTETS: octets})
 
-    def _weigh(self, hits: list[Hit]) -> Finding:
-        if not hits:
+    def _plain_matches(self, path: str) -> list[Match]:
+        """The rules that are plain text; most rules of most files are."""
+        found = []
+        for size in self._sizes:
+            text = path[:size]
+            if text in self._plain and size <= len(path):
+                lengths = (size, size, size)
+                found += [
+                    Match(allow, text, lengths) for allow, kind in self._kinds if text in kind
+                ]
+        return found
+
+    def _weigh(self, matches: list[Match]) -> Finding:
+        """What the tables say together: denied if one denies."""
+        if not matches:
             return _NOTHING
-        if len(self._variants) == 1 and _agree(hits):
-            rule = max(hits, key=_precedence).rule if len(hits) > 1 else hits[0].rule
+        answers = [answer for table in self._tables for answer in table.answers(matches)]
+        rules = [rule for _, rule in answers if rule]
+        if not rules:
+            return _NOTHING
+        rule = next((rule for rule in rules if not rule.allow), rules[0])
+        if len(answers) == 1:
             return Finding(not rule.allow, rule)
-        answers = list(self._answers(hits))
-        denying = next((rule for _, rule in answers if rule and not rule.allow), None)
-        rule = denying or max(hits, key=lambda hit: (hit.rule.allow, _precedence(hit))).rule
-        readings = tuple((name, not by or by.allow) for name, by in answers)
-        return Finding(denying is not None, rule, _differing(readings))
-
-    def _answers(self, hits: list[Hit]) -> Iterator[tuple[str, Rule | None]]:
-        """The rule that wins in each reading of names, values and lengths."""
-        for bit, variant in enumerate(self._variants):
-            winners = _winners([hit for hit in hits if hit.rule.variants >> bit & 1])
-            if len({rule and rule.allow for rule in winners.values()}) < 2:
-                yield variant, next(iter(winners.values()), None)
-            else:
-                yield from ((_label(variant, name), rule) for name, rule in winners.items())
+        readings = tuple((name, by is None or by.allow) for name, by in answers)
+        return Finding(not rule.allow, rule, _differing(readings))
 
 
 def combine(findings: dict[str, Finding]) -> Finding:
@@ -121,27 +165,61 @@ def combine(findings: dict[str, Finding]) -> Finding:
     return Finding(chosen.denied, chosen.rule, _differing(readings))
 
 
-def _winners(hits: list[Hit]) -> dict[str, Rule]:
-    """The longest match by each length; on a tie Allow, then the first line."""
-    if not hits:
-        return {}
-    ties = [(hit.rule.allow, -hit.rule.line, number) for number, hit in enumerate(hits)]
-    columns = zip(*[hit.lengths() for hit in hits], strict=True)
-    return {
-        name: hits[max(zip(column, ties, strict=True))[1][2]].rule
-        for name, column in zip(LENGTHS, columns, strict=True)
-    }
+def _are_too_many(lines: Sequence[Line], bare: bool) -> bool:
+    """Whether more rules are no plain text than are looked up; ``bare``: each is read twice."""
+    if len(lines) <= _MAX_PATTERNS:
+        return False
+    return bare or sum([not is_plain(value) for _, value, _ in lines]) > _MAX_PATTERNS
 
 
-def _agree(hits: list[Hit]) -> bool:
-    """Whether every reading of the lengths has the same winner: one kind, or plain text only."""
-    return len({hit.rule.allow for hit in hits}) == 1 or all(
-        hit.rule.text == hit.rule.prefix for hit in hits
-    )
+def _tables(selections: Sequence[Selection], bare: bool) -> Iterator[Table]:
+    """A table for each selection, two where a value is ``bare`` of a leading slash."""
+    for selection in selections:
+        name = selection.reading if len(selections) > 1 else ""
+        if bare:
+            slashed = _table(_label(name, WITH_SLASH), selection, _with_slash)
+            yield _table(_label(name, AS_WRITTEN), selection, _as_written).first_lines_of(slashed)
+            yield slashed
+        else:
+            yield _table(name, selection, str)
 
 
-def _precedence(hit: Hit) -> tuple[int, bool, int]:
-    return len(hit.rule.body), hit.rule.allow, -hit.rule.line
+def _table(reading: str, selection: Selection, read: Callable[[str], str]) -> Table:
+    """The lines by text; an empty value matches nothing (9.1.4) and is not in it."""
+    found: dict[str, dict[str, int]] = {ALLOW: {}, DISALLOW: {}}
+    for kind, value, line in selection.lines:
+        text = read(value)
+        if text:
+            found[kind].setdefault(text, line)
+    return Table(reading, selection.names, found[ALLOW], found[DISALLOW])
+
+
+def _as_written(value: str) -> str:
+    """The value, or "" where it matches no path: only a star can stand for the first slash."""
+    return value if value[:1] in {"/", "*"} else ""
+
+
+def _with_slash(value: str) -> str:
+    return value if value[:1] in {"/", ""} else f"/{value}"
+
+
+def _texts(tables: Sequence[Table], allow: bool) -> Collection[str]:
+    """The texts of one kind of rule in any of the tables, each once."""
+    if len(tables) == 1:
+        return tables[0].lines(allow)
+    return dict.fromkeys(chain.from_iterable(table.lines(allow) for table in tables))
+
+
+def _indexes(allowed: list[str], disallowed: list[str]) -> tuple[Index, Index]:
+    """The rules in the spelling of paths, and the same with one character for an octet."""
+    kinds = [True] * len(allowed) + [False] * len(disallowed)
+    values = allowed + disallowed
+    bodies = normalize_values([value[:-1] if value[-1] == "$" else value for value in values])
+    by_text = Index(map(Pattern.of, kinds, values, bodies))
+    joined = "\n".join(bodies)
+    if "%" not in joined:
+        return by_text, by_text
+    return by_text, Index(map(Pattern.of, kinds, values, as_octets(joined).split("\n")))
 
 
 def _label(*parts: str) -> str:
@@ -150,34 +228,3 @@ def _label(*parts: str) -> str:
 
 def _differing(readings: Readings) -> Readings:
     return readings if len({answer for _, answer in readings}) > 1 else ()
-
-
-def _rules(found: Sequence[Table], width: int) -> list[Rule]:
-    """Each rule that is no plain text, once, with a bit for every reading that has it."""
-    rules: dict[bool, dict[str, Rule]] = {True: {}, False: {}}
-    for which, (names, _, _, others) in enumerate(found):
-        every = all_readings(which, width)
-        as_written, with_slash = 0b01 << which * width, 0b10 << which * width
-        for allow, value, line in others:
-            known, text, bits = rules[allow], value, every
-            if value[0] == "*":
-                # As written, only a star at the front can stand for the slash of every path.
-                _once(known, value, allow, line, names).variants |= as_written
-                text, bits = "/" + value, with_slash
-            elif value[0] != "/":
-                text, bits = "/" + value, with_slash
-            _once(known, text, allow, line, names).variants |= bits
-    once = [*rules[True].values(), *rules[False].values()]
-    bodies = [rule.text[:-1] if rule.anchored else rule.text for rule in once]
-    for rule, body in zip(once, normalize_values(bodies), strict=False):
-        rule.spelt(body)
-    return once
-
-
-def _once(
-    known: dict[str, Rule], text: str, allow: bool, line: int, names: tuple[str, ...]
-) -> Rule:
-    rule = known.get(text)
-    if rule is None:
-        rule = known[text] = Rule(allow, text, line, names)
-    return rule
