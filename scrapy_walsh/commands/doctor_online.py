@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.commands.doctor_findings import FAIL, OK, Finding
 from scrapy_walsh.commands.operator_pages import PagesSpider, ask, is_up
+from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.state.records import BLOCKLIST
@@ -83,7 +83,10 @@ def findings(config: WalshConfig, settings: Settings) -> list[Finding]:
 def _finding(requirement: str, about: str, url: str, answers: Answers) -> Finding:
     answer = answers.of(url)
     if is_up(answer):
-        return Finding(OK, requirement, about, f"{url} answers {answer}")
+        return Finding(Outcome.HELD, requirement, about, f"{url} answers {answer}")
     return Finding(
-        FAIL, requirement, about, f"{url} gives no 2xx: {answer}: put it up, or correct its URL"
+        Outcome.BROKEN,
+        requirement,
+        about,
+        f"{url} gives no 2xx: {answer}: put it up, or correct its URL",
     )

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.commands.check_answer import Misuse, printable
 from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.files import read_head
 from scrapy_walsh.ledger.lines import FILE
-from scrapy_walsh.proof.report.findings import NO, findings
+from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
 from scrapy_walsh.proof.report.model import ALL, LAST, build
 from scrapy_walsh.proof.report.sources import NoReport, Sources, read_sources
@@ -68,9 +69,9 @@ def _report(args: argparse.Namespace) -> int:
     else:
         Path(args.output).write_text(text, encoding="utf-8")
         print(f"written: {printable(args.output)}")
-    wrong = [each for each in findings(report, sources) if each.say == NO]
+    wrong = [each for each in findings(report, sources) if each.outcome is Outcome.BROKEN]
     for each in wrong:
-        print(f"walsh report: not so: {each.what}: {printable(each.why)}", file=sys.stderr)
+        print(f"walsh report: not so: {each.about}: {printable(each.text)}", file=sys.stderr)
     return 1 if wrong else 0
 
 

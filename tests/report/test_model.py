@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from scrapy_walsh.proof.report.findings import NO, UNSEEN, YES, findings, other_than_default
+from scrapy_walsh.findings import Outcome
+from scrapy_walsh.proof.report.findings import findings, other_than_default
 from scrapy_walsh.proof.report.lanes import COLUMNS, DRAWN, EXACT
 from scrapy_walsh.proof.report.model import ALL, NoRun, Report
 from scrapy_walsh.proof.report.spacing import EXEMPT, KEPT, SHORT, UNCLEAR
 from tests.report.kit import (
     HOST,
+    SAID,
     T0,
     asked,
     began,
@@ -23,6 +25,7 @@ from tests.report.kit import (
     robots,
 )
 
+YES, NO, UNSEEN = SAID[Outcome.HELD], SAID[Outcome.BROKEN], SAID[Outcome.UNSEEN]
 GAP = {"at": T0, "run": "r1", "kind": "gap", "reason": "2 lines could not be written", "lost": 2}
 
 
@@ -31,7 +34,7 @@ def made(*entries: dict[str, object], wanted: str = "last") -> Report:
 
 
 def say(report: Report, words: str) -> str:
-    return next(found.say for found in findings(report, None) if words in found.what)
+    return next(SAID[each.outcome] for each in findings(report, None) if words in each.about)
 
 
 def verdicts(report: Report) -> dict[str, int]:
@@ -112,8 +115,11 @@ def test_r5_a_hold_is_kept_broken_or_not_followed():
 
 def test_own_nothing_seen_is_never_said_to_hold():
     report = made()
-    assert {found.say for found in findings(report, None)} == {UNSEEN}
-    assert {found.say for found in findings(made(robots(0), asked(0.1)), None)} == {UNSEEN, YES}
+    assert {SAID[found.outcome] for found in findings(report, None)} == {UNSEEN}
+    assert {SAID[found.outcome] for found in findings(made(robots(0), asked(0.1)), None)} == {
+        UNSEEN,
+        YES,
+    }
     assert say(made(robots(0), asked(0.1)), "left alone as long") == UNSEEN
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from scrapy_walsh.proof.conformance.check import FAIL, PASS, Finding, unseen, verdict
+from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.sandbox import LoggedRequest, host_key, hosts, requests
 
 if TYPE_CHECKING:
@@ -124,9 +124,9 @@ def never(run: Run, urls: Iterable[str], *controls: str) -> Finding:
     """None of *urls* was asked, though the bot came as far as each of *controls*."""
     wrong = [url for url in urls if asked_for(run, url)]
     if wrong:
-        return Finding(FAIL, f"asked {wrong[0]}")
+        return broken(f"asked {wrong[0]}")
     missing = [url for url in controls if not asked_for(run, url)]
-    return unseen(f"{missing[0]} was not asked either") if missing else Finding(PASS)
+    return unseen(f"{missing[0]} was not asked either") if missing else held()
 
 
 def nothing_of(run: Run, names: Iterable[str], control: str) -> Finding:
@@ -134,8 +134,8 @@ def nothing_of(run: Run, names: Iterable[str], control: str) -> Finding:
     reached = set(hosts(run.log))
     wrong = [name for name in names if name in reached]
     if wrong:
-        return Finding(FAIL, f"{wrong[0]} was asked {', '.join(run.paths(wrong[0])) or 'CONNECT'}")
-    return Finding(PASS) if asked_for(run, control) else unseen(f"{control} was not asked either")
+        return broken(f"{wrong[0]} was asked {', '.join(run.paths(wrong[0])) or 'CONNECT'}")
+    return held() if asked_for(run, control) else unseen(f"{control} was not asked either")
 
 
 def was_asked(run: Run, *urls: str) -> Finding:
@@ -143,7 +143,7 @@ def was_asked(run: Run, *urls: str) -> Finding:
     missing = [url for url in urls if not asked_for(run, url)]
     if missing and not run.log:
         return unseen("nothing was asked")
-    return verdict(not missing, f"{missing[0]} was not asked" if missing else "")
+    return held_if(not missing, f"{missing[0]} was not asked" if missing else "")
 
 
 def exact_user_agent(evidence: Evidence, asked: Iterable[LoggedRequest]) -> Finding:
@@ -152,8 +152,8 @@ def exact_user_agent(evidence: Evidence, asked: Iterable[LoggedRequest]) -> Find
     wrong = [each for each in looked_at if each.values("User-Agent") != [evidence.user_agent]]
     if wrong:
         said = ", ".join(wrong[0].values("User-Agent")) or "none"
-        return Finding(FAIL, f"{said!r} to {wrong[0].host}{wrong[0].path}")
-    return Finding(PASS, f"requests={len(looked_at)}") if looked_at else unseen("not asked")
+        return broken(f"{said!r} to {wrong[0].host}{wrong[0].path}")
+    return held(f"requests={len(looked_at)}") if looked_at else unseen("not asked")
 
 
 def intervals(asked: Sequence[LoggedRequest], *, exempt: bool = False) -> list[float]:
@@ -169,7 +169,7 @@ def spaced(found: Sequence[float], seconds: float) -> Finding:
     """Every interval is at least *seconds*; NOT SEEN where there is none."""
     if not found:
         return unseen("no two requests to compare")
-    return verdict(min(found) >= seconds - TOLERANCE, f"gap={min(found):.3f}s")
+    return held_if(min(found) >= seconds - TOLERANCE, f"gap={min(found):.3f}s")
 
 
 def read_told(path: Path) -> Mapping[str, Any]:

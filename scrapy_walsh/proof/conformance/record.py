@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.proof.conformance.check import WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CONTRACT: Final = "walsh-conformance/v1"
 FILE: Final = "conformance.json"
-OUTCOMES: Final = ("PASS", "FAIL", "NOT SEEN")
+OUTCOMES: Final = tuple(WORDS.values())
 
 _PACKAGE: Final = Path(__file__).resolve().parents[2]
 _MEMBERS: Final[dict[str, type | tuple[type, ...]]] = {

@@ -6,17 +6,11 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh import __version__
+from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.proof.report import pictures
 from scrapy_walsh.proof.report.entries import text
-from scrapy_walsh.proof.report.findings import (
-    NO,
-    UNSEEN,
-    YES,
-    Finding,
-    findings,
-    other_than_default,
-)
+from scrapy_walsh.proof.report.findings import findings, other_than_default
 from scrapy_walsh.proof.report.markup import (
     Markup,
     code,
@@ -35,6 +29,7 @@ from scrapy_walsh.proof.report.tables import Limits
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scrapy_walsh.findings import Finding
     from scrapy_walsh.proof.report.model import Report
     from scrapy_walsh.proof.report.sources import Sources
 
@@ -44,7 +39,11 @@ _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
-_SIGNS: Final = {YES: ("yes", "✓ holds"), NO: ("no", "✗ broken"), UNSEEN: ("unseen", "? not seen")}
+_SIGNS: Final = {
+    Outcome.HELD: ("yes", "✓ holds"),
+    Outcome.BROKEN: ("no", "✗ broken"),
+    Outcome.UNSEEN: ("unseen", "? not seen"),
+}
 _PURPOSES: Final = (("target", "targets"), ("robots", "robots.txt"), ("operator", "operator's"))
 _SETTINGS: Final = 40  # an honest run has fewer
 _ROOM: Final = (1, 4, 16, 64)
@@ -149,13 +148,13 @@ def _end(reason: str) -> str:
 
 
 def _warning(report: Report, sources: Sources | None) -> Markup | None:
-    wrong = [each for each in findings(report, sources) if each.say == NO]
+    wrong = [each for each in findings(report, sources) if each.outcome is Outcome.BROKEN]
     if not wrong:
         return None
     return element(
         "div",
         *(
-            element("p", element("strong", "✗ Not so: "), f"{each.what}. ", each.why)
+            element("p", element("strong", "✗ Not so: "), f"{each.about}. ", each.text)
             for each in wrong
         ),
         class_="warn",
@@ -214,11 +213,11 @@ def _findings(report: Report, sources: Sources | None) -> Markup:
 
 
 def _finding(found: Finding) -> Markup:
-    class_, words = _SIGNS[found.say]
+    class_, words = _SIGNS[found.outcome]
     return element(
         "li",
         element("span", words, class_=f"say {class_}"),
-        element("div", element("strong", found.what), element("br"), element("span", found.why)),
+        element("div", element("strong", found.about), element("br"), element("span", found.text)),
     )
 
 

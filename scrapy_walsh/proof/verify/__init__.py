@@ -2,6 +2,6 @@
 
 from scrapy_walsh.proof.verify.chain import Head
 from scrapy_walsh.proof.verify.reading import Files, files_of, verify
-from scrapy_walsh.proof.verify.report import Finding, Report
+from scrapy_walsh.proof.verify.report import Report
 
-__all__ = ["Files", "Finding", "Head", "Report", "files_of", "verify"]
+__all__ = ["Files", "Head", "Report", "files_of", "verify"]

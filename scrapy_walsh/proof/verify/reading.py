@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 from scrapy_walsh.exceptions import DocumentInvalid, StateError
@@ -82,7 +83,7 @@ def verify(files: Files, heads: Sequence[Head], parse: Parse) -> Report:
     if documents.fault is not None:
         report.note(f"{files.documents.name} cannot be read: {documents.fault}")
     chain.end(headed=bool(said or heads), running=judge.running, later=files.later)
-    report.findings.sort()
+    report.findings.sort(key=attrgetter("line", "rule", "text"))
     return report
 
 
