@@ -15,7 +15,7 @@ from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.throttle import VISIT_EVERY
 
 if TYPE_CHECKING:
-    from scrapy_walsh.proof.verify.entries import Line
+    from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.proof.verify.report import Report
 
 #: Seconds by which two readings of one process's clock may differ over one instant.
