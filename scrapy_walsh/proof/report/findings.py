@@ -31,35 +31,22 @@ def _finding(outcome: Outcome, promise: str, why: str) -> Finding:
 
 
 def _chain(report: Report) -> Finding:
-    chain = report.chain
     what = "The ledger's lines are chained, to its end"
-    if chain.broken:
-        first = chain.breaks[0]
-        where = (
-            f"line {first.number:,}" if first.number else f"line {first.place:,} of {first.file}"
-        )
-        more = f", and {chain.broken - 1:,} more" if chain.broken > 1 else ""
-        return _finding(Outcome.BROKEN, what, f"{where} {first.why}{more}")
-    gone = "" if chain.first == 1 else "; the lines before are no longer kept"
-    lines = f"lines {chain.first:,} to {chain.number:,}, each to the one before{gone}"
+    if report.broken:
+        first = report.breaks[0]
+        more = f", and {report.broken - 1:,} more" if report.broken > 1 else ""
+        return _finding(Outcome.BROKEN, what, f"line {first.line:,}: {first.text}{more}")
+    gone = "" if report.first == 1 else "; the lines before are no longer kept"
+    last = 0 if report.head is None else report.head[0]
+    lines = f"lines {report.first:,} to {last:,}, each to the one before{gone}"
     if report.said is None:
-        return _finding(
-            Outcome.UNSEEN, what, f"{lines}; without ledger.head nothing says where it ends"
-        )
-    number, head = report.said
-    if number > chain.number:
-        return _finding(
-            Outcome.BROKEN, what, f"its end is missing: ledger.head is of line {number:,}; {lines}"
-        )
-    if number == chain.number and head != chain.head:
-        return _finding(
-            Outcome.BROKEN, what, f"its last line is another than ledger.head says; {lines}"
-        )
-    return _finding(Outcome.HELD, what, lines)
+        why = f"{lines}; without ledger.head nothing says where it ends"
+        return _finding(Outcome.UNSEEN, what, why)
+    return _finding(Outcome.HELD, what, "; ".join([lines, *report.notes]))
 
 
 def _lost(report: Report) -> Iterator[Finding]:
-    lost = report.chain.lost
+    lost = report.lost
     if lost:
         more = f"; and {len(lost) - 1:,} more such places" if len(lost) > 1 else ""
         what = "Nothing is left out of the ledger"
@@ -108,6 +95,9 @@ def _serial(report: Report) -> Finding:
         )
     if asked < 2:
         return _finding(Outcome.UNSEEN, what, plural(asked, "request"))
+    if report.broken:
+        seen = f"{plural(asked, 'request')} in the lines that are whole, none while another was"
+        return _finding(Outcome.UNSEEN, what, f"{seen} under way")
     return _finding(
         Outcome.HELD, what, f"{plural(asked, 'request')}, none while another was under way"
     )

@@ -183,13 +183,13 @@ def _facts(report: Report) -> Iterator[tuple[str, object]]:
         )
         if run.setting("shared") is True:
             yield "Shared", "other machines' requests to the same hosts are in their own ledgers"
-    chain = report.chain
+    number, head = report.head or (0, "none")
     yield (
         "Ledger",
-        f"ends at line {chain.number:,}"
+        f"ends at line {number:,}"
         + (f"; {plural(report.others, 'other run')} in it" if report.others else ""),
     )
-    yield "Its head", code(chain.head or "none", 72)
+    yield "Its head", code(head, 72)
 
 
 def _setting(name: str, value: str) -> Markup:
@@ -264,7 +264,7 @@ def _footer(report: Report) -> Markup:
         element(
             "p",
             f"Made by scrapy walsh report {__version__} from ",
-            f"{plural(report.chain.count, 'ledger line')}.",
+            f"{plural(report.count, 'ledger line')}.",
             " Times are UTC; those of requests go by the clock that pacing goes by.",
             unread,
         ),
