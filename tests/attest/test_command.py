@@ -79,7 +79,9 @@ def test_r14_2_no_gate_consults_an_attestation() -> None:
         if any(".attest" in f".{name}" for name in imported(path))
     }
     assert readers, "the search finds nothing at all"
-    assert {path for path in readers if not path.startswith(("proof/attest/", "commands/attest"))} == set()
+    assert {
+        path for path in readers if not path.startswith(("proof/attest/", "commands/attest"))
+    } == set()
 
 
 # -- signing ------------------------------------------------------------------------------

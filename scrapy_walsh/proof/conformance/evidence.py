@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.sandbox import LoggedRequest, host_key, hosts, requests
+from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,9 +28,6 @@ SCHEMA: Final = f"{WELL_KNOWN}/blocklist.schema.json"
 FIXTURES: Final = f"{WELL_KNOWN}/test-fixtures.json"
 LIST_URL: Final = f"http://{OPERATOR_HOST}{LIST}"
 SCHEMA_URL: Final = f"http://{OPERATOR_HOST}{SCHEMA}"
-
-#: Seconds that a gap seen at the server may be short by (clock reading, not politeness).
-TOLERANCE: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,7 @@ def spaced(found: Sequence[float], seconds: float) -> Finding:
     """Every interval is at least *seconds*; NOT SEEN where there is none."""
     if not found:
         return unseen("no two requests to compare")
-    return held_if(min(found) >= seconds - TOLERANCE, f"gap={min(found):.3f}s")
+    return held_if(not is_short(min(found), seconds, THE_WIRE), f"gap={min(found):.3f}s")
 
 
 def read_told(path: Path) -> Mapping[str, Any]:

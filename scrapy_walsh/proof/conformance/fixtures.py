@@ -15,7 +15,8 @@ from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.policy.verdict import BY_SETTING
 from scrapy_walsh.proof.conformance.check import SHOULD, Row
-from scrapy_walsh.proof.conformance.evidence import TOLERANCE, Evidence, split
+from scrapy_walsh.proof.conformance.evidence import Evidence, split
+from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -180,4 +181,4 @@ def _paced(evidence: Evidence, host: str) -> Finding:
         return unseen("its host was not asked twice")
     required = max([1.0, *(run.told["intervals"].get(each["url"], 0.0) for each in received)])
     gap = min(later["at"] - earlier["at"] for earlier, later in pairwise(received))
-    return held_if(gap >= required - TOLERANCE, f"gap={gap:.3f}s, required {required:g}s")
+    return held_if(not is_short(gap, required, THE_WIRE), f"gap={gap:.3f}s, required {required:g}s")

@@ -11,7 +11,6 @@ from scrapy_walsh.findings import Finding, held_if, unseen
 from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import (
     ROBOTS,
-    TOLERANCE,
     Evidence,
     asked_for,
     intervals,
@@ -21,6 +20,7 @@ from scrapy_walsh.proof.conformance.evidence import (
 )
 from scrapy_walsh.proof.conformance.part import TEXT, Part, negotiated, site
 from scrapy_walsh.proof.sandbox import Request, Route, Site, hosts, max_in_flight
+from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.sandbox import LoggedRequest
@@ -65,7 +65,9 @@ def _every_host(evidence: Evidence) -> Finding:
     if not closest:
         return unseen("no host was asked twice")
     worst = min(closest, key=closest.__getitem__)
-    return held_if(closest[worst] >= 1.0 - TOLERANCE, f"gap={closest[worst]:.3f}s, {worst}")
+    return held_if(
+        not is_short(closest[worst], 1.0, THE_WIRE), f"gap={closest[worst]:.3f}s, {worst}"
+    )
 
 
 def _crawl_delay(evidence: Evidence) -> Finding:
@@ -171,7 +173,7 @@ def _dated_retry(evidence: Evidence) -> Finding:
     if len(asked) < 2:
         return unseen("it was not asked a second time")
     early = _due(asked[0]) - asked[1].wall
-    return held_if(early <= TOLERANCE, f"{abs(early):.3f}s {'before' if early > 0 else 'after'} it")
+    return held_if(early <= THE_WIRE, f"{abs(early):.3f}s {'before' if early > 0 else 'after'} it")
 
 
 def _bounded(evidence: Evidence) -> Finding:

@@ -14,7 +14,6 @@ from scrapy_walsh.proof.conformance.evidence import (
     LIST,
     OPERATOR_HOST,
     ROBOTS,
-    TOLERANCE,
     Evidence,
     asked_for,
     exact_user_agent,
@@ -23,6 +22,7 @@ from scrapy_walsh.proof.conformance.evidence import (
 from scrapy_walsh.proof.conformance.part import OPEN, TEXT, negotiated, operator_site, site, text
 from scrapy_walsh.proof.conformance.scene import Scene, stage
 from scrapy_walsh.proof.sandbox import Route
+from scrapy_walsh.proof.spacing import THE_WIRE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,7 +151,7 @@ def _whole_time(evidence: Evidence) -> Finding:
         return broken(f"calls={len(asked)}")
     first, second = (each.get("due") or 0.0 for each in told)
     early = max(due - first, due - _GONE_BY - second)
-    return held_if(early <= TOLERANCE, f"due {early:.0f}s early" if early > TOLERANCE else "")
+    return held_if(early <= THE_WIRE, f"due {early:.0f}s early" if early > THE_WIRE else "")
 
 
 def _turned(evidence: Evidence) -> Finding:

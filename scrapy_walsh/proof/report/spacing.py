@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.proof.report.entries import number
+from scrapy_walsh.proof.spacing import TWO_CLOCKS, is_short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.proof.report.entries import Run
-
-#: Seconds by which the two clocks of one process may differ over one instant.
-ROUNDING: Final = 0.005
 
 ROBOTS: Final = "robots"
 
@@ -99,7 +97,7 @@ class Spacing:
         process = line.run if run is None else run.process
         before = self._busy.get(process)
         self._busy[process] = line.ended
-        return before is not None and line.started < before - ROUNDING
+        return before is not None and line.started < before - TWO_CLOCKS
 
     def _gap(self, line: Line, last: _Last) -> Gap:
         seconds = line.started - last.ended
@@ -122,7 +120,7 @@ class Spacing:
         set_back = seconds < 0 and last.run != line.run and run is not None
         if set_back and run is not None and run.ended is not None:
             return UNCLEAR
-        if seconds < required - ROUNDING:
+        if is_short(seconds, required, TWO_CLOCKS):
             return SHORT
         if last.stretch != self._stretch:
             return UNCLEAR

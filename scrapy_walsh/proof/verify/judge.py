@@ -17,6 +17,7 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, DEFERRED, UNKNOWN_PARSE_ERROR
+from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
 from scrapy_walsh.proof.verify import pacing
 from scrapy_walsh.proof.verify.adoptions import Adoptions
 from scrapy_walsh.proof.verify.decisions import Decisions
@@ -184,7 +185,7 @@ class Judge:
         terms = run.terms
         crawl_delay = 0.0 if run.holes else run.held.crawl_delay(host, line.moment)
         asked_for = max(terms.min_interval, crawl_delay)
-        if line.interval < asked_for - pacing.TOLERANCE:
+        if is_short(line.interval, asked_for, ONE_CLOCK):
             text = f"its interval is {line.interval:g} s, {host} asks for {asked_for:g} s"
             self._report.find(line.n, "R4", text)
         spacing = None
