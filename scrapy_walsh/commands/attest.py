@@ -19,7 +19,7 @@ from scrapy_walsh.commands.check_answer import Misuse, printable, told
 from scrapy_walsh.commands.project import settings_of
 from scrapy_walsh.config import WalshConfig, has_identity
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError
-from scrapy_walsh.proof.attest.files import replace_file
+from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

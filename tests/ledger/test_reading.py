@@ -1,4 +1,4 @@
-"""The one reader of lines: strict for ``verify``, and as far as it goes for who draws and counts."""
+"""The one reader of lines: strict for ``verify``, lenient for who draws and counts."""
 
 from __future__ import annotations
 
