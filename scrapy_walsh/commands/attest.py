@@ -19,12 +19,12 @@ from scrapy_walsh.commands.check_answer import Misuse, printable, told
 from scrapy_walsh.commands.project import settings_of
 from scrapy_walsh.config import WalshConfig, has_identity
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError
-from scrapy_walsh.proof.attest.files import replace_file
+from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from scrapy_walsh.proof.attest.document import Evidence, Finding, PolicyPage
+    from scrapy_walsh.proof.attest.document import Attested, Evidence, PolicyPage
 
 
 def main(argv: Sequence[str]) -> int:
@@ -100,11 +100,11 @@ def _attest(args: argparse.Namespace) -> int:
     out = _Output(args, config)
     evidence = _evidence(args.record, config)
     page = _policy_page(config, settings if args.online else None)
-    findings = judge(evidence, config, page)
-    out.write(document(evidence, config, page, findings, _now()))
-    for line in _lines(evidence, findings):
+    found = judge(evidence, config, page)
+    out.write(document(evidence, config, page, found, _now()))
+    for line in _lines(evidence, found):
         _tell(line)
-    return 0 if all(finding.value is True for finding in findings.values()) else 1
+    return 0 if all(each.value is True for each in found.values()) else 1
 
 
 class _Output:
@@ -176,12 +176,12 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _lines(evidence: Evidence, findings: Mapping[str, Finding]) -> Iterator[str]:
+def _lines(evidence: Evidence, found: Mapping[str, Attested]) -> Iterator[str]:
     """Why not all is true, a line for each reason; and where the run was less strict."""
     if evidence.problem:
         yield f"no requirement is attested: {evidence.problem}"
-    for id_, finding in findings.items():
-        yield from (f"{id_} is not attested: {why}" for why in finding.against)
+    for id_, each in found.items():
+        yield from (f"{id_} is not attested: {why.text}" for why in each.against if why.text)
     if evidence.note:
         yield evidence.note
 

@@ -23,21 +23,23 @@ from urllib.parse import urlsplit
 from scrapy_walsh.commands.check_answer import ROBOTS_LIMIT, Misuse, printable, token_of
 from scrapy_walsh.config import has_identity
 from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity
 from scrapy_walsh.policy.recrawl import iso
 from scrapy_walsh.policy.robots import parse_robots
 from scrapy_walsh.proof.audit.accesslog import VHOSTS
-from scrapy_walsh.proof.audit.judge import Terms, judge, overall
+from scrapy_walsh.proof.audit.judge import Terms, judge, outcome
 from scrapy_walsh.proof.audit.ledgers import read_ledgers
 from scrapy_walsh.proof.audit.match import match_rows
 from scrapy_walsh.proof.audit.reading import Bot, Log, Unreadable, read_logs
 from scrapy_walsh.proof.audit.robots_rows import Timeline, Version
-from scrapy_walsh.proof.audit.rows import HELD, NOT_SEEN, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from scrapy_walsh.proof.audit.rows import Row
 
 #: Breaches of a row, and hosts or addresses of a line, that the text shows.
 _SHOWN: Final = 2
@@ -121,7 +123,7 @@ def _audit(args: argparse.Namespace) -> int:
     else:
         for line in _lines(log, rows):
             print(printable(line))
-    return {HELD: 0, NOT_SEEN: 2}.get(overall(rows), 1)
+    return {Outcome.HELD: 0, Outcome.UNSEEN: 2}.get(outcome(rows), 1)
 
 
 # -- what was given -------------------------------------------------------------------------
@@ -252,7 +254,7 @@ def _matched(log: Log, args: argparse.Namespace) -> list[Row]:
 
 def _members(log: Log, rows: Sequence[Row]) -> dict[str, Any]:
     return {
-        "verdict": overall(rows),
+        "verdict": outcome(rows).value,
         "requests": len(log.entries),
         "lines": log.lines,
         "from": iso(log.first or 0),
@@ -266,7 +268,7 @@ def _members(log: Log, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _lines(log: Log, rows: Sequence[Row]) -> Iterator[str]:
-    yield f"verdict: {overall(rows)}"
+    yield f"verdict: {outcome(rows).value}"
     yield (
         f"requests: {len(log.entries)} of the bot in {log.lines} lines, "
         f"{iso(log.first or 0)} to {iso(log.last or 0)}"
@@ -286,7 +288,7 @@ def _lines(log: Log, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _row(row: Row) -> Iterator[str]:
-    head = f"{row.verdict:<8}  {row.id} {row.level:<6}  {row.title:<31}  "
+    head = f"{row.outcome.value:<8}  {row.id} {row.level:<6}  {row.title:<31}  "
     yield from textwrap.wrap(
         row.detail,
         _WIDTH,
@@ -295,7 +297,7 @@ def _row(row: Row) -> Iterator[str]:
         break_on_hyphens=False,
     )
     for finding in row.findings[:_SHOWN]:
-        yield f"          {finding.place}: {finding.what}"
+        yield f"          {finding.place}: {finding.text}"
     if row.broken > _SHOWN:
         yield f"          ... and {row.broken - _SHOWN} more"
 

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands import doctor_findings, doctor_settings, doctor_state
 from scrapy_walsh.commands.check_answer import printable
-from scrapy_walsh.commands.doctor_findings import FAIL, NOTE, OK, UNSEEN, WARN, Finding, one_line
+from scrapy_walsh.commands.doctor_findings import line_of, members_of, one_line
 from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.findings import Finding, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,13 +52,13 @@ def main(argv: Sequence[str]) -> int:
     for finding in _findings(online=args.online):
         found.append(finding)
         if not args.json:
-            print(printable(str(finding)), flush=True)
-    fails = sum(finding.mark == FAIL for finding in found)
+            print(printable(line_of(finding)), flush=True)
+    fails = sum(finding.outcome is Outcome.BROKEN for finding in found)
     if args.json:
-        members = [finding.members() for finding in found]
+        members = [members_of(finding) for finding in found]
         print(json.dumps({"holds": not fails, "findings": members}))
     else:
-        warnings = sum(finding.mark == WARN for finding in found)
+        warnings = sum(finding.outcome is Outcome.WARNING for finding in found)
         print(f"{len(found)} findings: {fails} FAIL, {warnings} warn")
     return 1 if fails else 0
 
@@ -87,13 +88,17 @@ def _findings(*, online: bool) -> Iterator[Finding]:
         settings = get_project_settings()
     except (Exception, SystemExit) as error:  # whatever a project's code may raise
         why = f"{type(error).__name__}: {one_line(error)}"
-        yield Finding(FAIL, "R0.6", "settings", f"the project's settings cannot be read: {why}")
+        yield Finding(
+            Outcome.BROKEN, "R0.6", "settings", f"the project's settings cannot be read: {why}"
+        )
         return
     reading = doctor_settings.read(settings, default_state_dir)
     try:
         needs = _versions(reading.config)
     except metadata.PackageNotFoundError:
-        yield Finding(UNSEEN, "R0.6", "versions", f"{_PACKAGE} is not installed: pip install it")
+        yield Finding(
+            Outcome.UNSEEN, "R0.6", "versions", f"{_PACKAGE} is not installed: pip install it"
+        )
     else:
         yield from doctor_findings.of_versions(needs, _reactor(settings))
     yield from doctor_findings.of_identity(reading.config, reading.replaced)
@@ -102,7 +107,7 @@ def _findings(*, online: bool) -> Iterator[Finding]:
     yield from _spiders(report, reading)
     sound = True
     for finding in _of_state(reading):
-        sound = sound and finding.mark != FAIL
+        sound = sound and finding.outcome is not Outcome.BROKEN
         yield finding
     yield from _of_fleet(reading.config)
     yield from _of_cloud(reading.config, settings)
@@ -175,7 +180,7 @@ def _probe() -> dict[str, Any] | str:
 def _spiders(report: dict[str, Any] | str, reading: Reading) -> Iterator[Finding]:
     if isinstance(report, str):
         yield from doctor_findings.of_settings(reading.problems)
-        yield Finding(FAIL, "R0.6", "spiders", f"pins and seats are not seen: {report}")
+        yield Finding(Outcome.BROKEN, "R0.6", "spiders", f"pins and seats are not seen: {report}")
         return
     if not report["spiders"]:  # each module is broken
         yield from doctor_findings.of_settings(reading.problems)
@@ -198,13 +203,18 @@ def _of_state(reading: Reading) -> Iterator[Finding]:
         if place.error is None and doctor_state.has_files(directory):
             if place.problems:
                 yield Finding(
-                    UNSEEN, "R3", "blocklist", "not looked at in damaged files: see the next crawl"
+                    Outcome.UNSEEN,
+                    "R3",
+                    "blocklist",
+                    "not looked at in damaged files: see the next crawl",
                 )
                 return
             try:
                 held = doctor_state.held_in(directory, config)
             except sqlite3.Error as error:
-                yield Finding(FAIL, "R11", "state", f"{directory} cannot be read: {error}")
+                yield Finding(
+                    Outcome.BROKEN, "R11", "state", f"{directory} cannot be read: {error}"
+                )
                 return
         if "WALSH_IDENTITY" not in reading.replaced:
             yield doctor_state.of_blocklist(
@@ -231,14 +241,14 @@ def _of_fleet(config: WalshConfig) -> Iterator[Finding]:
         client.ping()
     except redis.RedisError as error:
         yield Finding(
-            FAIL,
+            Outcome.BROKEN,
             "R4",
             "fleet",
             f"{name} does not answer ({one_line(error)}): every worker waits for it: start it, "
             "or correct WALSH_SHARED_STATE",
         )
     else:
-        yield Finding(OK, "R4", "fleet", f"{name} answers")
+        yield Finding(Outcome.HELD, "R4", "fleet", f"{name} answers")
     finally:
         client.close()
 
@@ -248,11 +258,14 @@ def _of_cloud(config: WalshConfig, settings: Settings) -> Iterator[Finding]:
     if "SHUB_JOBKEY" not in os.environ or config.shared_state is not None:
         return
     yield Finding(
-        NOTE, "R4", "cloud", "one job at a time: a job that overlaps another refuses to start"
+        Outcome.NOTE,
+        "R4",
+        "cloud",
+        "one job at a time: a job that overlaps another refuses to start",
     )
     if config.state_dir is not None and not settings.getbool("DOTSCRAPY_ENABLED"):
         yield Finding(
-            WARN,
+            Outcome.WARNING,
             "R11",
             "cloud",
             "the state directory is lost when this job ends: enable DotScrapy Persistence",
@@ -269,14 +282,18 @@ def _of_operator(
     if "WALSH_IDENTITY" in reading.replaced:
         return
     if not online:
-        yield Finding(UNSEEN, "R1.4", "policy", f"{url} not looked at; --online asks it")
+        yield Finding(Outcome.UNSEEN, "R1.4", "policy", f"{url} not looked at; --online asks it")
         return
     if reading.problems or not sound:
-        yield Finding(UNSEEN, "R1.4", "policy", f"{url} not asked: put the FAILs above right first")
+        yield Finding(
+            Outcome.UNSEEN, "R1.4", "policy", f"{url} not asked: put the FAILs above right first"
+        )
         return
     from scrapy_walsh.commands.doctor_online import findings  # noqa: PLC0415  slow
 
     try:
         yield from findings(reading.config, settings)
     except WalshError as error:
-        yield Finding(FAIL, "R1.4", "policy", f"{url} could not be asked: {one_line(error)}")
+        yield Finding(
+            Outcome.BROKEN, "R1.4", "policy", f"{url} could not be asked: {one_line(error)}"
+        )

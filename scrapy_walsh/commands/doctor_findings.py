@@ -6,10 +6,10 @@ Pure: values in, findings out.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP
 
 if TYPE_CHECKING:
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.config import WalshConfig
 
-OK: Final = "ok"
-NOTE: Final = "note"
-WARN: Final = "warn"
-#: A MUST does not hold, or could not be seen to hold; or no crawl would start.
-FAIL: Final = "FAIL"
-#: Not looked at, since nobody asked for it.
-UNSEEN: Final = "unseen"
+#: The outcomes as a line and the JSON have them. ``FAIL``: a MUST does not hold, or could not be
+#: seen to hold; or no crawl would start. ``unseen``: not looked at, since nobody asked for it.
+MARKS: Final[Mapping[Outcome, str]] = {
+    Outcome.HELD: "ok",
+    Outcome.NOTE: "note",
+    Outcome.WARNING: "warn",
+    Outcome.BROKEN: "FAIL",
+    Outcome.UNSEEN: "unseen",
+}
 
 #: What a line about a setting or seat is about: the first name that occurs in it decides.
 _REQUIREMENTS: Final[Mapping[str, str]] = {
@@ -56,21 +58,19 @@ _BARE: Final = (
 _HEART: Final = ("middlewares.GateMiddleware", "the http handler is not the wire")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """``mark``: one of the words above. ``text``: one line, with what to do where that is news."""
+def line_of(finding: Finding) -> str:
+    """The finding for a person; its text says what to do, where that is news."""
+    return f"{MARKS[finding.outcome]:<6} {finding.rule:<5} {finding.about}: {finding.text}"
 
-    mark: str
-    requirement: str
-    about: str
-    text: str
 
-    def __str__(self) -> str:
-        return f"{self.mark:<6} {self.requirement:<5} {self.about}: {self.text}"
-
-    def members(self) -> dict[str, str]:
-        """The finding as a JSON object."""
-        return asdict(self)
+def members_of(finding: Finding) -> dict[str, str]:
+    """The finding as a JSON object."""
+    return {
+        "mark": MARKS[finding.outcome],
+        "requirement": finding.rule,
+        "about": finding.about,
+        "text": finding.text,
+    }
 
 
 def requirement_of(line: str) -> str:
@@ -85,7 +85,7 @@ def requirement_of(line: str) -> str:
 def of_settings(lines: Iterable[str], spiders: str = "") -> Iterator[Finding]:
     """A finding for each WALSH_* value that cannot be used, as ``ConfigError`` words it."""
     for line in lines:
-        yield Finding(FAIL, requirement_of(line), "settings", f"{line}{spiders}")
+        yield Finding(Outcome.BROKEN, requirement_of(line), "settings", f"{line}{spiders}")
 
 
 def of_identity(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Finding]:
@@ -93,14 +93,14 @@ def of_identity(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Findin
     identity = config.identity
     if "WALSH_IDENTITY" not in replaced:
         yield Finding(
-            OK,
+            Outcome.HELD,
             "R1",
             "identity",
             f"sends {identity.user_agent!r}; robots.txt is read for {identity.token}",
         )
         if config.mirrored:
             yield Finding(
-                NOTE,
+                Outcome.NOTE,
                 "R3",
                 "documents",
                 f"blocklist from {config.blocklist_url}, schema from {config.schema_url}: not "
@@ -108,15 +108,21 @@ def of_identity(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Findin
             )
     if config.follow_links:
         yield Finding(
-            WARN, "R6", "settings", "WALSH_FOLLOW_LINKS is on: R6 is attested false; or remove it"
+            Outcome.WARNING,
+            "R6",
+            "settings",
+            "WALSH_FOLLOW_LINKS is on: R6 is attested false; or remove it",
         )
     if config.scraping:
         yield Finding(
-            WARN, "R9", "settings", "WALSH_SCRAPING is on: R9 is attested false; or remove it"
+            Outcome.WARNING,
+            "R9",
+            "settings",
+            "WALSH_SCRAPING is on: R9 is attested false; or remove it",
         )
     if config.backoff_base < BACKOFF_BASE or config.backoff_cap < BACKOFF_CAP:
         yield Finding(
-            FAIL,
+            Outcome.BROKEN,
             "R5",
             "settings",
             f"WALSH_BACKOFF_BASE {config.backoff_base:g} or WALSH_BACKOFF_CAP "
@@ -125,7 +131,7 @@ def of_identity(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Findin
         )
     if config.revisit_reason:
         yield Finding(
-            WARN,
+            Outcome.WARNING,
             "R8",
             "settings",
             "WALSH_REVISIT_REASON is set for every run: give it to single runs, with -s",
@@ -139,7 +145,7 @@ def of_owner(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Finding]:
         return
     if config.is_walsh_research:
         yield Finding(
-            NOTE,
+            Outcome.NOTE,
             "R1",
             "identity",
             "walsh-research is the operator of wal.sh/bot and nobody else: if that is not you, "
@@ -150,7 +156,7 @@ def of_owner(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Finding]:
     named = [f"product {identity.product}"] if "example" in identity.token.lower() else []
     if placeholders := [*named, *reserved]:
         yield Finding(
-            WARN,
+            Outcome.WARNING,
             "R1",
             "identity",
             f"only an example: {', '.join(placeholders)}: nobody can opt out there; put your own",
@@ -170,14 +176,14 @@ def of_spiders(report: Mapping[str, Any]) -> Iterator[Finding]:
     """What the look at every spider found: *report* is that of ``doctor_probe``."""
     for each in report["broken"]:
         yield Finding(
-            FAIL,
+            Outcome.BROKEN,
             _EVERY,
             "spiders",
             f"{each['module']} cannot be imported, so nothing in it is seen: {each['error']}",
         )
     if report["reached"]:
         yield Finding(
-            WARN,
+            Outcome.WARNING,
             "R0.1",
             "spiders",
             f"the project's code asks {', '.join(report['reached'])} while it is loaded, past "
@@ -187,14 +193,22 @@ def of_spiders(report: Mapping[str, Any]) -> Iterator[Finding]:
     for text, suffix in _grouped(spiders, "config", project):
         yield from of_settings([text], suffix)
     for text, suffix in _grouped(spiders, "unknown", project):
-        yield Finding(WARN, requirement_of(text), "settings", f"{text}: remove it{suffix}")
+        yield Finding(
+            Outcome.WARNING, requirement_of(text), "settings", f"{text}: remove it{suffix}"
+        )
     for text, suffix in _grouped(spiders, "overridden", project):
         yield Finding(
-            WARN, requirement_of(text), "pins", f"{text}; it is pinned: remove yours{suffix}"
+            Outcome.WARNING,
+            requirement_of(text),
+            "pins",
+            f"{text}; it is pinned: remove yours{suffix}",
         )
     for text, suffix in _grouped(spiders, "jobdir", project):
         yield Finding(
-            FAIL, _EVERY, "jobdir", f"{text}: no crawl starts: set another, or remove it{suffix}"
+            Outcome.BROKEN,
+            _EVERY,
+            "jobdir",
+            f"{text}: no crawl starts: set another, or remove it{suffix}",
         )
     yield from _of_seats(spiders)
 
@@ -202,11 +216,11 @@ def of_spiders(report: Mapping[str, Any]) -> Iterator[Finding]:
 def _of_seats(spiders: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     seen = [{**each, "lines": _seat_lines(each)} for each in spiders]
     for text, suffix in _grouped(seen, "lines"):
-        yield Finding(FAIL, requirement_of(text), "seats", f"{text}{suffix}")
+        yield Finding(Outcome.BROKEN, requirement_of(text), "seats", f"{text}{suffix}")
     whole = [each["name"] for each in seen if not each["lines"] and not each["config"]]
     if whole:
         whose = ", ".join(sorted(whole)) if len(whole) <= _NAMED else f"{len(whole)} spiders"
-        yield Finding(OK, _EVERY, "seats", f"every pin and seat is in place for {whose}")
+        yield Finding(Outcome.HELD, _EVERY, "seats", f"every pin and seat is in place for {whose}")
 
 
 def _seat_lines(spider: Mapping[str, Any]) -> list[str]:
@@ -247,7 +261,7 @@ def of_versions(
     for name, accepted, version, accepts in rows:
         if not accepts:
             yield Finding(
-                FAIL,
+                Outcome.BROKEN,
                 _EVERY,
                 "versions",
                 f"{name} is {version or 'not installed'}; accepted: {accepted}: "
@@ -255,7 +269,7 @@ def of_versions(
             )
     if all(accepts for *_, accepts in rows):
         shown = ", ".join(f"{name} {version}" for name, _, version, _ in rows)
-        yield Finding(OK, _EVERY, "versions", f"{shown}; reactor {reactor}")
+        yield Finding(Outcome.HELD, _EVERY, "versions", f"{shown}; reactor {reactor}")
 
 
 def one_line(error: object, limit: int = 300) -> str:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.commands.doctor_findings import FAIL, OK, Finding
 from scrapy_walsh.commands.operator_pages import PagesSpider, ask, is_up
+from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.state.records import BLOCKLIST
@@ -83,9 +83,9 @@ def findings(config: WalshConfig, settings: Settings) -> list[Finding]:
 def _finding(requirement: str, about: str, url: str, answers: Answers) -> Finding:
     answer = answers.of(url)
     if is_up(answer):
-        return Finding(OK, requirement, about, f"{url} answers {answer}")
+        return Finding(Outcome.HELD, requirement, about, f"{url} answers {answer}")
     if isinstance(answer, int):
         what = f"{url} answers {answer}: put it up, or correct its URL"
     else:  # why it was not adopted, or what came in place of an answer
         what = f"{url}: {answer}: put it right, or correct its URL"
-    return Finding(FAIL, requirement, about, what)
+    return Finding(Outcome.BROKEN, requirement, about, what)

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands.check_answer import blocklist_of
-from scrapy_walsh.commands.doctor_findings import FAIL, NOTE, OK, WARN, Finding, one_line
+from scrapy_walsh.commands.doctor_findings import one_line
 from scrapy_walsh.commands.state_show import iso, span
+from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
 from scrapy_walsh.state import clock, files, verify
@@ -170,7 +171,7 @@ def clocks_of(directory: Path | None) -> Clocks:
 def of_memory() -> Finding:
     """What to say where nothing is to be remembered."""
     return Finding(
-        WARN,
+        Outcome.WARNING,
         "R11",
         "state",
         "WALSH_STATE_DIR is memory: each run forgets opt-outs, robots.txt and holds; "
@@ -181,64 +182,70 @@ def of_memory() -> Finding:
 def of_place(place: Place) -> Iterator[Finding]:
     """Whether the state directory can be used, and what is wrong with its files."""
 
-    def finding(mark: str, text: str) -> Finding:
-        return Finding(mark, "R11", "state", f"{place.path} {text}")
+    def finding(outcome: Outcome, text: str) -> Finding:
+        return Finding(outcome, "R11", "state", f"{place.path} {text}")
 
     if place.error is not None or (place.path.exists() and not place.exists):
         why = place.error or "not a directory"
-        yield finding(FAIL, f"cannot be written ({why}): set another WALSH_STATE_DIR")
+        yield finding(Outcome.BROKEN, f"cannot be written ({why}): set another WALSH_STATE_DIR")
         return
     if place.owner != place.user:
         yield finding(
-            WARN,
+            Outcome.WARNING,
             f"belongs to user {place.owner}, this is {place.user}: "
             "let the user look who runs the crawls, or give it to that one",
         )
     if place.open_to_all:
-        yield finding(WARN, "can be written by everyone, who could lift opt-outs: chmod o-w")
+        yield finding(
+            Outcome.WARNING, "can be written by everyone, who could lift opt-outs: chmod o-w"
+        )
     if place.free is not None and place.free < _ROOM:
-        yield finding(WARN, f"has {place.free >> 20} MiB left on its disk: free some")
+        yield finding(Outcome.WARNING, f"has {place.free >> 20} MiB left on its disk: free some")
     for problem in place.problems:
         yield finding(
-            FAIL,
+            Outcome.BROKEN,
             f"is damaged: {problem}: the next crawl sets the file aside and goes on with what can "
             "be read, or bring back a copy",
         )
     if place.set_aside:
         yield finding(
-            WARN, f"has damaged files of earlier runs: {', '.join(place.set_aside)}: delete them"
+            Outcome.WARNING,
+            f"has damaged files of earlier runs: {', '.join(place.set_aside)}: delete them",
         )
     if not place.problems:
-        yield finding(OK, "is in order" if place.exists else "can be made by the first crawl")
+        yield finding(
+            Outcome.HELD, "is in order" if place.exists else "can be made by the first crawl"
+        )
 
 
 def of_blocklist(held: Held, url: str, now: float, position: str = "allow") -> Finding:
     """How old the opt-outs are that are held. ``position``: of WALSH_BLOCKLIST_UNREACHABLE."""
 
-    def finding(mark: str, text: str) -> Finding:
-        return Finding(mark, "R3", "blocklist", text)
+    def finding(outcome: Outcome, text: str) -> Finding:
+        return Finding(outcome, "R3", "blocklist", text)
 
     document = held.blocklist
     if document is None:
-        return finding(WARN, _never_held(held, url, position))
+        return finding(Outcome.WARNING, _never_held(held, url, position))
     if not document.body:
         return finding(
-            FAIL,
+            Outcome.BROKEN,
             f"one of {url} was held and cannot be read any more: every target is deferred until it "
             f"can be had; put {files.COPY} of a backup back, or see --online",
         )
     age, refresh = now - document.fetched_at, document.refresh or DEFAULT_REFRESH
     said = f"{url} was fetched {span(age)} ago" if age >= 0 else f"{url} is from the future"
     if 0 <= age < refresh:
-        return finding(OK, f"{said}; it is refreshed in {span(refresh - age)}")
+        return finding(Outcome.HELD, f"{said}; it is refreshed in {span(refresh - age)}")
     if held.asked is not None and held.asked > document.fetched_at + refresh + _TOLERANCE:
         return finding(
-            WARN,
+            Outcome.WARNING,
             f"{said}, was due after {span(refresh)}, and its host was asked at {iso(held.asked)} "
             "without a newer one: the old one stays in force; see --online",
         )
     return finding(
-        NOTE, f"{said}, due after {span(refresh)}: the next run asks for it before any target"
+        Outcome.NOTE,
+        f"{said}, due after {span(refresh)}: the next run asks for it before any target",
     )
 
 
@@ -273,6 +280,8 @@ def of_clocks(clocks: Clocks, latest: Mapping[str, float]) -> Iterator[Finding]:
                 "else such records count as stale"
             )
     for text in found:
-        yield Finding(WARN, "R12", "clock", text)
+        yield Finding(Outcome.WARNING, "R12", "clock", text)
     if not found:
-        yield Finding(OK, "R12", "clock", f"{iso(clocks.wall)}, and no record is in the future")
+        yield Finding(
+            Outcome.HELD, "R12", "clock", f"{iso(clocks.wall)}, and no record is in the future"
+        )

@@ -10,23 +10,21 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from scrapy_walsh.commands.check_answer import Misuse, printable
 from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.files import read_head
 from scrapy_walsh.ledger.lines import FILE
-from scrapy_walsh.proof.report.findings import NO, findings
+from scrapy_walsh.ledger.reading import files_of, lines_in
+from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
 from scrapy_walsh.proof.report.model import ALL, LAST, build
 from scrapy_walsh.proof.report.sources import NoReport, Sources, read_sources
-from scrapy_walsh.proof.verify import files_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-#: Octets of the longest line that is read as one.
-_LONGEST: Final = 4 * 1024**2
+    from collections.abc import Sequence
 
 
 def main(argv: Sequence[str]) -> int:
@@ -60,7 +58,7 @@ def _report(args: argparse.Namespace) -> int:
     files = files_of(args.ledger or _default())
     sources = None if args.sources is None else _sources(args.sources)
     head = None if files.head is None else read_head(files.head)
-    report = build(lambda: read_lines(files.parts), args.run, head)
+    report = build(lambda: lines_in(files.parts), args.run, head)
     text = page(report, sources)
     if args.output == "-":
         sys.stdout.buffer.write(text.encode())
@@ -68,9 +66,9 @@ def _report(args: argparse.Namespace) -> int:
     else:
         Path(args.output).write_text(text, encoding="utf-8")
         print(f"written: {printable(args.output)}")
-    wrong = [each for each in findings(report, sources) if each.say == NO]
+    wrong = [each for each in findings(report, sources) if each.outcome is Outcome.BROKEN]
     for each in wrong:
-        print(f"walsh report: not so: {each.what}: {printable(each.why)}", file=sys.stderr)
+        print(f"walsh report: not so: {each.about}: {printable(each.text)}", file=sys.stderr)
     return 1 if wrong else 0
 
 
@@ -91,13 +89,3 @@ def _sources(path: Path) -> Sources:
         return read_sources(path.read_bytes())
     except NoReport as error:
         raise NoReport(f"{path} {error}") from None
-
-
-def read_lines(files: Sequence[Path]) -> Iterator[tuple[str, int, bytes]]:
-    """Every line of *files*: file name, place in it, octets without the line end."""
-    for path in files:
-        with path.open("rb") as file:
-            place = 0
-            while line := file.readline(_LONGEST):
-                place += 1
-                yield path.name, place, line.removesuffix(b"\n")

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -101,7 +101,9 @@ def _members(report: Report) -> dict[str, Any]:
     number, digest = report.head or (None, None)
     return {
         "holds": report.holds,
-        "findings": [asdict(finding) for finding in report.findings],
+        "findings": [
+            {"line": each.line, "rule": each.rule, "text": each.text} for each in report.findings
+        ],
         "more_findings": report.more,
         "lines": report.lines,
         "runs": report.runs,

@@ -117,7 +117,7 @@ def test_r1_4_policy_page_that_was_not_looked_at_is_not_attested(attest: Any, fo
 def test_r1_4_policy_page_that_is_not_there_makes_r1_false(
     page: PolicyPage, held: bool, outcome: str
 ) -> None:
-    assert page.outcome == outcome
+    assert page.members()["outcome"] == outcome
     found = values([check(id_) for id_ in IDS], page)
     assert found == {**dict.fromkeys(IDS, True), "R1": held}
 

@@ -71,7 +71,9 @@ def exact(log: list[LoggedRequest]) -> set[str]:
 
 
 def found(rows: dict[str, Row]) -> set[str]:
-    return {name for name, row in rows.items() if row.verdict == "broken" and row.level == "MUST"}
+    return {
+        name for name, row in rows.items() if row.outcome.value == "broken" and row.level == "MUST"
+    }
 
 
 def judged(log: Log) -> dict[str, Row]:
@@ -115,16 +117,16 @@ def test_own_an_honest_crawl_is_held(honest: Honest) -> None:
     assert exact(honest.crawl.log) == found(rows) == set()
     assert sorted(honest.crawl.asked(HOST)) == ["/a", "/b", "/busy", "/busy", "/robots.txt"]
     for name in ("agent", "asked", "obeyed", "spacing", "backoff"):
-        assert rows[name].verdict == "held", (name, rows[name])
+        assert rows[name].outcome.value == "held", (name, rows[name])
     assert (rows["agent"].seen, rows["asked"].seen, rows["obeyed"].seen) == (5, 4, 4)
     assert rows["spacing"].seen + rows["spacing"].undecided == 3
     for name in ("optout", "scope"):
-        assert rows[name].verdict == "not seen"
+        assert rows[name].outcome.value == "not seen"
 
 
 def test_own_its_ledger_has_every_request_and_no_other(honest: Honest) -> None:
     ledgers = read_ledgers([str(honest.state)], {HOST})
-    assert [row.verdict for row in match_rows(honest.log(), ledgers, 0.2)] == ["held", "held"]
+    assert [row.outcome.value for row in match_rows(honest.log(), ledgers, 0.2)] == ["held", "held"]
     assert len(ledgers.sent) == 5
 
 
@@ -138,7 +140,7 @@ def test_own_a_request_that_the_ledger_omits_is_named(honest: Honest, tmp_path: 
     (finding,) = by_ledger.findings
     number = 1 + next(n for n, each in enumerate(honest.lines) if " 429 " in each)
     assert finding.place.endswith(f"access.log:{number}")
-    assert (by_ledger.seen, by_log.verdict) == (4, "held")
+    assert (by_ledger.seen, by_log.outcome.value) == (4, "held")
 
 
 def test_own_a_request_that_the_log_omits_is_named(honest: Honest) -> None:
@@ -146,8 +148,8 @@ def test_own_a_request_that_the_log_omits_is_named(honest: Honest) -> None:
     lines = [each for each in honest.lines if '"GET /a ' not in each]
     lines.append(line(time.time() + 60, agent="Mozilla/5.0 Firefox/139.0"))
     by_ledger, by_log = match_rows(honest.log(lines), ledgers, 0.2)
-    assert [finding.what for finding in by_log.findings] == ["/a: not in the log"]
-    assert by_ledger.verdict == "held"
+    assert [finding.text for finding in by_log.findings] == ["/a: not in the log"]
+    assert by_ledger.outcome.value == "held"
 
 
 # -- others -------------------------------------------------------------------------------
@@ -222,4 +224,4 @@ def test_own_a_misbehaving_bot_is_found_out(
     rows = judged(log_of(tmp_path / "a.log", [visitor(), *nginx(box.log, HOST)], by_address))
     assert found(rows) == exact(box.log) == breaks
     if bot is hammering:
-        assert "retry 6 of at most 5" in " ".join(f.what for f in rows["backoff"].findings)
+        assert "retry 6 of at most 5" in " ".join(f.text for f in rows["backoff"].findings)

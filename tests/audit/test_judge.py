@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_walsh.proof.audit.judge import overall
+from scrapy_walsh.proof.audit.judge import outcome
 from scrapy_walsh.proof.audit.reading import Entry, Log
 from tests.audit.weblog import T0, audited, line, rows_of, rules
 from tests.crawl.harness import USER_AGENT
@@ -39,7 +39,7 @@ def places(row: Row) -> list[int]:
 
 
 def told(row: Row) -> tuple[str, int, int, int]:
-    return row.verdict, row.seen, row.undecided, row.broken
+    return row.outcome.value, row.seen, row.undecided, row.broken
 
 
 # -- R1 -----------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_r2_2_a_disallowed_path_is_broken_with_its_rule(rows: Any) -> None:
     lines = [line(T0, ROBOTS), line(T0 + 9, "/a"), line(T0 + 18, "/private/x?y")]
     found = rows(lines, timeline=rules((-math.inf, PRIVATE)))["obeyed"]
     assert told(found) == ("broken", 1, 0, 1)
-    assert found.findings[0].what == "/private/x?y: Disallow: /private (line 2, group *)"
+    assert found.findings[0].text == "/private/x?y: Disallow: /private (line 2, group *)"
     assert places(found) == [3]
 
 
@@ -257,7 +257,7 @@ def test_r4_3_bounds_of_a_gap(rows: Any, apart: int, delay: str, verdict: str) -
     counts = {"held": found.seen, "undecided": found.undecided, "broken": found.broken}
     assert counts.pop(verdict) == 1
     assert set(counts.values()) == {0}  # the first robots.txt and its target are exempt
-    assert found.verdict == ("broken" if verdict == "broken" else "held")
+    assert found.outcome.value == ("broken" if verdict == "broken" else "held")
 
 
 def test_own_t1_exempts_the_first_robots_txt_and_one_target(rows: Any) -> None:
@@ -328,7 +328,7 @@ def test_r4_3_gaps_that_are_each_within_the_clock_do_not_add_up(rows: Any) -> No
     lines = [line(T0, ROBOTS), *(line(T0 + number, f"/{number}") for number in range(7))]
     found = rows(lines, timeline=timeline)["spacing"]
     assert places(found) == [5, 8]
-    assert "3 gaps in under 4 s since" in found.findings[0].what
+    assert "3 gaps in under 4 s since" in found.findings[0].text
     assert found.undecided == 4
     assert told(rows(lines)["spacing"]) == ("held", 0, 6, 0)  # one a second is allowed
     kept = [line(T0, ROBOTS), *(line(T0 + 1.5 * number, f"/{number}") for number in range(40))]
@@ -395,7 +395,7 @@ def test_r5_6_a_sixth_retry_is_broken(rows: Any) -> None:
     found = rows(lines)["backoff"]
     assert (found.broken, places(found)) == (1, [7])
     assert "at most 6 retries" in found.detail
-    assert rows(lines[:6])["backoff"].verdict == "held"
+    assert rows(lines[:6])["backoff"].outcome.value == "held"
 
 
 def test_own_after_a_pause_it_may_be_another_run(rows: Any) -> None:
@@ -406,9 +406,9 @@ def test_own_after_a_pause_it_may_be_another_run(rows: Any) -> None:
 
 def test_own_r5_without_a_refusal_is_not_seen(rows: Any) -> None:
     lines = [line(T0), line(T0 + 9)]
-    assert rows(lines)["backoff"].verdict == "not seen"
+    assert rows(lines)["backoff"].outcome.value == "not seen"
     lines.append(line(T0 + 18, status=429))  # and nothing after it
-    assert rows(lines)["backoff"].verdict == "not seen"
+    assert rows(lines)["backoff"].outcome.value == "not seen"
 
 
 # -- R6, R7, R8 ---------------------------------------------------------------------------
@@ -417,7 +417,7 @@ def test_own_r5_without_a_refusal_is_not_seen(rows: Any) -> None:
 def test_own_r6_is_never_decided(rows: Any) -> None:
     lines = [line(T0, "/style.CSS?v=1", referer="https://site.example/"), line(T0 + 9)]
     found = rows(lines)["scope"]
-    assert found.verdict == "not seen"
+    assert found.outcome.value == "not seen"
     assert "1 requests with a Referer, 1 for parts of pages" in found.detail
 
 
@@ -436,8 +436,8 @@ def test_r8_2_the_same_target_within_the_hour_is_counted(rows: Any) -> None:
     found = rows(lines)
     assert told(found["visit"]) == ("broken", 2, 0, 1)
     assert places(found["visit"]) == [2]
-    assert overall([found["visit"]]) == "not seen"  # a SHOULD breaks nothing
-    assert overall(list(found.values())) == "held"
+    assert outcome([found["visit"]]).value == "not seen"  # a SHOULD breaks nothing
+    assert outcome(list(found.values())).value == "held"
 
 
 def test_own_r8_a_retry_is_no_visit(rows: Any) -> None:

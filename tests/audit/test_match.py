@@ -107,16 +107,16 @@ def test_own_rows_name_what_either_side_omits() -> None:
     sent = [told(T0 + 10.1), told(T0 + 30.1), told(T0 + 31, status=0), told(T0 + 200)]
     ledgers = Ledgers(sent, [(T0, T0 + 80.0)])
     by_ledger, by_log = match_rows(log, ledgers, 2.0)
-    assert (by_ledger.verdict, by_ledger.seen, by_ledger.undecided) == ("broken", 1, 1)
+    assert (by_ledger.outcome.value, by_ledger.seen, by_ledger.undecided) == ("broken", 1, 1)
     assert [finding.place for finding in by_ledger.findings] == ["log:20"]
-    assert (by_log.verdict, by_log.seen, by_log.undecided) == ("broken", 1, 2)
+    assert (by_log.outcome.value, by_log.seen, by_log.undecided) == ("broken", 1, 2)
     assert [finding.place for finding in by_log.findings] == ["ledger:30.1"]
 
 
 def test_own_nothing_in_common_is_not_held() -> None:
     log = Log([logged(T0 + 90)], 1, T0 + 90, T0 + 90)
     for row in match_rows(log, Ledgers([], [(T0, T0 + 80.0)]), 2.0):
-        assert row.verdict == "not seen"
+        assert row.outcome.value == "not seen"
 
 
 # -- reading ------------------------------------------------------------------------------

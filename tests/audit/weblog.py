@@ -100,5 +100,5 @@ def rows_of(log: Log, **terms: Any) -> dict[str, Row]:
 
 def pinned(row: Row) -> list[Any]:
     """What an audit says of one promise, without its title."""
-    found = [row.id, row.verdict, row.seen, row.undecided, row.broken, row.detail]
-    return [*found, *(f"{each.place}: {each.what}" for each in row.findings)]
+    found = [row.id, row.outcome.value, row.seen, row.undecided, row.broken, row.detail]
+    return [*found, *(f"{each.place}: {each.text}" for each in row.findings)]

@@ -25,7 +25,9 @@ from scrapy_walsh.commands import (
     doctor_settings,
     doctor_state,
 )
+from scrapy_walsh.commands.doctor_findings import MARKS
 from scrapy_walsh.commands.doctor_state import Clocks, Held, Place
+from scrapy_walsh.findings import Outcome
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, blocklist, user_agents
 from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
 from tests import zygote
@@ -373,7 +375,7 @@ def test_own_following_links_scraping_and_a_standing_reason_are_said() -> None:
     }  # fmt: skip
     config = doctor_settings.read(settings, lambda: "x").config
     found = list(doctor_findings.of_identity(config, ()))
-    assert [(f.mark, f.requirement) for f in found] == [
+    assert [(MARKS[f.outcome], f.rule) for f in found] == [
         ("ok", "R1"),
         ("warn", "R6"),
         ("warn", "R9"),
@@ -404,7 +406,7 @@ def test_r1_an_identity_that_is_not_ones_own_is_said(
 @pytest.mark.parametrize("name", ["WALSH_BACKOFF_BASE", "WALSH_BACKOFF_CAP"])
 def test_r5_5_a_shorter_back_off_than_the_specifications_fails(name: str) -> None:
     config = doctor_settings.read({"WALSH_IDENTITY": OWN_IDENTITY, name: 0.5}, lambda: "x").config
-    (found,) = (f for f in doctor_findings.of_identity(config, ()) if f.mark == "FAIL")
+    (found,) = (f for f in doctor_findings.of_identity(config, ()) if f.outcome is Outcome.BROKEN)
     assert found.requirement == "R5"
     assert name in found.text
 
@@ -473,12 +475,15 @@ def test_own_a_look_that_fails_is_no_pass() -> None:
     report = {"project": spider, "spiders": [spider], "broken": [], "reached": []}
     (found,) = doctor_findings.of_spiders(report)
     todo = "correct the setting or component that fails so"
-    assert (found.mark, found.text) == ("FAIL", f"cannot be looked at: Boom: {todo} (spider s)")
+    assert (MARKS[found.outcome], found.text) == (
+        "FAIL",
+        f"cannot be looked at: Boom: {todo} (spider s)",
+    )
     report["spiders"] = [{**spider, "error": None}]
     (found,) = doctor_findings.of_spiders(report)
-    assert (found.mark, found.text.split(": ")[0]) == ("FAIL", "cannot be looked at")
+    assert (MARKS[found.outcome], found.text.split(": ")[0]) == ("FAIL", "cannot be looked at")
     report["spiders"] = [{**spider, "config": ["WALSH_REVISIT is 1"]}]
-    assert [f.mark for f in doctor_findings.of_spiders(report)] == ["FAIL", "FAIL"]
+    assert [MARKS[f.outcome] for f in doctor_findings.of_spiders(report)] == ["FAIL", "FAIL"]
 
 
 def test_own_a_jobdir_that_cannot_be(visits: dict[str, Visit]) -> None:
@@ -502,7 +507,7 @@ def test_r11_a_state_directory_that_cannot_be(visits: dict[str, Visit]) -> None:
     line = visits["a file, and another scheduler"].line("FAIL", "R11", "cannot be written")
     assert "set another WALSH_STATE_DIR" in line
     (found,) = doctor_state.of_place(doctor_state.place_of(Path("/proc/walsh")))
-    assert (found.mark, "cannot be written" in found.text) == ("FAIL", True)
+    assert (MARKS[found.outcome], "cannot be written" in found.text) == ("FAIL", True)
 
 
 def test_r11_memory_is_a_warning(visits: dict[str, Visit]) -> None:
@@ -525,7 +530,7 @@ def test_r3c_a_list_that_must_not_be_adopted(visits: dict[str, Visit]) -> None:
 
 def test_own_the_state_directory_is_judged(tmp_path: Path) -> None:
     good = Place(tmp_path, True, None, 1 << 40, 1000, 1000)
-    assert [f.mark for f in doctor_state.of_place(good)] == ["ok"]
+    assert [MARKS[f.outcome] for f in doctor_state.of_place(good)] == ["ok"]
     said = {
         "belongs to user 0, this is 1000": replace(good, owner=0),
         "written by everyone": replace(good, open_to_all=True),
@@ -534,7 +539,7 @@ def test_own_the_state_directory_is_judged(tmp_path: Path) -> None:
     }
     for words, place in said.items():
         first, second = doctor_state.of_place(place)
-        assert (first.mark, second.mark) == ("warn", "ok")
+        assert (MARKS[first.outcome], MARKS[second.outcome]) == ("warn", "ok")
         assert words in first.text
 
 
@@ -558,7 +563,7 @@ def test_own_a_place_open_to_everyone_is_seen(tmp_path: Path) -> None:
 )
 def test_r3b_the_age_of_the_list(held: Held, mark: str, words: str) -> None:
     found = doctor_state.of_blocklist(held, "L", NOW)
-    assert found.mark == mark
+    assert MARKS[found.outcome] == mark
     assert words in found.text
 
 
@@ -589,7 +594,8 @@ def test_own_a_record_of_the_future(visits: dict[str, Visit]) -> None:
 def test_own_clocks_are_judged() -> None:
     def texts(wall: float, steady: float, **latest: float) -> list[str]:
         found = list(doctor_state.of_clocks(Clocks(wall, steady), latest))
-        assert {f.mark for f in found} == {"warn"} or [f.mark for f in found] == ["ok"]
+        marks = [MARKS[f.outcome] for f in found]
+        assert set(marks) == {"warn"} or marks == ["ok"]
         return [f.text for f in found]
 
     assert "no record is in the future" in texts(NOW, NOW, host=NOW, document=NOW)[0]
@@ -608,11 +614,14 @@ def test_own_the_clock_file_is_read_and_not_written(tmp_path: Path) -> None:
 def test_own_versions_are_judged() -> None:
     good = ("scrapy", ">=2.13", "2.19.0", True)
     (found,) = doctor_findings.of_versions([good], "AsyncioSelectorReactor")
-    assert (found.mark, found.text) == ("ok", "scrapy 2.19.0; reactor AsyncioSelectorReactor")
+    assert (MARKS[found.outcome], found.text) == (
+        "ok",
+        "scrapy 2.19.0; reactor AsyncioSelectorReactor",
+    )
     bad = ("protego", ">=0.7", "0.6.1", False)
     absent = ("redis", ">=5", None, False)
     found = list(doctor_findings.of_versions([good, bad, absent], "r"))
-    assert [f.mark for f in found] == ["FAIL", "FAIL"]
+    assert [MARKS[f.outcome] for f in found] == ["FAIL", "FAIL"]
     assert "protego is 0.6.1; accepted: >=0.7" in found[0].text
     assert "redis is not installed" in found[1].text
 
@@ -633,7 +642,7 @@ def test_r4_a_shared_store_that_answers(tmp_path: Path) -> None:
         (found,) = doctor._of_fleet(doctor_settings.read(settings, lambda: "x").config)
     finally:
         server.kill()
-    assert (found.mark, found.text) == ("ok", f"{server.url} answers")
+    assert (MARKS[found.outcome], found.text) == ("ok", f"{server.url} answers")
 
 
 # -- the command --------------------------------------------------------------------------

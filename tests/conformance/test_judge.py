@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.findings import Outcome
 from scrapy_walsh.proof.conformance import fixtures, parts, vectors
-from scrapy_walsh.proof.conformance.check import FAIL, NOT_SEEN, PASS, holds, in_order, judged
+from scrapy_walsh.proof.conformance.check import WORDS, holds, in_order, judged
 from scrapy_walsh.proof.conformance.evidence import Evidence, Run, intervals, spaced
 from scrapy_walsh.proof.conformance.run import SCENES
 from tests import golden
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from scrapy_walsh.proof.sandbox import LoggedRequest
+
+PASS = WORDS[Outcome.HELD]
+FAIL = WORDS[Outcome.BROKEN]
+NOT_SEEN = WORDS[Outcome.UNSEEN]
 
 LIST = "/.well-known/walsh-research/blocklist.json"
 EXACT_UA = "exact UA on targets"
@@ -61,22 +66,22 @@ NOTHING = Evidence(USER_AGENT, TOKEN, [Run([])] * 9)
 def test_own_no_row_passes_on_an_empty_log(row: Any) -> None:
     (check,) = judged([row], NOTHING)
     golden.note(check.members())
-    assert check.outcome == NOT_SEEN
+    assert WORDS[check.outcome] == NOT_SEEN
 
 
 def test_own_a_run_that_was_cut_off_passes_nothing() -> None:
     log = [request("operator.test", LIST, 0), request("path.test", "/robots.txt", 1)]
     whole, cut = evidence(log), evidence(log, code=None)
-    passed = [check for check in parts.judge(parts.PARTS, whole) if check.outcome == PASS]
+    passed = [check for check in parts.judge(parts.PARTS, whole) if WORDS[check.outcome] == PASS]
     assert passed
-    assert all(check.outcome != PASS for check in parts.judge(parts.PARTS, cut))
+    assert all(WORDS[check.outcome] != PASS for check in parts.judge(parts.PARTS, cut))
 
 
 def outcome(title: str, *logs: list[LoggedRequest], **fields: Any) -> str:
     (row,) = (row for part in parts.PARTS for row in part.rows if row.title == title)
     (check,) = judged([row], evidence(*logs, **fields))
     golden.note(check.members())
-    return check.outcome
+    return WORDS[check.outcome]
 
 
 def visit(host: str, *paths: str, every: float = 1.0, **fields: Any) -> list[LoggedRequest]:
@@ -245,7 +250,7 @@ def test_own_a_second_run_is_judged_by_both_logs(
 def of_scene(title: str, *runs: Run) -> str:
     (row,) = (row for scene in SCENES for row in scene.rows if row.title == title)
     (check,) = judged([row], Evidence(USER_AGENT, TOKEN, runs))
-    return check.outcome
+    return WORDS[check.outcome]
 
 
 EMPTY = Run([])
@@ -384,7 +389,7 @@ def test_r6_a_request_that_nobody_declared_fails_whatever_its_host() -> None:
 def test_own_the_first_gap_is_left_out_after_robots_txt_only() -> None:
     assert intervals(visit("a.test", "/robots.txt", "/1", "/2"), exempt=True) == [1.0]
     assert intervals(visit("a.test", "/1", "/2", "/3"), exempt=True) == [1.0, 1.0]
-    assert spaced([], 1.0).outcome == NOT_SEEN
+    assert WORDS[spaced([], 1.0).outcome] == NOT_SEEN
 
 
 def test_own_a_verdict_needs_every_must_and_at_least_one() -> None:
@@ -396,13 +401,13 @@ def test_own_a_verdict_needs_every_must_and_at_least_one() -> None:
 
 def test_r12v_every_vector_is_reproduced() -> None:
     found = vectors.checks()
-    assert {check.outcome for check in found} == {PASS}
+    assert {WORDS[check.outcome] for check in found} == {PASS}
     assert [check.detail for check in in_order(found) if check.id == "R2b"] == ["8/8"]
 
 
 def test_own_a_vector_that_is_not_reproduced_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "canonical_url", lambda url: url)
-    failed = [check for check in vectors.checks() if check.outcome == FAIL]
+    failed = [check for check in vectors.checks() if WORDS[check.outcome] == FAIL]
     assert [check.id for check in failed] == ["R7b"]
     assert "Example.com" in failed[0].detail
 

@@ -12,13 +12,14 @@ import pytest
 
 from scrapy_walsh.commands import attest, doctor_findings, doctor_state
 from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.lines import FILE
 from scrapy_walsh.proof.attest import document
 from scrapy_walsh.proof.attest.document import IDS, Evidence, PolicyPage
 from scrapy_walsh.proof.audit.judge import Terms, judge
 from scrapy_walsh.proof.audit.reading import read_logs
 from scrapy_walsh.proof.conformance import show
-from scrapy_walsh.proof.conformance.check import Check, in_order
+from scrapy_walsh.proof.conformance.check import WORDS, Check, in_order
 from scrapy_walsh.proof.conformance.evidence import spaced
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
@@ -29,7 +30,7 @@ from tests.attest.harness import check, record
 from tests.audit.weblog import BOT, T0, line, rules, written
 from tests.crawl.harness import OWN_IDENTITY, USER_AGENT
 from tests.ledger.verify_kit import H, T, honest, report_of, write
-from tests.report.kit import Read, asked, began, ended, lines_of, robots
+from tests.report.kit import Read, asked, began, ended, lines_of, pinned, robots
 from tests.report.kit import report_of as report_on
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def test_own_a_gap_that_is_short_by_so_many_seconds(short: float, tmp_path: Path
     lines = lines_of(began(), asked(0), asked(1.01 - short), asked(4, wait=3.0), ended())
     report_on([*lines[:-1], *lines_of(asked(7.01 - short), ended(), first=5)])
     found = spaced([2.0 - short, 2.5], 2.0)
-    golden.note([found.outcome, found.detail])
+    golden.note([WORDS[found.outcome], found.text])
 
 
 @pytest.mark.parametrize("delay", ["1.01", "1.02", "1.03", "1.5", "2", "2.5"])
@@ -139,7 +140,8 @@ def test_own_the_model_of_a_report_and_its_page(tmp_path: Path) -> None:
     write(tmp_path, forge.entries)
     report = report_on((tmp_path / FILE).read_bytes().splitlines(), ALL)
     model = plain(report)
-    del model["chain"]  # which is in the findings
+    for of_the_chain in ("count", "first", "head", "breaks", "broken", "lost", "notes"):
+        model.pop(of_the_chain, None)  # which is in the findings
     model["overview"] = [each for each in model["overview"] if "counts" in each]
     golden.note(model)
     golden.note(" ".join(Read(page(report, None)).text.split()))
@@ -150,7 +152,7 @@ def test_own_the_findings_of_a_report_with_breaches() -> None:
         began(), robots(0), asked(0.1), asked(0.5, wait=5.0), asked(2.5), asked(2.505), began("r2")
     )
     report = report_on([*lines, b"noise"], ALL)
-    golden.note([[each.say, each.what, each.why] for each in findings(report, None)])
+    golden.note(pinned(findings(report, None)))
 
 
 def test_own_rows_of_an_audit_as_json(tmp_path: Path) -> None:
@@ -169,7 +171,7 @@ def test_own_rows_of_an_audit_as_json(tmp_path: Path) -> None:
 
 def told(found: Iterable[Any]) -> None:
     for each in found:
-        golden.note([str(each), each.members()])
+        golden.note([doctor_findings.line_of(each), doctor_findings.members_of(each)])
 
 
 OWN: dict[str, Any] = {"WALSH_IDENTITY": OWN_IDENTITY}
@@ -243,9 +245,9 @@ def test_own_attest_says_what_stands_against_each_requirement() -> None:
 
 def test_own_the_report_of_conformance() -> None:
     checks = [
-        Check("R4b", "R4", "MUST", "spaced", "FAIL", "gap=0.1s"),
-        Check("R2", "R2", "SHOULD", "kept", "PASS", ""),
-        Check("R1", "R1", "MUST NOT", "rotated", "NOT SEEN", "nothing was asked"),
+        Check("R4b", "R4", "MUST", "spaced", Outcome.BROKEN, "gap=0.1s"),
+        Check("R2", "R2", "SHOULD", "kept", Outcome.HELD, ""),
+        Check("R1", "R1", "MUST NOT", "rotated", Outcome.UNSEEN, "nothing was asked"),
     ]
     golden.note([*show.lines("title", in_order(checks), 1.5)])
     golden.note([each.members() for each in checks])

@@ -6,7 +6,8 @@ import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.ledger.lines import GENESIS, chained
+from scrapy_walsh.findings import Outcome
+from scrapy_walsh.ledger.lines import CONTRACT, GENESIS, chained
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.model import LAST, Report, build
 from tests import golden
@@ -14,8 +15,11 @@ from tests import golden
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from scrapy_walsh.findings import Finding
+
 T0 = 1_800_000_000.0
 HOST = "h.test"
+SAID = {Outcome.HELD: "holds", Outcome.BROKEN: "broken", Outcome.UNSEEN: "not seen"}
 VOID = {"meta", "br"}
 SETTINGS = {"min_interval": 1.0, "pace_robots": False, "excluded_tlds": [], "shared": False}
 
@@ -29,16 +33,28 @@ def lines_of(*entries: dict[str, Any], first: int = 1, previous: str = GENESIS) 
     return lines
 
 
-def report_of(lines: Sequence[bytes], wanted: str = LAST) -> Report:
-    """The report on lines that stand in one file; its head is that of the last one."""
+def report_of(
+    lines: Sequence[bytes], wanted: str = LAST, said: tuple[int, str] | None = None
+) -> Report:
+    """The report on lines that come from no file; *said*: what ``ledger.head`` says."""
 
-    def read() -> Iterator[tuple[str, int, bytes]]:
-        for place, line in enumerate(lines, 1):
-            yield "ledger.jsonl", place, line
+    def read() -> Iterator[tuple[str, bytes]]:
+        for line in lines:
+            yield "", line + b"\n"
 
-    report = build(read, wanted)
-    golden.note([[each.say, each.what, each.why] for each in findings(report, None)])
+    report = build(read, wanted, said)
+    golden.note(pinned(findings(report, None)))
     return report
+
+
+def pinned(found: Sequence[Finding]) -> list[list[str]]:
+    """What a report says first, as its golden file has it."""
+    return [[SAID[each.outcome], each.about, each.text] for each in found]
+
+
+def header(file: int = 1) -> dict[str, Any]:
+    """The first line of a file."""
+    return {"at": T0, "kind": "ledger", "contract": CONTRACT, "file": file}
 
 
 def began(run: str = "r1", at: float = 0.0, **more: Any) -> dict[str, Any]:

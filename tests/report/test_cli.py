@@ -13,7 +13,7 @@ import pytest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Sandbox
 from tests.crawl.harness import run_scrapy
-from tests.report.kit import Read, asked, began, ended, lines_of
+from tests.report.kit import Read, asked, began, ended, header, lines_of
 
 if TYPE_CHECKING:
     from tests.report.conftest import World
@@ -28,7 +28,7 @@ def ledger(tmp_path: Path) -> Path:
 
 def write(directory: Path, *entries: dict[str, object]) -> Path:
     path = directory / "other.jsonl"
-    path.write_bytes(b"\n".join([*lines_of(began(), *entries, ended()), b""]))
+    path.write_bytes(b"\n".join([*lines_of(header(), began(), *entries, ended()), b""]))
     return path
 
 
@@ -62,9 +62,9 @@ def test_own_a_tampered_ledger_is_named_at_the_top(
     ledger.write_bytes(ledger.read_bytes().replace(b'"method":"GET"', b'"method":"PUT"', 1))
     page = tmp_path / "out.html"
     assert main(["report", "--ledger", str(ledger), "--output", str(page)]) == 1
-    assert "line 2 was altered" in capsys.readouterr().err
+    assert "line 3: was altered" in capsys.readouterr().err
     text = Read(page.read_text()).text
-    assert text.index("line 2 was altered") < text.index("What the ledger shows")
+    assert text.index("line 3: was altered") < text.index("What the ledger shows")
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_own_misuse_is_one_line_and_exit_code_2(
 
 
 def test_own_full_files_are_read_before_the_last_one(tmp_path: Path):
-    lines = lines_of(began(), asked(0), asked(2), ended())
-    (tmp_path / "ledger-000001.jsonl").write_bytes(b"\n".join([*lines[:2], b""]))
-    (tmp_path / "ledger.jsonl").write_bytes(b"\n".join([*lines[2:], b""]))
+    lines = lines_of(header(), began(), asked(0), header(2), asked(2), ended())
+    (tmp_path / "ledger-000001.jsonl").write_bytes(b"\n".join([*lines[:3], b""]))
+    (tmp_path / "ledger.jsonl").write_bytes(b"\n".join([*lines[3:], b""]))
     page = tmp_path / "out.html"
     assert main(["report", "--ledger", str(tmp_path), "--output", str(page)]) == 0
     assert Read(page.read_text()).number("Requests") == "2"

@@ -15,7 +15,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 from scrapy_walsh.config import DEFAULTS, SLOW_VISIT, WalshConfig
 from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP
+from scrapy_walsh.proof.conformance.check import WORDS
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ _PARTS: Final = {"R2": "abcd", "R3": "abc"}
 #: The requirements of the checklist, in its order (spec section 15; R13: section 22.1).
 IDS: Final = tuple(row.id + part for row in REQUIREMENTS for part in ("", *_PARTS.get(row.id, "")))
 _ID: Final = re.compile(r"(R\d+)[a-z]?")
+_OF_WORD: Final = {word: outcome for outcome, word in WORDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,32 +60,40 @@ class PolicyPage:
     problem: str | None = None
 
     @property
-    def outcome(self) -> str:
+    def outcome(self) -> Outcome:
         """As of a check in a conformance record."""
         if self.checked is None:
-            return "NOT SEEN"
-        return "FAIL" if self.problem else "PASS"
+            return Outcome.UNSEEN
+        return Outcome.BROKEN if self.problem else Outcome.HELD
 
     def members(self) -> dict[str, Any]:
         """The member ``policy_url``."""
         return {
             "url": self.url,
-            "outcome": self.outcome,
+            "outcome": WORDS[self.outcome],
             "checked": self.checked,
             "status": self.status,
         }
 
 
-class Finding(NamedTuple):
-    """What is attested of a requirement, and what stands against ``True`` (one line each)."""
+@dataclass(frozen=True, slots=True)
+class Attested:
+    """A requirement, and what stands against it; a finding without a text is told elsewhere."""
 
-    value: bool | str
-    against: tuple[str, ...] = ()
+    against: tuple[Finding, ...] = ()
+
+    @property
+    def value(self) -> bool | str:
+        """What the document says of it."""
+        outcomes = {finding.outcome for finding in self.against}
+        if outcomes == {Outcome.OPERATOR}:
+            return OPERATOR
+        return not outcomes
 
 
 class _Undoing(NamedTuple):
     id: str
-    value: bool | str
+    outcome: Outcome
     holds: Callable[[WalshConfig], bool]
     why: str
 
@@ -91,21 +102,23 @@ class _Undoing(NamedTuple):
 _UNDOINGS: Final = (
     _Undoing(
         "R5",
-        False,
+        Outcome.BROKEN,
         lambda config: config.backoff_base < BACKOFF_BASE or config.backoff_cap < BACKOFF_CAP,
         "WALSH_BACKOFF_BASE or WALSH_BACKOFF_CAP retries sooner than the schedule",
     ),
-    _Undoing("R6", False, lambda config: config.follow_links, "WALSH_FOLLOW_LINKS is True"),
+    _Undoing(
+        "R6", Outcome.BROKEN, lambda config: config.follow_links, "WALSH_FOLLOW_LINKS is True"
+    ),
     _Undoing(
         "R8",
-        OPERATOR,
+        Outcome.OPERATOR,
         lambda config: bool(config.revisit_reason) or config.revisit < DEFAULTS["WALSH_REVISIT"],
         f"{OPERATOR}: WALSH_REVISIT or WALSH_REVISIT_REASON lets a source be asked sooner",
     ),
-    _Undoing("R9", False, lambda config: config.scraping, "WALSH_SCRAPING is True"),
+    _Undoing("R9", Outcome.BROKEN, lambda config: config.scraping, "WALSH_SCRAPING is True"),
     _Undoing(
         "R11",
-        False,
+        Outcome.BROKEN,
         lambda config: config.state_dir is None and config.shared_state is None,
         "WALSH_STATE_DIR is memory, which no run outlives",
     ),
@@ -115,28 +128,33 @@ _UNDOINGS: Final = (
 # -- requirements -------------------------------------------------------------------------
 
 
-def judge(evidence: Evidence, config: WalshConfig, page: PolicyPage) -> dict[str, Finding]:
+def judge(evidence: Evidence, config: WalshConfig, page: PolicyPage) -> dict[str, Attested]:
     """What may be said of each requirement, in the order of the checklist."""
     record = evidence.record
     if record is None:
-        return dict.fromkeys(IDS, Finding(False))
+        return {id_: Attested((Finding(Outcome.UNSEEN, id_),)) for id_ in IDS}
     named = (_main(check["requirement"]) for check in record["checks"])
-    findings = {id_: _shown(id_, record) for id_ in dict.fromkeys([*IDS, *named])}
-    for id_, value, why in [*_unseen_parts(findings), *_undone(config, page)]:
-        found = findings[id_]
-        findings[id_] = Finding(found.value and value, (*found.against, why))
-    return findings
+    found = {id_: _shown(id_, record) for id_ in dict.fromkeys([*IDS, *named])}
+    for finding in [*_unseen_parts(found), *_undone(config, page)]:
+        found[finding.rule] = Attested((*found[finding.rule].against, finding))
+    return found
 
 
-def _shown(id_: str, record: Mapping[str, Any]) -> Finding:
+def _shown(id_: str, record: Mapping[str, Any]) -> Attested:
     """What the checks of *record* showed of the requirement, or part of one, *id_*."""
     checks = [check for check in record["checks"] if _speaks_of(check, id_)]
     if not checks:
-        return Finding(False, ("NOT SEEN: the conformance record has no check of it",))
-    failed = [check for check in checks if check["outcome"] != "PASS"]
+        why = f"{WORDS[Outcome.UNSEEN]}: the conformance record has no check of it"
+        return Attested((Finding(Outcome.UNSEEN, id_, text=why),))
     parts = [id_ + part for part in _PARTS.get(id_, "")]  # they tell of their checks themselves
-    own = [check for check in failed if not any(_speaks_of(check, part) for part in parts)]
-    return Finding(not failed, tuple(map(_in_words, own)))
+    return Attested(
+        tuple(
+            Finding(_OF_WORD[check["outcome"]], id_, text=_in_words(check))
+            for check in checks
+            if _OF_WORD[check["outcome"]] is not Outcome.HELD
+            and not any(_speaks_of(check, part) for part in parts)
+        )
+    )
 
 
 def _speaks_of(check: Mapping[str, Any], id_: str) -> bool:
@@ -162,22 +180,24 @@ def _leading(id_: str) -> str:
     return match[0] if match else id_
 
 
-def _unseen_parts(findings: Mapping[str, Finding]) -> Iterator[tuple[str, bool, str]]:
+def _unseen_parts(found: Mapping[str, Attested]) -> Iterator[Finding]:
     """The whole is not true while a part of it is not."""
     for id_, letters in _PARTS.items():
-        missing = [id_ + part for part in letters if findings[id_ + part].value is not True]
+        missing = [id_ + part for part in letters if found[id_ + part].value is not True]
         if missing:
-            yield id_, False, f"part of it is not: {', '.join(missing)}"
+            why = f"part of it is not: {', '.join(missing)}"
+            yield Finding(Outcome.UNSEEN, id_, text=why)
 
 
-def _undone(config: WalshConfig, page: PolicyPage) -> Iterator[tuple[str, bool | str, str]]:
+def _undone(config: WalshConfig, page: PolicyPage) -> Iterator[Finding]:
     if page.checked is None:
-        yield "R1", False, f"the policy page {page.url} was not looked at (R1.4): attest --online"
+        why = f"the policy page {page.url} was not looked at (R1.4): attest --online"
+        yield Finding(Outcome.UNSEEN, "R1", text=why)
     elif page.problem:
-        yield "R1", False, f"policy page {page.url}: {page.problem}"
+        yield Finding(Outcome.BROKEN, "R1", text=f"policy page {page.url}: {page.problem}")
     for undoing in _UNDOINGS:
         if undoing.holds(config):
-            yield undoing.id, undoing.value, undoing.why
+            yield Finding(undoing.outcome, undoing.id, text=undoing.why)
 
 
 # -- the document -------------------------------------------------------------------------
@@ -187,7 +207,7 @@ def document(
     evidence: Evidence,
     config: WalshConfig,
     page: PolicyPage,
-    findings: Mapping[str, Finding],
+    found: Mapping[str, Attested],
     issued: str,
 ) -> dict[str, Any]:
     """The attestation, unsigned; *issued*: ISO, UTC."""
@@ -197,7 +217,7 @@ def document(
         "tool_version": __version__,
         "spec": SPEC_VERSION,
         "user_agent": config.identity.user_agent,
-        "requirements": {id_: finding.value for id_, finding in findings.items()},
+        "requirements": {id_: each.value for id_, each in found.items()},
         "issued": issued,
         "conformance": _provenance(evidence.record),
         "policy_url": page.members(),

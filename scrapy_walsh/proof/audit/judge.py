@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.findings import Outcome, overall
 from scrapy_walsh.policy.recrawl import iso
 from scrapy_walsh.proof.audit import pace_rows, robots_rows
-from scrapy_walsh.proof.audit.rows import BROKEN, HELD, NOT_SEEN, Row, duration, shown
+from scrapy_walsh.proof.audit.rows import Row, duration, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,10 +65,9 @@ def judge(log: Log, terms: Terms) -> list[Row]:
     ]
 
 
-def overall(rows: Sequence[Row]) -> str:
-    """``broken`` when a row is, a SHOULD apart; else ``held`` when one is; else ``not seen``."""
-    verdicts = {row.verdict for row in rows if row.level != "SHOULD"}
-    return BROKEN if BROKEN in verdicts else HELD if HELD in verdicts else NOT_SEEN
+def outcome(rows: Sequence[Row]) -> Outcome:
+    """The outcome of all rows, a SHOULD apart."""
+    return overall(row.outcome for row in rows if row.level != "SHOULD")
 
 
 def agent_row(entries: Sequence[Entry], expected: str) -> Row:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from scrapy_walsh.ledger.files import rotated
 from scrapy_walsh.ledger.lines import ASKED, FILE, REDACTED, parsed
+from scrapy_walsh.ledger.reading import GAP, lines_in, readable
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.proof.audit.reading import Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
+
+    from scrapy_walsh.ledger.reading import Line
 
 
 class Sent(NamedTuple):
@@ -63,37 +66,40 @@ def _files(path: Path) -> list[Path]:
 def _read(path: Path, asked: Collection[str], found: Ledgers) -> Iterator[float]:
     """Take in one file; yield the time of its first and its last line."""
     first = last = None
-    with path.open("rb") as file:
-        for number, octets in enumerate(file, 1):
-            try:
-                entry = parsed(octets.rstrip(b"\n"))
-                last = float(entry["at"])
-                first = last if first is None else first
-                _take(entry, asked, found, f"{path}:{number}")
-            except (ValueError, KeyError, TypeError):
-                found.faults += 1
+    for number, (_, raw) in enumerate(lines_in([path]), 1):
+        try:
+            line = readable(parsed(raw.removesuffix(b"\n")))
+            if not line.at:
+                raise ValueError("has no time")
+            last = line.at
+            first = last if first is None else first
+            _take(line, asked, found, f"{path}:{number}")
+        except (ValueError, RecursionError):
+            found.faults += 1
     if first is not None and last is not None:
         yield from (first, last)
 
 
-def _take(entry: dict[str, Any], asked: Collection[str], found: Ledgers, place: str) -> None:
-    if entry["kind"] == "gap":
-        found.faults += int(entry.get("lost", 1))
-    if entry["kind"] != ASKED:
+def _take(line: Line, asked: Collection[str], found: Ledgers, place: str) -> None:
+    """ValueError where the line does not say what was asked, or when."""
+    if line.kind == GAP:
+        found.faults += line.lost or 1
+    if line.kind != ASKED:
         return
-    url = entry.get("sent") or entry["url"]
+    url = line.sent or line.url
     host = hosts.host_key(url)
+    if not line.started:
+        raise ValueError("has no start")
     if host in asked:
-        start = float(entry["started"])
         redacted = url.endswith(REDACTED)
         found.sent.append(
             Sent(
-                start,
-                float(entry.get("ended", start)),
+                line.started,
+                line.ended or line.started,
                 host,
-                entry["method"],
+                line.method,
                 _target(url.removesuffix(REDACTED) if redacted else url),
-                int(entry.get("status", 0)),
+                line.status or 0,
                 redacted,
                 place,
             )

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy.backoff import BACKOFF_CAP, BACKOFF_STATUSES, MAX_RETRIES
 from scrapy_walsh.policy.robots_fetch import counts_as_first
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.proof.audit.robots_rows import ROBOTS
 from scrapy_walsh.proof.audit.rows import Row, duration
+from scrapy_walsh.proof.spacing import THE_WIRE, Span, spaced, stamped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Seconds that two stamps of the log's clock may be off by.
 CLOCK: Final = 1
-#: Seconds that a gap of several may be short by at the server: what the wire and two clocks may do.
-_TOLERANCE: Final = 0.02
 #: Seconds without a request after which a process may have begun that has never seen the host.
 QUIET: Final = 3600
 
@@ -85,7 +85,7 @@ class _Streak:
 
     def follow(self, entry: Entry, required: float) -> str | None:
         """Add *entry*; what is wrong if it cannot have come *required* seconds after the last."""
-        self.earliest += max(0.0, required - _TOLERANCE)
+        self.earliest += max(0.0, required - THE_WIRE)
         self.count += 1
         if self.earliest >= entry.time + CLOCK:
             most = entry.time - self.since.time + CLOCK + self.answer_time
@@ -135,9 +135,10 @@ def spacing_row(walk: Sequence[Step], answer_time: float, *, rules: bool) -> Row
             exempt += 1
             continue
         shortest = gap.stamped if shortest is None else min(shortest, gap.stamped)
-        if gap.stamped - slack >= gap.required:
+        outcome = spaced(stamped(gap.stamped, slack), gap.required)
+        if outcome is Outcome.HELD:
             row.seen += 1
-        elif gap.stamped + slack <= gap.required and not exempted:
+        elif outcome is Outcome.BROKEN and not exempted:
             row.breach(entry, _too_soon(gap, slack))
             streak.begin(entry)
         elif too_many is not None:
@@ -203,9 +204,10 @@ def _backed_off(row: Row, gap: Gap, retry_after: float | None, slack: float) -> 
     """
     required = max(gap.required, retry_after or 0.0)
     entry, before = gap.after.entry, gap.before.entry
-    if gap.stamped - slack >= required:
+    outcome = spaced(Span(gap.stamped - slack, gap.stamped + CLOCK), required)
+    if outcome is Outcome.HELD:
         row.seen += 1
-    elif gap.stamped + CLOCK <= required:
+    elif outcome is Outcome.BROKEN:
         row.breach(
             entry,
             f"under {gap.stamped + CLOCK} s after the {before.status} at "

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from scrapy_walsh.findings import Finding, Outcome, overall
 from scrapy_walsh.policy.text import visible
-
-HELD: Final = "held"
-BROKEN: Final = "broken"
-NOT_SEEN: Final = "not seen"
 
 #: Breaches of a row that are kept with their place; all are counted.
 KEPT: Final = 100
@@ -24,14 +21,6 @@ class Placed(Protocol):
     def place(self) -> str: ...
     @property
     def target(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One breach: ``FILE:LINE``, and the target with what is wrong."""
-
-    place: str
-    what: str
 
 
 @dataclass(slots=True)
@@ -54,21 +43,23 @@ class Row:
     within_clock: bool = False
 
     @property
-    def verdict(self) -> str:
-        """``held``, ``broken`` or ``not seen``.
+    def outcome(self) -> Outcome:
+        """Held, broken or not seen.
 
         ``within_clock``: what is undecided is so for the log's clock alone, and is no breach as
         far as the clock can tell; otherwise only what was certainly seen to hold is held.
         """
-        if self.broken:
-            return BROKEN
-        return HELD if self.seen or (self.within_clock and self.undecided) else NOT_SEEN
+        kept = self.seen or (self.within_clock and self.undecided)
+        found = [Outcome.BROKEN] if self.broken else []
+        return overall([*found, Outcome.HELD] if kept else found)
 
     def breach(self, at: Placed, what: str) -> None:
         """Count one breach, by the request *at*."""
         self.broken += 1
         if len(self.findings) < KEPT:
-            self.findings.append(Finding(at.place, f"{shown(at.target)}: {what}"))
+            about = shown(at.target)
+            found = Finding(Outcome.BROKEN, self.id, text=f"{about}: {what}", place=at.place)
+            self.findings.append(found)
 
     def members(self) -> dict[str, Any]:
         """The row as a JSON object."""
@@ -76,12 +67,12 @@ class Row:
             "id": self.id,
             "level": self.level,
             "title": self.title,
-            "verdict": self.verdict,
+            "verdict": self.outcome.value,
             "seen": self.seen,
             "undecided": self.undecided,
             "broken": self.broken,
             "detail": self.detail,
-            "findings": [{"place": each.place, "what": each.what} for each in self.findings],
+            "findings": [{"place": each.place, "what": each.text} for each in self.findings],
         }
 
 

@@ -1,4 +1,4 @@
-"""What a conformance run says: checks, each with one of three outcomes.
+"""What a conformance run says: checks, each held, broken or not seen.
 
 What was not seen is NOT SEEN, never PASS: a check whose precondition did not occur shows nothing.
 """
@@ -6,18 +6,23 @@ What was not seen is NOT SEEN, never PASS: a check whose precondition did not oc
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from scrapy_walsh.findings import Outcome, unseen
 from scrapy_walsh.spec import REQUIREMENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from scrapy_walsh.findings import Finding
     from scrapy_walsh.proof.conformance.evidence import Evidence
 
-PASS: Final = "PASS"  # noqa: S105
-FAIL: Final = "FAIL"
-NOT_SEEN: Final = "NOT SEEN"
+#: The outcomes as the report and the record have them.
+WORDS: Final[Mapping[Outcome, str]] = {
+    Outcome.HELD: "PASS",
+    Outcome.BROKEN: "FAIL",
+    Outcome.UNSEEN: "NOT SEEN",
+}
 
 MUST: Final = "MUST"
 MUST_NOT: Final = "MUST NOT"
@@ -26,13 +31,6 @@ SHOULD: Final = "SHOULD"
 BINDING: Final = frozenset({MUST, MUST_NOT})
 
 _ORDER: Final = {row.id: place for place, row in enumerate(REQUIREMENTS)}
-
-
-class Finding(NamedTuple):
-    """An outcome, and in few words what was seen."""
-
-    outcome: str
-    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +60,12 @@ class Check:
     requirement: str
     level: str
     title: str
-    outcome: str
+    outcome: Outcome
     detail: str
 
     def members(self) -> dict[str, Any]:
         """The check as a JSON object."""
-        return asdict(self)
+        return {**asdict(self), "outcome": WORDS[self.outcome]}
 
 
 def judged(rows: Iterable[Row], evidence: Evidence) -> list[Check]:
@@ -76,11 +74,10 @@ def judged(rows: Iterable[Row], evidence: Evidence) -> list[Check]:
 
 
 def _judged(row: Row, evidence: Evidence) -> Check:
-    outcome, detail = row.judge(evidence)
-    cut_off = evidence.cut_off
-    if outcome == PASS and cut_off:
-        outcome, detail = NOT_SEEN, cut_off
-    return Check(row.id, row.requirement, row.level, row.title, outcome, detail)
+    found = row.judge(evidence)
+    if found.outcome is Outcome.HELD and evidence.cut_off:
+        found = unseen(evidence.cut_off)
+    return Check(row.id, row.requirement, row.level, row.title, found.outcome, found.text)
 
 
 def in_order(checks: Iterable[Check]) -> list[Check]:
@@ -91,14 +88,4 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
 def holds(checks: Sequence[Check]) -> bool:
     """Whether every MUST and MUST NOT among *checks* passed; of a part without any, every row."""
     deciding = [check for check in checks if check.level in BINDING] or checks
-    return bool(deciding) and all(check.outcome == PASS for check in deciding)
-
-
-def verdict(kept: bool, detail: str = "") -> Finding:
-    """PASS or FAIL."""
-    return Finding(PASS if kept else FAIL, detail)
-
-
-def unseen(why: str) -> Finding:
-    """NOT SEEN, and what was missing."""
-    return Finding(NOT_SEEN, why)
+    return bool(deciding) and all(check.outcome is Outcome.HELD for check in deciding)

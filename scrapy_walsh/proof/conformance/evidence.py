@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from scrapy_walsh.proof.conformance.check import FAIL, PASS, Finding, unseen, verdict
+from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.sandbox import LoggedRequest, host_key, hosts, requests
+from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,9 +28,6 @@ SCHEMA: Final = f"{WELL_KNOWN}/blocklist.schema.json"
 FIXTURES: Final = f"{WELL_KNOWN}/test-fixtures.json"
 LIST_URL: Final = f"http://{OPERATOR_HOST}{LIST}"
 SCHEMA_URL: Final = f"http://{OPERATOR_HOST}{SCHEMA}"
-
-#: Seconds that a gap seen at the server may be short by (clock reading, not politeness).
-TOLERANCE: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -124,9 +122,9 @@ def never(run: Run, urls: Iterable[str], *controls: str) -> Finding:
     """None of *urls* was asked, though the bot came as far as each of *controls*."""
     wrong = [url for url in urls if asked_for(run, url)]
     if wrong:
-        return Finding(FAIL, f"asked {wrong[0]}")
+        return broken(f"asked {wrong[0]}")
     missing = [url for url in controls if not asked_for(run, url)]
-    return unseen(f"{missing[0]} was not asked either") if missing else Finding(PASS)
+    return unseen(f"{missing[0]} was not asked either") if missing else held()
 
 
 def nothing_of(run: Run, names: Iterable[str], control: str) -> Finding:
@@ -134,8 +132,8 @@ def nothing_of(run: Run, names: Iterable[str], control: str) -> Finding:
     reached = set(hosts(run.log))
     wrong = [name for name in names if name in reached]
     if wrong:
-        return Finding(FAIL, f"{wrong[0]} was asked {', '.join(run.paths(wrong[0])) or 'CONNECT'}")
-    return Finding(PASS) if asked_for(run, control) else unseen(f"{control} was not asked either")
+        return broken(f"{wrong[0]} was asked {', '.join(run.paths(wrong[0])) or 'CONNECT'}")
+    return held() if asked_for(run, control) else unseen(f"{control} was not asked either")
 
 
 def was_asked(run: Run, *urls: str) -> Finding:
@@ -143,7 +141,7 @@ def was_asked(run: Run, *urls: str) -> Finding:
     missing = [url for url in urls if not asked_for(run, url)]
     if missing and not run.log:
         return unseen("nothing was asked")
-    return verdict(not missing, f"{missing[0]} was not asked" if missing else "")
+    return held_if(not missing, f"{missing[0]} was not asked" if missing else "")
 
 
 def exact_user_agent(evidence: Evidence, asked: Iterable[LoggedRequest]) -> Finding:
@@ -152,8 +150,8 @@ def exact_user_agent(evidence: Evidence, asked: Iterable[LoggedRequest]) -> Find
     wrong = [each for each in looked_at if each.values("User-Agent") != [evidence.user_agent]]
     if wrong:
         said = ", ".join(wrong[0].values("User-Agent")) or "none"
-        return Finding(FAIL, f"{said!r} to {wrong[0].host}{wrong[0].path}")
-    return Finding(PASS, f"requests={len(looked_at)}") if looked_at else unseen("not asked")
+        return broken(f"{said!r} to {wrong[0].host}{wrong[0].path}")
+    return held(f"requests={len(looked_at)}") if looked_at else unseen("not asked")
 
 
 def intervals(asked: Sequence[LoggedRequest], *, exempt: bool = False) -> list[float]:
@@ -169,7 +167,7 @@ def spaced(found: Sequence[float], seconds: float) -> Finding:
     """Every interval is at least *seconds*; NOT SEEN where there is none."""
     if not found:
         return unseen("no two requests to compare")
-    return verdict(min(found) >= seconds - TOLERANCE, f"gap={min(found):.3f}s")
+    return held_if(not is_short(min(found), seconds, THE_WIRE), f"gap={min(found):.3f}s")
 
 
 def read_told(path: Path) -> Mapping[str, Any]:

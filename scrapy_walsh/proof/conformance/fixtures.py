@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.policy.verdict import BY_SETTING
-from scrapy_walsh.proof.conformance.check import FAIL, PASS, SHOULD, Finding, Row, unseen, verdict
-from scrapy_walsh.proof.conformance.evidence import TOLERANCE, Evidence, split
+from scrapy_walsh.proof.conformance.check import SHOULD, Row
+from scrapy_walsh.proof.conformance.evidence import Evidence, split
+from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -130,10 +132,10 @@ def _fetched(url: str) -> Callable[[Evidence], Finding]:
             return unseen("the crawl came to no answer")
         status = told.get("status")
         if status in (200, 304):
-            return Finding(PASS, f"status={status}")
+            return held(f"status={status}")
         if status is None and told.get("requirement") not in ("R2", "R3", "R6", "R8", BY_SETTING):
             return unseen(str(told.get("why")))  # an outage is no verdict of ours
-        return Finding(FAIL, str(told.get("why", f"status={status}")))
+        return broken(str(told.get("why", f"status={status}")))
 
     return judge
 
@@ -146,12 +148,12 @@ def _all_refused(urls: list[str], requirement: str) -> Callable[[Evidence], Find
         received = [each["url"] for each in evidence.runs[-1].told.get("received", ())]
         asked = [url for url in urls if any(_is_form_of(each, url) for each in received)]
         if asked:
-            return Finding(FAIL, f"asked {asked[0]}")
+            return broken(f"asked {asked[0]}")
         wrong = [each for each in told if each and each.get("requirement") != requirement]
         if wrong:
-            return Finding(FAIL, str(wrong[0].get("why", f"status={wrong[0].get('status')}")))
+            return broken(str(wrong[0].get("why", f"status={wrong[0].get('status')}")))
         first = told[0] or {}
-        return Finding(PASS, f"{first['verdict']} by {first['rule']}")
+        return held(f"{first['verdict']} by {first['rule']}")
 
     return judge
 
@@ -168,7 +170,7 @@ def _tagged(evidence: Evidence, host: str) -> Finding:
     tagged = [url for url in own if "impl=" in url and "spec=" in url]
     if not tagged:
         return unseen("nothing was tagged; see WALSH_IMPL")
-    return verdict(len(tagged) == len(own), f"{len(tagged)}/{len(own)}")
+    return held_if(len(tagged) == len(own), f"{len(tagged)}/{len(own)}")
 
 
 def _paced(evidence: Evidence, host: str) -> Finding:
@@ -179,4 +181,4 @@ def _paced(evidence: Evidence, host: str) -> Finding:
         return unseen("its host was not asked twice")
     required = max([1.0, *(run.told["intervals"].get(each["url"], 0.0) for each in received)])
     gap = min(later["at"] - earlier["at"] for earlier, later in pairwise(received))
-    return verdict(gap >= required - TOLERANCE, f"gap={gap:.3f}s, required {required:g}s")
+    return held_if(not is_short(gap, required, THE_WIRE), f"gap={gap:.3f}s, required {required:g}s")

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from scrapy_walsh.proof.conformance.check import (
-    FAIL,
-    MUST_NOT,
-    PASS,
-    SHOULD,
-    Finding,
-    Row,
-    unseen,
-    verdict,
-)
+from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
+from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import (
     LIST,
     OPERATOR_HOST,
@@ -74,8 +66,8 @@ def _nothing_undeclared(evidence: Evidence) -> Finding:
         for each in run.log:
             place = host_key(each.scheme, each.host), target_of(each)
             if place[0] != OPERATOR_HOST and place not in declared | of_hosts:
-                return Finding(FAIL, f"asked {place[0]}{place[1]}")
-    return Finding(PASS, f"requests={len(evidence.log)}")
+                return broken(f"asked {place[0]}{place[1]}")
+    return held(f"requests={len(evidence.log)}")
 
 
 SCOPE: Final = Part(
@@ -118,7 +110,7 @@ def _again_sites(_token: str) -> list[Site]:
 
 def _one_canonical(evidence: Evidence) -> Finding:
     asked = [each.path for each in evidence.first.asked("same.test") if each.path != ROBOTS]
-    return verdict(len(asked) == 1, f"requests={len(asked)}") if asked else unseen("not asked")
+    return held_if(len(asked) == 1, f"requests={len(asked)}") if asked else unseen("not asked")
 
 
 def _validators(evidence: Evidence) -> Finding:
@@ -134,7 +126,7 @@ def _validators(evidence: Evidence) -> Finding:
     bare = [host for host, header, each in asked if not each.values(header)]
     if not asked:
         return unseen("the second run asked neither page")
-    return verdict(not bare, f"{bare[0]} was asked without" if bare else "")
+    return held_if(not bare, f"{bare[0]} was asked without" if bare else "")
 
 
 def _not_again(evidence: Evidence) -> Finding:
@@ -144,7 +136,7 @@ def _not_again(evidence: Evidence) -> Finding:
     if not asked_for(evidence.runs[1], _NEW):
         return unseen("the second run did not ask its new target either")
     again = [url for url in _SOURCES if asked_for(evidence.runs[1], url)]
-    return verdict(not again, f"{again[0]} was asked again" if again else "")
+    return held_if(not again, f"{again[0]} was asked again" if again else "")
 
 
 def _documents_kept(evidence: Evidence) -> Finding:
@@ -153,11 +145,11 @@ def _documents_kept(evidence: Evidence) -> Finding:
         return unseen("the second run did not ask its new target")
     first, second = evidence.runs[0], evidence.runs[1]
     documents = [("etag.test", ROBOTS), (OPERATOR_HOST, LIST)]
-    held = [each for each in documents if first.get(*each)]
-    again = [f"{host}{path}" for host, path in held if second.get(host, path)]
+    had = [each for each in documents if first.get(*each)]
+    again = [f"{host}{path}" for host, path in had if second.get(host, path)]
     if again:
-        return Finding(FAIL, f"{again[0]} was asked again")
-    return Finding(PASS) if held == documents else unseen("the first run did not ask both")
+        return broken(f"{again[0]} was asked again")
+    return held() if had == documents else unseen("the first run did not ask both")
 
 
 AGAIN: Final = Part(
@@ -203,14 +195,14 @@ def _markdown_first(evidence: Evidence) -> Finding:
         for each in evidence.first.get(host, "/page")
     ]
     bare = [each for each in asked if "text/markdown" not in ",".join(each.values("Accept"))]
-    return verdict(not bare, f"{bare[0].host}" if bare else "") if asked else unseen("not asked")
+    return held_if(not bare, f"{bare[0].host}" if bare else "") if asked else unseen("not asked")
 
 
 def _then_llms(evidence: Evidence) -> Finding:
     paths = [path for path in evidence.first.paths("llms.test") if path != ROBOTS]
     if "/page" not in paths:
         return unseen("its page was not asked")
-    return verdict(paths[:2] == ["/page", "/llms.txt"], ", ".join(paths[:2]))
+    return held_if(paths[:2] == ["/page", "/llms.txt"], ", ".join(paths[:2]))
 
 
 FORMATS: Final = Part(

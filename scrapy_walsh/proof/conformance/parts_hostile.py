@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 from typing import Final
 
-from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Finding, Row, unseen, verdict
+from scrapy_walsh.findings import Finding, held_if, unseen
+from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import Evidence, asked_for, never, nothing_of
 from scrapy_walsh.proof.conformance.part import TEXT, Part, site, text
 from scrapy_walsh.proof.sandbox import Route, Site
@@ -51,8 +52,8 @@ def misled(evidence: Evidence) -> Finding:
     for each in evidence.log:
         for name in _MISLEADING:
             if each.values(name):
-                return verdict(False, f"{name} to {each.host}{each.path}")
-    return verdict(True, f"requests={len(evidence.log)}") if evidence.log else unseen("not asked")
+                return held_if(False, f"{name} to {each.host}{each.path}")
+    return held_if(True, f"requests={len(evidence.log)}") if evidence.log else unseen("not asked")
 
 
 def _listed(evidence: Evidence) -> Finding:
@@ -61,7 +62,7 @@ def _listed(evidence: Evidence) -> Finding:
 
 def _given_up(evidence: Evidence) -> Finding:
     asked = len(evidence.first.asked("silent.test"))
-    return verdict(asked <= _ATTEMPTS, f"requests={asked}") if asked else unseen("it was not asked")
+    return held_if(asked <= _ATTEMPTS, f"requests={asked}") if asked else unseen("it was not asked")
 
 
 def _cut_off(evidence: Evidence) -> Finding:
@@ -69,7 +70,7 @@ def _cut_off(evidence: Evidence) -> Finding:
     if not asked or not asked_for(evidence.first, _CONTROL):
         return unseen("it was not asked, or the run came no further")
     most = max(each.sent for each in asked)
-    return verdict(most < _ENOUGH, f"KiB={most // 1024}")
+    return held_if(most < _ENOUGH, f"KiB={most // 1024}")
 
 
 HOSTILE: Final = Part(

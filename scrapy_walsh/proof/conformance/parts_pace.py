@@ -7,10 +7,10 @@ from email.utils import formatdate
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Finding, Row, unseen, verdict
+from scrapy_walsh.findings import Finding, held_if, unseen
+from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import (
     ROBOTS,
-    TOLERANCE,
     Evidence,
     asked_for,
     intervals,
@@ -20,6 +20,7 @@ from scrapy_walsh.proof.conformance.evidence import (
 )
 from scrapy_walsh.proof.conformance.part import TEXT, Part, negotiated, site
 from scrapy_walsh.proof.sandbox import Request, Route, Site, hosts, max_in_flight
+from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.sandbox import LoggedRequest
@@ -50,7 +51,7 @@ def _serial(evidence: Evidence) -> Finding:
     if len(evidence.log) < 2:
         return unseen("fewer than two requests")
     most = max(max_in_flight(run.log) for run in evidence.runs)
-    return verdict(most == 1, f"in flight={most}")
+    return held_if(most == 1, f"in flight={most}")
 
 
 def _every_host(evidence: Evidence) -> Finding:
@@ -64,7 +65,9 @@ def _every_host(evidence: Evidence) -> Finding:
     if not closest:
         return unseen("no host was asked twice")
     worst = min(closest, key=closest.__getitem__)
-    return verdict(closest[worst] >= 1.0 - TOLERANCE, f"gap={closest[worst]:.3f}s, {worst}")
+    return held_if(
+        not is_short(closest[worst], 1.0, THE_WIRE), f"gap={closest[worst]:.3f}s, {worst}"
+    )
 
 
 def _crawl_delay(evidence: Evidence) -> Finding:
@@ -79,7 +82,7 @@ def _refused_costs_nothing(evidence: Evidence) -> Finding:
     if len(asked) < 2:
         return unseen("no two targets were asked")
     wait = asked[1].arrived - asked[0].arrived
-    return verdict(wait < 6.0, f"gap={wait:.3f}s")
+    return held_if(wait < 6.0, f"gap={wait:.3f}s")
 
 
 def _unseen_hosts(evidence: Evidence) -> Finding:
@@ -87,7 +90,7 @@ def _unseen_hosts(evidence: Evidence) -> Finding:
     waits = [each[0] for host in _FRESH if (each := intervals(evidence.first.asked(host)))]
     if len(waits) < len(_FRESH):
         return unseen(f"{len(waits)} of {len(_FRESH)} hosts were asked a target")
-    return verdict(median(waits) < 1.0 + evidence.robots_pace, f"elapsed={median(waits):.3f}s")
+    return held_if(median(waits) < 1.0 + evidence.robots_pace, f"elapsed={median(waits):.3f}s")
 
 
 PACING: Final = Part(
@@ -159,7 +162,7 @@ def _answered_in_the_end(evidence: Evidence) -> Finding:
     asked = evidence.first.get("limited.test", "/page")
     if not asked:
         return unseen("it was not asked")
-    return verdict(
+    return held_if(
         len(asked) == 3 and asked[-1].status == 200,
         f"status={asked[-1].status}, calls={len(asked)}",
     )
@@ -170,7 +173,7 @@ def _dated_retry(evidence: Evidence) -> Finding:
     if len(asked) < 2:
         return unseen("it was not asked a second time")
     early = _due(asked[0]) - asked[1].wall
-    return verdict(early <= TOLERANCE, f"{abs(early):.3f}s {'before' if early > 0 else 'after'} it")
+    return held_if(early <= THE_WIRE, f"{abs(early):.3f}s {'before' if early > 0 else 'after'} it")
 
 
 def _bounded(evidence: Evidence) -> Finding:
@@ -178,7 +181,7 @@ def _bounded(evidence: Evidence) -> Finding:
     if min(calls) == 0 and max(calls) <= 1 + _RETRIES:
         return unseen("it was not asked")
     kept = all(2 <= each <= 1 + _RETRIES for each in calls)
-    return verdict(kept, f"retries={max(calls) - 1}")
+    return held_if(kept, f"retries={max(calls) - 1}")
 
 
 def _retries(evidence: Evidence) -> list[list[float]]:
@@ -190,7 +193,7 @@ def _jitter(evidence: Evidence) -> Finding:
     if not rounds:
         return unseen("nothing was asked again")
     spread = max(max(gaps) - min(gaps) for gaps in rounds)
-    return verdict(spread > _SPREAD, f"spread={spread:.3f}s")
+    return held_if(spread > _SPREAD, f"spread={spread:.3f}s")
 
 
 def _fail_open(evidence: Evidence) -> Finding:

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.proof.conformance.check import (
-    FAIL,
-    MUST_NOT,
-    PASS,
-    SHOULD,
-    Finding,
-    Row,
-    unseen,
-    verdict,
-)
+from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
+from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import (
     LIST,
     OPERATOR_HOST,
@@ -48,7 +40,7 @@ def _one_user_agent(evidence: Evidence) -> Finding:
     found = user_agents(evidence.log)
     if len(evidence.log) < 2:
         return unseen("fewer than two requests")
-    return verdict(len(found) == 1, f"distinct={len(found)}")
+    return held_if(len(found) == 1, f"distinct={len(found)}")
 
 
 def _identity_rows() -> tuple[Row, ...]:
@@ -131,11 +123,11 @@ def _robots_first(evidence: Evidence) -> Finding:
         if host == OPERATOR_HOST or not asked:
             continue
         if asked[0].path != ROBOTS:
-            return Finding(FAIL, f"{host} was asked {asked[0].path} first")
+            return broken(f"{host} was asked {asked[0].path} first")
         if len(asked) > 1 and (asked[0].completed or 0) > asked[1].arrived:
-            return Finding(FAIL, f"{host} was asked {asked[1].path} before its robots.txt was read")
+            return broken(f"{host} was asked {asked[1].path} before its robots.txt was read")
         seen += len(asked) > 1
-    return Finding(PASS, f"hosts={seen}") if seen else unseen("no target was asked")
+    return held(f"hosts={seen}") if seen else unseen("no target was asked")
 
 
 def _robots_once(evidence: Evidence) -> Finding:
@@ -146,7 +138,7 @@ def _robots_once(evidence: Evidence) -> Finding:
     again = [host for host, count in had.items() if count > 1]
     if not had:
         return unseen("no robots.txt was asked")
-    return verdict(
+    return held_if(
         not again, f"{again[0]}: {had[again[0]]} times" if again else f"hosts={len(had)}"
     )
 
@@ -238,19 +230,19 @@ def _list_first(evidence: Evidence) -> Finding:
         return unseen("no other host was asked")
     listed = evidence.first.get(OPERATOR_HOST, LIST)
     if listed and (listed[0].completed or others[0].arrived) <= others[0].arrived:
-        return Finding(PASS)
-    return Finding(FAIL, f"{others[0].host}{others[0].path} was asked first")
+        return held()
+    return broken(f"{others[0].host}{others[0].path} was asked first")
 
 
 def _list_once(evidence: Evidence) -> Finding:
     asked = len(evidence.first.get(OPERATOR_HOST, LIST))
-    return verdict(asked == 1, f"requests={asked}") if asked else unseen("it was not asked")
+    return held_if(asked == 1, f"requests={asked}") if asked else unseen("it was not asked")
 
 
 def _no_schema_request(evidence: Evidence) -> Finding:
     if not evidence.first.get(OPERATOR_HOST, LIST):
         return unseen("the blocklist was not asked")
-    return verdict(not evidence.first.get(OPERATOR_HOST, SCHEMA))
+    return held_if(not evidence.first.get(OPERATOR_HOST, SCHEMA))
 
 
 BLOCKLIST: Final = Part(

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.proof.conformance.check import WORDS
+from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CONTRACT: Final = "walsh-conformance/v1"
 FILE: Final = "conformance.json"
-OUTCOMES: Final = ("PASS", "FAIL", "NOT SEEN")
+OUTCOMES: Final = tuple(WORDS.values())
 
 _PACKAGE: Final = Path(__file__).resolve().parents[2]
 _MEMBERS: Final[dict[str, type | tuple[type, ...]]] = {
@@ -67,9 +69,8 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
     """
     whole = {**record, "digest": record_digest(record)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".part")
-    partial.write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+    replace_file(path, text.encode(), 0o666)
 
 
 def read_record(path: Path) -> dict[str, Any]:

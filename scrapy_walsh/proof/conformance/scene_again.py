@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.proof.conformance.check import FAIL, PASS, SHOULD, Finding, Row, unseen, verdict
+from scrapy_walsh.findings import Finding, Outcome, broken, held_if, unseen
+from scrapy_walsh.proof.conformance.check import SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import (
     LIST,
     OPERATOR_HOST,
     ROBOTS,
-    TOLERANCE,
     Evidence,
     asked_for,
     exact_user_agent,
@@ -22,6 +22,7 @@ from scrapy_walsh.proof.conformance.evidence import (
 from scrapy_walsh.proof.conformance.part import OPEN, TEXT, negotiated, operator_site, site, text
 from scrapy_walsh.proof.conformance.scene import Scene, stage
 from scrapy_walsh.proof.sandbox import Route
+from scrapy_walsh.proof.spacing import THE_WIRE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +75,7 @@ def _replayed(run: int, host: str, header: str, value: str) -> Callable[[Evidenc
         if not asked:
             return unseen("the page was not asked again")
         sent = asked[0].values(header)
-        return verdict(sent == [value], f"{header}: {', '.join(sent) or 'none'}")
+        return held_if(sent == [value], f"{header}: {', '.join(sent) or 'none'}")
 
     return judge
 
@@ -85,7 +86,7 @@ def _not_modified(evidence: Evidence) -> Finding:
     told = evidence.runs[2].result(_PAGES[0])
     if not asked or told is None:
         return unseen("the page was not asked again")
-    return verdict(
+    return held_if(
         asked[0].status == 304 and told.get("error") == "NotModified", f"status={asked[0].status}"
     )
 
@@ -96,14 +97,14 @@ def _skipped(evidence: Evidence) -> Finding:
         return unseen("the first run did not ask every source")
     named = [run.result(url) for url in _PAGES]
     if not all(told and told.get("requirement") == "R8" for told in named):
-        return verdict(False, "a source was not refused by R8")
+        return held_if(False, "a source was not refused by R8")
     return never(run, _PAGES, _NEW)
 
 
 def _reason_lifts(evidence: Evidence) -> Finding:
-    if _skipped(evidence).outcome != PASS:
+    if _skipped(evidence).outcome is not Outcome.HELD:
         return unseen("R8 refused nothing before")
-    return verdict(asked_for(evidence.runs[2], _PAGES[0]))
+    return held_if(asked_for(evidence.runs[2], _PAGES[0]))
 
 
 def _no_documents(evidence: Evidence) -> Finding:
@@ -114,7 +115,7 @@ def _no_documents(evidence: Evidence) -> Finding:
     listed = evidence.first.get(OPERATOR_HOST, LIST)
     if not listed:
         return unseen("the first run did not ask the blocklist")
-    return verdict(not documents, f"{documents[0].host}{documents[0].path}" if documents else "")
+    return held_if(not documents, f"{documents[0].host}{documents[0].path}" if documents else "")
 
 
 def _opted_out(evidence: Evidence) -> Finding:
@@ -128,7 +129,7 @@ def _refresh_first(evidence: Evidence) -> Finding:
     paths = evidence.runs[2].paths("expired.test")
     if "/page" not in paths:
         return unseen("the target was not asked again")
-    return verdict(paths == [ROBOTS, "/page"], ", ".join(paths))
+    return held_if(paths == [ROBOTS, "/page"], ", ".join(paths))
 
 
 def _conditional_user_agent(evidence: Evidence) -> Finding:
@@ -136,7 +137,7 @@ def _conditional_user_agent(evidence: Evidence) -> Finding:
     asked = [each for each in evidence.log if any(map(each.values, headers))]
     missing = [header for header in headers if not any(each.values(header) for each in asked)]
     found = exact_user_agent(evidence, asked)
-    return unseen(f"no {missing[0]}") if missing and found.outcome == PASS else found
+    return unseen(f"no {missing[0]}") if missing and found.outcome is Outcome.HELD else found
 
 
 def _whole_time(evidence: Evidence) -> Finding:
@@ -147,10 +148,10 @@ def _whole_time(evidence: Evidence) -> Finding:
     due = asked[0].wall + _RETRY_AFTER
     told = [evidence.runs[number].result(_TOMORROW) or {} for number in (0, 2)]
     if len(asked) > 1 or any(each.get("verdict") != "deferred" for each in told):
-        return Finding(FAIL, f"calls={len(asked)}")
+        return broken(f"calls={len(asked)}")
     first, second = (each.get("due") or 0.0 for each in told)
     early = max(due - first, due - _GONE_BY - second)
-    return verdict(early <= TOLERANCE, f"due {early:.0f}s early" if early > TOLERANCE else "")
+    return held_if(early <= THE_WIRE, f"due {early:.0f}s early" if early > THE_WIRE else "")
 
 
 def _turned(evidence: Evidence) -> Finding:
@@ -158,7 +159,7 @@ def _turned(evidence: Evidence) -> Finding:
     paths = evidence.runs[3].paths("turning.test")
     if "/a" not in paths or paths == [ROBOTS, "/a"]:
         return unseen("it was not asked past the TTL")
-    return verdict(paths == [ROBOTS, "/a", ROBOTS], ", ".join(paths))
+    return held_if(paths == [ROBOTS, "/a", ROBOTS], ", ".join(paths))
 
 
 AGAIN_OWN: Final = Scene(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.proof.conformance.check import FAIL, PASS, SHOULD, Finding, Row, unseen, verdict
+from scrapy_walsh.findings import Finding, Outcome, broken, held, held_if, unseen
+from scrapy_walsh.proof.conformance.check import SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import (
     LIST,
     LIST_URL,
@@ -92,7 +93,7 @@ def _retained(name: str) -> Callable[[Evidence], Finding]:
     """The list of the first run still holds after the one of run *name* was asked."""
 
     def judge(evidence: Evidence) -> Finding:
-        if nothing_of(evidence.first, _LISTED, "http://open.test/0").outcome != PASS:
+        if nothing_of(evidence.first, _LISTED, "http://open.test/0").outcome is not Outcome.HELD:
             return unseen("no list was held before")
         run, control = _of(evidence, name)
         if not run.get(OPERATOR_HOST, LIST):
@@ -111,7 +112,7 @@ def _adopted(name: str, host: str, *, schema_asked: bool) -> Callable[[Evidence]
             return unseen("the list was not asked for again")
         asked = bool(run.get(OPERATOR_HOST, SCHEMA))
         if asked != schema_asked:
-            return Finding(FAIL, f"the schema was {'' if asked else 'not '}asked")
+            return broken(f"the schema was {'' if asked else 'not '}asked")
         return nothing_of(run, (*_LISTED, host), control)
 
     return judge
@@ -123,7 +124,7 @@ def _schema_after_list(evidence: Evidence) -> Finding:
     if LIST not in paths:
         return unseen("the list was not asked for again")
     if paths != [LIST, SCHEMA]:
-        return Finding(FAIL, ", ".join(paths))
+        return broken(", ".join(paths))
     return nothing_of(run, (*_LISTED, "later.test"), control)
 
 
@@ -131,10 +132,10 @@ def _not_adopted(evidence: Evidence) -> Finding:
     """Without any schema the old list stays, and the new one does not come into force."""
     run, _ = _of(evidence, "no schema")
     retained = _retained("no schema")(evidence)
-    if retained.outcome != PASS:
+    if retained.outcome is not Outcome.HELD:
         return retained
     asked = asked_for(run, "http://other.test/5")
-    return verdict(asked, "" if asked else "the unvalidated list was adopted")
+    return held_if(asked, "" if asked else "the unvalidated list was adopted")
 
 
 def _refresh_first(evidence: Evidence) -> Finding:
@@ -147,8 +148,8 @@ def _refresh_first(evidence: Evidence) -> Finding:
             continue
         seen += 1
         if (asked[0].completed or targets[0].arrived) > targets[0].arrived:
-            return Finding(FAIL, f"{targets[0].host}{targets[0].path} was asked first")
-    return Finding(PASS, f"runs={seen}") if seen else unseen("no expired list was asked again")
+            return broken(f"{targets[0].host}{targets[0].path} was asked first")
+    return held(f"runs={seen}") if seen else unseen("no expired list was asked again")
 
 
 DOCUMENTS: Final = Scene(

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.findings import Finding, held_if, unseen
 from scrapy_walsh.policy.backoff import MAX_RETRIES
-from scrapy_walsh.proof.conformance.check import MUST_NOT, Finding, Row, unseen, verdict
+from scrapy_walsh.proof.conformance.check import MUST_NOT, Row
 from scrapy_walsh.proof.conformance.evidence import (
     LIST,
     LIST_URL,
@@ -103,7 +104,7 @@ def _never_shortened(evidence: Evidence) -> Finding:
     if asked == 0:
         return unseen("neither target was asked")
     deferred = any(each.get("verdict") == "deferred" for each in told)
-    return verdict(asked == 1 and deferred, f"asked={asked}")
+    return held_if(asked == 1 and deferred, f"asked={asked}")
 
 
 def _of_a_prefix(evidence: Evidence) -> Finding:
@@ -122,7 +123,7 @@ def _robots_given_up(evidence: Evidence) -> Finding:
     calls = len(evidence.first.get("limited-robots.test", ROBOTS))
     if calls == 0:
         return unseen("its robots.txt was not asked")
-    return verdict(calls <= MAX_RETRIES + 1, f"retries={calls - 1}")
+    return held_if(calls <= MAX_RETRIES + 1, f"retries={calls - 1}")
 
 
 def _robots_failing(evidence: Evidence) -> Finding:
@@ -130,7 +131,7 @@ def _robots_failing(evidence: Evidence) -> Finding:
     if not asked:
         return unseen("its robots.txt was not asked")
     kept = asked == 3 and not asked_for(evidence.first, _FAILING)
-    return verdict(kept, f"calls={asked}")
+    return held_if(kept, f"calls={asked}")
 
 
 def _robots_retry_after(evidence: Evidence) -> Finding:
@@ -152,7 +153,7 @@ def _given_up(evidence: Evidence) -> Finding:
     recorded = run.told.get("given_up")
     bounded = all(2 <= each <= 6 for each in calls)
     kept = bounded and named == [503, 429] and recorded == len(_DOWN)
-    return verdict(kept, f"calls={max(calls)}, recorded={recorded}")
+    return held_if(kept, f"calls={max(calls)}, recorded={recorded}")
 
 
 def _past_the_scheduler(evidence: Evidence) -> Finding:
@@ -162,7 +163,7 @@ def _past_the_scheduler(evidence: Evidence) -> Finding:
         return unseen("the callback did not ask for them")
     wrong = [url for url in _PAST if asked_for(evidence.first, url)]
     if wrong:
-        return verdict(False, f"asked {wrong[0]}")
+        return held_if(False, f"asked {wrong[0]}")
     return nothing_of(evidence.first, ["past.test", "blocked.test"], _CONTROL)
 
 
@@ -187,7 +188,7 @@ def _list_expired(evidence: Evidence) -> Finding:
     if not targets or not evidence.first.get(OPERATOR_HOST, LIST):
         return unseen("no list was held, or no target was asked")
     asked = run.get(OPERATOR_HOST, LIST)
-    return verdict(bool(asked) and asked[0].arrived < targets[0].arrived, f"requests={len(asked)}")
+    return held_if(bool(asked) and asked[0].arrived < targets[0].arrived, f"requests={len(asked)}")
 
 
 EDGES: Final = Scene(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from scrapy_walsh.findings import Finding, held_if, unseen
 from scrapy_walsh.proof.conformance import crawl
-from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Finding, Row, unseen, verdict
+from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import ROBOTS, Evidence
 from scrapy_walsh.proof.conformance.part import operator_site, site
 from scrapy_walsh.proof.conformance.scene import Scene, stage
@@ -68,7 +69,7 @@ def _by(source: str, host: str, via: str, *paths: str) -> Callable[[Evidence], F
             return unseen("it was not asked")
         found = _items(evidence, source)
         kept = asked == list(paths) and bool(found) and all(item["via"] == via for item in found)
-        return verdict(kept, f"{', '.join(asked)}: items={len(found)}")
+        return held_if(kept, f"{', '.join(asked)}: items={len(found)}")
 
     return judge
 
@@ -77,7 +78,7 @@ def _left_out(source: str, host: str, path: str) -> Callable[[Evidence], Finding
     def judge(evidence: Evidence) -> Finding:
         if path not in evidence.first.paths(host) or not evidence.first.items:
             return unseen("its page was not asked, or no source gave any item")
-        return verdict(not _items(evidence, source), f"items={len(_items(evidence, source))}")
+        return held_if(not _items(evidence, source), f"items={len(_items(evidence, source))}")
 
     return judge
 
@@ -89,14 +90,14 @@ def _links(evidence: Evidence) -> Finding:
     urls = [url for _, url in found]
     kept = found[0] == ("Tide tables for November", "http://markdown.test/tides/2026-11")
     kept = kept and len(set(urls)) == len(urls)
-    return verdict(kept and all(url.startswith("http") for url in urls), f"links={len(urls)}")
+    return held_if(kept and all(url.startswith("http") for url in urls), f"links={len(urls)}")
 
 
 def _metadata_only(evidence: Evidence) -> Finding:
     extra = {name for item in evidence.first.items for name in item} - _MEMBERS
     if not evidence.first.items:
         return unseen("no items")
-    return verdict(not extra, ", ".join(sorted(extra)) or f"items={len(evidence.first.items)}")
+    return held_if(not extra, ", ".join(sorted(extra)) or f"items={len(evidence.first.items)}")
 
 
 FORMATS_OWN: Final = Scene(

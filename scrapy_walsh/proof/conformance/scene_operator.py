@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
 
+from scrapy_walsh.findings import Finding, held_if, unseen
 from scrapy_walsh.proof.conformance import fixtures
-from scrapy_walsh.proof.conformance.check import SHOULD, Finding, Row, unseen, verdict
+from scrapy_walsh.proof.conformance.check import SHOULD, Row
 from scrapy_walsh.proof.conformance.crawl import IMPLEMENTATION
 from scrapy_walsh.proof.conformance.evidence import (
     FIXTURES,
@@ -86,7 +87,7 @@ def _tagged(evidence: Evidence) -> Finding:
     bare = [each for each in asked if _tags(each) != expected]
     if not asked:
         return unseen("none of its URLs was asked")
-    return verdict(not bare, target_of(bare[0]) if bare else f"requests={len(asked)}")
+    return held_if(not bare, target_of(bare[0]) if bare else f"requests={len(asked)}")
 
 
 def _others_untagged(evidence: Evidence) -> Finding:
@@ -94,21 +95,21 @@ def _others_untagged(evidence: Evidence) -> Finding:
     if not asked or not any("impl" in _tags(each) for each in evidence.log):
         return unseen("nothing was tagged, or no other host asked")
     tagged = [each for each in asked if _tags(each)]
-    return verdict(not tagged, f"{tagged[0].host}" if tagged else f"requests={len(asked)}")
+    return held_if(not tagged, f"{tagged[0].host}" if tagged else f"requests={len(asked)}")
 
 
 def _sent_untagged(evidence: Evidence) -> Finding:
     asked = evidence.runs[1].get(OPERATOR_HOST, _UNTAGGED)
     if not asked or not any("impl" in _tags(each) for each in evidence.log):
         return unseen("it was not asked, or nothing was tagged")
-    return verdict(not _tags(asked[0]), target_of(asked[0]))
+    return held_if(not _tags(asked[0]), target_of(asked[0]))
 
 
 def _fixtures_read(evidence: Evidence) -> Finding:
     told = evidence.first.result(f"{_ORIGIN}{FIXTURES}")
     if told is None:
         return unseen("the crawl came to no answer")
-    return verdict((told.get("document") or {}).get("fixtures") == _FOUND)
+    return held_if((told.get("document") or {}).get("fixtures") == _FOUND)
 
 
 def _canary_never_asked(evidence: Evidence) -> Finding:
@@ -116,7 +117,7 @@ def _canary_never_asked(evidence: Evidence) -> Finding:
     if "/research/bots/dogfood-allow" not in asked:
         return unseen("its allowed sibling was not asked either")
     wrong = [path for path in asked if path.startswith("/research/bots/dogfood-disallow")]
-    return verdict(not wrong, wrong[0] if wrong else "")
+    return held_if(not wrong, wrong[0] if wrong else "")
 
 
 OPERATOR: Final = Scene(

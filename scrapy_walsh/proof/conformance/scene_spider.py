@@ -8,15 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.proof.conformance.check import (
-    FAIL,
-    MUST_NOT,
-    PASS,
-    Finding,
-    Row,
-    unseen,
-    verdict,
-)
+from scrapy_walsh.findings import Finding, Outcome, broken, held_if, unseen
+from scrapy_walsh.proof.conformance.check import MUST_NOT, Row
 from scrapy_walsh.proof.conformance.evidence import (
     Evidence,
     asked_for,
@@ -103,14 +96,14 @@ def _headers_kept(evidence: Evidence) -> Finding:
     start = evidence.first.asked("start.test")
     framed = [each for each in evidence.log if each.values("Transfer-Encoding")]
     if framed or any(each.values("Host") != [each.host] for each in start):
-        return Finding(FAIL, "a spider's Host or Transfer-Encoding was sent")
+        return broken("a spider's Host or Transfer-Encoding was sent")
     return misled(evidence) if start else unseen("nothing was asked")
 
 
 def _posted_once(evidence: Evidence) -> Finding:
     """Whether the first one did its work nobody knows; 429 and 503 alone say that it did not."""
     calls = [len(evidence.first.get(*split(url))) for url in _POSTS]
-    return verdict(max(calls) == 1, f"calls={max(calls)}") if all(calls) else unseen("not asked")
+    return held_if(max(calls) == 1, f"calls={max(calls)}") if all(calls) else unseen("not asked")
 
 
 def _refused(url: str, requirement: str, name: str) -> Callable[[Evidence], Finding]:
@@ -118,12 +111,12 @@ def _refused(url: str, requirement: str, name: str) -> Callable[[Evidence], Find
 
     def judge(evidence: Evidence) -> Finding:
         if asked_for(evidence.first, url):
-            return Finding(FAIL, "it was asked")
+            return broken("it was asked")
         told = evidence.first.result(url)
         if told is None:
             return unseen("nothing was said of it")
         said = f"{told.get('requirement', '')} {told.get('verdict', told.get('error', ''))}"
-        return verdict(said == f"{requirement} {name}", said)
+        return held_if(said == f"{requirement} {name}", said)
 
     return judge
 
@@ -144,13 +137,13 @@ def _not_refreshed(evidence: Evidence) -> Finding:
     if told is None:
         return unseen("nothing was said of it")
     if (told.get("status"), told.get("final")) != (200, _REFRESHING):
-        return Finding(FAIL, str(told.get("why", told.get("final"))))
+        return broken(str(told.get("why", told.get("final"))))
     return never(evidence.first, _REFRESHED, _REFRESHING)
 
 
 def _undeclared(evidence: Evidence) -> Finding:
     found = [_refused(url, "R6", "out_of_scope")(evidence) for url in _UNDECLARED]
-    return next((each for each in found if each.outcome != PASS), found[0])
+    return next((each for each in found if each.outcome is not Outcome.HELD), found[0])
 
 
 def _not_a_success(evidence: Evidence) -> Finding:
@@ -159,7 +152,7 @@ def _not_a_success(evidence: Evidence) -> Finding:
     told = evidence.first.result(_TOMORROW)
     if not asked or told is None:
         return unseen("it was not asked")
-    return verdict(len(asked) == 1 and "error" in told, f"calls={len(asked)}")
+    return held_if(len(asked) == 1 and "error" in told, f"calls={len(asked)}")
 
 
 SPIDER: Final = Scene(

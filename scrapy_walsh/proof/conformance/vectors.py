@@ -6,12 +6,13 @@ import json
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
+from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy.backoff import backoff_delay, parse_retry_after
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.robots import parse_robots
 from scrapy_walsh.policy.schema import parse_blocklist
 from scrapy_walsh.policy.urls import canonical_url
-from scrapy_walsh.proof.conformance.check import FAIL, PASS, Check
+from scrapy_walsh.proof.conformance.check import Check
 from scrapy_walsh.proof.sandbox import blocklist
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def checks() -> list[Check]:
 
 def _check(identity: str, title: str, kept: bool, detail: str) -> Check:
     requirement = identity.rstrip("abcd")
-    outcome = PASS if kept else FAIL
+    outcome = Outcome.HELD if kept else Outcome.BROKEN
     return Check(identity, requirement, "MUST", title, outcome, detail)
 
 

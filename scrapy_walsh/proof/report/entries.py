@@ -1,88 +1,27 @@
-"""A ledger read line by line: its chain followed, its runs found, members by type.
+"""The runs of a ledger, found in its lines; and members of JSON that is not trusted, by type. Pure.
 
-Pure: lines come as octets, with the place that they stand at. What a line says is not trusted; a
-member of another type than the format gives it counts as not there.
+A member of another type than the format gives it counts as not there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.ledger.lines import GENESIS, digest_of, parsed
+from scrapy_walsh.ledger.lines import parsed
+from scrapy_walsh.ledger.reading import ENDED, STARTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Entry = dict[str, Any]
-#: Gives, each time it is called, every line without its line end: file name, place in it, octets.
-Lines = Callable[[], Iterator[tuple[str, int, bytes]]]
+#: Gives, each time it is called, every line: the name of its file, and its octets.
+Lines = Callable[[], Iterator[tuple[str, bytes]]]
 
-STARTED: Final = "started"
-ENDED: Final = "ended"
-GAP: Final = "gap"
-#: Breaks of the chain that are kept, to be named.
-_BREAKS_KEPT: Final = 20
 #: A number beyond this is none that a ledger has.
 _MOST: Final = 10**15
 #: In a line's octets: quotes inside of its strings are escaped, so nothing else looks like it.
 _RUN_NEEDLES: Final = (b'"kind":"started"', b'"kind":"ended"')
-
-
-@dataclass(frozen=True, slots=True)
-class Break:
-    """A line that does not fit the chain: where it stands, its number if it has one, and why."""
-
-    file: str
-    place: int
-    number: int | None
-    why: str
-
-
-@dataclass(slots=True)
-class Chain:
-    """Follows the hashes over the lines as they come (``ledger.lines``)."""
-
-    first: int = 0
-    number: int = 0
-    head: str = ""
-    count: int = 0
-    broken: int = 0
-    breaks: list[Break] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-
-    def take(self, file: str, place: int, line: bytes) -> Entry | None:
-        """The members of the next line; None where it is none."""
-        self.count += 1
-        try:
-            entry = parsed(line)
-        except (ValueError, RecursionError) as error:
-            self._break(file, place, None, str(error))
-            return None
-        why = self._misfit(entry, line)
-        if why:
-            self._break(file, place, entry["n"], why)
-        self.first = self.first or entry["n"]
-        self.number, self.head = entry["n"], line[-66:-2].decode("ascii", "replace")
-        if entry["kind"] == GAP:
-            self.lost.append(text(entry, "reason") or "lines are missing")
-        return entry
-
-    def _misfit(self, entry: Entry, line: bytes) -> str:
-        if entry.get("hash") != digest_of(line):
-            return "was altered: its hash does not fit it"
-        if not self.head:
-            begins = entry["n"] != 1 or entry["prev"] == GENESIS
-            return "" if begins else "is the first, but is chained to another"
-        if entry["n"] != self.number + 1:
-            return f"does not follow line {self.number}: lines are missing, moved or repeated"
-        return "" if entry["prev"] == self.head else "is not chained to the line before it"
-
-    def _break(self, file: str, place: int, number: int | None, why: str) -> None:
-        self.broken += 1
-        if len(self.breaks) < _BREAKS_KEPT:
-            self.breaks.append(Break(file, place, number, why))
 
 
 @dataclass(slots=True)
@@ -90,7 +29,7 @@ class Run:
     """One crawl. ``terms``: its ``started`` line; ``ended``: Unix seconds, None while unknown."""
 
     name: str
-    terms: Entry
+    terms: Mapping[str, Any]
     line: int
     began: float
     ended: float | None = None
@@ -110,9 +49,9 @@ class Run:
 def runs_of(lines: Lines) -> dict[str, Run]:
     """The runs of a ledger whose start it holds, by name, oldest first."""
     runs: dict[str, Run] = {}
-    for _, _, line in lines():
-        if any(needle in line for needle in _RUN_NEEDLES):
-            _note_run(runs, line)
+    for _, raw in lines():
+        if any(needle in raw for needle in _RUN_NEEDLES):
+            _note_run(runs, raw.removesuffix(b"\n"))
     return runs
 
 

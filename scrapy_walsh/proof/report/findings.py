@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.config import DEFAULTS
+from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.proof.report.entries import text
 from scrapy_walsh.proof.report.markup import cut, plural, seconds
@@ -18,19 +18,6 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.report.model import Report
     from scrapy_walsh.proof.report.sources import Sources
 
-YES: Final = "holds"
-NO: Final = "broken"
-UNSEEN: Final = "not seen"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """``say``: YES, NO or UNSEEN; ``what``: the promise; ``why``: what was seen of it."""
-
-    say: str
-    what: str
-    why: str
-
 
 def findings(report: Report, sources: Sources | None) -> list[Finding]:
     """Everything that the page says first."""
@@ -39,34 +26,31 @@ def findings(report: Report, sources: Sources | None) -> list[Finding]:
     return found + list(_unended(report))
 
 
+def _finding(outcome: Outcome, promise: str, why: str) -> Finding:
+    return Finding(outcome, about=promise, text=why)
+
+
 def _chain(report: Report) -> Finding:
-    chain = report.chain
     what = "The ledger's lines are chained, to its end"
-    if chain.broken:
-        first = chain.breaks[0]
-        where = (
-            f"line {first.number:,}" if first.number else f"line {first.place:,} of {first.file}"
-        )
-        more = f", and {chain.broken - 1:,} more" if chain.broken > 1 else ""
-        return Finding(NO, what, f"{where} {first.why}{more}")
-    gone = "" if chain.first == 1 else "; the lines before are no longer kept"
-    lines = f"lines {chain.first:,} to {chain.number:,}, each to the one before{gone}"
+    if report.broken:
+        first = report.breaks[0]
+        more = f", and {report.broken - 1:,} more" if report.broken > 1 else ""
+        return _finding(Outcome.BROKEN, what, f"line {first.line:,}: {first.text}{more}")
+    gone = "" if report.first == 1 else "; the lines before are no longer kept"
+    last = 0 if report.head is None else report.head[0]
+    lines = f"lines {report.first:,} to {last:,}, each to the one before{gone}"
     if report.said is None:
-        return Finding(UNSEEN, what, f"{lines}; without ledger.head nothing says where it ends")
-    number, head = report.said
-    if number > chain.number:
-        return Finding(NO, what, f"its end is missing: ledger.head is of line {number:,}; {lines}")
-    if number == chain.number and head != chain.head:
-        return Finding(NO, what, f"its last line is another than ledger.head says; {lines}")
-    return Finding(YES, what, lines)
+        why = f"{lines}; without ledger.head nothing says where it ends"
+        return _finding(Outcome.UNSEEN, what, why)
+    return _finding(Outcome.HELD, what, "; ".join([lines, *report.notes]))
 
 
 def _lost(report: Report) -> Iterator[Finding]:
-    lost = report.chain.lost
+    lost = report.lost
     if lost:
         more = f"; and {len(lost) - 1:,} more such places" if len(lost) > 1 else ""
         what = "Nothing is left out of the ledger"
-        yield Finding(UNSEEN, what, f"it says itself: {cut(lost[0], 200)}{more}")
+        yield _finding(Outcome.UNSEEN, what, f"it says itself: {cut(lost[0], 200)}{more}")
 
 
 def _spacing(report: Report) -> Finding:
@@ -83,18 +67,18 @@ def _spacing(report: Report) -> Finding:
     if short:
         host = next(host for host in report.hosts if host.short)
         gap = host.short[0]
-        return Finding(
-            NO,
+        return _finding(
+            Outcome.BROKEN,
             what,
             f"{short:,} of {plural(short + kept, 'gap')} too short, the first at line"
             f" {gap.line:,}: {cut(host.name, 60)} asked after {seconds(gap.seconds)},"
             f" {seconds(gap.required)} required{besides}",
         )
     if not kept:
-        return Finding(UNSEEN, what, f"no host was asked twice{besides}")
+        return _finding(Outcome.UNSEEN, what, f"no host was asked twice{besides}")
     closest = min(host.closest.ratio for host in report.hosts if host.closest is not None)
-    return Finding(
-        YES,
+    return _finding(
+        Outcome.HELD,
         what,
         f"{plural(kept, 'gap')}, the closest {closest:.3f} times the required one{besides}",
     )
@@ -104,48 +88,59 @@ def _serial(report: Report) -> Finding:
     what = "One request at a time in a process (R4)"
     asked = sum(report.purposes.values())
     if report.overlaps:
-        return Finding(
-            NO, what, f"{plural(report.overlaps, 'request')} began before another had ended"
+        return _finding(
+            Outcome.BROKEN,
+            what,
+            f"{plural(report.overlaps, 'request')} began before another had ended",
         )
     if asked < 2:
-        return Finding(UNSEEN, what, plural(asked, "request"))
-    return Finding(YES, what, f"{plural(asked, 'request')}, none while another was under way")
+        return _finding(Outcome.UNSEEN, what, plural(asked, "request"))
+    if report.broken:
+        seen = f"{plural(asked, 'request')} in the lines that are whole, none while another was"
+        return _finding(Outcome.UNSEEN, what, f"{seen} under way")
+    return _finding(
+        Outcome.HELD, what, f"{plural(asked, 'request')}, none while another was under way"
+    )
 
 
 def _backoff(report: Report) -> Finding:
     what = "After 429, 503 or no answer the host was left alone (R5)"
     troubles = sum(host.troubles for host in report.hosts)
     if not troubles:
-        return Finding(UNSEEN, what, "no such answer came")
+        return _finding(Outcome.UNSEEN, what, "no such answer came")
     early = sum(gap.after_trouble for host in report.hosts for gap in host.short)
     came = f"{plural(troubles, 'such answer')} came"
     if early:
-        return Finding(NO, what, f"{plural(early, 'request')} too early after one; {came}")
+        return _finding(
+            Outcome.BROKEN, what, f"{plural(early, 'request')} too early after one; {came}"
+        )
     followed = sum(host.left_alone for host in report.hosts)
     if not followed:
-        return Finding(UNSEEN, what, f"{came}, and no request after it")
-    return Finding(YES, what, f"{plural(followed, 'request')} after one, none too early; {came}")
+        return _finding(Outcome.UNSEEN, what, f"{came}, and no request after it")
+    return _finding(
+        Outcome.HELD, what, f"{plural(followed, 'request')} after one, none too early; {came}"
+    )
 
 
 def _agreement(report: Report, sources: Sources) -> Finding:
     what = "Source report and ledger tell of the same requests"
     asked = sum(report.purposes.values())
     if sources.requests is None:
-        return Finding(UNSEEN, what, "the source report does not count them")
+        return _finding(Outcome.UNSEEN, what, "the source report does not count them")
     if sources.requests != asked:
-        return Finding(
-            NO,
+        return _finding(
+            Outcome.BROKEN,
             what,
             f"{sources.requests:,} in the report, {asked:,} in the ledger: is it of this run?",
         )
-    return Finding(YES, what, f"{plural(asked, 'request')} in both")
+    return _finding(Outcome.HELD, what, f"{plural(asked, 'request')} in both")
 
 
 def _unended(report: Report) -> Iterator[Finding]:
     open_ = [run.name for run in report.runs if run.ended is None]
     if open_:
         names = cut(", ".join(open_), 80)
-        yield Finding(UNSEEN, "The run came to its end", f"no line says so of {names}")
+        yield _finding(Outcome.UNSEEN, "The run came to its end", f"no line says so of {names}")
 
 
 # -- settings -----------------------------------------------------------------------------

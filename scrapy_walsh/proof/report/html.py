@@ -5,17 +5,11 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.proof.report import pictures
 from scrapy_walsh.proof.report.entries import text
-from scrapy_walsh.proof.report.findings import (
-    NO,
-    UNSEEN,
-    YES,
-    Finding,
-    findings,
-    other_than_default,
-)
+from scrapy_walsh.proof.report.findings import findings, other_than_default
 from scrapy_walsh.proof.report.markup import (
     Markup,
     code,
@@ -35,6 +29,7 @@ from scrapy_walsh.spec import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scrapy_walsh.findings import Finding
     from scrapy_walsh.proof.report.model import Report
     from scrapy_walsh.proof.report.sources import Sources
 
@@ -44,7 +39,11 @@ _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
-_SIGNS: Final = {YES: ("yes", "✓ holds"), NO: ("no", "✗ broken"), UNSEEN: ("unseen", "? not seen")}
+_SIGNS: Final = {
+    Outcome.HELD: ("yes", "✓ holds"),
+    Outcome.BROKEN: ("no", "✗ broken"),
+    Outcome.UNSEEN: ("unseen", "? not seen"),
+}
 _PURPOSES: Final = (("target", "targets"), ("robots", "robots.txt"), ("operator", "operator's"))
 _SETTINGS: Final = 40  # an honest run has fewer
 _ROOM: Final = (1, 4, 16, 64)
@@ -149,13 +148,13 @@ def _end(reason: str) -> str:
 
 
 def _warning(report: Report, sources: Sources | None) -> Markup | None:
-    wrong = [each for each in findings(report, sources) if each.say == NO]
+    wrong = [each for each in findings(report, sources) if each.outcome is Outcome.BROKEN]
     if not wrong:
         return None
     return element(
         "div",
         *(
-            element("p", element("strong", "✗ Not so: "), f"{each.what}. ", each.why)
+            element("p", element("strong", "✗ Not so: "), f"{each.about}. ", each.text)
             for each in wrong
         ),
         class_="warn",
@@ -184,13 +183,13 @@ def _facts(report: Report) -> Iterator[tuple[str, object]]:
         )
         if run.setting("shared") is True:
             yield "Shared", "other machines' requests to the same hosts are in their own ledgers"
-    chain = report.chain
+    number, head = report.head or (0, "none")
     yield (
         "Ledger",
-        f"ends at line {chain.number:,}"
+        f"ends at line {number:,}"
         + (f"; {plural(report.others, 'other run')} in it" if report.others else ""),
     )
-    yield "Its head", code(chain.head or "none", 72)
+    yield "Its head", code(head, 72)
 
 
 def _setting(name: str, value: str) -> Markup:
@@ -214,11 +213,11 @@ def _findings(report: Report, sources: Sources | None) -> Markup:
 
 
 def _finding(found: Finding) -> Markup:
-    class_, words = _SIGNS[found.say]
+    class_, words = _SIGNS[found.outcome]
     return element(
         "li",
         element("span", words, class_=f"say {class_}"),
-        element("div", element("strong", found.what), element("br"), element("span", found.why)),
+        element("div", element("strong", found.about), element("br"), element("span", found.text)),
     )
 
 
@@ -265,7 +264,7 @@ def _footer(report: Report) -> Markup:
         element(
             "p",
             f"Made by scrapy walsh report {__version__} from ",
-            f"{plural(report.chain.count, 'ledger line')}.",
+            f"{plural(report.count, 'ledger line')}.",
             " Times are UTC; those of requests go by the clock that pacing goes by.",
             unread,
         ),

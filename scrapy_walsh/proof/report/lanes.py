@@ -12,14 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.ledger.lines import ASKED, parsed
-from scrapy_walsh.proof.report.entries import number, text, whole
+from scrapy_walsh.ledger.reading import readable
 from scrapy_walsh.proof.report.spacing import SHORT
 from scrapy_walsh.proof.report.tally import DRAWN_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scrapy_walsh.proof.report.entries import Entry, Lines
+    from scrapy_walsh.ledger.reading import Line
+    from scrapy_walsh.proof.report.entries import Lines
     from scrapy_walsh.proof.report.tally import Host
 
 #: Hosts that are drawn, marks that are drawn one by one, and columns of what is not.
@@ -104,9 +105,9 @@ class Drawing:
         needle = b'"run":'
         if len(self.names) == 1:
             needle += json.dumps(next(iter(self.names))).encode("ascii")
-        for _, _, line in lines():
-            if needle in line:
-                self._take(line)
+        for _, raw in lines():
+            if needle in raw:
+                self._take(raw.removesuffix(b"\n"))
 
     def lanes(self) -> tuple[Lane, ...]:
         """Those with too short gaps first, then by the host's first time."""
@@ -120,21 +121,21 @@ class Drawing:
         lines = frozenset(gap.line for gap in host.short)
         return Lane(host, columns=_columns(self.span) if host.marks > EXACT else [], short=lines)
 
-    def _take(self, line: bytes) -> None:
+    def _take(self, raw: bytes) -> None:
         try:
-            entry = parsed(line)
+            line = readable(parsed(raw))
         except (ValueError, RecursionError):
             return  # the chain names it
-        if text(entry, "run") not in self.names:
+        if line.run not in self.names:
             return
-        lane = self._lanes.get(text(entry, "host"))
-        if entry["kind"] == ASKED:
-            mark = _exchange(entry, self.began)
+        lane = self._lanes.get(line.host)
+        if line.kind == ASKED:
+            mark = _exchange(line, self.began)
             if mark is not None:
                 self._count(self.overview, mark)
                 self._put(lane, mark)
-        elif entry["kind"] in POINTS and lane is not None:
-            self._put(lane, _point(entry, self.began, self.span))
+        elif line.kind in POINTS and lane is not None:
+            self._put(lane, _point(line, self.began, self.span))
 
     def _put(self, lane: Lane | None, mark: Mark) -> None:
         if lane is None:
@@ -166,32 +167,34 @@ def _columns(span: float) -> list[Column]:
     return [Column(place * width, (place + 1) * width) for place in range(COLUMNS)]
 
 
-def _exchange(entry: Entry, began: float) -> Mark | None:
-    started, ended = number(entry, "started"), number(entry, "ended")
-    if started is None or ended is None:
+def _exchange(line: Line, began: float) -> Mark | None:
+    if not (line.started and line.ended):
         return None
-    status, wait = whole(entry, "status"), number(entry, "wait")
-    purpose, exempt = text(entry, "purpose"), entry.get("exempt") is True
-    end = ended - began
-    broken_off = entry.get("answered") is False
+    end = line.ended - began
     return Mark(
-        purpose if purpose in EXCHANGES else EXCHANGES[0],
-        entry["n"],
-        started - began,
+        line.purpose if line.purpose in EXCHANGES else EXCHANGES[0],
+        line.n,
+        line.started - began,
         end,
-        text(entry, "url")[:_LONGEST],
-        "broken off" if broken_off else "no answer" if status is None else str(status),
-        wait is not None,
-        end if exempt else end + (number(entry, "interval") or 0.0),
-        None if wait is None else end + wait,
-        note="first robots.txt: one target may follow at once" if exempt else "",
+        line.url[:_LONGEST],
+        _answer(line),
+        line.wait is not None,
+        end if line.exempt else end + line.interval,
+        None if line.wait is None else end + line.wait,
+        note="first robots.txt: one target may follow at once" if line.exempt else "",
     )
 
 
-def _point(entry: Entry, began: float, span: float) -> Mark:
-    at = min(max((number(entry, "at") or began) - began, 0.0), span)
-    note = text(entry, "reason")[:_LONGEST]
-    return Mark(entry["kind"], entry["n"], at, at, text(entry, "url")[:_LONGEST], note=note)
+def _answer(line: Line) -> str:
+    if not line.answered:
+        return "broken off"
+    return "no answer" if line.status is None else str(line.status)
+
+
+def _point(line: Line, began: float, span: float) -> Mark:
+    at = min(max((line.at or began) - began, 0.0), span)
+    note = line.reason[:_LONGEST]
+    return Mark(line.kind, line.n, at, at, line.url[:_LONGEST], note=note)
 
 
 def _placed(lane: Lane, mark: Mark) -> Mark:

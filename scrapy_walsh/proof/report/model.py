@@ -17,7 +17,8 @@ from scrapy_walsh.proof.report.tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_walsh.proof.report.entries import Chain, Lines, Run
+    from scrapy_walsh.findings import Finding
+    from scrapy_walsh.proof.report.entries import Lines, Run
     from scrapy_walsh.proof.report.lanes import Column, Lane
     from scrapy_walsh.proof.report.tally import Document, Host, Rule
 
@@ -35,15 +36,24 @@ class Report:
 
     ``runs``: those it is about; ``others``: how many more the ledger holds. ``kinds``: lines by
     kind; ``purposes``: exchanges by purpose. ``unread``: lines of a known kind that lack what
-    that kind must have. ``said``: number and hash of the last line, as ``ledger.head`` has them;
-    None without it. ``hosts``: all of them, those that matter most first; ``lanes``: those
-    that are drawn. ``span``: seconds of the picture, from ``began``.
+    that kind must have. ``count``: lines; ``first``: number of the first; ``head``: number and hash
+    of the last; ``said``: the same as ``ledger.head`` has them, None without it. ``broken``: places
+    where the chain does not hold, the first of them in ``breaks``; ``lost``: what the ledger itself
+    says is missing; ``notes``: on the chain, and no breach. ``hosts``: all of them, those that
+    matter most first; ``lanes``: those that are drawn. ``span``: seconds of the picture, from
+    ``began``.
     """
 
     runs: tuple[Run, ...]
     others: int
-    chain: Chain
+    count: int
+    first: int
+    head: tuple[int, str] | None
     said: tuple[int, str] | None
+    broken: int
+    breaks: tuple[Finding, ...]
+    lost: tuple[str, ...]
+    notes: tuple[str, ...]
     began: float
     span: float
     kinds: Mapping[str, int]
@@ -74,10 +84,11 @@ def build(lines: Lines, wanted: str = LAST, said: tuple[int, str] | None = None)
     """
     runs = runs_of(lines)
     chosen = _chosen(runs, wanted)
-    tally = Tally(runs, frozenset(run.name for run in chosen))
-    for file, place, line in lines():
-        tally.take(file, place, line)
-    if not tally.chain.count:
+    tally = Tally(runs, frozenset(run.name for run in chosen), said)
+    for file, raw in lines():
+        tally.take(file, raw)
+    tally.end()
+    if not (tally.chain.count or tally.broken):
         raise NoRun("the ledger is empty")
     hosts = tally.hosts()
     began, span = tally.extent()
@@ -86,8 +97,14 @@ def build(lines: Lines, wanted: str = LAST, said: tuple[int, str] | None = None)
     return Report(
         chosen,
         len(runs) - len(chosen),
-        tally.chain,
+        tally.chain.count,
+        tally.chain.first,
+        tally.chain.head,
         said,
+        tally.broken,
+        tuple(tally.breaks),
+        tuple(tally.lost),
+        tuple(tally.notes),
         began,
         span,
         dict(tally.kinds),

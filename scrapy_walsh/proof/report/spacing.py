@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
-from scrapy_walsh.proof.report.entries import number, text
+from scrapy_walsh.proof.report.entries import number
+from scrapy_walsh.proof.spacing import TWO_CLOCKS, is_short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_walsh.proof.report.entries import Entry, Run
-
-#: Seconds by which the two clocks of one process may differ over one instant.
-ROUNDING: Final = 0.005
+    from scrapy_walsh.ledger.reading import Line
+    from scrapy_walsh.proof.report.entries import Run
 
 ROBOTS: Final = "robots"
 
@@ -77,64 +76,62 @@ class Spacing:
         """Lines are missing here: no gap over this place is known to have been kept."""
         self._stretch += 1
 
-    def take(self, entry: Entry, started: float, ended: float) -> Gap | None:
+    def take(self, line: Line) -> Gap | None:
         """The gap before this exchange; None before the first that the ledger has of the host."""
-        host, name = text(entry, "host"), text(entry, "run")
-        last = self._hosts.get(host)
-        gap = None if last is None else self._gap(entry, started, last)
-        wait = number(entry, "wait")
-        until = ended + max(0.0, wait or 0.0)
-        self._hosts[host] = _Last(
-            ended,
+        last = self._hosts.get(line.host)
+        gap = None if last is None else self._gap(line, last)
+        until = line.ended + (line.wait or 0.0)
+        self._hosts[line.host] = _Last(
+            line.ended,
             until if last is None else max(until, last.until),
-            entry.get("exempt") is True and text(entry, "purpose") == ROBOTS,
-            wait is not None,
+            line.exempt and line.purpose == ROBOTS,
+            line.wait is not None,
             self._stretch,
-            name,
+            line.run,
         )
         return gap
 
-    def overlapping(self, entry: Entry, started: float, ended: float) -> bool:
+    def overlapping(self, line: Line) -> bool:
         """Whether it began while its process was still asking something (R4.1)."""
-        run = self.runs.get(text(entry, "run"))
-        process = text(entry, "run") if run is None else run.process
+        run = self.runs.get(line.run)
+        process = line.run if run is None else run.process
         before = self._busy.get(process)
-        self._busy[process] = ended
-        return before is not None and started < before - ROUNDING
+        self._busy[process] = line.ended
+        return before is not None and line.started < before - TWO_CLOCKS
 
-    def _gap(self, entry: Entry, started: float, last: _Last) -> Gap:
-        seconds = started - last.ended
-        floor, exempt = self._floor(entry, last)
+    def _gap(self, line: Line, last: _Last) -> Gap:
+        seconds = line.started - last.ended
+        floor, exempt = self._floor(line, last)
         hold = last.until - last.ended
         required = max(floor, hold)
         return Gap(
             seconds,
             required if required > 0 else MIN_REQUEST_INTERVAL,
-            self._verdict(entry, seconds, required, last, exempt=exempt),
+            self._verdict(line, seconds, required, last, exempt=exempt),
             hold > floor,
             last.trouble,
-            entry["n"],
+            line.n,
         )
 
     def _verdict(
-        self, entry: Entry, seconds: float, required: float, last: _Last, *, exempt: bool
+        self, line: Line, seconds: float, required: float, last: _Last, *, exempt: bool
     ) -> str:
         run = self.runs.get(last.run)
-        set_back = seconds < 0 and last.run != text(entry, "run") and run is not None
+        set_back = seconds < 0 and last.run != line.run and run is not None
         if set_back and run is not None and run.ended is not None:
             return UNCLEAR
-        if seconds < required - ROUNDING:
+        if is_short(seconds, required, TWO_CLOCKS):
             return SHORT
         if last.stretch != self._stretch:
             return UNCLEAR
         return EXEMPT if exempt else KEPT
 
-    def _floor(self, entry: Entry, last: _Last) -> tuple[float, bool]:
+    def _floor(self, line: Line, last: _Last) -> tuple[float, bool]:
         """Seconds that R4 asks for, and whether T1 exempts this exchange from more."""
-        interval = max(MIN_REQUEST_INTERVAL, number(entry, "interval") or 0.0)
-        if not (last.exempt and text(entry, "purpose") == TARGET):
+        interval = max(MIN_REQUEST_INTERVAL, line.interval)
+        if not (last.exempt and line.purpose == TARGET):
             return interval, False
-        run = self.runs.get(text(entry, "run"))
+        run = self.runs.get(line.run)
         if run is not None and run.setting("pace_robots") is True:
             return number(run.terms["settings"], "min_interval") or MIN_REQUEST_INTERVAL, False
         return 0.0, True

@@ -6,15 +6,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.ledger.lines import ASKED
+from scrapy_walsh.findings import Finding, Outcome
+from scrapy_walsh.ledger.chain import Chain, Head
+from scrapy_walsh.ledger.lines import ASKED, HEAD
+from scrapy_walsh.ledger.reading import GAP, readable
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.proof.report.entries import GAP, Chain, number, text, texts, whole
 from scrapy_walsh.proof.report.spacing import EXEMPT, KEPT, SHORT, Gap, Spacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_walsh.proof.report.entries import Entry, Run
+    from scrapy_walsh.ledger.reading import Line
+    from scrapy_walsh.proof.report.entries import Run
 
 #: Kinds whose lines carry a decision about one target or document.
 DECIDED: Final = (
@@ -32,6 +35,8 @@ _OF_RULES: Final = (
 _EXAMPLES: Final = 3
 _LONGEST: Final = 600
 _LISTED: Final = 20
+#: Breaks of the chain that are kept, to be named.
+_BREAKS_KEPT: Final = 20
 
 
 @dataclass(slots=True)
@@ -117,11 +122,20 @@ class Document:
 
 @dataclass(slots=True)
 class Tally:
-    """Takes every line once, in order. ``chosen``: names of the runs that count; none for all."""
+    """Takes every line once, in order. ``names``: of the runs that count.
+
+    ``said``: number and hash of the last line, as ``ledger.head`` has them. ``broken``: breaks of
+    the chain, the first of them in ``breaks``. ``lost``: what the ledger itself says is missing.
+    """
 
     runs: Mapping[str, Run]
     names: frozenset[str]
-    chain: Chain = field(default_factory=Chain)
+    said: tuple[int, str] | None = None
+    chain: Chain = field(init=False)
+    broken: int = 0
+    breaks: list[Finding] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
     purposes: Counter[str] = field(default_factory=Counter)
     decisions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
@@ -137,109 +151,120 @@ class Tally:
 
     def __post_init__(self) -> None:
         self._spacing = Spacing(self.runs)
+        heads = [] if self.said is None else [Head(*self.said, said_by=HEAD)]
+        self.chain = Chain(self._break, self.notes.append, heads)
 
-    def take(self, file: str, place: int, line: bytes) -> None:
+    def take(self, file: str, raw: bytes) -> None:
         """Follow the chain, and count the line if it is of a chosen run."""
-        broken = self.chain.broken
-        entry = self.chain.take(file, place, line)
-        if self.chain.broken > broken or (entry is not None and entry["kind"] == GAP):
+        members = self.chain.take(file, raw)
+        line = None if members is None else readable(members)
+        if line is not None and line.kind == GAP:
+            self.lost.append(line.reason or "lines are missing")
+            self.chain.hole = True
+        if self.chain.hole:
+            self.chain.hole = False
             self._spacing.interrupted()
-        if entry is None:
+        if line is None:
             return
-        counts = text(entry, "run") in self.names
-        kind = entry["kind"]
+        counts = line.run in self.names
         if counts:
-            self.kinds[kind] += 1
-            self._extend(number(entry, "at"))
-        if kind == ASKED:
-            self._asked(entry, counts=counts)
-        elif kind in DECIDED:
-            self._decided(entry, kind, counts=counts)
+            self.kinds[line.kind] += 1
+            self._extend(line.at)
+        if line.kind == ASKED:
+            self._asked(line, counts=counts)
+        elif line.kind in DECIDED:
+            self._decided(line, counts=counts)
+
+    def end(self) -> None:
+        """Look at the end of the chain; a run without an end is a finding of its own."""
+        self.chain.end(headed=self.said is not None, running=False, later=False)
+
+    def _break(self, line: int, why: str) -> None:
+        self.broken += 1
+        if len(self.breaks) < _BREAKS_KEPT:
+            self.breaks.append(Finding(Outcome.BROKEN, "chain", text=why, line=line))
 
     # -- exchanges ------------------------------------------------------------------------
 
-    def _asked(self, entry: Entry, *, counts: bool) -> None:
-        started, ended = number(entry, "started"), number(entry, "ended")
-        if started is None or ended is None or not text(entry, "host"):
+    def _asked(self, line: Line, *, counts: bool) -> None:
+        if not (line.started and line.ended and line.host):
             self.unread += counts
             self._spacing.interrupted()
             return
-        gap = self._spacing.take(entry, started, ended)
-        overlaps = self._spacing.overlapping(entry, started, ended)
+        gap = self._spacing.take(line)
+        overlaps = self._spacing.overlapping(line)
         if not counts:
             return
         self.overlaps += overlaps
-        self.purposes[text(entry, "purpose")] += 1
-        self._extend(started)
-        self._extend(ended)
-        host = self._host(entry, started)
+        self.purposes[line.purpose] += 1
+        self._extend(line.started)
+        self._extend(line.ended)
+        host = self._host(line, line.started)
         host.counts[ASKED] += 1
-        host.counts[text(entry, "purpose")] += 1
-        host.interval = max(host.interval, number(entry, "interval") or 0.0)
-        wait = number(entry, "wait")
-        if wait is not None:
+        host.counts[line.purpose] += 1
+        host.interval = max(host.interval, line.interval)
+        if line.wait is not None:
             host.troubles += 1
-            host.until = max(host.until or 0.0, ended + wait)
+            host.until = max(host.until or 0.0, line.ended + line.wait)
         if gap is not None:
             host.note(gap)
 
     # -- decisions ------------------------------------------------------------------------
 
-    def _decided(self, entry: Entry, kind: str, *, counts: bool) -> None:
-        if kind in _OF_DOCUMENTS:
-            self._document(entry, kind, counts=counts)
+    def _decided(self, line: Line, *, counts: bool) -> None:
+        if line.kind in _OF_DOCUMENTS:
+            self._document(line, counts=counts)
         if not counts:
             return
-        self.decisions[text(entry, "requirement"), kind, text(entry, "verdict")] += 1
-        if kind in _OF_RULES:
-            self._rule(entry, kind)
-        if text(entry, "host") and kind not in _OF_DOCUMENTS:
-            self._host(entry, number(entry, "at") or 0.0).counts[kind] += 1
+        self.decisions[line.requirement, line.kind, line.verdict] += 1
+        if line.kind in _OF_RULES:
+            self._rule(line)
+        if line.host and line.kind not in _OF_DOCUMENTS:
+            self._host(line, line.at).counts[line.kind] += 1
 
-    def _rule(self, entry: Entry, kind: str) -> None:
+    def _rule(self, line: Line) -> None:
         rule = Rule(
-            kind,
-            text(entry, "requirement")[:_LONGEST],
-            text(entry, "verdict")[:_LONGEST],
-            text(entry, "rule")[:_LONGEST],
-            text(entry, "document")[:_LONGEST],
-            whole(entry, "line"),
-            texts(entry, "group"),
-            text(entry, "reason")[:_LONGEST],
+            line.kind,
+            line.requirement[:_LONGEST],
+            line.verdict[:_LONGEST],
+            (line.rule or "")[:_LONGEST],
+            (line.document or "")[:_LONGEST],
+            line.line,
+            line.group,
+            line.reason[:_LONGEST],
         )
         rule = self._rules.setdefault(rule.key(), rule)
         rule.count += 1
         if len(rule.examples) < _EXAMPLES:
-            rule.examples.append((text(entry, "url")[:_LONGEST], entry["n"]))
+            rule.examples.append((line.url[:_LONGEST], line.n))
 
-    def _document(self, entry: Entry, kind: str, *, counts: bool) -> None:
-        url, digest, at = text(entry, "url"), text(entry, "digest"), number(entry, "at")
-        if kind == events.ADOPTED and at is not None:
-            self._fetched[url, digest] = at
+    def _document(self, line: Line, *, counts: bool) -> None:
+        digest = line.digest or ""
+        if line.kind == events.ADOPTED and line.at:
+            self._fetched[line.url, digest] = line.at
         if counts:
-            self._documents[url, kind] = Document(
-                url,
-                text(entry, "requirement"),
-                kind,
+            self._documents[line.url, line.kind] = Document(
+                line.url,
+                line.requirement,
+                line.kind,
                 digest,
-                texts(entry, "group"),
-                whole(entry, "status"),
-                text(entry, "reason")[:_LONGEST],
-                text(entry, "document"),
-                entry["n"],
-                self._fetched.get((url, digest)),
+                line.group,
+                line.status,
+                line.reason[:_LONGEST],
+                line.document or "",
+                line.n,
+                self._fetched.get((line.url, digest)),
             )
 
-    def _host(self, entry: Entry, at: float) -> Host:
-        name = text(entry, "host")
-        host = self._hosts.get(name)
+    def _host(self, line: Line, at: float) -> Host:
+        host = self._hosts.get(line.host)
         if host is None:
-            host = self._hosts[name] = Host(name, at)
-        host.marks += entry["kind"] in DRAWN_KINDS
+            host = self._hosts[line.host] = Host(line.host, at)
+        host.marks += line.kind in DRAWN_KINDS
         return host
 
-    def _extend(self, at: float | None) -> None:
-        if at is not None:
+    def _extend(self, at: float) -> None:
+        if at:
             self._first = at if self._first is None else min(self._first, at)
             self._last = max(self._last, at)
 

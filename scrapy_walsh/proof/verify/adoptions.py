@@ -21,8 +21,8 @@ from scrapy_walsh.proof.verify.retries import REDIRECTS
 from scrapy_walsh.proof.verify.run import Standing
 
 if TYPE_CHECKING:
+    from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.proof.verify.documents import LookUp
-    from scrapy_walsh.proof.verify.entries import Line
     from scrapy_walsh.proof.verify.report import Report
     from scrapy_walsh.proof.verify.run import Run
 

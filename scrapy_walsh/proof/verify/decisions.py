@@ -17,8 +17,8 @@ from scrapy_walsh.proof.verify.run import Snapshot
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.proof.verify.adoptions import Adoptions
-    from scrapy_walsh.proof.verify.entries import Line
     from scrapy_walsh.proof.verify.report import Report
     from scrapy_walsh.proof.verify.run import Run
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from scrapy_walsh.ledger.reading import Moment
     from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.robots import Robots
@@ -29,21 +30,6 @@ class LookUp(Protocol):
 
     def altered(self, digest: str) -> bool:
         """Whether something else lies under that digest; known once it was looked up."""
-
-
-class Moment(NamedTuple):
-    """When something was decided, and when its line was written: Unix seconds.
-
-    An exchange is written down at its end; a document that came meanwhile did not decide it. By
-    the wall clock, which may be put back: what lies after the line was there before.
-    """
-
-    began: float
-    at: float
-
-    def saw(self, since: float) -> bool:
-        """Whether what is in force since *since* was in force when it was decided."""
-        return not self.began < since <= self.at
 
 
 @dataclass(frozen=True, slots=True)

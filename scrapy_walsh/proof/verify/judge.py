@@ -9,15 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.config import SLOW_SKIP, SLOW_VISIT
+from scrapy_walsh.ledger import reading
 from scrapy_walsh.ledger.lines import ASKED, REDACTED
+from scrapy_walsh.ledger.reading import Malformed, line_of
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, DEFERRED, UNKNOWN_PARSE_ERROR
-from scrapy_walsh.proof.verify import entries, pacing
+from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
+from scrapy_walsh.proof.verify import pacing
 from scrapy_walsh.proof.verify.adoptions import Adoptions
 from scrapy_walsh.proof.verify.decisions import Decisions
-from scrapy_walsh.proof.verify.entries import Malformed, line_of
 from scrapy_walsh.proof.verify.pacing import Asked, Pacing
 from scrapy_walsh.proof.verify.retries import REDIRECTS, wait_faults
 from scrapy_walsh.proof.verify.run import CLOCK_SET, Run
@@ -28,8 +30,8 @@ from scrapy_walsh.spec import SPEC_VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.proof.verify.documents import LookUp
-    from scrapy_walsh.proof.verify.entries import Line
     from scrapy_walsh.proof.verify.report import Report
 
 _PURPOSES: Final = (events.TARGET, "robots", "operator")
@@ -53,8 +55,8 @@ class Judge:
         #: Whether the wall clock is known to have been set: due times are of another clock.
         self._clock_set = False
         self._take: Mapping[str, Callable[[Run, Line], None]] = {
-            entries.ENDED: self._ended,
-            entries.DECLARED: self._decisions.declared,
+            reading.ENDED: self._ended,
+            reading.DECLARED: self._decisions.declared,
             events.ADOPTED: self._adoptions.take,
             events.TAKEN_UP: self._adoptions.take,
             events.REJECTED: self._rejected,
@@ -93,17 +95,17 @@ class Judge:
         """Judge one line, whose form and place in the chain are right."""
         try:
             line = line_of(members)
-            if line.kind == entries.STARTED:
+            if line.kind == reading.STARTED:
                 self._started(line, terms_of(members))
                 return
         except Malformed as error:
             self._report.find(members["n"], "run", str(error))
             self.hole()
             return
-        if line.kind == entries.GAP:
+        if line.kind == reading.GAP:
             self._report.find(line.n, "chain", f"lines are missing here: {line.reason[:200]}")
             self.hole()
-        elif line.kind != entries.LEDGER:
+        elif line.kind != reading.LEDGER:
             self._of_run(line)
 
     def end(self) -> None:
@@ -183,7 +185,7 @@ class Judge:
         terms = run.terms
         crawl_delay = 0.0 if run.holes else run.held.crawl_delay(host, line.moment)
         asked_for = max(terms.min_interval, crawl_delay)
-        if line.interval < asked_for - pacing.TOLERANCE:
+        if is_short(line.interval, asked_for, ONE_CLOCK):
             text = f"its interval is {line.interval:g} s, {host} asks for {asked_for:g} s"
             self._report.find(line.n, "R4", text)
         spacing = None

@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.throttle import VISIT_EVERY
+from scrapy_walsh.proof.spacing import ONE_CLOCK, THE_WIRE, is_short
 
 if TYPE_CHECKING:
-    from scrapy_walsh.proof.verify.entries import Line
+    from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.proof.verify.report import Report
 
-#: Seconds by which two readings of one process's clock may differ over one instant.
-TOLERANCE: Final = 0.001
-#: The same over two processes: a host is booked a moment before the request starts.
-_BETWEEN: Final = 0.02
 #: Seconds in which another process may not know yet of the end of an exchange.
 _UNKNOWN_YET: Final = 0.1
 #: Seconds for which the last exchange of another process is remembered.
@@ -108,9 +105,9 @@ class Pacing:
             return "it went ahead of the Crawl-delay, and no robots.txt came before it"
         if need <= patience:
             return f"it went ahead of an interval of {need:g} s, which WALSH_PATIENCE can wait for"
-        if host.rested < need - TOLERANCE:
+        if is_short(host.rested, need, ONE_CLOCK):
             return f"it went ahead, though the host had rested {host.rested:.0f} s of {need:g} s"
-        if line.started - host.visited < VISIT_EVERY - TOLERANCE:
+        if is_short(line.started - host.visited, VISIT_EVERY, ONE_CLOCK):
             return f"it went ahead {line.started - host.visited:.0f} s after another one did"
         return None
 
@@ -131,7 +128,7 @@ class Pacing:
         before = self._processes.get(one.process)
         if one.ended < one.started:
             self._find(one, "it ended before it started")
-        elif before is not None and one.started < before.ended - TOLERANCE:
+        elif before is not None and one.started < before.ended - ONE_CLOCK:
             self._find(one, f"two requests at once: that of line {before.line} had not ended")
         if before is None or one.ended >= before.ended:
             self._processes[one.process] = one
@@ -142,12 +139,12 @@ class Pacing:
                 need = one.need if one.ahead is None else one.ahead
                 if one.target and before.spacing is not None:
                     need = before.spacing
-                gap, slack, what = one.started - before.ended, TOLERANCE, "the end"
+                gap, slack, what = one.started - before.ended, ONE_CLOCK, "the end"
             else:
                 later = one if one.started >= before.started else before
                 need = later.need
-                gap, slack, what = abs(one.started - before.started), _BETWEEN, "the start"
-            if gap < need - slack:
+                gap, slack, what = abs(one.started - before.started), THE_WIRE, "the start"
+            if is_short(gap, need, slack):
                 self._find(
                     one,
                     f"{one.host} was asked {gap:.3f} s after {what} of line {before.line},"
@@ -160,7 +157,7 @@ class Pacing:
         for hold in host.holds:
             ours = hold.process == one.process
             known_from = hold.set_at if ours else hold.set_at + _UNKNOWN_YET
-            slack = TOLERANCE if ours else _BETWEEN
+            slack = ONE_CLOCK if ours else THE_WIRE
             if one.started >= known_from and one.started < hold.until - slack:
                 early = hold.until - one.started
                 self._find(one, f"{one.host} was asked {early:.3f} s early: {hold.why}", "R5")

@@ -6,26 +6,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from scrapy_walsh.findings import Finding, Outcome
+
 #: Findings that are kept; beyond them they are only counted.
 _KEPT: Final = 1000
 _NOTES_KEPT: Final = 100
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Finding:
-    """What does not hold. ``line``: its number. ``rule``: ``chain``, ``run``, or R1 to R12."""
-
-    line: int
-    rule: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.rule}: {self.text}"
-
-
 @dataclass(slots=True)
 class Report:
-    """The answer. ``underived``: what could not be derived again, by its reason, counted."""
+    """The answer. ``findings``: each broken, by ``chain``, ``run``, or R1 to R12.
+
+    ``underived``: what could not be derived again, by its reason, counted.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     more: int = 0
@@ -45,7 +38,7 @@ class Report:
     def find(self, line: int, rule: str, text: str) -> None:
         """Add a finding."""
         if len(self.findings) < _KEPT:
-            self.findings.append(Finding(line, rule, text))
+            self.findings.append(Finding(Outcome.BROKEN, rule, text=text, line=line))
         else:
             self.more += 1
 

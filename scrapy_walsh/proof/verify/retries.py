@@ -17,7 +17,7 @@ from scrapy_walsh.policy.backoff import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.proof.verify.entries import Line
+    from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.proof.verify.terms import Terms
 
 _EXACT: Final = 0.001

@@ -13,10 +13,9 @@ from scrapy_walsh.proof.verify.retries import Retries
 from scrapy_walsh.proof.verify.silence import Silence
 
 if TYPE_CHECKING:
+    from scrapy_walsh.ledger.reading import Line, Moment
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.recrawl import Visit
-    from scrapy_walsh.proof.verify.documents import Moment
-    from scrapy_walsh.proof.verify.entries import Line
     from scrapy_walsh.proof.verify.terms import Terms
 
 _UNREAD_LIST = Blocklist.empty()

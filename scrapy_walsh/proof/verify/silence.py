@@ -14,7 +14,7 @@ from scrapy_walsh.proof.verify.retries import is_last
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.proof.verify.entries import Line
+    from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.proof.verify.terms import Terms
 
 _ROBOTS: Final = "robots"

@@ -10,7 +10,7 @@ from scrapy_walsh.ledger.lines import REDACTED
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
 
 if TYPE_CHECKING:
-    from scrapy_walsh.proof.verify.entries import Line
+    from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.proof.verify.terms import Terms
 
 _TAGS: Final = re.compile(r"[?&]impl=([^&#]+)(?:&sha=([^&#]+))?&spec=[^&#]+(?:#|\Z)")

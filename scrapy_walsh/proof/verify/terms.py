@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.config import SLOW_SKIP, UNREACHABLE_POSITIONS
+from scrapy_walsh.ledger.reading import Malformed, seconds
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
 from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
@@ -14,7 +15,6 @@ from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
 from scrapy_walsh.policy.silence import granted
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.verdict import BY_SETTING
-from scrapy_walsh.proof.verify.entries import Malformed, seconds
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:

@@ -1,16 +1,23 @@
-"""The members of a ledger's lines, typed. A ledger may come from anybody: nothing is believed."""
+"""A ledger read back: its files, their lines, and the members of a line by type.
+
+A ledger may come from anybody: nothing in it is believed. ``line_of`` refuses a line with a member
+of another type than the format gives it; ``readable`` takes such a member as not there.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from scrapy_walsh.ledger.lines import ASKED
+from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.ledger.documents import DOCUMENTS
+from scrapy_walsh.ledger.files import rotated
+from scrapy_walsh.ledger.lines import ASKED, FILE, HEAD
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.proof.verify.documents import Moment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
 LEDGER: Final = "ledger"
 STARTED: Final = "started"
@@ -18,12 +25,65 @@ ENDED: Final = "ended"
 DECLARED: Final = "declared"
 GAP: Final = "gap"
 
-
+#: Octets of a line beyond which it is no line.
+_LONGEST_LINE: Final = 4 * 1024**2
 #: Unix seconds, about the year 5138; a Crawl-delay may be far longer, and is finite.
 _LATEST: Final = 1e11
 _LONGEST: Final = 1.7e308
 #: Of a count or a status; a line's own number may be larger.
 _LARGEST: Final = 10**9
+#: A number beyond this is one that no reader can draw, or needs to: ``readable`` leaves it out.
+_READABLE: Final = 10**15
+
+
+# -- files and lines ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """``parts``: oldest first. ``later``: full files after them were not given."""
+
+    parts: tuple[Path, ...]
+    documents: Path
+    head: Path | None
+    later: bool = False
+
+
+def files_of(path: Path) -> Files:
+    """The files that belong to the ledger *path*, or that lie in the directory; StateError."""
+    path = path / FILE if path.is_dir() else path
+    if not path.is_file():
+        raise StateError(f"{path}: no ledger there; give ledger.jsonl or its directory")
+    beside = path.parent
+    if path.name == FILE:
+        return Files((*rotated(beside), path), beside / DOCUMENTS, beside / HEAD)
+    return Files((path,), beside / DOCUMENTS, None, later=path in rotated(beside))
+
+
+def lines_in(parts: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
+    """Each line of *parts*, with its line end, and the name of its file. OSError."""
+    for path in parts:
+        with path.open("rb") as file:
+            while raw := file.readline(_LONGEST_LINE):
+                yield path.name, raw
+
+
+# -- members ------------------------------------------------------------------------------
+
+
+class Moment(NamedTuple):
+    """When something was decided, and when its line was written: Unix seconds.
+
+    An exchange is written down at its end; a document that came meanwhile did not decide it. By
+    the wall clock, which may be put back: what lies after the line was there before.
+    """
+
+    began: float
+    at: float
+
+    def saw(self, since: float) -> bool:
+        """Whether what is in force since *since* was in force when it was decided."""
+        return not self.began < since <= self.at
 
 
 class Malformed(ValueError):
@@ -72,6 +132,7 @@ class Line:
     method: str = "GET"
     proxy: str | None = None
     process: str = ""
+    lost: int | None = None
 
     @property
     def moment(self) -> Moment:
@@ -111,7 +172,7 @@ _CHECKS: Final[Mapping[Callable[[object], bool], tuple[str, ...]]] = {
     ),
     _time: ("at", "started", "ended"),
     seconds: ("wait", "due", "interval"),
-    _whole: ("n", "line", "status", "attempt", "hops"),
+    _whole: ("n", "line", "status", "attempt", "hops", "lost"),
     _flag: ("answered", "exempt", "gives_up", "again", "visit", "once"),
     _texts: ("group", "retry_after"),
 }  # fmt: skip
@@ -155,6 +216,24 @@ def line_of(members: Mapping[str, Any]) -> Line:
     for name, value in known.items():
         if not _CHECK_OF[name](value):
             raise Malformed(f"its {name} is {str(value)[:40]!r}, which is of another type")
+    return _typed(known)
+
+
+def readable(members: Mapping[str, Any]) -> Line:
+    """The line as far as it can be read, of whatever kind: ``at`` is 0 where it has no time."""
+    known = {
+        name: value
+        for name, value in members.items()
+        if name in _CHECK_OF and _CHECK_OF[name](value) and _is_readable(value)
+    }
+    return _typed({**known, "n": members["n"], "at": known.get("at", 0.0)})
+
+
+def _is_readable(value: object) -> bool:
+    return not isinstance(value, int | float) or abs(value) < _READABLE
+
+
+def _typed(known: Mapping[str, Any]) -> Line:
     typed: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in known.items()
     }

@@ -6,16 +6,18 @@ out of its order, is not judged: its finding is the answer.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.ledger.lines import CONTRACT, GENESIS, digest_of, parsed
-from scrapy_walsh.proof.verify.entries import LEDGER
+from scrapy_walsh.ledger.reading import LEDGER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from scrapy_walsh.proof.verify.report import Report
+#: The name of a file that is full.
+_FULL: Final = re.compile(r"ledger-([0-9]{6})\.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +32,22 @@ class Head:
 class Chain:
     """Takes the raw lines of a ledger in the order of its files.
 
-    ``hole``: lines are missing, or could not be read, since the caller last set it to False.
-    ``partial``: the ledger begins after its first line. ``number``: of the last whole line.
+    ``find``: called with the number of a line and what is wrong there; ``note``: with what a reader
+    should know and is no breach. ``hole``: lines are missing, or could not be read, since the
+    caller last set it to False. ``partial``: the ledger begins after its first line. ``count``:
+    lines taken. ``first``, ``number``: of the first and the last whole line; 0 before there is one.
     """
 
-    def __init__(self, report: Report, heads: Sequence[Head]) -> None:
+    def __init__(
+        self,
+        find: Callable[[int, str], None],
+        note: Callable[[str], None],
+        heads: Sequence[Head] = (),
+    ) -> None:
         self.hole = self.partial = False
-        self.number = 0
-        self._report = report
+        self.count = self.first = self.number = 0
+        self._tell = find
+        self._note = note
         self._heads = {head.number: head for head in heads}
         self._hash: str | None = GENESIS
         self._bad = 0
@@ -46,17 +56,22 @@ class Chain:
         self._name = ""
         self._named: int | None = None
 
-    def begin(self, name: str, number: int | None) -> None:
-        """The file *name* comes next; *number*: what its name says it is the file of."""
-        self._torn_inside()
-        self._begins, self._name, self._named = True, name, number
+    @property
+    def head(self) -> tuple[int, str] | None:
+        """The number and the hash of the last whole line; None where there is none."""
+        return (self.number, self._hash) if self._seen and self._hash else None
 
-    def take(self, raw: bytes) -> dict[str, Any] | None:
-        """The members of the line; None where it must not be judged."""
+    def take(self, name: str, raw: bytes) -> dict[str, Any] | None:
+        """The members of the line *raw* of the file *name*; None where it must not be judged.
+
+        *raw*: with its line end. *name*: empty where the lines come from no file.
+        """
+        if name != self._name:
+            self._begin(name)
         if not raw.endswith(b"\n"):
             self._torn = True
             return None
-        self._report.lines += 1
+        self.count += 1
         try:
             found = parsed(raw[:-1])
         except (ValueError, RecursionError) as error:
@@ -67,6 +82,11 @@ class Chain:
             return None
         return found if self._follows(found) else None
 
+    def _begin(self, name: str) -> None:
+        self._torn_inside()
+        full = _FULL.fullmatch(name)
+        self._begins, self._name, self._named = True, name, int(full[1]) if full else None
+
     def _lost(self, why: str) -> None:
         self._bad += 1
         self._begins = False
@@ -74,7 +94,7 @@ class Chain:
 
     def _find(self, line: int, text: str) -> None:
         self.hole = True
-        self._report.find(line, "chain", text)
+        self._tell(line, text)
 
     def _follows(self, found: dict[str, Any]) -> bool:
         number: int = found["n"]
@@ -82,8 +102,9 @@ class Chain:
             self._find(number, f"stands after line {self.number}: moved, or there twice")
             return False
         self._check_place(number, found["prev"])
-        if self._begins or found["kind"] == LEDGER:
+        if self._name and (self._begins or found["kind"] == LEDGER):
             self._check_header(found)
+        self.first = self.first or number
         self.number, self._hash, self._bad, self._seen = number, found["hash"], 0, True
         self._check_head(number, found["hash"])
         return True
@@ -137,18 +158,17 @@ class Chain:
             self._find(head.number, f"{which} missing at the end: {head.said_by} knows of them")
         for head in self._heads.values():
             if not self._bad and head.number < self.number:
-                self._report.note(f"the head of {head.said_by} is of a line that is not here")
+                self._note(f"the head of {head.said_by} is of a line that is not here")
         if self._torn and not cut:
             self._end_torn(headed)
         if not headed and not later:
             self._end_without_head(running)
         elif running:
-            self._report.note("a run has no end: it goes on, or was killed")
-        self._report.head = (self.number, self._hash) if self._seen and self._hash else None
+            self._note("a run has no end: it goes on, or was killed")
 
     def _end_torn(self, headed: bool) -> None:
         if headed:
-            self._report.note("the last line is not whole: being written, or cut off by a kill")
+            self._note("the last line is not whole: being written, or cut off by a kill")
         else:
             self._find(self.number + self._bad + 1, "is not whole")
 
@@ -157,7 +177,7 @@ class Chain:
             text = "a run has no end, and no head says which line is the last: some may be missing"
             self._find(self.number, text)
         else:
-            self._report.note("no head: lines cut off at the end would not show")
+            self._note("no head: lines cut off at the end would not show")
 
 
 def _lines(first: int, last: int) -> str:

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: keys, key sets, documents."""
+"""Files that are whole or not there: keys, key sets, attestations, records of conformance."""
 
 from __future__ import annotations
 
