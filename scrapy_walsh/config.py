@@ -151,7 +151,7 @@ class WalshConfig:
 
     @property
     def is_walsh_research(self) -> bool:
-        """Whether the crawl is asked for in the name of the specification's own operator."""
+        """Whether the identity is that of the specification's own operator."""
         return self.identity.token.lower() == WALSH_RESEARCH.token.lower()
 
     @property
@@ -175,12 +175,12 @@ def identity_given(settings: SettingsLike) -> Any:
 
 
 def is_shared(settings: SettingsLike) -> bool:
-    """Whether workers on many machines share what they remember."""
+    """Whether workers on many machines share records through Redis."""
     return settings.get("WALSH_SHARED_STATE") is not None
 
 
 def unknown_settings(settings: SettingsLike) -> list[str]:
-    """One line for each ``WALSH_*`` setting that nothing reads, with the name it may have meant."""
+    """A line for each ``WALSH_*`` setting that does not exist, with the name that may be meant."""
     lines = []
     for name in sorted(str(key) for key in settings.keys()):  # noqa: SIM118  Scrapy's own mapping
         if name.startswith("WALSH_") and name not in DEFAULTS:
@@ -317,7 +317,7 @@ def _names(settings: SettingsLike, name: str) -> tuple[str, ...]:
 
 
 def _unpacked(value: object) -> object:
-    """A dict given as JSON, as the command line and job settings carry it."""
+    """*value*; where it is a JSON object in text, as from a command line, the dict."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
             return json.loads(value)
@@ -327,7 +327,7 @@ def _unpacked(value: object) -> object:
 
 
 def _split(text: str) -> Any:
-    """A list from the command line: JSON, or names parted by commas."""
+    """The list in *text*, as from a command line: JSON, or names with commas between them."""
     if text.lstrip().startswith("["):
         try:
             return json.loads(text)
@@ -339,7 +339,7 @@ def _split(text: str) -> Any:
 def _default_dir(default: Callable[[], str | Path]) -> Path:
     try:
         return Path(default())
-    except OSError as error:  # Scrapy makes `.scrapy` when it is asked where that is
+    except OSError as error:  # Scrapy makes `.scrapy` when it returns its path
         raise ConfigError(
             f"WALSH_STATE_DIR: {error.filename} cannot be made ({error.strerror}): make the "
             'project\'s directory writable, or set another directory, or "memory" for a one-off run'
@@ -368,7 +368,7 @@ def _redis_url(settings: SettingsLike) -> str | None:
         usable = usable and parts.port != 0 and (parts.path.strip("/") or "0").isdigit()
     except ValueError:
         usable = False
-    if not usable:  # not repeated where it may hold a password
+    if not usable:  # the value is not shown where it may hold a password
         shown = "a URL that cannot be used" if "@" in str(value) else repr(value)
         raise ConfigError(f"{name} is {shown}; accepted: redis://HOST:PORT/NUMBER, or rediss://")
     if importlib.util.find_spec("redis") is None:
@@ -377,7 +377,7 @@ def _redis_url(settings: SettingsLike) -> str | None:
 
 
 def _download_delay(settings: SettingsLike) -> float:
-    """Scrapy's own DOWNLOAD_DELAY: who asked for more than our minimum keeps it."""
+    """Scrapy's own DOWNLOAD_DELAY, in seconds: it raises the minimum interval, if it is longer."""
     try:
         delay = float(settings.get("DOWNLOAD_DELAY") or 0)
     except (TypeError, ValueError):
@@ -386,7 +386,7 @@ def _download_delay(settings: SettingsLike) -> float:
 
 
 def _check_profile(config: WalshConfig) -> None:
-    """R6 and R9 bind the operator's own identity, whatever a project asks for."""
+    """Raise ConfigError where walsh-research is to follow links (R6) or scrape HTML (R9)."""
     if not config.is_walsh_research:
         return
     for name, is_set, never in (
