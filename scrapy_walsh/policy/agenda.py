@@ -1,14 +1,14 @@
-"""R4: which host is asked next.
+"""R4: which host gets the next request.
 
-While the process's one place is free, some due host must be using it, or the crawl takes
-longer than politeness costs. Among the due hosts, the one with the most work left
-(requests x interval) goes first, since it decides when the crawl can end.
+A process sends one request at a time. As long as any host is due one should be under way, or the
+crawl takes longer than politeness demands. Among the hosts that are due, the one with the most work
+left (number of requests x interval) goes first, since it decides when the crawl can end.
 
-Hosts whose time has not come wait in a heap by due time; the others stand in buckets by
-work left, sixteen buckets to a doubling, so that neither a push nor a pop ever touches more
-than the log of the number of hosts. A due time may be put off while a host waits (R5): it is
-asked for again when the host comes up, so an entry is early at worst, never late. A host that
-has just been asked waits as well, so hosts that are not due never pile up in the buckets.
+Hosts that are not due *wait* in a heap, ordered by due time. Hosts that are due are *ready*: they
+stand in buckets by work left, sixteen buckets for each doubling. So a push or a pop costs at most
+the logarithm of the number of hosts. A due time may become later while its host waits (R5). It is
+looked up again when the host's turn comes, so an entry may be too early, but never too late. A host
+that has just had a request waits too, so hosts that are not due never fill the buckets.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _BUCKETS_PER_DOUBLING: Final = 16
-#: Hosts moved from waiting to ready in one call: bounds a pop after a long pause.
+#: The most hosts that one call moves from waiting to ready, so that no pop takes long.
 _MOVES_PER_CALL: Final = 64
 
 
 def _bucket(work: float) -> int:
-    """The bucket of a host with *work* seconds left; work is at least one interval (1 s)."""
+    """The number of the bucket for a host with *work* seconds left, which is at least 1 s."""
     return max(0, int(_BUCKETS_PER_DOUBLING * math.log2(work))) if work > 1 else 0
 
 
 @dataclass(slots=True)
 class _Entry:
-    """``bucket`` and ``place``: where the host stands; ``due``: until when it waits instead."""
+    """A host with ``count`` requests: ready in ``bucket`` at ``place``, or waiting for ``due``."""
 
     count: int
     bucket: int = -1
@@ -63,7 +63,7 @@ class Agenda:
         return sum(map(len, self._ready.values()))
 
     def seconds_left(self, now: float) -> float:
-        """The least seconds from *now* until the last host is through, a visit of every host."""
+        """The least seconds from *now* until all requests are sent. Looks at every host."""
         return max(
             (
                 (0.0 if entry.due in (None, math.inf) else entry.due - now)
@@ -95,7 +95,7 @@ class Agenda:
             self._wait(host, entry, self.due(host))
 
     def next(self, now: float) -> str | None:
-        """The host to ask now, or None where none is due. It stays on the agenda."""
+        """The host to send the next request to, None where none is due. It stays on the agenda."""
         while self._wake(now) or self._occupied:
             while self._occupied:
                 host = self._ready[self._occupied.bit_length() - 1][-1]
@@ -106,7 +106,7 @@ class Agenda:
         return None
 
     def nudge(self, host: str) -> None:
-        """Look at *host* again at its present due time (a request to it has just ended)."""
+        """Look up the due time of *host* again: a request to it has just ended."""
         entry = self._hosts.get(host)
         if entry is not None and entry.due is not None:
             self._wait(host, entry, self.due(host))
@@ -118,7 +118,7 @@ class Agenda:
         return self._waiting[0][0] if self._waiting else None
 
     def _waiter(self, due: float, host: str) -> _Entry | None:
-        """The entry of *host* where it still waits for this *due*, not for another."""
+        """The entry of *host*, if it still waits for this *due* and not for another time."""
         entry = self._hosts.get(host)
         return entry if entry is not None and entry.due == due else None
 
@@ -137,7 +137,7 @@ class Agenda:
         return woken
 
     def _place(self, host: str, entry: _Entry, now: float) -> None:
-        """Have *host* stand where it is due at *now*, and wait where it is not."""
+        """Make *host* ready if it is due at *now*; else have it wait."""
         due = self.due(host)
         if due <= now:
             self._stand(host, entry)
@@ -145,14 +145,14 @@ class Agenda:
             self._wait(host, entry, due)
 
     def _wait(self, host: str, entry: _Entry, due: float) -> None:
-        """Have *host* wait until *due*; while a request to it is under way, for its nudge."""
+        """Have *host* wait until *due*; for infinity, until :meth:`nudge` is called for it."""
         self._leave(entry)
         if entry.due != due < math.inf:
             heapq.heappush(self._waiting, (due, host))
         entry.due = due
 
     def _stand(self, host: str, entry: _Entry) -> None:
-        """Put *host* in the bucket of its work left."""
+        """Make *host* ready, in the bucket for the work that it has left."""
         bucket = _bucket(entry.count * self.interval(host))
         if bucket == entry.bucket:
             return
@@ -163,7 +163,7 @@ class Agenda:
         self._occupied |= 1 << bucket
 
     def _leave(self, entry: _Entry) -> None:
-        """Take a host out of its bucket; the bucket's last host takes its place."""
+        """Take a host out of its bucket. The last host of that bucket gets its place."""
         if entry.bucket < 0:
             return
         hosts = self._ready[entry.bucket]

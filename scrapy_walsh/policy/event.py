@@ -1,4 +1,4 @@
-"""What happened, as frozen values: the log line, the stats and the ledger are made of these."""
+"""What happened, as frozen values. The log, the stats and the ledger are made from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_MODIFIED: Final = "not_modified"
 TOO_MANY_REDIRECTS: Final = "too_many_redirects"
 ADOPTED: Final = "adopted"
 REJECTED: Final = "rejected"
-#: A document of an earlier run, or of another process, is in force from now on.
+#: A document that an earlier run, or another process, fetched is in force from now on.
 TAKEN_UP: Final = "taken_up"
 
 #: What an exchange was for.

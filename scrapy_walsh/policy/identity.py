@@ -1,7 +1,7 @@
 """R1: who the bot says it is (spec sections 5, 6 and 8).
 
-The identity is chosen, never a default: anybody can install this package, and the
-Walsh-Research one belongs to one operator (T39).
+There is no default identity: anybody can install this package, and Walsh-Research belongs to one
+operator (T39).
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ CRAWLERS: Final = (
     "walsh-research", "yandex", "yeti",
 )  # fmt: skip
 
-#: Header fields that are not a spider's to set, in lower case. They say that somebody else asks
-#: (for whom it is forwarded, from which address, with which browser), or how the message and its
-#: connection are framed, which the download handler alone knows (RFC 9112 sections 6 and 9).
+#: Header fields that a spider may not set, in lower case. Some say that somebody else makes the
+#: request (for whom it is forwarded, from which address, with which browser). Others say how the
+#: message is framed, which only the download handler knows (RFC 9112 sections 6 and 9).
 _NOT_SENT: Final = frozenset({
     "cf-connecting-ip", "client-ip", "connection", "content-length", "cookie", "expect",
     "fastly-client-ip", "forwarded", "from", "host", "http2-settings", "keep-alive", "te",
@@ -81,9 +81,9 @@ _FIELD_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 _REQUIRED: Final = ("product", "policy_url", "blocklist_url")
 _KEYS: Final = (*_REQUIRED, "schema_url")
-#: RFC 9309 section 2.2.1 gives the token its letters, R1.3 the version its form.
+#: RFC 9309 section 2.2.1 says which letters a token may have, R1.3 what a version looks like.
 _PRODUCT: Final = re.compile(r"[A-Za-z_-]+/[0-9]+\.[0-9]+")
-#: A user name and a password in a URL, which no message repeats.
+#: A user name and a password in a URL: they are left out of messages.
 _SECRET: Final = re.compile(r"//[^/\s]*@")
 _VISIBLE_ASCII: Final = re.compile(r"[!-~]+")
 #: What would end the User-Agent's comment, or split it.
@@ -114,10 +114,11 @@ def identity_from(value: object) -> Identity:
 
 @lru_cache(maxsize=256)
 def may_send(name: bytes) -> bool:
-    """R1: whether a request may carry the header field *name*, as a spider has set it.
+    """R1: whether a request may have the header field *name* that a spider has set.
 
-    Not one that misleads about who asks, or that is not the spider's to set; nor a name that a
-    server may read as one of those: with ``_`` in place of ``-``, or with octets that no name has.
+    It may not if the field misleads about who makes the request, or if only the download handler
+    may set it. The same is true of a name that a server may take for one of those: with ``_`` in
+    place of ``-``, or with octets that field names do not have.
     """
     if not _FIELD_NAME.fullmatch(name):
         return False

@@ -1,6 +1,6 @@
-"""R9: one document of a source as its links, whatever its format.
+"""R9: reads the links of one source's answer, whatever its format.
 
-The work itself, without a bound on its time: :mod:`scrapy_walsh.adapters.apart` decides in which
+There is no bound on the time that this takes. :mod:`scrapy_walsh.adapters.apart` decides in which
 process it is done.
 """
 
@@ -24,7 +24,7 @@ class Heading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The links of a document, in its order. ``headings``: those of markdown.
+    """The links of one answer, in its order. ``headings``: those of markdown, empty for a feed.
 
     ``cut``: only the first ``MAX_MARKDOWN`` characters were read.
     """

@@ -1,9 +1,9 @@
-"""R2: what a Content-Encoding means for a document that was asked for as it is (RFC 9110 8.4).
+"""R2: what a Content-Encoding means for a document that was requested without one (RFC 9110 8.4).
 
-We send ``Accept-Encoding: identity``. Some servers name an encoding all the same: a packing
-(gzip, deflate), which is unpacked, or a word that is none of HTTP's (``utf-8``, ``none``), or a
-packing that we do not read (``br``, ``zstd``). After a word of the last two kinds only the body can
-tell whether it is packed: what is text is read as it stands, and nothing else is.
+We send ``Accept-Encoding: identity``. Some servers name an encoding all the same. gzip and deflate
+are unpacked. Other words are encodings that we do not unpack (``br``, ``zstd``), or no encodings of
+HTTP at all (``utf-8``, ``none``). After such a word only the body tells whether it is packed: a
+body that is text is read as it is, and any other body is not read.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 _PACKED: Final = frozenset({"gzip", "x-gzip", "deflate"})
 _AS_IT_IS: Final = frozenset({"", "identity", "x-identity"})
 
-#: The control octets that no text holds: all but tab, LF, FF and CR.
+#: The control octets that text does not have: all but tab, LF, FF and CR.
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 _ASCII: Final = bytes(range(0x80))
-#: Of text that is not UTF-8, the part that is ASCII at least: of packed octets it is about a half.
+#: The least part of ASCII in text that is not UTF-8. In packed octets it is about a half.
 _MOSTLY: Final = 0.75
 
 
 def packings(fields: Sequence[str]) -> tuple[int, bool]:
-    """How often a body is packed by gzip or deflate, and whether another word stands there.
+    """How many times a body was packed by gzip or deflate, and whether other words are there too.
 
     ``fields``: the values of all Content-Encoding lines, each a list separated by commas.
     """

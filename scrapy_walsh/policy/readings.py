@@ -1,9 +1,9 @@
-"""R8, R11: whether each declared source is still read, and what its operator must hear of it.
+"""R8, R11: whether each declared source is still read, and what the operator must be told.
 
-One source among a hundred that is dead, answers 403, opted out or is put off for weeks would
-otherwise be a line in a log that nobody reads. So each run compares what it found with what is on
-record: a source that was not read for three of its periods is named, and so is one that has moved
-for good. A run that comes before a source is due says nothing about the source.
+One source among a hundred may be dead, answer 403, opt out, or be deferred for weeks, and the log
+line about it would be overlooked. So each run compares what it found with the records. A source
+that was not read for three of its periods is named at the end, and so is one that has moved for
+good. A run that comes before a source is due changes nothing about it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FAILED: Final = "failed"
 #: The run ended before the source was answered, or refused.
 UNANSWERED: Final = "unanswered"
 
-#: How many of its periods (WALSH_REVISIT) a source may go unread before it is named.
+#: For how many of its periods (WALSH_REVISIT) a source may not be read before it is named.
 PERIODS: Final = 3
 #: Sources that are named one by one at the end of a run.
 LISTED: Final = 20
@@ -82,9 +82,9 @@ class Heard:
 
 
 def later(known: Heard | None, heard: Heard) -> Heard:
-    """What a run knows of a source that it had heard *known* of, after it heard *heard*.
+    """What a run knows of a source: *known* before, *heard* now.
 
-    What was read stays read, and NOT_DUE takes the place of nothing that says more.
+    A source that was read stays read. NOT_DUE does not replace an outcome that says more.
     """
     if known is None or known.outcome == UNANSWERED:
         return heard
@@ -106,7 +106,7 @@ def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
 
 
 def is_unread(reading: Reading, now: float, revisit: float) -> bool:
-    """Whether the source was not read for so long that its operator must hear of it.
+    """Whether the source was not read for so long that the operator must be told.
 
     *revisit*: WALSH_REVISIT, seconds. A run may be a tenth of it early (``recrawl.SLACK``), so the
     third period is over for a run that comes as early as that.
@@ -129,7 +129,7 @@ def moved_lines(readings: Sequence[Reading]) -> list[str]:
 
 
 def last_line(outcomes: Mapping[str, int], needy: int, close_reason: str) -> str:
-    """The line that ends a run, for who reads no other.
+    """The last line of a run, for somebody who reads no other.
 
     *outcomes*: sources by outcome. *needy*: those that need a person. *close_reason*: why the
     spider was closed, Scrapy's word.
@@ -158,7 +158,7 @@ def refusal_line(verdict: Verdict) -> str:
 
 
 def one_line(text: str) -> str:
-    """*text*, which a server may have had a hand in, as it can stand in a line and in the store."""
+    """*text*, parts of which a server may have chosen, as one short printable line."""
     text = " ".join(text.split())[:_LONGEST]
     return text if text.isprintable() else ascii(text)[1:-1]
 

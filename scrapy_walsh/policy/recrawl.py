@@ -1,12 +1,12 @@
 """R8: a source is requested daily or less, and not again within the hour (spec section 10.3).
 
-R8 looks at runs, not at what one run does: within a run a source is requested as often as its
-spider asks. Between runs there is a rhythm. A source has a *due time*, WALSH_REVISIT after its
-last one. A run that comes a little early, by a tenth of WALSH_REVISIT at most, may send it all the
-same, and the due time after that is still counted from the one that it met. So a daily run finds
-each source due each day, whichever minute it begins at, and the rhythm does not drift. A source
-that was sent at any other time begins a rhythm of its own there; periods that were missed are not
-made up. However early a run comes, nine tenths of WALSH_REVISIT, and an hour, must have passed.
+R8 compares runs (D12). Within one run a source is requested as often as its spider yields it. From
+run to run a source has a *due time*, WALSH_REVISIT after the due time before. A run may send it a
+little early, by a tenth of WALSH_REVISIT at most, and the next due time is still counted from the
+one that it met. So a daily run finds each source due each day, whatever the minute at which it
+begins, and its times do not drift. A source that was sent at any other time is next due
+WALSH_REVISIT after that; missed periods are not made up. However early a run is, nine tenths of
+WALSH_REVISIT, and an hour, must have passed since the source was last sent.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Visit(NamedTuple):
 
 
 def key_of(url: str, form: str = "") -> str:
-    """What R8 knows a request by: its URL without fragment, and its form if it has one."""
+    """R8's key of a request: its URL without fragment, and its form, if that is not empty."""
     url = url.partition("#")[0]
     return f"{url} {form}" if form else url
 
 
 def form_of(method: str, body: bytes = b"") -> str:
-    """What makes a request another one than a GET of its URL; empty for a GET without a body.
+    """What tells a request from a plain GET of its URL; empty for a GET without a body.
 
-    The method, and of a body 16 hexadecimal digits of its SHA-256, parted by a space.
+    It is the method and, where there is a body, a space and 16 hexadecimal digits of its SHA-256.
     """
     if method == "GET" and not body:
         return ""
@@ -69,7 +69,7 @@ def opens(last: Visit, revisit: float) -> float:
 
 
 def met(sent_at: float, last: Visit | None, revisit: float) -> Visit:
-    """The visit that begins at *sent_at*: the source's rhythm goes on if it met the due time."""
+    """The visit that begins at *sent_at*, counted from the due time if it met that."""
     if last is None:
         return Visit(sent_at, sent_at)
     interval, when = max(revisit, REVISIT_FLOOR), due(last, revisit)
@@ -101,7 +101,7 @@ def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) 
 
 
 def counts_as_asked(status: int | None) -> bool:
-    """Whether an answer ends the source's turn: 2xx, 304, and a final 4xx other than 429.
+    """Whether an answer counts as a visit of the source: 2xx, 304, and 4xx other than 429.
 
     *status* is None when there was no answer. Whatever R5 retries comes back at the next run.
     """

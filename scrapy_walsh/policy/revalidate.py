@@ -1,8 +1,8 @@
 """R7: which validators to send, and which to keep (spec section 10.2).
 
-Kept per exact URL and representation, never per canonical URL (T20): ``/a`` and ``/a/``, or
-the markdown and the HTML of one page, do not share an ETag. Field values are text decoded
-as latin-1, so that encoding them as latin-1 gives back the octets received.
+They are kept for each exact URL and representation, not for canonical URLs (T20): ``/a`` and
+``/a/``, or the markdown and the HTML of one page, do not share an ETag. Field values are text that
+was decoded as latin-1; encoded as latin-1 they are the octets that were received.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class _Replayed(Protocol):
 
 
 def conditional_headers(validators: _Replayed | None) -> dict[str, str]:
-    """Request fields that replay *validators* as received; empty for None.
+    """The header fields of a conditional request, with *validators* as received; {} for None.
 
-    A value that must not go into a header is left out, whoever stored it.
+    A value that must not be sent in a header is left out, wherever it came from.
     """
     if validators is None:
         return {}
@@ -49,12 +49,12 @@ def conditional_headers(validators: _Replayed | None) -> dict[str, str]:
 
 
 def representation_key(accept: str | None) -> str:
-    """The representation asked for: the Accept value; none is any (RFC 9110 section 12.5.1)."""
+    """The requested representation, by the value of Accept; ``*/*`` without (RFC 9110 12.5.1)."""
     return (accept or "").strip() or "*/*"
 
 
 def replaces_validators(method: str, status: int) -> bool:
-    """Whether an answer decides anew what is stored: only a 200 to a GET (a 304 keeps it)."""
+    """Whether an answer replaces the stored validators: a 200 to a GET does, a 304 keeps them."""
     return method == "GET" and status == 200
 
 
@@ -67,9 +67,9 @@ def validators_from(
     now: float,
     content_type: str | None = None,
 ) -> Validators | None:
-    """What to store after an answer that :func:`replaces_validators`; None: drop what is held.
+    """What to store after an answer that :func:`replaces_validators`; None: delete what is stored.
 
-    *url*: exactly as asked. *representation*: of :func:`representation_key`. *etag*,
+    *url*: exactly as requested. *representation*: of :func:`representation_key`. *etag*,
     *last_modified*, *content_type*: the answer's fields, None when absent. *now*: Unix seconds.
     """
     tag, date = _entity_tag(etag), _field_value(last_modified)
@@ -79,7 +79,7 @@ def validators_from(
 
 
 def _entity_tag(value: str | None) -> str | None:
-    # "*" as If-None-Match matches whatever there is: the source would answer 304 for ever.
+    # If-None-Match: * matches any representation: the source would answer 304 for ever.
     return None if value == "*" else _field_value(value)
 
 

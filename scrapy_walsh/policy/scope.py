@@ -1,8 +1,8 @@
-"""R6: only declared targets, and what they redirect to, are asked.
+"""R6: only declared targets, and what they redirect to, are requested.
 
-A target is declared by the project's start requests (``Spider.start``). What a callback
-yields, a page links to, or a pipeline wants is not, whatever its ``meta`` says. With
-WALSH_FOLLOW_LINKS, for identities that allow it, R6 is off and the other gates stay.
+A target is declared by the project's start requests (``Spider.start``). What a callback yields, a
+page links to, or a pipeline requests is not declared, whatever its ``meta`` says. With
+WALSH_FOLLOW_LINKS, which walsh-research may not set, R6 is off; the other gates stay.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class Scope:
         self._sources.add(_key(url))
 
     def declare_hop(self, url: str, origin: str) -> None:
-        """Add *url*, to which *origin* redirects; nothing if *origin* is out of scope itself."""
+        """Add *url*, to which the URL *origin* redirects, unless *origin* is out of scope."""
         source = self.source_of(origin)
         if source is not None:
             self._hops.setdefault(_key(url), source)
 
     def targets(self) -> Iterator[tuple[str, str | None]]:
-        """Every target, and the one that redirects to it where it was not declared itself."""
+        """Every target, and the source that redirects to it; None where it was declared itself."""
         yield from ((url, None) for url in self._sources)
         yield from ((url, via) for url, via in self._hops.items() if url not in self._sources)
 
     def source_of(self, url: str) -> str | None:
-        """The declared target that *url* is, or was reached from by redirects; None if neither."""
+        """The declared target that *url* is, or that redirected to it; None without one."""
         url = _key(url)
         return url if url in self._sources else self._hops.get(url)
 

@@ -1,11 +1,12 @@
-"""R5: how often one run asks a host that gives no answer at all: no connection, no TLS, a timeout.
+"""R5: how many requests one run sends to a host that gives no answer (D13).
 
-Such an attempt costs a serial crawl up to DOWNLOAD_TIMEOUT. So the attempts that R5 grants one
-URL, ``WALSH_MAX_RETRIES + 1``, are all that a run grants a host, whatever URLs they are for. An
-answer of any status is never counted, and gives nothing back.
+No answer means no connection, no TLS, or a timeout. Such an attempt costs a serial crawl up to
+DOWNLOAD_TIMEOUT. So the attempts that R5 grants one URL, ``WALSH_MAX_RETRIES + 1``, are all that a
+run grants a host, whatever URLs they are for. An answer, of any status, is not counted, and does
+not reset the count.
 
-Where an unreachable robots.txt means "allowed" (T3), the last attempt is kept for a target: else
-robots.txt would use all of them, and nothing that it allows could ever be asked.
+Where an unreachable robots.txt means "allowed" (T3), the last attempt is kept for a target.
+Otherwise robots.txt would use all attempts, and no target could ever be requested.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from scrapy_walsh.policy.verdict import DEFERRED, Verdict
 
 
 def granted(max_retries: int, position: str) -> int:
-    """Attempts without an answer that one run grants a host.
+    """The number of attempts without an answer that one run grants a host.
 
-    ``max_retries``: WALSH_MAX_RETRIES. ``position``: WALSH_ROBOTS_UNREACHABLE. It is
-    ``max_retries + 1``, and one more under ``allow`` with 0 or 1 retry: there a robots.txt keeps
-    its first retry, since one broken connection must not open a host, and a target its attempt.
+    ``max_retries``: WALSH_MAX_RETRIES. ``position``: WALSH_ROBOTS_UNREACHABLE. The number is
+    ``max_retries + 1``. Under ``allow`` with 0 or 1 retry it is one more: then a robots.txt has its
+    first retry, since one broken connection must not open a host, and a target has its attempt.
     """
     if position != "allow":
         return max_retries + 1
@@ -32,8 +33,9 @@ def granted(max_retries: int, position: str) -> int:
 class Silences:
     """The attempts of one run that got no answer, by host (the throttle key).
 
-    ``forget_after``: seconds after its last such attempt from which a host begins anew. Infinite
-    for a run; a fleet's worker may work for weeks, and is no run. ``now``: seconds by one clock.
+    ``forget_after``: seconds after a host's last such attempt, after which its count begins anew.
+    It is infinite for a run; a worker of a fleet, which may run for weeks, forgets. ``now`` of the
+    methods: seconds, always by the same clock.
     """
 
     max_retries: int
@@ -63,5 +65,5 @@ class Silences:
 
 
 def told(host: str, count: int) -> str:
-    """One line: why a run asks *host* no more, which gave no answer *count* times."""
+    """The reason, in one line, why a run sends no more requests to *host*."""
     return f"{host} gave no answer to {count} requests, and this run makes no more to it"

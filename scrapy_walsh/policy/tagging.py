@@ -1,7 +1,7 @@
 """R13: name the implementation in the URL of a conformance request (spec section 22.1).
 
-Only the wire tags, and only URLs of the operator's own origin (T35); the gates see the URL
-without tags (N3).
+Tags are added when the request is sent, and only to URLs of the operator's own origin (T35). The
+gates see the URL without tags (N3).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def tag_url(url: str, impl: str | None, sha: str | None, spec: str) -> str:
     """*url* with ``impl``, ``sha`` and ``spec`` after its own query, which stays as it is.
 
     *impl*: ``organisation/repository``; without it nothing is added. *sha*: short commit id,
-    left out when None. *spec*: version string. A fragment stays last. Tagging twice is
-    tagging once.
+    left out when None. *spec*: version string. A fragment stays last. A URL that has these tags
+    already is returned as it is.
     """
     if not impl:
         return url
@@ -36,7 +36,7 @@ def tag_url(url: str, impl: str | None, sha: str | None, spec: str) -> str:
 def is_operator_url(url: str, operator_urls: Iterable[str]) -> bool:
     """Whether *url* has the origin (scheme, host, port) of one of *operator_urls*.
 
-    An address that is unreadable, or carries credentials, is nobody's. Never raises.
+    False for a URL that cannot be read or that has a user name. Never raises.
     """
     origin = _origin(url)
     return origin is not None and any(origin == _origin(known) for known in operator_urls)

@@ -1,19 +1,19 @@
-"""R4: when a host may be asked again.
+"""R4: when the next request to a host may be sent.
 
-One process asks one request at a time, and a host not before
-``max(WALSH_MIN_INTERVAL, Crawl-delay)`` seconds after its last answer (spec section 9.3). A
-back-off (R5) holds the whole host until a given time (T25). All times are monotonic
-seconds given by the caller; the key is ``hosts.host_key`` (T17).
+A process sends one request at a time. The next one to a host goes not before
+``max(WALSH_MIN_INTERVAL, Crawl-delay)`` seconds after the host's last answer (spec section 9.3). A
+back-off (R5) holds the whole host until a given time (T25). All times are monotonic seconds that
+the caller gives. The key of a host is its ``hosts.host_key`` (T17).
 
-A robots.txt counts as a request, so two things let one target follow it sooner. T1: the first
-robots.txt of a host never seen before may be followed at once. And a *slow host*: one whose
-interval is longer than a run waits (WALSH_PATIENCE). Its robots.txt is stale each day, so a run
-would ask for that and for nothing else, for ever. There one target may follow the robots.txt
-after a second, if the host had rested its whole interval before, at most once in a day
-(``visit_from``).
+A robots.txt is a request too, so two exceptions let one target follow it sooner. The first
+robots.txt of a host never seen before may be followed at once (T1). And there are *slow hosts*,
+whose interval is longer than a run waits (WALSH_PATIENCE). Their robots.txt is stale each day, so
+each daily run would request that and nothing else. There one target may follow the robots.txt after
+a second, if the host had no request for its whole interval before, at most once a day
+(``visit_from``, D11).
 
-Rule for whoever edits this file: a due time may be put off at any moment, by anybody; only
-these two (``credit``) bring it nearer, and only for one target.
+Rule for whoever edits this file: anybody may make a due time later, at any moment. Only these two
+exceptions (``credit``) make it earlier, and only for one target.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ from typing import Final
 #: MIN_REQUEST_INTERVAL of spec section 6, seconds.
 MIN_REQUEST_INTERVAL: Final = 1.0
 
-#: Seconds between two targets that go ahead of one host's interval (design: slow hosts).
+#: Seconds between two targets of one slow host that go ahead of its interval (D11).
 VISIT_EVERY: Final = 86400.0
 
 #: Seconds by which two clocks may differ over one instant (wall and monotonic, one process).
 _ROUNDING: Final = 0.005
 
-#: The due time of a host that has never been asked: at once (R4.4).
+#: The due time of a host that never had a request: at once (R4.4).
 UNSEEN: Final = -math.inf
 
 
 def shared_wait(
     last: float, not_before: float | None, interval: float, now: float, *, own: bool
 ) -> float:
-    """Seconds that a host on record must still be left alone, over all processes (R4.6).
+    """Seconds until a host that has a record in the store may get a request (R4.6).
 
-    ``last``: when any process last asked it; a time in the future is read as now (D9).
-    ``not_before``: a hold that any process booked. ``own``: nobody but this process has asked
-    it since, so its own throttle has kept the spacing. Unix seconds.
+    ``last``: when any process last sent one; a time in the future counts as now (D9).
+    ``not_before``: the end of a hold by any process, or None. ``own``: that last request was this
+    process's own, so its throttle has kept the spacing. Times are Unix seconds. The scripts in
+    ``fleet/scripts.py`` have the same rule in Lua.
     """
     hold = (not_before or now) - now
     spacing = 0.0 if own else min(last, now) + interval - now
@@ -73,9 +74,12 @@ def visit_from(  # noqa: PLR0917
 
 @dataclass(slots=True)
 class _Host:
-    """``credit``: when one target may go, whatever the interval; ``slow``: by ``visit_from``.
+    """What is known of one host; times are monotonic seconds.
 
-    ``ahead``: the last request used it. ``rested``: seconds without a request before that one.
+    ``sources``: by who asks for an interval, its seconds; ``interval`` is the largest. ``credit``:
+    when one target may go, whatever the interval; None for no such right. ``slow``: that right is
+    the one of ``visit_from``. ``ahead``: the last request used it. ``rested``: seconds without a
+    request before the last one. ``visited_at``: when a target last went ahead by ``visit_from``.
     """
 
     last_end: float = UNSEEN
@@ -93,7 +97,7 @@ class _Host:
 
 @dataclass(slots=True)
 class Throttle:
-    """Spacing per host (R4.3) and holds (R5), over any number of hosts; every call is O(1).
+    """The spacing (R4.3) and holds (R5) of any number of hosts. Each call takes constant time.
 
     ``min_interval``: seconds, never below :data:`MIN_REQUEST_INTERVAL`; ValueError otherwise.
     """
@@ -108,7 +112,7 @@ class Throttle:
             )
 
     def seen(self, host: str) -> bool:
-        """Whether a request to *host* was ever started."""
+        """Whether a request to *host* was ever sent, by any process that is known of."""
         record = self._hosts.get(host)
         return record is not None and record.seen
 
@@ -118,10 +122,9 @@ class Throttle:
         return self.min_interval if record is None else max(self.min_interval, record.interval)
 
     def due(self, host: str, *, document: bool = False) -> float:
-        """The earliest time at which *host* may be asked; ``inf`` while a request is under way.
+        """The earliest time for a request to *host*; ``inf`` while one is under way.
 
-        ``document``: the request is for a robots.txt, which never uses T1's exemption of the
-        target that follows the first one.
+        ``document``: the request is for a robots.txt, for which the two exceptions are not meant.
         """
         record = self._hosts.get(host)
         if record is None:
@@ -137,10 +140,11 @@ class Throttle:
         return max(0.0, self.due(host, document=document) - now)
 
     def set_interval(self, host: str, seconds: float, source: str = "") -> None:
-        """Set what *source* asks for on *host*: a Crawl-delay, AutoThrottle. Never capped.
+        """Set the interval that *source* asks for on *host*. It is never capped.
 
-        The largest of all sources counts: http and https of one host share the throttle, not
-        the robots.txt (T17).
+        *source*: whatever asks: the origin of a robots.txt with a Crawl-delay, AutoThrottle. The
+        largest counts. There may be several, since http and https of one host share the throttle
+        and not the robots.txt (T17).
         """
         record = self._record(host)
         if record.sources is None:
@@ -153,14 +157,14 @@ class Throttle:
         self.min_interval = max(self.min_interval, seconds)
 
     def hold(self, host: str, until: float) -> None:
-        """Ask *host* not before *until* (R5.3); an earlier hold that lasts longer stays."""
+        """Hold *host* until that time (R5.3). A hold that lasts longer stays."""
         record = self._record(host)
         record.not_before = max(record.not_before, until)
 
     def restore(
         self, host: str, last_end: float, not_before: float, visited_at: float | None = None
     ) -> None:
-        """Take over what an earlier process knew about *host* (T33)."""
+        """Take over what an earlier process stored about *host* (T33)."""
         record = self._record(host)
         if visited_at is not None:
             record.visited_at = max(visited_at, record.visited_at or UNSEEN)
@@ -175,16 +179,19 @@ class Throttle:
         record.seen = record.in_flight = True
 
     def rested(self, host: str, seconds: float) -> None:
-        """Book for how long *host* had been left alone, by all processes, before its request."""
+        """Note for how many *seconds* no process had requested *host* before its present one."""
         self._record(host).rested = seconds
 
     def went_ahead(self, host: str) -> bool:
-        """Whether the last request to *host* was the one target that :meth:`visit` let go."""
+        """Whether the last request to *host* was the one target that :meth:`visit` let go ahead."""
         record = self._hosts.get(host)
         return record is not None and record.ahead
 
     def visit(self, host: str, patience: float) -> None:
-        """A robots.txt of *host* has been read: let one target follow it, if the host is slow."""
+        """Let one target follow the robots.txt of *host* that was just read, if the host is slow.
+
+        *patience*: WALSH_PATIENCE, seconds.
+        """
         record = self._record(host)
         interval = self.interval(host)
         if interval > patience:
@@ -199,12 +206,12 @@ class Throttle:
             )
 
     def held_until(self, host: str) -> float:
-        """The end of the holds on *host* (R5), its spacing apart."""
+        """When the hold of *host* ends (R5); its spacing is not counted."""
         record = self._hosts.get(host)
         return UNSEEN if record is None else record.not_before
 
     def gave_back(self, host: str) -> None:
-        """Book that the request to *host* was not made after all."""
+        """Note that the request to *host* was not sent after all."""
         self._record(host).in_flight = False
 
     def finished(

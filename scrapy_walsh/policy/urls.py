@@ -1,6 +1,7 @@
-"""R7: the canonical URL, a key for de-duplication and nothing else (design D4).
+"""R7: the canonical URL, which is a key for de-duplication and nothing else (D4).
 
-Beside it, what every URL loses before it is declared, sent or written down: user name and password.
+And a function that takes user name and password off a URL. Every URL passes it before it is
+declared, sent or written down.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _USERINFO: Final = re.compile(
 
 
 def without_userinfo(url: str) -> str:
-    """Return *url* without the user name and the password before its host; raises nothing.
+    """Return *url* without the user name and the password before its host. Raises nothing.
 
-    Also of a relative reference that begins with ``//``, as a Location may.
+    A relative reference that begins with ``//``, as a Location may, is a URL here as well.
     """
     found = _USERINFO.match(url)
     return f"{found[1]}{url[found.end() :]}" if found else url
