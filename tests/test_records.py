@@ -31,7 +31,7 @@ FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 #: A file or a folder as the records name it: `policy/chain.py`, `state/`, and where it may lie.
 PLACES = (ROOT, ROOT / "scrapy_walsh", ROOT / "tests")
 #: What the records describe and the house has not got yet.
-COMING = frozenset({"adapters/gate.py"})
+COMING = frozenset({"adapters/crawl.py", "adapters/gate.py", "adapters/pacing.py"})
 PLACE = re.compile(r"`([a-z_]+(?:/[a-z_0-9]+)*(?:\.py|/))`")
 
 
