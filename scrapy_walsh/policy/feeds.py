@@ -1,7 +1,7 @@
 """R9: entries of a feed: RSS 0.9x, 1.0 and 2.0, Atom, and JSON Feed 1.x.
 
-Only title, URL and date are kept. The parser is handed bytes of ours, never a URL or a name
-that it could open.
+Only title, URL and date are kept. The parser gets bytes, never a URL or a file name, which it would
+open.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Entry:
 def read_feed(body: bytes, content_type: str | None, url: str) -> list[Entry]:
     """The entries that have a link, in document order.
 
-    ``content_type``: the header's value or None. ``url``: where the feed was fetched, the base
-    of its relative links. A malformed feed gives what can be read of it. Raises DocumentInvalid
-    for what is no feed, and for a document type that declares anything of its own;
-    DocumentTooCostly for what is nested too deep.
+    ``content_type``: the header's value or None. ``url``: where the feed was fetched, which is the
+    base of its relative links. Of a malformed feed what can be read is returned. Raises
+    DocumentInvalid for what is not a feed, and for a document type with declarations of its own;
+    DocumentTooCostly for elements or JSON that are nested too deep.
     """
     if representation(content_type, body) == JSON_FEED:
         return list(_json_entries(body, url))
@@ -70,7 +70,7 @@ def _parsed(text: str, url: str) -> Any:
             sanitize_html=False,  # titles are stripped here, nothing else is kept
             resolve_relative_uris=False,
         )
-    except Exception as error:  # the parser promises no set of errors
+    except Exception as error:  # the parser does not say which errors it raises
         kind = type(error).__name__
         raise DocumentInvalid(f"{url}: cannot be read as a feed ({kind})") from error
 
@@ -95,7 +95,7 @@ def _resolved(base: str, target: str) -> str | None:
 
 def _entry_date(entry: Any) -> str | None:
     for name in ("published_parsed", "updated_parsed", "created_parsed"):
-        # The entry's own `get` would answer one of these with another, and warn.
+        # The `get` of feedparser's entries would return another of these dates, and warn.
         if parsed := dict.get(entry, name):
             year, month, day, hour, minute, second = tuple(parsed)[:6]
             return _from_parts(year, month, day, hour, minute, min(second, 59))

@@ -1,9 +1,9 @@
-"""R9: structured formats first, and never scraped HTML.
+"""R9: structured formats first; HTML is never scraped.
 
-What a response is (:func:`representation`), the order in which a source is asked
-(:func:`plan`), the links of a markdown body (:func:`markdown_links`), and the feeds that a
-page or its headers offer (:func:`suggested_feeds`: a hint for the operator, never followed).
-Feeds themselves are read in :mod:`scrapy_walsh.policy.feeds`.
+:func:`representation` tells the format of a response. :func:`plan` gives the order of the requests
+for a source. :func:`markdown_links` reads the links of a markdown body. :func:`suggested_feeds`
+finds the feeds that a page or its headers offer, as a hint for the operator; they are not followed.
+Feeds are read in :mod:`scrapy_walsh.policy.feeds`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _SNIFFED: Final = 4096
 
 
 class Step(NamedTuple):
-    """One request that a source may cost. ``kind``: ``feed``, ``page`` or ``llms``."""
+    """One request that may be needed for a source. ``kind``: ``feed``, ``page`` or ``llms``."""
 
     kind: str
     url: str
@@ -83,9 +83,9 @@ def plan(url: str, feed: str | None) -> tuple[Step, ...]:
 def representation(content_type: str | None, body: bytes) -> str:
     """One of ``feed``, ``json_feed``, ``markdown``, ``html``, ``plain``, ``other``.
 
-    Content-Type decides first; where it names no one format of ours (XML, JSON, text, HTML or
-    nothing), the body's root may say that it is a feed or an HTML page. Markdown is what
-    Content-Type calls so, and nothing else (R9.3).
+    Content-Type decides first. Where it leaves the format open (XML, JSON, text, HTML or nothing),
+    the body's root element may show that it is a feed or an HTML page. Only what Content-Type calls
+    markdown is markdown (R9.3).
     """
     declared = (content_type or "").lower()
     if "markdown" in declared:
@@ -99,8 +99,8 @@ def representation(content_type: str | None, body: bytes) -> str:
 def is_html(content_type: str | None, body: bytes, *, taken_for: bool = False) -> bool:
     """Whether selectors on *body* would scrape a page (R9.1).
 
-    The body's root decides; where it names no format of ours, anything but other XML is a page
-    that Content-Type calls HTML, or that whoever downloaded it has *taken for* HTML.
+    The body's root element decides. Where that is of no format that we know, a body that is not XML
+    counts as a page if Content-Type says HTML, or if its downloader has *taken* it *for* HTML.
     """
     root = _sniff(body)
     if root is not None:
@@ -110,12 +110,12 @@ def is_html(content_type: str | None, body: bytes, *, taken_for: bool = False) -
 
 
 def _is_xml(body: bytes) -> bool:
-    """Whether *body* says of itself that it is XML."""
+    """Whether *body* begins with an XML declaration."""
     return _head(body).lstrip().startswith(b"<?xml")
 
 
 def _head(body: bytes) -> bytes:
-    # NULs and BOMs go, so that UTF-16 and UTF-32 read as ASCII.
+    # Without NULs and byte order marks the ASCII part of UTF-16 and UTF-32 can be read.
     head = body[: 4 * _SNIFFED].replace(b"\0", b"")[:_SNIFFED]
     return head.removeprefix(codecs.BOM_UTF8).lstrip(b"\xff\xfe")
 
@@ -160,7 +160,7 @@ def _titles(blocks: Iterable[Token]) -> dict[str, str]:
     """The links by URL, in the order of their first occurrence, each with its title."""
     found: dict[str, str] = {}
     for title, url in _links(blocks):
-        # An image link often comes right before the same link with words.
+        # Before a link with words there is often the same link around an image, without a title.
         found[url] = found.get(url) or title
     return found
 
@@ -181,7 +181,7 @@ class Section(NamedTuple):
 
 
 def markdown_sections(text: str) -> list[Section]:
-    """The links of :func:`markdown_links` under the H1 and H2 headings that they stand below.
+    """The links of :func:`markdown_links`, by the H1 and H2 headings that they are under.
 
     llms.txt has this shape: its name as H1, its lists of links as H2. Never raises.
     """

@@ -1,4 +1,4 @@
-"""R12: how long a held document is fresh, and the durations that documents declare (R3)."""
+"""R12: how long a cached document is fresh, and the durations that documents declare (R3)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _MAX_LENGTH: Final = 64
 
 
 def robots_ttl(setting: float, interval: float) -> float:
-    """Seconds that a robots.txt is held where the project asks for *setting*.
+    """Seconds for which a robots.txt is fresh, where WALSH_ROBOTS_TTL is *setting*.
 
-    *interval*: seconds between two requests to its host. A shorter time would be over before the
-    target that it was fetched for may go, and the host would be asked for its rules alone.
+    *interval*: seconds between two requests to its host. The time is at least two intervals: a
+    shorter one would be over before the target may be sent, and only robots.txt would be requested.
     """
     return min(max(setting, 2 * interval), ROBOTS_TTL)
 
@@ -36,8 +36,8 @@ def robots_ttl(setting: float, interval: float) -> float:
 def parse_duration(text: str) -> float:
     """Return the seconds of an ISO 8601 duration, ``PnW`` or ``PnDTnHnMnS``.
 
-    Only the smallest unit may have a fraction. Years and months have no fixed length, and
-    are refused with all else by ValueError.
+    Only the smallest unit may have a fraction. Raises ValueError for all else, also for years and
+    months, which have no fixed length.
     """
     found = (
         _DURATION.fullmatch(text) if isinstance(text, str) and len(text) <= _MAX_LENGTH else None
@@ -50,9 +50,10 @@ def parse_duration(text: str) -> float:
 
 
 def refresh_seconds(declared: object) -> float:
-    """Return the seconds to hold a document that declares ``declared`` as its ``refresh``.
+    """Return the seconds for which a document with the ``refresh`` *declared* is fresh.
 
-    Unusable: PT6H. Otherwise clamped to :data:`MIN_REFRESH` and :data:`MAX_REFRESH`.
+    They are PT6H where *declared* is no duration; else at least :data:`MIN_REFRESH` and at most
+    :data:`MAX_REFRESH`.
     """
     try:
         seconds = parse_duration(cast(str, declared))
@@ -64,6 +65,6 @@ def refresh_seconds(declared: object) -> float:
 def is_fresh(fetched_at: float, now: float, ttl: float) -> bool:
     """Tell whether a document fetched at ``fetched_at`` is within ``ttl`` seconds at ``now``.
 
-    Both are Unix seconds. A time in the future is stale: the clock moved (design D9).
+    Both are Unix seconds. A time in the future is stale, because a clock was set (D9).
     """
     return fetched_at <= now < fetched_at + ttl

@@ -1,8 +1,8 @@
-"""R3, R4: which host a URL names, in every form that somebody may read it.
+"""R3, R4: which host a URL names.
 
-One host has many spellings (trap T15). ``host_of`` gives the canonical one; ``host_forms``
-gives all that are defensible, since the blocklist blocks when any of them is listed.
-Hosts are compared without port (R3); the throttle key keeps it (R4, T17).
+One host has many spellings (T15). ``host_of`` gives the canonical form. ``host_forms`` gives every
+form that a reader may find in a URL, since the blocklist blocks when any of them is listed. Hosts
+are compared without port (R3); the throttle key has it (R4, T17).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import idna
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# The common case: an ASCII authority with neither userinfo nor escapes, whose last label
-# is no number, of at most DNS's 127 labels. Everything else takes the slow path.
+# The common case: an ASCII authority without userinfo and escapes, whose last label is not a
+# number, with no more than the 127 labels of DNS. Everything else takes the slow path.
 _HOST: Final = r"(?:[A-Za-z0-9_-]++\.){0,126}[A-Za-z_][A-Za-z0-9_-]*+"
 _PLAIN_URL: Final = re.compile(rf"([Hh][Tt][Tt][Pp][Ss]?)://({_HOST})\.?(?::([0-9]*))?(?:[/?#]|\Z)")
 _PLAIN_HOST: Final = re.compile(_HOST)
@@ -41,11 +41,11 @@ _NUMBER: Final = re.compile(r"0[xX][0-9A-Fa-f]*|[0-9]+")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL: Final = ipaddress.IPv6Network("64:ff9b:1::/48")  # RFC 8215: any of those lengths
 _CARRIED: Final = ((6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12), (12, 13, 14, 15))
-_MAX_NAME: Final = 255  # characters; no longer name can be resolved, and IDNA is quadratic
+_MAX_NAME: Final = 255  # characters: a longer name cannot be resolved, and IDNA is quadratic
 
 
-#: The commonest of all: in lower case, without a port, too short to have too many labels. Of such
-#: a URL, ``[1]`` is the only form of the host; of any other, :func:`host_forms` gives them.
+#: Matches the most common URLs: in lower case, without a port, too short for too many labels. Group
+#: 1 is then the only form of the host. For any other URL, :func:`host_forms` gives the forms.
 usual_url: Final = re.compile(
     r"https?://([a-z0-9_-][a-z0-9._-]{0,180}\.[a-z_][a-z0-9_-]{0,62})(?:[/?#]|\Z)"
 ).match
@@ -75,10 +75,11 @@ def host_forms(url_or_host: str) -> tuple[str, ...]:
 
 
 def carried_ipv4(host: str) -> tuple[str, ...]:
-    """Return the IPv4 addresses that a canonical IPv6 address stands for, or may.
+    """Return the IPv4 addresses that a canonical IPv6 address stands for, or may stand for.
 
-    Those are of NAT64 (RFC 6052, for the local-use prefix of RFC 8215 in each of its places) and
-    of 6to4 (RFC 3056). An IPv4-mapped address has the canonical form of its IPv4 address.
+    That is so for addresses of NAT64 (RFC 6052; with the local-use prefix of RFC 8215, for each of
+    the places that an address may have) and of 6to4 (RFC 3056). An IPv4-mapped address needs no
+    care here, since its canonical form is the IPv4 address.
     """
     if ":" not in host:
         return ()
@@ -90,10 +91,10 @@ def carried_ipv4(host: str) -> tuple[str, ...]:
 
 
 def is_doubtful(url: str) -> bool:
-    """Tell whether readers differ in where the host of a URL begins.
+    """Tell whether standards and tools disagree about where the host of a URL begins.
 
-    For RFC 3986 that is after two slashes. For WHATWG URL it is after any run of slashes and
-    backslashes, and Scrapy drops two slashes of four.
+    By RFC 3986 it begins after two slashes; by WHATWG URL after any number of slashes and
+    backslashes; and Scrapy drops two slashes of four.
     """
     found = _SCHEME.match(text := stripped(url))
     if not found or found[1].lower() not in _SPECIAL:
@@ -105,7 +106,7 @@ def is_doubtful(url: str) -> bool:
 def proxy_host(proxy: str) -> str:
     """Return the host of a proxy as ``Request.meta`` names it, with or without a scheme.
 
-    A text that names no host is given back as ``@``, which no list can read either.
+    For a text without a host it is ``@``, in which the blocklist finds no readable host either.
     """
     try:
         return host_of(proxy if "://" in proxy else f"http://{proxy}")
@@ -116,9 +117,9 @@ def proxy_host(proxy: str) -> str:
 def host_key(url: str) -> str:
     """Return the throttle key (R4): the host, plus ``:port`` unless it is a web default.
 
-    80 and 443 count as none whatever the scheme: ``http://h``, ``https://h`` and
-    ``http://h:443`` are one host, which is asked no faster for having several doors.
-    Raises ValueError where host or port is unreadable.
+    The ports 80 and 443 are left out whatever the scheme: ``http://h``, ``https://h`` and
+    ``http://h:443`` are one host, with one pace. Raises ValueError where there is no readable host
+    or port.
     """
     return _names(url)[1]
 
@@ -164,7 +165,7 @@ def _suffix(text: str) -> str:
         return bare
 
 
-@lru_cache(maxsize=1024)  # the gates, the queue and the wire ask in turns about one URL
+@lru_cache(maxsize=1024)  # the queue, the gates and the handler call it for one URL in turns
 def _names(url: str) -> tuple[str, str]:
     """Return the origin (empty without a scheme) and the throttle key."""
     plain = _PLAIN_URL.match(url)
@@ -217,8 +218,8 @@ def _shown(text: str) -> str:
 def _authorities(text: str) -> tuple[str, list[str]]:
     """Return the scheme and the authority as WHATWG URL reads it, then as RFC 3986 does.
 
-    They differ where there is a backslash: a browser ends the authority there, RFC 3986
-    does not, and there what follows the last one is or ends the host.
+    They differ where there is a backslash. A browser ends the authority there. By RFC 3986 it goes
+    on, and what follows the last backslash is the host, or its end.
     """
     scheme, rest = _split_scheme(stripped(text))
     literal = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
@@ -245,7 +246,7 @@ def _split_port(scheme: str, authority: str) -> tuple[str, str]:
     found = _AUTHORITY.fullmatch(authority)
     if found:
         return found[1] or found[2], found[3] or ""
-    # A bare IPv6 address, as lists write it; in a URL its end may be read as a port.
+    # An IPv6 address without brackets, as blocklists have it. In a URL its end may be a port.
     if not scheme and authority.count(":") > 1:
         return authority, ""
     raise ValueError(f"no readable port in {_shown(authority)}")
@@ -289,7 +290,7 @@ def _ascii_names(name: str) -> Iterator[str]:
 
 
 def _uts46(name: str) -> str:
-    # The idna package would refuse underscores and symbols, which resolvers take.
+    # The idna package would refuse underscores and symbols, which resolvers accept.
     labels = idna.uts46_remap(name, std3_rules=False).split(".")
     return ".".join(
         label if label.isascii() else f"xn--{label.encode('punycode').decode('ascii')}"
@@ -304,7 +305,7 @@ def _idna2003(name: str) -> str:
 def _ipv4(name: str) -> Iterator[str]:
     """Yield the dotted form of an address in any of inet_aton's notations.
 
-    A zero in front means octal there and nothing elsewhere, so both readings are given.
+    A leading zero means octal to inet_aton and nothing to others, so both addresses are given.
     """
     parts = name.split(".")
     found = False

@@ -1,8 +1,10 @@
 """R10: a blocklist document is validated before it is adopted (R3c), inline schema first.
 
-Validation has two parts, and both must pass (T9): the document's schema, and floor checks
-of our own, since a document that brings its schema could bring one that accepts anything.
-No ``$ref`` is ever fetched: what cannot be resolved cannot be validated.
+Validation has two parts, and both must pass (T9): the schema, and floor checks of our own, because
+a document that has its schema inline could have one that accepts anything. No ``$ref`` is ever
+fetched: a document whose schema has one that cannot be resolved is not valid.
+
+A document and its schema are *tame* when they are sure to be validated quickly (:func:`is_tame`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _CONTRACT: Final = re.compile(r"walsh-research-blocklist/v1(\.[0-9]+)?")
-# A second one of these would let two readers read two lists.
+# Members that may not be there twice: two JSON parsers could then read two different lists.
 _READ_ONCE: Final = frozenset({"contract", "updated", "refresh", "schema", "blocked", "domain"})
 
 _TAME_BODY: Final = 32 * 1024  # octets
@@ -42,9 +44,10 @@ _TAME_PATTERN: Final = re.compile(r"\^?[A-Za-z0-9_/ -]*\$?")
 
 @dataclass(frozen=True, slots=True)
 class ParsedBlocklist:
-    """A document that may be adopted. ``refresh``: seconds, clamped. ``domains``: normalised.
+    """What a document says that may be adopted.
 
-    ``digest``: SHA-256 of the octets, hexadecimal. ``inline``: it brings its schema.
+    ``refresh``: seconds, within floor and ceiling. ``domains``: normalised. ``digest``: SHA-256 of
+    the octets, hexadecimal. ``inline``: the document has its schema inline.
     """
 
     contract: str
@@ -63,8 +66,8 @@ def parse_blocklist(
 
     ``fallback_schema``: the standalone schema, used where the document has none inline; None
     when there is none. ``document``: URL of the body, for verdicts. Raises DocumentInvalid
-    (one line) when it must not be adopted. Takes its time: some 3 us an entry, 20 us with an
-    unusual schema, for ever with a hostile one (see :func:`is_tame`).
+    (one line) when it must not be adopted. It takes some 3 us an entry, 20 us with an unusual
+    schema, and with a hostile one it may never end (see :func:`is_tame`).
     """
     return built(validated(body, fallback_schema), document)
 
@@ -107,9 +110,8 @@ def validated(body: bytes, fallback_schema: dict[str, Any] | None) -> ParsedBloc
 def reread(body: bytes) -> ParsedBlocklist:
     """Return what ``body`` declares, after the floor checks alone (D3).
 
-    For a document that was validated when it was adopted and whose checksum says that it is
-    still that: a schema can neither lift its opt-outs later nor hold them up. Raises
-    DocumentInvalid.
+    For a document that was validated when it was adopted, and that is still the same by its
+    checksum: a later schema cannot lift its opt-outs, or delay them. Raises DocumentInvalid.
     """
     found = _json_object(body)
     return _parsed(body, found, _contract(found))
@@ -143,8 +145,8 @@ def needs_standalone_schema(body: bytes) -> bool:
 def is_tame(body: bytes, fallback_schema: dict[str, Any] | None) -> bool:
     """Tell whether :func:`validated` is sure to take well under 50 ms.
 
-    So it is with a small body, a schema whose keywords cannot run away, and entries of few
-    shapes. Says nothing about validity: what is plainly invalid is tame, or is not.
+    That is so for a small body, a schema with keywords that cost little, and entries of few shapes
+    (the same members with the same types). It says nothing about whether the document is valid.
     """
     if len(body) > _TAME_BODY:
         return False
@@ -193,7 +195,7 @@ def _schema(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> di
     if "schema" not in found and fallback_schema is None:
         raise DocumentInvalid("blocklist has no schema inline and no standalone schema is held")
     schema = found.get("schema", fallback_schema)
-    if schema is True:  # Draft 2020-12, section 4.3.2: the same as {}; T9's floor checks remain
+    if schema is True:  # Draft 2020-12, section 4.3.2: the same as {}; the floor checks remain (T9)
         return {}
     if not isinstance(schema, dict):
         raise DocumentInvalid("blocklist schema is not a JSON object")
@@ -206,7 +208,7 @@ def _check_schema(found: dict[str, Any], schema: dict[str, Any]) -> None:
         found = {**found, "blocked": [found["blocked"][index] for index in indexes]}
     try:
         Draft202012Validator.check_schema(schema)
-        # An explicit empty registry: the default one fetches what a $ref names.
+        # An explicit empty registry, because the default one fetches what a $ref names.
         validator = Draft202012Validator(schema, registry=Registry())
         error = next(validator.iter_errors(found), None)
     except Exception as failure:  # whatever it is, the document was not validated
@@ -226,8 +228,8 @@ def _place(path: list[Any], indexes: list[int]) -> str:
 def _representatives(found: dict[str, Any]) -> list[int]:
     """Return the index of one entry of each shape.
 
-    Against a tame schema entries of one shape are all valid or all invalid, so that a
-    million entries cost the validator no more than one.
+    By a tame schema, entries of one shape are all valid or all invalid. So one of each is
+    validated, and a million entries take the validator no longer than a few.
     """
     blocked = found.get("blocked")
     shapes: dict[object, int] = {}
@@ -258,7 +260,7 @@ def _entries(found: dict[str, Any]) -> list[str]:
 
 
 def _is_tame_schema(schema: dict[str, Any]) -> bool:
-    """Tell whether an entry's validity depends on its shape alone, and no keyword can run away."""
+    """Tell whether an entry's validity depends on its shape alone, and all keywords cost little."""
     properties = schema.get("properties", {})
     if not _within(schema, _ROOT) or not isinstance(properties, dict):
         return False

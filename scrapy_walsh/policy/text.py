@@ -1,6 +1,7 @@
-"""R9: what an item may hold: titles as plain text, absolute http(s) URLs, UTC times.
+"""R9: makes the values of an item: titles as plain text, absolute http(s) URLs, times in UTC.
 
-``visible`` is for what goes to a log or a terminal: no octet of a server may act on either.
+``visible`` is for what goes to a log or a terminal, where nothing that a server sent may have an
+effect.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from typing import Final
 from urllib.parse import urlsplit
 
 MAX_TITLE: Final = 10_000
-"""Characters of a title, markup included, that are read."""
+"""The most characters of a title, with its markup, that are read."""
 
 _DROPPED: Final = re.compile(r"<(script|style)\b[^<]*(?:<(?!/\1)[^<]*)*</\1[^<>]*>", re.IGNORECASE)
 _TAG: Final = re.compile(r"<(?:/?[a-z][^<>]*|!--[^<>]*--)>", re.IGNORECASE)
 _BLOCK: Final = re.compile(r"</?(?:br|p|div|li|tr|td|h[1-6])\b[^<>]*>", re.IGNORECASE)
-# Bidirectional overrides and isolates: they can make a title read as another.
+# Bidirectional overrides and isolates: they can make a title look like another one.
 _BIDI: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
 
 
 def plain_text(text: str, markup: bool = True) -> str:
-    """A title on one line: markup stripped, entities decoded once, control characters out.
+    """A title on one line, without markup and control characters, its entities decoded once.
 
     With ``markup`` False, ``<`` and ``&`` are the characters themselves.
     """
@@ -42,7 +43,7 @@ def _clean(character: str) -> str:
 
 
 def visible(text: str) -> str:
-    """*text* on one line that no log and no terminal takes for a command.
+    """*text* on one line, without anything that a log or a terminal could take for a command.
 
     Whatever Python calls unprintable is escaped as in its string literals: control characters
     with line ends, bidirectional overrides, lone surrogates. All else stays as it is.

@@ -1,7 +1,7 @@
-"""R9: a feed's bytes as XML text that a parser can be given safely.
+"""R9: makes XML text of a feed's bytes that is safe to give to a parser.
 
-Decoded here, without a document type, and with the usual slips of publishers mended: HTML's
-entities, bare ``&`` and ``<``, characters that XML does not know.
+The text is decoded, its document type is taken off, and common mistakes of publishers are mended:
+entities of HTML, bare ``&`` and ``<``, characters that XML does not have.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def xml_text(body: bytes, content_type: str | None, url: str) -> str:
-    """The document as text.
+    """The text of *body*, as above.
 
-    Raises DocumentInvalid for declarations of its own and for bombs, DocumentTooCostly for what is
-    nested too deep.
+    Raises DocumentInvalid for a document type with declarations of its own, and for elements with
+    too many attributes; DocumentTooCostly for elements that are nested too deep.
     """
     text = _without_doctype(_decoded(body, content_type), url)
     _check_depth(text, url)
@@ -64,9 +64,10 @@ def _decoded(body: bytes, content_type: str | None) -> str:
 
 
 def _encodings(body: bytes, content_type: str | None) -> Iterator[str]:
-    """A byte order mark first, then UTF-8: text of another encoding hardly ever passes for it.
+    """The encodings to try, in order: by byte order mark, UTF-8, and the declared one.
 
-    A declaration is believed before that only where it is of seven bits and so would pass.
+    UTF-8 comes before the declared one, since text in another encoding is hardly ever valid UTF-8.
+    Encodings of seven bits are the exception, so a declared one of those comes first.
     """
     yield from (name for mark, name in _BOMS if body.startswith(mark))
     yield from (name for start, name in _WIDE if start.match(body))
@@ -93,7 +94,7 @@ _SKIPPED: Final = (("<!--", "-->"), ("<?", "?>"))
 
 
 def _without_doctype(text: str, url: str) -> str:
-    """The document from its root element on; refuses an internal subset."""
+    """The text from its root element on. Raises DocumentInvalid for an internal subset."""
     prolog, root = _split_prolog(text)
     if _DECLARATION.search(_DOCTYPE.sub("", prolog)):
         raise DocumentInvalid(f"{url}: the feed declares its own entities; refused unread")
@@ -101,7 +102,7 @@ def _without_doctype(text: str, url: str) -> str:
 
 
 def _split_prolog(text: str) -> tuple[str, str]:
-    """What stands before the first element, less comments and instructions; and the rest."""
+    """The text before the first element, without comments and instructions; and the rest."""
     kept: list[str] = []
     position = 0
     while (start := text.find("<", position)) >= 0:
@@ -125,8 +126,8 @@ def _end_of_skipped(text: str, start: int) -> int:
 
 # --- depth ----------------------------------------------------------------------------------
 
-#: Elements within each other. The parser resolves the base URL of each against that of its parent,
-#: so its time grows with the square of the depth. Feeds that hold XHTML are some 30 deep.
+#: The most elements within each other. The parser resolves each one's base URL against that of its
+#: parent, so its time grows with the square of the depth. Feeds with XHTML are some 30 deep.
 MAX_DEPTH: Final = 500
 _NODE: Final = re.compile(
     r"<!--(?:.*?-->|.*)|<!\[CDATA\[(?:.*?\]\]>|.*)"
@@ -138,7 +139,7 @@ _NODE: Final = re.compile(
 def _check_depth(text: str, url: str) -> None:
     """Raise DocumentTooCostly for a document with elements over MAX_DEPTH deep.
 
-    A closing tag also closes what was left open within its element, as malformed feeds do.
+    A closing tag also closes what was left open within its element, as happens in malformed feeds.
     """
     opened: list[str] = []
     for node in _NODE.finditer(text):
@@ -162,7 +163,7 @@ _SLIP: Final = re.compile(
     r"|<(?![A-Za-z_/!?])"
 )
 _OF_XML: Final = frozenset({"amp", "lt", "gt", "quot", "apos"})
-# A start tag's cost grows with the square of its attributes.
+# The parser's time for a start tag grows with the square of the number of its attributes.
 _LONG_TAG: Final = re.compile(r"<[^<>]{20000,}")
 _MAX_ATTRIBUTES: Final = 1000
 
