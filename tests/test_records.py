@@ -30,8 +30,6 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 #: A file or a folder as the records name it: `policy/chain.py`, `state/`, and where it may lie.
 PLACES = (ROOT, ROOT / "scrapy_walsh", ROOT / "tests")
-#: What the records describe and the house has not got yet.
-COMING = frozenset({"adapters/crawl.py", "adapters/gate.py", "adapters/pacing.py"})
 PLACE = re.compile(r"`([a-z_]+(?:/[a-z_0-9]+)*(?:\.py|/))`")
 
 
@@ -124,7 +122,7 @@ def test_own_every_file_that_the_records_name_exists() -> None:
         f"{name} in {page.relative_to(ROOT)}"
         for page in named
         for name in PLACE.findall(page.read_text())
-        if name not in COMING and not any((folder / name).exists() for folder in PLACES)
+        if not any((folder / name).exists() for folder in PLACES)
     ]
     assert not gone, f"no such file: {'; '.join(gone)}"
 
