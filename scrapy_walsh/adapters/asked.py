@@ -1,11 +1,12 @@
 """R8 for one crawl: which sources were answered, and when a later run may send them again.
 
-R8 judges by what earlier runs have answered, never by what this one does. So what this run has
-answered is kept apart from the store's records: ``lifts`` says for which sources the gates look
-at none. A fleet's shared queue knows no runs: there each request is judged by the records.
+R8 compares runs: a source is judged by the answers that earlier runs got, never by those of this
+run (D12). So the answers of this run are kept apart from the store's records, and ``lifts`` says
+for which sources the gates look at no record. A fleet has no runs: each request from its shared
+queue is judged by the records.
 
-A source counts as answered once the spider has taken the answer; what a crash cuts off before
-that is sent again by the next run.
+A source counts as answered once its spider has taken the answer. If the process is killed before
+that, the next run sends the source again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def form_of(request: Request) -> str:
-    """What makes *request* another one than a GET of its URL (``recrawl.form_of``)."""
+    """Method and digest of the body of *request*; "" for a plain GET (``recrawl.form_of``)."""
     return recrawl.form_of(request.method, request.body)
 
 
@@ -39,17 +40,17 @@ class Asked:
         self._context = context
         self._fetcher = fetcher
         self._pacing = pacing
-        #: What this run has answered.
+        #: Keys of the sources that this run got an answer to.
         self._answered: set[str] = set()
-        #: URLs that a redirect of a target led to, and the source that was redirected.
+        #: By URL that a redirect of a target led to: the source that was redirected.
         self._hops: dict[str, str] = {}
-        #: Answers that the spider may not have taken yet.
+        #: Answers that their spider may not have taken yet, and the records to store then.
         self._untaken: list[tuple[Request, SourceRun]] = []
 
     def lifts(self, key: str) -> bool:
-        """Whether R8 has nothing against *key* in this run, whatever is on record.
+        """Whether R8 allows *key* in this run, whatever is on record.
 
-        The run itself has answered it, or was led to it by a redirect.
+        True where this run got an answer to it, or a redirect led to it.
         """
         if key.partition(" ")[0] in self._hops:
             return True
@@ -60,7 +61,7 @@ class Asked:
         return recrawl.key_of(request.url, form_of(request)) in self._answered
 
     def hop(self, url: str, request: Request) -> None:
-        """Note that *request* was redirected to *url*: both count for the source they came from."""
+        """Note that *request* was redirected to *url*: an answer there answers the source."""
         first = next(self._sources(request), None)
         if first is not None:
             self._hops.setdefault(url.partition("#")[0], first)
@@ -70,7 +71,7 @@ class Asked:
         scope, url = self._context.scope, request.url.partition("#")[0]
         via = self._hops.get(url)
         if via is None and not scope.is_source(url):
-            via = scope.source_of(url)  # a hop that an earlier run was led to
+            via = scope.source_of(url)  # a redirect of an earlier run, kept by a JOBDIR
         if via is not None:
             yield via
         if scope.is_source(url):
@@ -91,14 +92,14 @@ class Asked:
         return SourceRun(key, sent_at, outcome, context.config.revisit_reason, counted_from)
 
     def cut_off(self, request: Request) -> None:
-        """Note an answer that was too long to be taken: it would be as long an hour later."""
+        """Note an answer whose body was too long: the source is not sent again for that."""
         if not self._fetcher.owns(request):
             self.note(request, "200", self._context.wall())
 
     def next_due(self, url: str) -> float | None:
-        """Unix seconds before which no run asks the target *url* again; None: the next one may.
+        """Unix seconds before which no run sends the target *url* again; None: the next run may.
 
-        By R8, and by the holds of R5 on its host.
+        It follows from R8, and from holds on its host (R5).
         """
         context, url = self._context, Request(url).url
         held = self._pacing.throttle.held_until(self._pacing.look_up(url)) - context.monotonic()
@@ -111,7 +112,7 @@ class Asked:
         return due if due > context.wall() else None
 
     def settle(self) -> None:
-        """Remember the sources whose answers the spider has taken, and their items."""
+        """Store the sources whose answers their spider has taken, together with all items."""
         under_way = compat.under_way(self._context.crawler)
         self._settle(lambda request: request not in under_way)
 
@@ -120,7 +121,7 @@ class Asked:
         self._settle(lambda each: each is request)
 
     def close(self) -> None:
-        """Remember the sources whose answers nobody will take any more."""
+        """Store all sources that were answered: the crawl ends, and no answer is taken later."""
         self._settle(lambda _: True)
 
     def _settle(self, done: Callable[[Request], bool]) -> None:

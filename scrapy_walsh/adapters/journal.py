@@ -1,4 +1,4 @@
-"""What a crawl writes into its ledger beside the decisions: its terms, and each exchange."""
+"""Makes what a crawl's ledger has beside the decisions: its settings, and each exchange."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def open_ledger(config: WalshConfig, wall: Callable[[], float]) -> Ledger | None:
-    """Where each decision is written down; a crawl goes on without, and says so."""
+    """Open the ledger of a crawl; None where it has none, or it cannot be opened (logged)."""
     if config.state_dir is None or config.ledger == LEDGER_OFF:
         return None
     try:
@@ -35,7 +35,7 @@ def open_ledger(config: WalshConfig, wall: Callable[[], float]) -> Ledger | None
 def terms(
     config: WalshConfig, gates: Gates, *, follow_links: bool, in_shell: bool
 ) -> dict[str, Any]:
-    """What the decisions of this run go by: for whoever derives them again."""
+    """Identity and settings that this run decides by, so that ``verify`` can decide again."""
     return {
         "process": process_name(),
         "version": __version__,

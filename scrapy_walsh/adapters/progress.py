@@ -1,4 +1,4 @@
-"""How far a crawl is: one line on a terminal, rewritten in place; nothing anywhere else."""
+"""Shows how far a crawl is: one line, on a terminal only, that is rewritten each second."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.crawl import Crawl
 
-#: Seconds from one line to the next; longer where a line took more than a hundredth of that.
+#: Seconds from one line to the next. Making lines may take this part of the time, not more.
 _EVERY: Final = 1.0
 _SHARE: Final = 0.01
-#: Back to the first column, and erase what is there (ECMA-48).
+#: Go back to the first column and erase the line (ECMA-48).
 _ERASE: Final = "\r\x1b[K"
 
 
 class Counts(NamedTuple):
-    """What a spider knows of its crawl. ``deferred``: hosts. ``ended``: of the sources."""
+    """Counts of a spider. ``ended``: sources that are finished. ``deferred``: deferred hosts."""
 
     sources: int
     ended: int
@@ -36,7 +36,7 @@ class Counts(NamedTuple):
 class Progress:
     """The line of one crawl, from :meth:`start` to :meth:`stop`.
 
-    Log lines that go to the same terminal push it down: it is taken away before each.
+    It is erased before each log line that goes to the same terminal.
     """
 
     def __init__(self, crawl: Crawl, counts: Callable[[], Counts]) -> None:
@@ -50,7 +50,7 @@ class Progress:
 
     def start(self) -> None:
         """Show the line from now on, if stderr is a terminal."""
-        # Scrapy Cloud puts an object in stderr's place that cannot be asked.
+        # Scrapy Cloud replaces stderr by an object without ``isatty``.
         if not getattr(self._terminal, "isatty", bool)():
             return
         for handler in logging.getLogger().handlers:
@@ -60,7 +60,7 @@ class Progress:
         self._show()
 
     def stop(self) -> None:
-        """Take the line away."""
+        """Erase the line, and show it no more."""
         if self._cancel is not None:
             self._cancel()
             self._cancel = None
@@ -103,7 +103,7 @@ class Progress:
         )
 
     def _by_rate(self, counts: Counts) -> float:
-        """Seconds that the sources left take, at the pace of those that have ended."""
+        """Seconds that the other sources take, at the pace of those that have ended."""
         elapsed = self._crawl.monotonic() - self._begun
         return (counts.sources - counts.ended) * elapsed / counts.ended if counts.ended else 0.0
 

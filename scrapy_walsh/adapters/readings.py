@@ -1,8 +1,8 @@
-"""Whether each declared source was read: noted in a run, and told to its operator at its end.
+"""Notes whether each declared source was read, and tells the operator at the end of the run.
 
-A source is a request of ``Spider.start``, by its URL. For any spider it is read when an answer of
-2xx reaches the spider, or a 304 says that nothing is new. A spider that knows better what "read"
-means reports that itself, and sets ``by_spider``. What it all comes to is ``policy.readings``.
+A source is a request of ``Spider.start``, known by its URL. It counts as read when an answer of 2xx
+reaches the spider, or a 304 says that nothing is new. A spider that knows better what "read" means
+reports it itself (``report``), and sets ``by_spider``. ``policy.readings`` decides what follows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Readings:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._heard: dict[str, Heard] = {}
-        #: Whether the spider itself says what was read, by :meth:`report`.
+        #: Whether the spider itself reports what was read, by :meth:`report`.
         self.by_spider = False
         #: The line that ends the run, and its level.
         self._last_line = (logging.INFO, "")
@@ -48,7 +48,7 @@ class Readings:
         connect(self._dropped, signals.request_dropped)
         connect(self._end, signals.engine_stopped)
 
-    # -- what a run hears -----------------------------------------------------------------
+    # -- during the run -------------------------------------------------------------------
 
     def declare(self, request: Request) -> None:
         """Follow *request*, which ``Spider.start`` named, as a source."""
@@ -83,7 +83,7 @@ class Readings:
             self._note(request, FAILED, f"{type(error).__name__}: {error}")
 
     def report(self, url: str, outcome: str, reason: str = "") -> None:
-        """Take from the spider what became of the source *url*; the arguments of ``Heard``."""
+        """Called by a spider: what became of the source *url*. Arguments as of ``Heard``."""
         source = _key(Request(url).url)
         moved_to = self._heard.get(source, _UNHEARD).moved_to
         self._hear(source, outcome, reason, moved_to)
@@ -103,17 +103,18 @@ class Readings:
         self._heard[source] = readings.later(self._heard.get(source), heard)
 
     def _dropped(self, request: Request) -> None:
-        """A duplicate of another request, or one that a JOBDIR knows as done, is not followed."""
+        """Forget a source that was dropped: a duplicate, or one that a JOBDIR knows to be done."""
         source = request.meta.get(_SOURCE)
         if source is not None and self._heard.get(source) == _UNHEARD:
             del self._heard[source]
 
-    # -- what its operator hears ----------------------------------------------------------
+    # -- at its end -----------------------------------------------------------------------
 
     def close(self, reason: str) -> None:
-        """Remember what was read, and name the sources that need a person; *reason*: Scrapy's.
+        """Store what was read, and name the sources that need a person.
 
-        Workers on one queue, of which none sees all answers to a source, only count.
+        *reason*: why the spider was closed, as Scrapy says it. A fleet's workers only count, since
+        none of them sees all the answers to a source.
         """
         context = self._context
         if context.fleet:
@@ -129,7 +130,7 @@ class Readings:
         self._last_line = (level, readings.last_line(counts, needy, reason))
 
     def _updated(self, now: float) -> list[Reading]:
-        """What is on record of this run's sources from now on."""
+        """Update the records of this run's sources, and return them. *now*: Unix seconds."""
         context = self._context
 
         def update(url: str, heard: Heard) -> Reading:
@@ -141,7 +142,7 @@ class Readings:
         return found
 
     def _name(self, found: list[Reading], now: float) -> int:
-        """Warn of the sources in *found* that need a person; how many they are."""
+        """Log the sources in *found* that need a person, and return their number."""
         context, revisit = self._context, self._context.config.revisit
         unread = [each for each in found if readings.is_unread(each, now, revisit)]
         moved = [each for each in found if each.moved_to is not None]
@@ -152,14 +153,14 @@ class Readings:
         return len({each.url for each in (*unread, *moved)})
 
     def _end(self) -> None:
-        """Say the line that ends the run, after everything that Scrapy has to say."""
+        """Log the last line of the run, after everything that Scrapy logs."""
         level, line = self._last_line
         if line:
             logger.log(level, "%s", line)
 
 
 def moved_for_good(request: Request) -> str | None:
-    """Where *request* was redirected to, if every hop said that the move is for good."""
+    """The URL of *request*, if permanent redirects (301, 308), and no others, led to it."""
     hops = request.meta.get("redirect_reasons", [])
     return request.url if hops and all(hop in _PERMANENT for hop in hops) else None
 

@@ -1,7 +1,7 @@
-"""What must be in place, as two tables: settings that are pinned, and seats that are taken.
+"""What must be in place, as tables: settings that are pinned, and seats for our components.
 
-The add-on sets them; whoever installs by hand writes them out (docs/install.md); and in
-both cases ``missing`` looks, when the spider opens, at what is really there.
+The add-on sets them. Who installs by hand writes them into the settings (docs/install.md). In both
+cases ``missing`` looks at what is really in place when the spider opens.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 _HERE: Final = "scrapy_walsh.adapters"
 
-#: The one seat that a project may leave empty: it then follows no redirects.
+#: The only component that a project may leave out: redirects are not followed then.
 _REDIRECTS: Final = f"{_HERE}.downloadermiddlewares.RedirectMiddleware"
 
-#: Settings with one permitted value; ``USER_AGENT`` comes from the identity.
+#: Settings with one permitted value. ``USER_AGENT`` is pinned too, to that of the identity.
 PINS: Final[Mapping[str, Any]] = {
     "CONCURRENT_REQUESTS": 1,
     "CONCURRENT_REQUESTS_PER_DOMAIN": 1,
@@ -52,18 +52,18 @@ PINS: Final[Mapping[str, Any]] = {
     },
 }
 
-#: Settings whose default suits a serial job better than Scrapy's own; a project's value stays.
-#: A host that hangs costs the whole job this many seconds for each request (Scrapy: 180).
+#: Settings for which we have a better default for a serial job; a value of the project's stays. A
+#: host that hangs costs the whole job DOWNLOAD_TIMEOUT for each request (Scrapy's: 180 s).
 PREFERRED: Final[Mapping[str, Any]] = {"DOWNLOAD_TIMEOUT": 30}
 
-#: What takes the place of a setting that is switched off, where a reader may wonder.
+#: For the warning about a setting that is switched off: what takes its place.
 INSTEAD: Final[Mapping[str, str]] = {
     "ROBOTSTXT_OBEY": "its own gate obeys robots.txt",
     "RETRY_ENABLED": "its own backoff asks again",
     "HTTPCACHE_ENABLED": "no body is kept, validators are",
 }
 
-#: Components by setting; None takes Scrapy's own out of its seat.
+#: By setting, our components and their places; None takes one of Scrapy's out.
 SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
     "DOWNLOADER_MIDDLEWARES": {
         f"{_HERE}.downloadermiddlewares.GateMiddleware": 40,
@@ -80,13 +80,13 @@ SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
 }
 
 
-#: The setting in which Scrapy says which handler the wire wraps, for either scheme.
+#: The setting with Scrapy's own handlers, which our handler wraps.
 BASE: Final = "DOWNLOAD_HANDLERS_BASE"
 SCHEMES: Final = ("http", "https")
 
 
 def wrapped(settings: BaseSettings) -> dict[str, Any]:
-    """What the wire may not wrap, of what the settings name for it: by scheme."""
+    """By scheme, the handlers in *settings* that ours may not wrap (``compat.may_carry``)."""
     base = settings.getdict(BASE)
     return {
         scheme: base.get(scheme) for scheme in SCHEMES if not compat.may_carry(base.get(scheme))
@@ -94,13 +94,13 @@ def wrapped(settings: BaseSettings) -> dict[str, Any]:
 
 
 def pinned(config: WalshConfig) -> dict[str, Any]:
-    """Every pinned setting of this Scrapy version, and its value."""
+    """Name and value of every setting that is pinned in this version of Scrapy."""
     known = {name: value for name, value in PINS.items() if name in compat.KNOWN_SETTINGS}
     return {"USER_AGENT": config.identity.user_agent, **known}
 
 
 def missing(crawler: Crawler, config: WalshConfig) -> list[str]:
-    """What is not in its place, each with what to do; empty when all is."""
+    """A line for each thing that is not in place, with what to do; empty when all is."""
     return [
         *_settings_missing(crawler, config),
         *_middlewares_missing(crawler),
@@ -178,7 +178,7 @@ def _queue_missing(crawler: Crawler, config: WalshConfig) -> list[str]:
     expected = load_object(PINS["SCHEDULER_PRIORITY_QUEUE"])
     if isinstance(getattr(scheduler, "mqs", None), expected):
         return []
-    if config.shared_state is not None:  # scrapy-redis's scheduler has another place for a queue
+    if config.shared_state is not None:  # the scheduler of scrapy-redis has it at another name
         fleet = load_object(f"{_HERE}.redis_queue.DueQueue")
         if isinstance(getattr(scheduler, "queue", None), fleet):
             return []
