@@ -1,4 +1,4 @@
-"""The documents and records that the gates look at, as ``chain.Held`` has them."""
+"""The documents and records that the gates look at: an implementation of ``chain.Held``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Documents:
         self.robots_txt = RobotsTxt(context, fetcher, pacing, self)
 
     def blocklist(self) -> Blocklist | Verdict | None:
-        """The operator's list, what stands for it, or None when it must be fetched first (R12)."""
+        """The list, or the verdict in its place; None where it must be fetched first (R12)."""
         return self.operator.current()
 
     def robots(self, origin: str) -> Rules | None:
@@ -36,7 +36,7 @@ class Documents:
         return self.robots_txt.current(origin)
 
     def basis(self, url: str) -> tuple[int, int] | None:
-        """Which list and which rules decide about *url*; None where one must be fetched first."""
+        """Numbers of the list and the rules that decide about *url*; None where one is missing."""
         rules = self.robots_txt.serial(url)
         if rules is None or self.operator.current() is None:
             return None
@@ -50,9 +50,9 @@ class Documents:
         return None if run is None else run.visit
 
     def close(self) -> None:
-        """End whatever runs beside the crawl."""
+        """Stop the attempts to refresh the blocklist."""
         self.operator.close()
 
     def count(self) -> None:
-        """Put the counters that a crawl ends with into the stats."""
+        """Put the counts about robots.txt into the stats, at the end of a crawl."""
         self.robots_txt.count()

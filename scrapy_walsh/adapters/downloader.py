@@ -1,6 +1,6 @@
-"""R4: Scrapy's downloader, whose one place counts as taken only while somebody may use it.
+"""R4: Scrapy's downloader, in which a request that waits for its host does not take the one place.
 
-It surrounds all downloader middlewares, so here it is seen how a request ends for its spider.
+It is around all downloader middlewares, so it sees how a request ends for its spider.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Downloader(ScrapyDownloader):
-    """CONCURRENT_REQUESTS=1, and a request that waits out its host's time holds no place."""
+    """With CONCURRENT_REQUESTS=1, the place is taken only while a request is under way."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._crawl = Crawl.of(crawler)
 
     def fetch(self, request: Request, *args: Any) -> Deferred[Response | Request]:
-        """Scrapy's, and a record of how *request* ended; *args*: the spider, before 2.14."""
+        """As Scrapy's; then record how *request* ended. *args*: the spider, before 2.14."""
         fetched: Deferred[Response | Request] = super().fetch(request, *args)
         return fetched.addBoth(self._tell_end, request)
 
@@ -39,13 +39,13 @@ class Downloader(ScrapyDownloader):
         return result
 
     def get_slot_key(self, request: Request) -> str:
-        """The slot of *request*'s own host, whatever ``download_slot`` its meta was copied with."""
+        """The host of *request*, whatever ``download_slot`` is in a copied meta."""
         if self._crawl.fetcher.owns(request):
             return str(request.meta[self.DOWNLOAD_SLOT])
         return self._crawl.pacing.look_up(request.url)
 
     def needs_backout(self) -> bool:
-        """Whether the queue must wait: one of its requests is under way, or the wire is taken."""
+        """Whether the queue must give nothing out: its last request, or the wire, is busy."""
         popped: set[Any] = set(self._crawl.pacing.popped)
         if popped & self.active:
             return True

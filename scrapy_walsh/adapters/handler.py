@@ -1,8 +1,8 @@
-"""R1, R4: the last hand before the socket.
+"""R1, R4: the download handler, which is the last of our code before the socket (D19).
 
-Targets, robots.txt, the blocklist, redirect hops, retries, ``engine.download_async`` and
-media pipelines all come through the download handlers, so here, and only here, one request
-at a time leaves the process, spaced per host, with the exact User-Agent.
+Targets, robots.txt, the blocklist, redirect hops, retries, ``engine.download_async`` and media
+pipelines all use the download handlers. So it is here, and only here, that one request at a time
+leaves the process, spaced for each host, with the exact User-Agent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Handler:
         return cls(crawler)
 
     def _handler(self, scheme: str) -> Any:
-        """Scrapy's handler, made late: running without a reactor changes which one it is."""
+        """Scrapy's handler, made at the first use: without a reactor it is another one."""
         if scheme not in self._inner:
             path = self.crawler.settings.get("DOWNLOAD_HANDLERS_BASE")[scheme]
             handler = build_from_crawler(load_object(path), self.crawler)
@@ -88,7 +88,7 @@ class _Handler:
         return crawl.fetcher.received(request, crawl.intake.answer(response))
 
     async def _send(self, handler: Any, request: Request) -> Response:
-        """The answer to *request*, which goes under the URL that R13 says."""
+        """Send *request*, under its URL with R13's tags if it has some; the response."""
         crawl = self.crawl
         url = crawl.tags.sent_as(request.url, shell=compat.is_shell(self.crawler))
         if url == request.url:
@@ -101,10 +101,10 @@ class _Handler:
         return response.replace(url=request.url)
 
     async def _enter(self, request: Request, host: str) -> bool:
-        """Wait for the wire, and for the host's time over all processes (R4.6).
+        """Wait for a turn, and book the host for all processes (R4.6).
 
-        A list that came while a target waited here is judged before anything but the
-        operator's documents may go (R3).
+        Returns whether no process ever sent a request to the host before. Where a new blocklist has
+        come while *request* waited, it is adopted or rejected first (R3).
         """
         crawl = self.crawl
         document = crawl.fetcher.owns(request)
@@ -122,7 +122,7 @@ class _Handler:
                 await crawl.gate.bring(needed)
 
     def _last_look(self, request: Request, host: str) -> NeedDocument | None:
-        """The document to wait for before *request* may go; raises where it may not go at all."""
+        """The document to fetch before *request* is sent, or None; raises where it may not be."""
         crawl = self.crawl
         try:
             return crawl.gate.at_wire(request, host)
@@ -131,16 +131,16 @@ class _Handler:
             raise
 
     def _leave(self, host: str, *, broken: bool) -> None:
-        """Open the wire; a little later when the other end has yet to see the connection close."""
+        """End the turn; after an exchange that broke off, once the server has seen it closed."""
         if broken:
             compat.call_later(_GRACE, lambda: TURNSTILE.leave(host))
         else:
             TURNSTILE.leave(host)
 
     def _dress(self, request: Request) -> None:
-        """R1: one User-Agent line, whatever set it, and nothing that says that another asks."""
+        """R1: set the one User-Agent, and take off fields that a spider may not set."""
         for name in [each for each in request.headers if not may_send(each)]:
-            # Scrapy's own middleware takes it off where there is no proxy to be told.
+            # For a proxy it is needed. Without one, Scrapy's middleware takes it off.
             if name == b"Proxy-Authorization" and request.meta.get("proxy"):
                 continue
             del request.headers[name]

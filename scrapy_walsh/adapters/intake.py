@@ -1,4 +1,4 @@
-"""What becomes of a request before anything is declared, sent or written down.
+"""The first step for each request, before anything is declared, sent or written down.
 
 A URL loses its user name and its password (``policy.urls.without_userinfo``): then they are in no
 log, ledger, state, JOBDIR or queue. And a request that is kept in a queue says what it declares
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: The key of ``Request.meta`` for the URLs that a start request declares beside its own.
 ALSO: Final = "walsh_also"
-#: Hosts that are named in a warning one by one.
+#: The most hosts that get a warning.
 _HOSTS_NAMED: Final = 100
 _REMEDY: Final = (
     "it is not used: give a target's credentials by Scrapy's http_user, http_pass and "
@@ -62,7 +62,7 @@ class Intake:
         return request if url == request.url else request.replace(url=url)
 
     def answer(self, response: Response) -> Response:
-        """*response*, whose Location has no userinfo: whoever follows it reads it from there."""
+        """*response*, with the userinfo taken off its Location, before a redirect reads it."""
         location = response.headers.get("Location")
         if location is not None and b"@" in location:
             response.headers["Location"] = self.url(location.decode("latin-1")).encode("latin-1")

@@ -1,4 +1,4 @@
-"""How a request ends without a response for its spider: exceptions that its errback gets."""
+"""The exceptions with which a request ends that has no response for its spider."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class Refused(IgnoreRequest):
-    """A gate said no, or not now. ``verdict`` says which, and why.
+    """A gate refused or deferred it. ``verdict``: which one, and why.
 
-    ``due``: Unix seconds from which a later run may ask for what is deferred.
+    ``due``: Unix seconds from which a later run may send it, where it is deferred; else None.
     """
 
     def __init__(self, url: str, verdict: Verdict, due: float | None = None) -> None:
@@ -24,17 +24,17 @@ class Refused(IgnoreRequest):
 
 
 class Closing(IgnoreRequest):
-    """The spider is being closed, so nothing waits any more. A JOBDIR keeps the request."""
+    """The spider is being closed, so nothing waits. The request stays in the JOBDIR, if any."""
 
     def __init__(self) -> None:
         super().__init__("the spider is closing")
 
 
 class NotYet(IgnoreRequest):
-    """Another process has asked the host meanwhile: the queue takes the request back (R4.6).
+    """Another process has booked the host meanwhile: the request goes back to the queue (R4.6).
 
-    Who waits for a document looks whether that process has brought it. ``wait``: seconds, 0
-    where the shared store is away.
+    For the fetch of a document it means: look whether that process has stored it. ``wait``: seconds
+    until the host may be booked; 0 where the shared store is away.
     """
 
     def __init__(self, host: str, wait: float) -> None:
@@ -55,7 +55,7 @@ class NotModified(IgnoreRequest):
 
 
 class TooManyRedirects(IgnoreRequest):
-    """D5: the answer redirects once more than is followed. ``status``: of that answer."""
+    """The answer is a sixth redirect (D5). ``status``: of that answer."""
 
     def __init__(self, url: str, reason: str, status: int) -> None:
         super().__init__(f"{url}: D5: {reason}")
@@ -65,7 +65,7 @@ class TooManyRedirects(IgnoreRequest):
 
 
 class GaveUp(IgnoreRequest):
-    """R5's retries are spent. ``status``: the last one, None for a transport error."""
+    """R5's retries are used up. ``status``: of the last answer, None without one."""
 
     def __init__(self, url: str, reason: str, status: int | None = None) -> None:
         super().__init__(f"{url}: gave up: {reason}")

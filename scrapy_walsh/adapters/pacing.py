@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 #: What a host's interval is called until its robots.txt has been read in this run.
 EARLIER_RUN: Final = "earlier run"
-#: Seconds that a booked request may take to reach its server.
+#: Seconds for which a request that was booked may be on its way to the server.
 _REACH: Final = 0.25
-#: Seconds by which two reckonings of one due time may differ.
+#: Seconds by which two calculations of one due time may differ.
 _ROUNDING: Final = 0.005
 #: Seconds between two looks at whether the spider has named all its targets.
 _INTAKE: Final = 0.2
@@ -55,7 +55,7 @@ class Pacing:
         self.popped: WeakSet[Request] = WeakSet()
         #: Requests that go first on their host: retries, and what was given back.
         self.first: WeakSet[Request] = WeakSet()
-        #: Requests that go before their equals: those that a slow host's robots.txt came before.
+        #: Requests that came back because a slow host's robots.txt went first: before their equals.
         self.given_back: WeakSet[Request] = WeakSet()
         #: How often hosts gave no answer in this run (R5).
         self.silences = Silences(
@@ -63,7 +63,7 @@ class Pacing:
             context.config.robots_unreachable,
             math.inf if context.config.shared_state is None else REASK,
         )
-        #: The due times that were said, by host.
+        #: By host, the due time that was recorded last.
         self._told: dict[str, float] = {}
 
     # -- a host ---------------------------------------------------------------------------
@@ -84,13 +84,13 @@ class Pacing:
         return host
 
     def _slow_down(self, host: str) -> None:
-        """Scrapy's DOWNLOAD_SLOTS may ask for more than our interval; the queue must know."""
+        """Set the interval that Scrapy's DOWNLOAD_SLOTS asks for on *host*, if any."""
         slot = self._slots.get(host) or self._slots.get(host.partition(":")[0]) or {}
         if slot.get("delay"):
             self.throttle.set_interval(host, float(slot["delay"]), source="DOWNLOAD_SLOTS")
 
     def _restore(self, host: str) -> None:
-        """Bring back what an earlier run knew about *host* (T33), from wall to monotonic time."""
+        """Take over the stored record of *host* (T33); its times become monotonic seconds."""
         context = self._context
         record = context.store.get_host(host)
         now, steady = context.monotonic(), context.steady()
@@ -98,7 +98,7 @@ class Pacing:
             self.throttle.restore(host, now, now)
         if record is None:
             return
-        # A run that was killed booked a start; the server saw it a moment later.
+        # A run that was killed has booked only the start of a request; the server saw it later.
         since = max(0.0, steady - record.last_end - _REACH)
         held = max(0.0, (record.not_before or steady) - steady)
         visited = None if record.visited_at is None else now - (steady - record.visited_at)

@@ -1,4 +1,4 @@
-"""R4.6: while the shared store is away the wire is shut, and one line says so."""
+"""R4.6: looks regularly whether a fleet's Redis is there, and shuts the wire while it is away."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Pulse:
-    """Looks after one crawl's shared store; does nothing for a store that is not shared."""
+    """The regular look of one crawl; it does nothing where the store is not shared."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -30,7 +30,7 @@ class Pulse:
                 self._store = context.store
 
     def start(self) -> None:
-        """Look now, and from then on as often as the store asks for it."""
+        """Look now, and again whenever the store says (``SharedStore.tend``)."""
         if self._store is not None:
             self._beat()
 
@@ -46,7 +46,7 @@ class Pulse:
             self._cancel = compat.call_later(delay, self._beat)
 
     def look(self) -> None:
-        """Shut the wire, or open it, as the store is away or back."""
+        """Shut the wire if the store is away, open it if it is back; log either once."""
         if self._store is None:
             return
         away = self._store.link.away is not None

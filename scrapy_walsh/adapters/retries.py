@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.backoff import GiveUp, Retry
 
-#: The key of ``Request.meta`` for a trial of https, after which http is to be asked.
+#: The key of ``Request.meta`` that marks a trial of https, after which http is tried.
 TRY_HTTPS: Final = "walsh_try_https"
-#: Requests of such trials that one origin gets: its robots.txt, and a target.
+#: The most requests without an answer in such a trial: one for robots.txt, one for a target.
 _TRIALS: Final = 2
 
 
@@ -38,11 +38,11 @@ class Retries:
         self._pacing = pacing
         self._failures: WeakKeyDictionary[Request, Retry | GiveUp] = WeakKeyDictionary()
         self._attempts: dict[str, int] = {}
-        #: Trials of https without an answer, by origin.
+        #: By origin, the requests of trials of https that got no answer.
         self._trials: Counter[str] = Counter()
 
     def unanswered(self, request: Request) -> str:
-        """Count a request that got no answer; why none may follow it, empty where one may."""
+        """Count a request without an answer. Why no retry may follow; empty where one may."""
         _context, now = self._context, self._context.monotonic()
         purpose = self._fetcher.purpose(request)
         if self.tries_https(request):
@@ -57,13 +57,13 @@ class Retries:
         return told(host, self._pacing.silences.count(host, now))
 
     def tries_https(self, request: Request) -> bool:
-        """Whether *request* only tries whether its host speaks https, or is for such a one."""
+        """Whether *request* is a trial of https, or the fetch of a document for one."""
         fetcher = self._fetcher
         trial = fetcher.trial(request) if fetcher.owns(request) else request.meta.get(TRY_HTTPS)
         return bool(trial) and request.url.startswith("https://")
 
     def end_trial(self, request: Request, *, decided: bool) -> None:
-        """Raise GaveUp for a trial of https that got no answer: its spider may ask by http now.
+        """Raise GaveUp for a trial of https without an answer, so that its spider tries http.
 
         ``decided``: robots.txt allows the URL. Where it does not, or has not come, one request
         without an answer is enough.
@@ -79,7 +79,7 @@ class Retries:
         self._fetcher.failed(request, failure)
 
     def succeeded(self, request: Request) -> None:
-        """Note that *request* was answered: what it took is forgotten."""
+        """Note that *request* was answered: its count of retries is dropped."""
         context = self._context
         if self._fetcher.owns(request):
             return
@@ -95,7 +95,7 @@ class Retries:
         return self._tried(request.url)
 
     def _tried(self, url: str) -> int:
-        """Retries made so far for *url*; a run cut off within the hour counts too (R5.6)."""
+        """Retries made so far for *url*, those of a run within the last hour included (R5.6)."""
         if url in self._attempts:
             return self._attempts[url]
         context = self._context
@@ -106,11 +106,11 @@ class Retries:
         return count
 
     def failure(self, request: Request) -> Retry | GiveUp | None:
-        """What R5 decided about the last exchange for *request*, told once."""
+        """What R5 decided about the last exchange for *request*; None when called again."""
         return self._failures.pop(request, None)
 
     def retry(self, request: Request) -> Request:
-        """The request to make in place of *request* after a back-off, counted."""
+        """The request to send in place of *request* after a back-off. It is counted."""
         context = self._context
         count = self._attempts[request.url] = self._tried(request.url) + 1
         tried = Attempts(request.url, count, context.wall())
@@ -123,7 +123,7 @@ class Retries:
         return "it was given up earlier in this run (R5)" if gave_up else ""
 
     def give_up(self, url: str) -> None:
-        """Ask *url* no more in this run."""
+        """Note that *url* is requested no more in this run."""
         context = self._context
         self._attempts[url] = context.config.max_retries + 1
         context.remember(lambda: context.store.clear_attempts(url))

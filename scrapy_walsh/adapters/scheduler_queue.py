@@ -1,6 +1,6 @@
-"""R4's hold: ``SCHEDULER_PRIORITY_QUEUE``, where requests wait until their host is due.
+"""R4: the scheduler's queue, in which requests wait until their host is due (D18).
 
-A request that a gate refuses waits for nothing: it goes to the front, and the gate says so.
+A request that the gates refuse already does not wait: it is given out at once and ends at the gate.
 Requests that JOBDIR keeps lie in one SQLite file, whatever the number of hosts.
 """
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
-#: Rank, negated priority (or since when it was put off), start request or not, order of arrival.
+#: Rank; negated priority, or since when it is deferred; start request or not; order of arrival.
 Key = tuple[int, int, bool, int]
 
-#: Ranks: retries and what was given back; what earlier runs put off; all else.
+#: Ranks: retries and requests that came back; what earlier runs deferred; all others.
 _FIRST, _PUT_OFF, _OTHERS = 0, 1, 2
 
 
@@ -60,7 +60,7 @@ class MemoryLines:
         return line[0][1].url if line else None
 
     def take(self, host: str, refused: Callable[[str], bool]) -> list[Request]:
-        """Take every request of *host* whose URL *refused* says yes to."""
+        """Take out every request of *host* for whose URL *refused* is true."""
         kept: list[tuple[Key, Request]] = []
         out: list[tuple[Key, Request]] = []
         for entry in self._lines.pop(host, []):
@@ -75,11 +75,11 @@ class MemoryLines:
         return ((host, len(line)) for host, line in self._lines.items())
 
     def sources(self) -> Iterable[tuple[str, str]]:
-        """Nothing was kept from an earlier run."""
+        """Empty: memory has nothing of an earlier run."""
         return ()
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Nothing to close."""
 
 
 class HostQueue:
@@ -119,7 +119,7 @@ class HostQueue:
         self._start_order = self._order if start_queue_cls is None else _direction(start_queue_cls)
         self._starts_apart = start_queue_cls is not None
         self._agenda = Agenda(crawl.pacing.due, crawl.pacing.throttle.interval)
-        #: Hosts of an earlier run's requests, of whose holds nothing is said before this one began.
+        #: Hosts with requests of an earlier run. That they wait is recorded once this run begins.
         self._resumed: list[str] = []
         self._cancel_timer: Callable[[], None] | None = None
         self._timer_due = math.inf
@@ -153,13 +153,13 @@ class HostQueue:
         self._tell_hold(host)
 
     def outlook(self) -> tuple[int, int, float]:
-        """Hosts that are due, hosts that are held, and the seconds that this takes at least."""
+        """The number of hosts that are due, of those that are not, and the least seconds left."""
         due = self._agenda.ready()
         seconds = self._agenda.seconds_left(self._crawl.monotonic())
         return due, len(self._agenda) - due, seconds
 
     def pop(self) -> Request | None:
-        """The request to make now, or None where no host is due; the engine is then woken."""
+        """The request to send now; None where no host is due, and the engine is woken later."""
         self._crawl.asked.settle()
         while self._resumed:
             self._tell_hold(self._resumed.pop())
@@ -199,7 +199,7 @@ class HostQueue:
             self._cancel_timer = None
 
     def nudge(self, host: str) -> None:
-        """*host* has been asked: look at its due time again. A crawl beside this one may say so."""
+        """An exchange with *host* has ended, in any crawl: look at its due time again."""
         if self._closed:
             return
         self._agenda.nudge(host)
@@ -210,7 +210,7 @@ class HostQueue:
         self._crawl.pacing.tell_wait(host, lambda: self._lines.first(host))
 
     def judge_again(self, host: str) -> None:
-        """A document that concerns *host* has come: what it refuses need not wait."""
+        """A document about *host* has come: give out what it refuses, which need not wait."""
         refused = self._lines.take(host, self._refused)
         if refused:
             self._count -= len(refused)

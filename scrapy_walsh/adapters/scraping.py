@@ -1,9 +1,9 @@
-"""R9.1: HTML is not scraped: what happens where a spider's code makes a selector of a page.
+"""R9.1: HTML is not scraped: what happens when a spider makes a selector of a page (D15).
 
-Under walsh-research it is an error; under an identity of one's own one warning a run, unless
-``WALSH_SCRAPING`` says that it is meant. In ``scrapy shell`` a person looks at a page, which is no
-scraping. Feeds and other XML are read by selectors as ever. A copy of a response, or one of
-another class, is known by its request.
+Under walsh-research that raises an error. Under an identity of one's own there is one warning a
+run, unless ``WALSH_SCRAPING`` says that it is meant. In ``scrapy shell`` a person looks at a page,
+which is not scraping. Selectors for feeds and other XML work as ever. Responses are recognised by
+their request, so copies of them, and other classes, are noticed too.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Scraping:
-    """What one crawl says to selectors on a page."""
+    """Raises or warns in one crawl."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._warned = False
 
     def watch(self, request: Request) -> None:
-        """Look at the selectors that will be made of the answer to *request*."""
+        """Have selectors noticed that are made of the response to *request*."""
         if not (self._context.config.scraping or compat.is_shell(self._context.crawler)):
             _WATCHED[request] = self
 

@@ -1,7 +1,8 @@
-"""R13: under which URL a request goes on the wire: the operator's own may carry tags.
+"""R13: the tags that the operator's own URLs may have on the wire.
 
-In a conformance run (``WALSH_TAG_REQUESTS``), and from a shell; never in an ordinary crawl. The
-gates see the URL without tags; where they would refuse the tagged form, it is sent without (N3).
+They are added in a conformance run (``WALSH_TAG_REQUESTS``) and in a shell, never in an ordinary
+crawl. The gates see the URL without tags. Where robots.txt refuses the URL with tags, it is sent
+without them (N3).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Tags:
         self._names: tuple[str | None, str | None] | None = None
 
     def sent_as(self, url: str, *, shell: bool) -> str:
-        """The URL under which a request for *url* goes on the wire."""
+        """*url* as it is to be sent: with tags, or as it is."""
         if not (shell or self._context.config.tag_requests):
             return url
         if not is_operator_url(url, self._operator):
@@ -85,7 +86,7 @@ def implementation(
 
 
 def _git(*arguments: str) -> str:
-    """What git prints; empty where it is not there, or knows nothing."""
+    """What git prints; empty where there is no git, or it fails."""
     try:
         done = subprocess.run(  # noqa: S603 - fixed words
             ["git", *arguments],  # noqa: S607

@@ -1,7 +1,7 @@
 """R4: one request at a time in the process, and a host not before its time.
 
-``TURNSTILE`` is the one thing in this package that the whole process shares: crawlers that run
-side by side take turns at it.
+``TURNSTILE`` is shared by the whole process, as nothing else in this package is: crawlers that run
+side by side wait for their turn at it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Waiter:
 
 @dataclass(slots=True)
 class Turnstile:
-    """One request at a time, the earliest-due first; a host not before its time."""
+    """Gives turns: one request at a time, the earliest due first; no host before its due time."""
 
     throttle: Throttle = field(default_factory=Throttle)
     clock: Callable[[], float] = time.monotonic
@@ -71,11 +71,11 @@ class Turnstile:
     _shut_by: list[object] = field(default_factory=list)
 
     def join(self, crawl: Client) -> None:
-        """Tell *crawl*, from now on, when a host has been asked."""
+        """From now on, call *crawl* when an exchange with a host has ended."""
         self._crawls.append(crawl)
 
     def leave_for_good(self, crawl: Client) -> None:
-        """Forget *crawl*; its waiters, if any are left, are told that the spider is closing."""
+        """Forget *crawl*. Requests of it that still wait here end with Closing."""
         if crawl in self._crawls:
             self._crawls.remove(crawl)
         if crawl in self._shut_by:
@@ -84,12 +84,12 @@ class Turnstile:
         self._advance()
 
     def shut(self, crawl: object) -> None:
-        """Let nobody in until *crawl* opens again."""
+        """Give no turns until *crawl* calls :meth:`open`."""
         if crawl not in self._shut_by:
             self._shut_by.append(crawl)
 
     def open(self, crawl: object) -> None:
-        """Take back what *crawl* said to :meth:`shut`."""
+        """Give turns again, as far as *crawl* is concerned."""
         if crawl in self._shut_by:
             self._shut_by.remove(crawl)
         self._advance()
@@ -97,7 +97,7 @@ class Turnstile:
             compat.wake_engine(each.crawler)
 
     def taken(self) -> bool:
-        """Whether the wire is shut, a request is on it, or one that waits here may go now."""
+        """Whether a request from the queue would have to wait here, whatever its host."""
         self._drop_gone()
         return (
             bool(self._shut_by)
@@ -106,7 +106,7 @@ class Turnstile:
         )
 
     async def enter(self, crawl: Client, host: str, *, document: bool) -> bool:
-        """Wait for the wire, and for *host*'s time; whether *host* was never asked before.
+        """Wait for a turn, when *host* is due. Returns whether *host* never had a request before.
 
         Raises Refused when *host*'s time is beyond WALSH_PATIENCE, Closing when the spider is
         being closed. Whoever gets in must call :meth:`leave`.
@@ -125,13 +125,13 @@ class Turnstile:
         return waiter.unseen
 
     def give_back(self, host: str, wait: float) -> None:
-        """Let the next one in: *host* was not asked, and may not be for *wait* seconds."""
+        """End a turn without a request; none may be sent to *host* for *wait* seconds."""
         self.throttle.gave_back(host)
         self.throttle.hold(host, self.clock() + wait)
         self.leave(host)
 
     def leave(self, host: str) -> None:
-        """Let the next one in, the end of the exchange with *host* being booked."""
+        """End a turn, after the end of the exchange with *host* was booked."""
         self._release()
         for crawl in self._crawls:
             crawl.host_asked(host)
@@ -151,7 +151,7 @@ class Turnstile:
             heapq.heappop(self._waiters)
 
     def _advance(self) -> None:
-        """Give the wire to the earliest-due waiter whose time has come."""
+        """Give the turn to the waiter that is due first, if it is due now."""
         if self._cancel_timer is not None:
             self._cancel_timer()
             self._cancel_timer = None
@@ -180,7 +180,7 @@ class Turnstile:
         self._advance()
 
     def _turn_out(self, crawls: list[Client]) -> None:
-        for _, _, waiter in list(self._waiters):  # who is told may come back at once
+        for _, _, waiter in list(self._waiters):  # one that ends may be queued again at once
             if waiter.crawl in crawls and not waiter.gone:
                 self._fail(waiter, Closing())
 
