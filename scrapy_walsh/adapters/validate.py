@@ -2,7 +2,7 @@
 
 A million entries take seconds and a hostile ``pattern`` takes for ever, both with the
 interpreter lock held; so does copying a hundred megabytes, as SQLite does with each value, long
-enough to be seen. ``python -m scrapy_walsh.adapters.validate`` reads a JSON line, the task, with
+enough to be seen. ``python -m scrapy_walsh.adapters.child`` reads a JSON line, the task, with
 the members ``fallback_schema``, ``document`` and ``length``, and that many octets of body from
 stdin, and writes to stdout either ``{"ok": false, "error"}``, or a line ``{"ok": true,
 "contract", "updated", "refresh", "warnings", "document", "digest", "inline", "count"}``, the
@@ -13,19 +13,16 @@ to keep (``adapters.bulk``). Its other tasks are large sources (``adapters.apart
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import mmap
 import os
-import signal
 import subprocess
 import sys
 import threading
-from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
-from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, StateError
+from scrapy_walsh.exceptions import DocumentInvalid, StateError
 from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder
 
 if TYPE_CHECKING:
@@ -34,10 +31,8 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.schema import ParsedBlocklist
 
-_MODULE: Final = "scrapy_walsh.adapters.validate"
+_MODULE: Final = "scrapy_walsh.adapters.child"
 _ROOT: Final = str(Path(__file__).parents[2])
-_MEMORY: Final = 2 * 1024**3  # octets
-_CPU: Final = 300  # seconds; the caller's timeout is what ends it, unless the caller died
 _PIECE: Final = 64 * 1024  # octets; no piece is long enough to pause an event loop
 _PRIVATE: Final[dict[str, Any]] = {} if sys.platform == "win32" else {"access": mmap.ACCESS_COPY}
 
@@ -132,36 +127,6 @@ def blocklist_chunks(output: Output, size: int = 2_000) -> Iterator[list[str]]:
             start = end + 1
 
 
-def main() -> int:
-    """Run as the child. Returns the exit code."""
-    gc.disable()  # a short life with a million small objects
-    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
-    task = json.loads(stdin.readline())
-    _limit_resources(task.get("memory", _MEMORY))
-    body = stdin.read(task["length"])
-    for piece in _answer(task, body):
-        stdout.write(piece)
-        stdout.flush()  # the first line ends the time limit
-    return 0
-
-
-def _answer(task: dict[str, Any], body: bytes) -> Iterator[bytes]:
-    try:
-        if "place" in task:
-            from scrapy_walsh.adapters import bulk  # noqa: PLC0415 - nor a store
-
-            yield from bulk.perform(task, body)
-        elif "format" in task:
-            yield from links(body, task)
-        else:
-            yield from (*validation(body, task), line_of({}))
-    except DocumentInvalid as error:
-        costly = isinstance(error, DocumentTooCostly)
-        yield line_of({"ok": False, "error": str(error), "costly": costly})
-    except StateError as error:
-        yield line_of({"ok": False, "error": str(error), "disk": True})
-
-
 def validation(body: bytes, task: dict[str, Any], **more: Any) -> tuple[bytes, bytes]:
     """Return the first line of the answer, with ``more`` members, and all domains.
 
@@ -189,30 +154,9 @@ def lines_of(parsed: ParsedBlocklist, task: dict[str, Any], **more: Any) -> tupl
     return line_of({**facts, **more}), domains.encode("ascii")
 
 
-def links(body: bytes, task: dict[str, Any]) -> tuple[bytes, bytes]:
-    """Return the first line of the answer about a source's document, and a line for each entry.
-
-    Raises DocumentInvalid.
-    """
-    from scrapy_walsh.policy.links import links_of  # noqa: PLC0415 - the other tasks need no readers
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C lets a crawl end what it has begun
-    found = links_of(task["format"], body, task["content_type"], task["url"])
-    entries = (line_of(astuple(entry)) for entry in found.entries)
-    return line_of({"ok": True, "headings": found.headings, "cut": found.cut}), b"".join(entries)
-
-
 def line_of(value: dict[str, Any] | tuple[Any, ...]) -> bytes:
     """One line of the child's answer."""
     return json.dumps(value).encode() + b"\n"
-
-
-def _limit_resources(memory: int) -> None:
-    with contextlib.suppress(ImportError, OSError, ValueError):  # no such limits on Windows
-        import resource  # noqa: PLC0415
-
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-        resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU))
 
 
 def run_child(
@@ -270,7 +214,3 @@ def _whole_lines(stdout: BufferedReader) -> Iterator[bytes]:
 
 def _python_path() -> str:
     return os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -291,7 +291,7 @@ def test_own_the_child_gives_the_same_list() -> None:
 
 def test_own_the_child_imports_no_scrapy() -> None:
     code = (
-        "import sys, scrapy_walsh.adapters.validate, scrapy_walsh.policy.schema;"
+        "import sys, scrapy_walsh.adapters.child, scrapy_walsh.policy.schema;"
         "sys.exit(bool({'scrapy', 'twisted'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
