@@ -176,6 +176,7 @@ _CHECKS: Final[Mapping[Callable[[object], bool], tuple[str, ...]]] = {
     _flag: ("answered", "exempt", "gives_up", "again", "visit", "once"),
     _texts: ("group", "retry_after"),
 }  # fmt: skip
+_LISTS: Final = _CHECKS[_texts]
 _CHECK_OF: Final = {name: check for check, names in _CHECKS.items() for name in names}
 
 _ABOUT: Final = ("run", "url", "requirement")
@@ -219,22 +220,27 @@ def line_of(members: Mapping[str, Any]) -> Line:
     return _typed(known)
 
 
+def _drawable(value: object) -> bool:
+    return seconds(value) and cast(float, value) < _READABLE
+
+
+#: Of durations ``readable`` takes those alone that can be drawn.
+_READABLE_OF: Final = {
+    name: _drawable if check is seconds else check for name, check in _CHECK_OF.items()
+}
+
+
 def readable(members: Mapping[str, Any]) -> Line:
     """The line as far as it can be read, of whatever kind: ``at`` is 0 where it has no time."""
-    known = {
-        name: value
-        for name, value in members.items()
-        if name in _CHECK_OF and _CHECK_OF[name](value) and _is_readable(value)
-    }
-    return _typed({**known, "n": members["n"], "at": known.get("at", 0.0)})
-
-
-def _is_readable(value: object) -> bool:
-    return not isinstance(value, int | float) or abs(value) < _READABLE
+    known: dict[str, Any] = {"at": 0.0}
+    for name, value in members.items():
+        check = _READABLE_OF.get(name)
+        if check is not None and check(value):
+            known[name] = value
+    known["n"] = members["n"]
+    return _typed(known)
 
 
 def _typed(known: Mapping[str, Any]) -> Line:
-    typed: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in known.items()
-    }
-    return Line(**typed)
+    lists = {name: tuple(known[name]) for name in _LISTS if name in known}
+    return Line(**{**known, **lists})
