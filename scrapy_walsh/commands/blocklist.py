@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 from datetime import UTC, datetime
@@ -33,6 +34,8 @@ def main(argv: Sequence[str]) -> int:
     action: Callable[[argparse.Namespace], int] = args.action
     try:
         return action(args)
+    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (WalshError, OSError) as error:
         print(f"walsh blocklist: {told(error)}", file=sys.stderr)
     return 2

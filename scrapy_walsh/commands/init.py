@@ -86,6 +86,8 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     try:
         return _init(args)
+    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (KeyboardInterrupt, EOFError):
         print("\nwalsh init: stopped, and nothing was written", file=sys.stderr)
     except (WalshError, OSError) as error:

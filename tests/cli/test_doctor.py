@@ -398,7 +398,7 @@ def test_r1_an_identity_that_is_not_ones_own_is_said(
 ) -> None:
     config = doctor_settings.read({"WALSH_IDENTITY": identity}, lambda: "x").config
     found = list(doctor_findings.of_owner(config, ()))
-    assert [finding.mark for finding in found] == ([] if mark is None else [mark])
+    assert [MARKS[finding.outcome] for finding in found] == ([] if mark is None else [mark])
     assert all(word in finding.text for finding in found for word in words)
     assert not list(doctor_findings.of_owner(config, ("WALSH_IDENTITY",)))
 
