@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
-from scrapy_walsh.proof.sandbox import Sandbox
 from tests import golden
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def _nothing_is_started(pytestconfig: pytest.Config) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if pytestconfig.getoption("--quick"):
             patch.setattr(subprocess.Popen, "__init__", _skip)
-            patch.setattr(Sandbox, "__enter__", _skip)
+            patch.setattr("scrapy_walsh.proof.sandbox.Sandbox.__enter__", _skip)
         yield
 
 
