@@ -1,10 +1,12 @@
-# make demo: see a polite crawl. make test: run every test. Both need Python 3.11 or later, and nothing else.
+# make demo: see a polite crawl. make test: run every test. make quick: those that start nothing, in a minute.
+# All need Python 3.11 or later, and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SCRAPY ?=
 TESTS ?= tests
-# Most tests wait for a host's time: more of them run at once than there are processors.
+# Most tests wait for a host's time: more of them run at once than there are processors. What they
+# import is compiled once, also where the environment says otherwise: they start many processes.
 WORKERS ?= 4
 
 # What the package needs beside Scrapy, one a line.
@@ -12,13 +14,17 @@ OTHER_DEPENDENCIES := "import tomllib; \
 	needed = tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']; \
 	print(*[each for each in needed if not each.startswith('scrapy')], sep='\n')"
 
-.PHONY: demo test test-lowest test-policy lint format clean
+.PHONY: demo test quick test-lowest test-policy lint format clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/walsh demo
 
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+
+# What starts no process and no server, and takes no second: between two edits.
+quick: $(VENV)/test.stamp
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --quick $(TESTS)
 
 # The oldest Scrapy that is supported, and the tests of what calls it. policy/, state/, and what reads files
 # and logs know nothing of Scrapy; commands, platforms, sources, and what is broken on purpose: the newest.

@@ -1,11 +1,13 @@
 """Property tests: no deadline, since the machine may be busy; the same examples each time in CI.
 
-And what judges say, beside the golden files of ``tests/golden``.
+And what judges say, beside the golden files of ``tests/golden``. With ``--quick`` (``make quick``)
+a test that starts a process or a server is skipped at that moment.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +29,47 @@ settings.load_profile("walsh")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-golden", action="store_true", help="see tests/golden")
+    parser.addoption("--quick", action="store_true", help="skip what starts a process or a server")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ``--quick``, leave out what is known to be no part of it."""
+    if not config.getoption("--quick"):
+        return
+    left = [each for each in items if {"crawl", "slow"} & {m.name for m in each.iter_markers()}]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [each for each in items if each not in left]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_is_started(pytestconfig: pytest.Config) -> Iterator[None]:
+    """With ``--quick``, whoever starts a process or a server is skipped."""
+    with pytest.MonkeyPatch.context() as patch:
+        if pytestconfig.getoption("--quick"):
+            patch.setattr(subprocess.Popen, "__init__", _skip)
+            patch.setattr("scrapy_walsh.proof.sandbox.Sandbox.__enter__", _skip)
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """What a thread or a callback was kept from starting fails a test in many ways: skip it too."""
+    _KEPT.clear()
+    try:
+        return (yield)
+    except Exception:
+        if _KEPT:
+            _skip()
+        raise
+
+
+def _skip(*_: object, **__: object) -> None:
+    _KEPT.append(True)
+    pytest.skip("it starts a process or a server")
+
+
+#: Not empty: the test that runs would have started something.
+_KEPT: list[bool] = []
 
 
 @pytest.hookimpl(wrapper=True)

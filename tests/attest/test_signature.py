@@ -208,6 +208,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(value=VALUES, data=st.data())
 def test_own_one_octet_altered_in_any_document(folder: Path, value: Any, data: Any) -> None:
     octets = signature.canonical(signature.sign({**DOCUMENT, "overrides": value}, KEY))

@@ -198,6 +198,7 @@ def test_own_zones_are_mixed_and_clocks_are_put_back(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_own_a_long_log_is_not_held_in_memory(tmp_path: Path) -> None:
     others = line(T0, "/x" * 100, agent="Mozilla/5.0 Firefox/139.0")
     path = written(tmp_path / "a", [line(T0), *[others] * 20_000, line(T0 + 9)])

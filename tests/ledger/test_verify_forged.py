@@ -914,6 +914,7 @@ VALUES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_own_no_line_whatever_its_members_stops_the_check(tmp_path: Path):
     chance = random.Random(11)
     for _ in range(150):

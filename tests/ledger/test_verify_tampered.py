@@ -229,6 +229,7 @@ TAMPERINGS = (flipped, dropped, swapped, doubled, cut_short)
 Tampering = "Callable[[Path], Iterator[tuple[list[bytes], set[int]]]]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tampering", TAMPERINGS)
 def test_own_every_line_of_a_short_ledger_is_missed(tampering: Tampering, short: Path):
     for lines, expected in tampering(short):
@@ -241,6 +242,7 @@ def test_own_some_lines_of_a_real_ledger_are_missed(tampering: Tampering, real: 
         names(real, lines, expected)
 
 
+@pytest.mark.slow
 def test_own_every_octet_of_a_line_counts(short: Path):
     whole = lines_of(short)
     number = next(n for n, line in enumerate(whole, 1) if b'"kind":"refused"' in line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -150,6 +151,7 @@ loads = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(loads, st.sampled_from([0.0, 0.02, 0.3]), st.data())
 def test_r4_no_gap_too_short_and_no_due_host_waits_while_the_place_is_free(load, latency, data):

@@ -200,6 +200,7 @@ def test_own_lifted_leaves_a_shared_list_whole() -> None:
     assert old.blocks("http://a.test/") is not None
 
 
+@pytest.mark.slow
 @given(st.lists(NAME, max_size=6), NAME)
 def test_r3_2_blocked_means_equal_or_below(listed: list[str], host: str) -> None:
     literal = any(host == domain or host.endswith("." + domain) for domain in listed)

@@ -27,6 +27,7 @@ def made(*chunks: list[str], reserved: int = 0) -> Domains:
     return names
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(NAME, max_size=8), max_size=8), st.integers(0, 100), NAME)
 def test_own_the_longest_name_covers_a_host(
     chunks: list[list[str]], reserved: int, host: str

@@ -63,6 +63,7 @@ def test_own_corpus_is_complete() -> None:
     assert len(files) == len(EXPECTED) >= 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "item_ends", ["</item>", "</item>\n&nbsp;<bad"], ids=["clean", "malformed"]
 )

@@ -136,6 +136,7 @@ def test_own_protego_can_add_a_refusal(text: str, target: str) -> None:
     assert not allowed(parse(text), target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", [1, 700])
 @pytest.mark.parametrize(("text", "target"), ONLY_PROTEGO)
 def test_own_d1_protego_adds_it_in_a_file_for_many_robots(

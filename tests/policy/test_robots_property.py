@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from protego import Protego
@@ -40,6 +41,7 @@ files = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(files, targets)
 @example("User-agent: *\nDisallow: /*a\nAllow: /ab", "/aba")  # only each * at its most denies
@@ -95,6 +97,7 @@ LOOSE = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(
     st.lists(LOOSE, max_size=12),

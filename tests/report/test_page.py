@@ -177,6 +177,7 @@ def test_own_long_urls_are_cut_with_the_whole_beside_them():
     assert url not in read.text
 
 
+@pytest.mark.slow
 def test_own_the_size_of_a_page_is_bounded():
     long = "http://h.test/?" + "&'<" * 400
     entries = [asked(n * 1.1, host=f"h{n}.test{'x' * 200}", url=long) for n in range(1500)]
@@ -189,6 +190,7 @@ def test_own_the_size_of_a_page_is_bounded():
     assert "The first 100 of 900." in text  # with more room it would be 400
 
 
+@pytest.mark.slow
 def test_own_a_cut_table_says_so():
     entries = [asked(n * 1.1, host=f"h{n // 2}.test") for n in range(4000)]
     assert "The first 1,200 of 2,000." in Read(page(report_of(lines_of(began(), *entries)))).text

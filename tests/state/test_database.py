@@ -81,6 +81,7 @@ def open_damaged(source: Path, target: Path, damaged: bytes) -> bool:
 USER_VERSION = range(62, 64)
 
 
+@pytest.mark.slow
 def test_own_bit_flips_over_the_whole_file(closed: Path, tmp_path: Path) -> None:
     content = (closed / "state.sqlite3").read_bytes()
     step = len(content) // 90
@@ -91,6 +92,7 @@ def test_own_bit_flips_over_the_whole_file(closed: Path, tmp_path: Path) -> None
     assert sum(found) > len(found) // 3  # the others hit free space
 
 
+@pytest.mark.slow
 def test_own_bit_flips_in_the_header(closed: Path, tmp_path: Path) -> None:
     content = (closed / "state.sqlite3").read_bytes()
     for offset in range(0, 100, 2):
@@ -111,6 +113,7 @@ def test_own_other_content(closed: Path, tmp_path: Path, junk: bytes) -> None:
     assert open_damaged(closed, tmp_path / "state", junk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["state.sqlite3", "state.sqlite3-shm"])
 def test_own_bit_flips_after_a_kill(killed: Path, tmp_path: Path, part: str) -> None:
     content = (killed / part).read_bytes()
@@ -125,6 +128,7 @@ def test_own_bit_flips_after_a_kill(killed: Path, tmp_path: Path, part: str) -> 
         shutil.rmtree(target)
 
 
+@pytest.mark.slow
 def test_own_damaged_wal_loses_its_tail_only(killed: Path, tmp_path: Path) -> None:
     content = (killed / "state.sqlite3-wal").read_bytes()
     lengths = range(0, len(content), len(content) // 20)
