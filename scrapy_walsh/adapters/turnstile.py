@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
-    from scrapy_walsh.config import WalshConfig
 
 #: Seconds between looks at whether a waiting request's spider is closing.
 _CLOSING_CHECK: Final = 0.2
@@ -35,7 +34,6 @@ class Client(Protocol):
     """A crawl, as the turnstile sees it."""
 
     crawler: Crawler
-    config: WalshConfig
 
     def admit(
         self, host: str, *, document: bool
@@ -166,8 +164,8 @@ class Turnstile:
             wait = max(key, self.throttle.due(waiter.host, document=waiter.document)) - self.clock()
             if wait <= 0:
                 self._grant(waiter)
-            elif waiter.crawl.config.patience < wait:
-                self._turn_away(waiter)
+            elif self._turned_away(waiter):
+                continue
             elif key <= self.clock():
                 heapq.heappop(self._waiters)
                 self._queue(waiter)
@@ -191,10 +189,13 @@ class Turnstile:
         self.throttle.started(waiter.host, self.clock(), document=waiter.document)
         waiter.turn.callback(None)
 
-    def _turn_away(self, waiter: _Waiter) -> None:
+    def _turned_away(self, waiter: _Waiter) -> bool:
+        """Whether *waiter* need not wait: the chain refuses it by now, and it has been told."""
         step = waiter.crawl.admit(waiter.host, document=waiter.document)
-        if isinstance(step, chain.Refuse):
-            self._fail(waiter, Refused(waiter.host, step.verdict))
+        if not isinstance(step, chain.Refuse):
+            return False
+        self._fail(waiter, Refused(waiter.host, step.verdict))
+        return True
 
     def _fail(self, waiter: _Waiter, error: Exception) -> None:
         waiter.gone = True
