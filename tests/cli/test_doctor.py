@@ -407,7 +407,7 @@ def test_r1_an_identity_that_is_not_ones_own_is_said(
 def test_r5_5_a_shorter_back_off_than_the_specifications_fails(name: str) -> None:
     config = doctor_settings.read({"WALSH_IDENTITY": OWN_IDENTITY, name: 0.5}, lambda: "x").config
     (found,) = (f for f in doctor_findings.of_identity(config, ()) if f.outcome is Outcome.BROKEN)
-    assert found.requirement == "R5"
+    assert found.rule == "R5"
     assert name in found.text
 
 
