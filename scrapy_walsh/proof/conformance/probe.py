@@ -139,11 +139,12 @@ class ProbeSpider(Spider):
 
     def closed(self, reason: str) -> None:
         """Writes the account."""
-        core = getattr(self.crawler, "walsh", None)
-        urls = {each["url"] for each in self.received}
-        intervals = (
-            {} if core is None else {u: core.throttle.interval(core.host_of(u)) for u in urls}
-        )
+        crawl = getattr(self.crawler, "walsh", None)
+        intervals = {}
+        if crawl is not None:
+            pacing = crawl.pacing
+            urls = {each["url"] for each in self.received}
+            intervals = {url: pacing.throttle.interval(pacing.look_up(url)) for url in urls}
         told = {
             "reason": reason,
             "results": self.results,
