@@ -44,6 +44,8 @@ class Asked:
         self._answered: set[str] = set()
         #: By URL that a redirect of a target led to: the source that was redirected.
         self._hops: dict[str, str] = {}
+        #: URLs of sources that R8 has refused.
+        self._turned_away: set[str] = set()
         #: Answers that their spider may not have taken yet, and the records to store then.
         self._untaken: list[tuple[Request, SourceRun]] = []
 
@@ -59,6 +61,14 @@ class Asked:
     def again(self, request: Request) -> bool:
         """Whether this run has had an answer to this very request before."""
         return recrawl.key_of(request.url, form_of(request)) in self._answered
+
+    def turn_away(self, url: str) -> None:
+        """Note that the source *url* was refused by R8 in this run, and not sent."""
+        self._turned_away.add(url.partition("#")[0])
+
+    def turned_away(self, url: str) -> bool:
+        """Whether :meth:`turn_away` was told of *url*: Scrapy's filter has seen it all the same."""
+        return url.partition("#")[0] in self._turned_away
 
     def hop(self, url: str, request: Request) -> None:
         """Note that *request* was redirected to *url*: an answer there answers the source."""

@@ -221,8 +221,9 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
             self.crawl.intake.declare_hop(result.url, request)
             result.meta.pop(TRY_HTTPS, None)  # a host that redirects has answered
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
-            if canonical_url(result.url) in visited:
-                # "/a" to "/a/" is one entry for R7's de-duplication, and not a duplicate here.
+            if canonical_url(result.url) in visited or self.crawl.asked.turned_away(result.url):
+                # "/a" to "/a/" is one entry for R7's de-duplication, and not a duplicate here; nor
+                # is a source that was not due for itself, and that another one leads to.
                 result.dont_filter = True
             _drop_validators(result)
         return result

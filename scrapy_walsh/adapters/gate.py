@@ -27,7 +27,13 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import TARGET, Event, Exchange
-from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, UNKNOWN_UNREACHABLE, Verdict
+from scrapy_walsh.policy.verdict import (
+    DEFERRED,
+    NOT_DUE,
+    UNKNOWN_PARSE_ERROR,
+    UNKNOWN_UNREACHABLE,
+    Verdict,
+)
 from scrapy_walsh.state.records import Deferral
 
 if TYPE_CHECKING:
@@ -398,6 +404,8 @@ class Gate:
                 proxy=proxy,
             )
         )
+        if verdict.name == NOT_DUE:
+            self._asked.turn_away(request.url)
         if due is not None:
             since = self.put_off_since(request.url)
             since = context.wall() if since is None else since
