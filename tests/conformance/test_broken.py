@@ -95,8 +95,8 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
     ),
     "the last 429 or 503 handed to the spider": (
         """
-        from scrapy_walsh.adapters import downloadermiddlewares
-        downloadermiddlewares.BACKOFF_STATUSES = frozenset()
+        from scrapy_walsh.adapters import downloadermiddlewares, spidermiddlewares
+        downloadermiddlewares.BACKOFF_STATUSES = spidermiddlewares.BACKOFF_STATUSES = frozenset()
         """,
         "edges",
         {"R5"},
