@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
+from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity, identity_from
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
@@ -398,3 +399,17 @@ def _check_profile(config: WalshConfig) -> None:
                 f"{name} is True; accepted with WALSH_IDENTITY of your own only: "
                 f"walsh-research never {never}"
             )
+
+
+def gates_of(config: WalshConfig) -> Gates:
+    """The settings that ``policy/chain.py`` decides by."""
+    return Gates(
+        config.excluded_tlds,
+        config.revisit,
+        config.revisit_reason,
+        config.patience,
+        config.slow_hosts == SLOW_SKIP,
+        config.max_retries,
+        config.backoff_base,
+        config.backoff_cap,
+    )

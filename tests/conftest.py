@@ -7,6 +7,7 @@ a test that starts a process or a server is skipped at that moment.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,10 @@ settings.register_profile(
     derandomize="CI" in os.environ,
 )
 settings.load_profile("walsh")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A background job of a script: what tests start would not hear Ctrl-C, which some of them send.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

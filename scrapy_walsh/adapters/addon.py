@@ -1,7 +1,8 @@
-"""``ADDONS = {"scrapy_walsh.Addon": 500}``: the whole installation."""
+"""The add-on: ``ADDONS = {"scrapy_walsh.Addon": 500}`` is the whole installation."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy.settings import SETTINGS_PRIORITIES, default_settings
@@ -14,6 +15,8 @@ from scrapy_walsh.config import WalshConfig, unknown_settings
 from scrapy_walsh.exceptions import WalshError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scrapy.settings import BaseSettings, Settings
 
 #: Above the command line and the job settings of Scrapy Cloud.
@@ -21,13 +24,13 @@ _PRIORITY: Final = 1000
 
 
 class Addon:
-    """Pins what politeness needs, with one warning line for each value that it overrides.
+    """Pins the settings that the specification needs, and warns of each value that it overrides.
 
-    Beside that it sets a default of its own where a project says nothing.
+    It also sets defaults of its own (``seats.PREFERRED``) where a project sets nothing.
     """
 
     def update_settings(self, settings: Settings) -> None:
-        """Called by Scrapy when the crawl starts; ConfigError when it must not."""
+        """Called by Scrapy before a crawl starts; ConfigError for settings that cannot be used."""
         try:
             config = WalshConfig.from_settings(settings, default_state_dir)
         except WalshError as error:
@@ -36,27 +39,38 @@ class Addon:
             logger.warning("%s", line)
         for name, value in seats.PREFERRED.items():
             settings.set(name, value, priority="addon")
+        by_hand = seats.by_hand(settings)
         for name, value in seats.pinned(config).items():
-            _pin(settings, name, value)
+            _pin(settings, name, value, by_hand=by_hand)
         _keep_handlers(settings)
         for name, components in seats.SEATS.items():
             _seat(settings, name, components)
 
 
-def _pin(settings: BaseSettings, name: str, value: Any) -> None:
+def _pin(settings: BaseSettings, name: str, value: Any, *, by_hand: bool) -> None:
     found = current(settings.get(name))
-    chosen = (settings.getpriority(name) or 0) >= SETTINGS_PRIORITIES["project"]
-    if chosen and not _equal(found, value):
-        instead = f" ({seats.INSTEAD[name]})" if name in seats.INSTEAD else ""
-        overridden = (
-            f"{name} is {_one_line(found)}: scrapy_walsh overrides it with {value}{instead}"
-        )
-        logger.warning("%s", overridden)
+    if isinstance(value, bool):
+        with suppress(ValueError):  # the command line's "1", a file's "true"
+            found = settings.getbool(name)
+    priority = settings.getpriority(name) or 0
+    if SETTINGS_PRIORITIES["project"] <= priority < _PRIORITY:
+        for told in _contradictions(name, found, value, by_hand=by_hand):
+            logger.warning("%s is %s: %s", name, _one_line(found), told)
     settings.set(name, value, priority=_PRIORITY)
 
 
+def _contradictions(name: str, found: Any, value: Any, *, by_hand: bool) -> Iterator[str]:
+    """What a project must hear of its value *found* for a pin; nothing where it changes nothing."""
+    if _equal(found, value):
+        if name in seats.UNHEARD and not by_hand:
+            yield seats.UNHEARD[name]
+    elif name not in seats.GRANTED or not _equal(found, seats.GRANTED[name]):
+        instead = f" ({seats.INSTEAD[name]})" if name in seats.INSTEAD else ""
+        yield f"scrapy_walsh overrides it with {value}{instead}"
+
+
 def _keep_handlers(settings: BaseSettings) -> None:
-    """Scrapy's own handlers in place of what the wire may not wrap."""
+    """Put Scrapy's own handlers back where others are set that our handler may not wrap."""
     foreign = seats.wrapped(settings)
     for scheme, found in foreign.items():
         own = default_settings.DOWNLOAD_HANDLERS_BASE[scheme]

@@ -1,6 +1,6 @@
-"""R9: a source's document read, without a pause of the crawl that a person or a server would see.
+"""R9: reads the answer of a source, without a pause of the crawl that anybody would notice.
 
-The parsers hold the interpreter lock, and some documents take them minutes. What is larger than
+The parsers hold the interpreter lock, and some answers take them minutes. A body larger than
 ``SMALL`` is read by the child process of :mod:`scrapy_walsh.adapters.validate`, which is killed at
 a limit of time and has a limit of memory. Its task has the members ``format``, ``content_type``
 and ``url``; its answer is a line ``{"ok": true, "headings", "cut"}`` and a line of JSON for each
@@ -21,13 +21,13 @@ from scrapy_walsh.policy import links
 from scrapy_walsh.policy.feeds import Entry
 from scrapy_walsh.policy.links import Heading, Links
 
-#: Octets of a document that is read in the crawl's own process. The worst that fit take 0.1 s.
+#: The largest body, in octets, that is read in the crawl's own process: at worst in 0.1 s.
 SMALL: Final = 8 * 1024
 #: Seconds. A plain feed of ``answers.MAX_BODY`` octets takes 6 s where nothing else runs.
 TIME_LIMIT: Final = 60.0
 #: Octets of memory of one child: some eight times what a plain feed of ``MAX_BODY`` takes.
 _MEMORY: Final = 1024**3
-#: A second child, so that one hostile document does not keep all others waiting.
+#: Two children, so that one hostile answer does not keep all others waiting.
 _CHILDREN: Final = DeferredSemaphore(2)
 
 
@@ -38,9 +38,10 @@ async def links_of(
     url: str,
     timeout: float | None = None,
 ) -> Links:
-    """As ``policy.links.links_of``; the event loop goes on meanwhile.
+    """As ``policy.links.links_of``, without blocking the event loop.
 
-    Raises DocumentTooCostly, too, for what is not read within *timeout* seconds (``TIME_LIMIT``).
+    Also raises DocumentTooCostly for a body that is not read within *timeout* seconds
+    (``TIME_LIMIT``).
     """
     if len(body) <= SMALL:
         return links.links_of(kind, body, content_type, url)

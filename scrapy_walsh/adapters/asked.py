@@ -7,18 +7,23 @@ queue is judged by the records.
 
 A source counts as answered once its spider has taken the answer. If the process is killed before
 that, the next run sends the source again.
+
+Until then a lock shows other runs that this one is requesting it (``state/underway.py``). A source
+that redirects is under way until there is an answer from where it leads: that answer counts for it.
+So each hop carries the keys of the sources that led to it.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from scrapy import Request
+from scrapy import Request, signals
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.state.records import SourceRun
+from scrapy_walsh.state.underway import UnderWay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +31,11 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.fetcher import Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
+    from scrapy_walsh.policy.verdict import Verdict
+
+
+#: The key of ``Request.meta`` for the sources that redirects led from.
+VIA: Final = "walsh_via"
 
 
 def form_of(request: Request) -> str:
@@ -42,8 +52,16 @@ class Asked:
         self._pacing = pacing
         #: Keys of the sources that this run got an answer to.
         self._answered: set[str] = set()
-        #: By URL that a redirect of a target led to: the source that was redirected.
-        self._hops: dict[str, str] = {}
+        #: By key of a request that redirects led to: the sources that they led from.
+        self._hops: dict[str, dict[str, None]] = {}
+        #: Keys of such requests that this run got an answer to.
+        self._reached: set[str] = set()
+        #: Keys of requests that were answered by a redirect, and by nothing else so far.
+        self._led_on: set[str] = set()
+        #: Sources whose redirect led to what this run had been answered before.
+        self._joined: set[str] = set()
+        self._locks = UnderWay(context.config.state_dir)
+        context.crawler.signals.connect(self._dropped, signals.request_dropped)
         #: URLs of sources that R8 has refused.
         self._turned_away: set[str] = set()
         #: Answers that their spider may not have taken yet, and the records to store then.
@@ -54,44 +72,87 @@ class Asked:
 
         True where this run got an answer to it, or a redirect led to it.
         """
-        if key.partition(" ")[0] in self._hops:
+        if key in self._hops:
             return True
-        return key in self._answered and not self._context.fleet
+        known = key in self._answered or key in self._led_on or key in self._joined
+        return known and not self._context.fleet
 
     def again(self, request: Request) -> bool:
-        """Whether this run has had an answer to this very request before."""
-        return recrawl.key_of(request.url, form_of(request)) in self._answered
+        """Whether this run has already had an answer to the same request (URL and form)."""
+        return _key(request) in self._answered
 
     def turn_away(self, url: str) -> None:
         """Note that the source *url* was refused by R8 in this run, and not sent."""
         self._turned_away.add(url.partition("#")[0])
 
     def turned_away(self, url: str) -> bool:
-        """Whether :meth:`turn_away` was told of *url*: Scrapy's filter has seen it all the same."""
+        """Whether :meth:`turn_away` was called for *url*: Scrapy's filter knows it all the same."""
         return url.partition("#")[0] in self._turned_away
 
-    def hop(self, url: str, request: Request) -> None:
-        """Note that *request* was redirected to *url*: an answer there answers the source."""
-        first = next(self._sources(request), None)
-        if first is not None:
-            self._hops.setdefault(url.partition("#")[0], first)
+    def leads_back(self, hop: Request, request: Request) -> bool:
+        """Whether *hop*, to which *request* was redirected, is a source that led to *request*.
+
+        It has answered by that redirect alone, and may answer otherwise now.
+        """
+        return _key(hop) in self._led_on and _key(hop) in self._sources(request)
+
+    def hop(self, url: str, request: Request, form: str = "") -> list[str]:
+        """Note that *request* was redirected to *url*, requested as *form*.
+
+        Returns the keys of the sources for which an answer there counts.
+        """
+        sources = list(self._sources(request))
+        self._hops.setdefault(recrawl.key_of(url, form), {}).update(dict.fromkeys(sources))
+        return sources
 
     def _sources(self, request: Request) -> Iterator[str]:
-        """The sources that an answer to *request* answers."""
-        scope, url = self._context.scope, request.url.partition("#")[0]
-        via = self._hops.get(url)
-        if via is None and not scope.is_source(url):
-            via = scope.source_of(url)  # a redirect of an earlier run, kept by a JOBDIR
-        if via is not None:
-            yield via
+        """The keys of the sources for which an answer to *request* counts."""
+        scope, url, key = self._context.scope, request.url, _key(request)
+        via = recrawl.led_from(key, _carried(request), self._hops)
+        if not via and not scope.is_source(url):
+            via = dict.fromkeys(filter(None, [scope.source_of(url)]))
         if scope.is_source(url):
-            yield recrawl.key_of(url, form_of(request))
+            via[key] = None
+        yield from via
+
+    def _dropped(self, request: Request) -> None:
+        """Note that the duplicate filter dropped *request*.
+
+        A hop to what this run has requested: that answer counts for the sources that lead there.
+        """
+        if _key(request) in self._reached or _key(request) in self._answered:
+            for key in _carried(request):
+                if key not in self._answered:
+                    self._joined.add(key)
+                    self._remember(request, self._run(key, self._context.wall(), "200"))
+
+    def take(self, request: Request) -> Verdict | None:
+        """Take the source *request* for this process; the refusal where another requests it."""
+        key = _key(request)
+        if not self._context.scope.is_source(request.url):
+            return None
+        if self._locks.take(key) or self.lifts(key):
+            return None
+        return recrawl.UNDER_WAY
+
+    def let_go(self, request: Request) -> None:
+        """Note that *request* is not sent now, or was sent and got no answer."""
+        self._locks.drop(_key(request))
 
     def note(self, request: Request, outcome: str, sent_at: float) -> None:
-        """Note that *request*, sent at *sent_at*, was answered, which ends a source's turn."""
-        for key in dict.fromkeys(self._sources(request)):
-            self._answered.add(key)
-            self._untaken.append((request, self._run(key, sent_at, outcome)))
+        """Note that *request*, sent at *sent_at* (Unix seconds), has an answer that R8 counts."""
+        key = _key(request)
+        self._led_on.discard(key)
+        if key in self._hops:
+            self._reached.add(key)
+        for source in self._sources(request):
+            self._untaken.append((request, self._run(source, sent_at, outcome)))
+            self._answered.add(source)
+
+    def redirected(self, request: Request) -> None:
+        """Note that *request* was answered by a redirect."""
+        if _key(request) not in self._answered:
+            self._led_on.add(_key(request))
 
     def _run(self, key: str, sent_at: float, outcome: str) -> SourceRun:
         context = self._context
@@ -102,7 +163,7 @@ class Asked:
         return SourceRun(key, sent_at, outcome, context.config.revisit_reason, counted_from)
 
     def cut_off(self, request: Request) -> None:
-        """Note an answer whose body was too long: the source is not sent again for that."""
+        """Note an answer whose body was too long: R8 counts it, so it is not soon sent again."""
         if not self._fetcher.owns(request):
             self.note(request, "200", self._context.wall())
 
@@ -133,14 +194,29 @@ class Asked:
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
         self._settle(lambda _: True)
+        self._locks.close()
 
     def _settle(self, done: Callable[[Request], bool]) -> None:
-        for entry in [each for each in self._untaken if done(each[0])]:
-            self._untaken.remove(entry)
-            self._remember(*entry)
+        untaken, self._untaken = self._untaken, []
+        for request, run in untaken:
+            if done(request):
+                self._remember(request, run)
+            else:
+                self._untaken.append((request, run))
 
     def _remember(self, request: Request, run: SourceRun) -> None:
         context = self._context
         context.remember(lambda: context.store.put_source(run))
         for url in {request.url, run.url.partition(" ")[0]}:
             context.remember(partial(context.store.delete_deferral, url))
+        self._locks.drop(run.url)
+
+
+def _key(request: Request) -> str:
+    return recrawl.key_of(request.url, form_of(request))
+
+
+def _carried(request: Request) -> list[str]:
+    """The sources that redirects led from to *request*, as it carries them."""
+    found = request.meta.get(VIA)
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []

@@ -1,8 +1,8 @@
-"""R11: a blocklist too large for a crawl's own process, read and kept by the validator's (D3).
+"""R11: a blocklist too large for the crawl's own process is read and stored by a child (D3).
 
-A crawl never holds such a list as a whole once it has handed it over: SQLite and the second copy
-take a hundred megabytes with the interpreter lock held, which would pause every crawl of the
-process. It learns the facts, the domains, and whether all was kept.
+Writing it to SQLite and to its second copy would hold the interpreter lock while a hundred
+megabytes are copied, and so pause every crawl of the process. The crawl gets the facts, the domains
+in pieces, and whether everything was stored. The child is that of ``adapters.validate``.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _RENEW: Final = "renew"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the list of ``url`` is kept: the arguments of ``open_store``, and of the ledger.
+    """Where the list of ``url`` is stored: what a child needs to open the store and the ledger.
 
-    ``ledger``: path of its documents, None where there is none. ``file``: the number of its file.
+    ``ledger``: the path of the ledger's documents, None without a ledger. ``file``: the number of
+    the ledger's file.
     """
 
     url: str
@@ -49,7 +50,7 @@ class Place:
     file: int
 
     def open(self) -> Store:
-        """The store. StateError."""
+        """Open the store. Raises StateError."""
         directory = None if self.state_dir is None else Path(self.state_dir)
         return fleet.join(open_store(directory), self.shared_state, self.token)
 
@@ -58,10 +59,10 @@ class Place:
 
 
 def take_up(place: Place, not_before: float, timeout: float, started: Started) -> Output | None:
-    """The list that is kept, if it was fetched at *not_before* or later; its record is in the head.
+    """Read the stored list, with its record in the head, or None.
 
-    It was validated when it was adopted: the floor checks alone are made again (D3). Raises as
-    ``ask_child``.
+    None: there is none, or it was fetched before *not_before* (Unix seconds). It was validated when
+    it was adopted, so only the floor checks are made again (D3). Raises as ``ask_child``.
     """
     task = {**_task(_TAKE_UP, place, None), "not_before": not_before}
     output = ask_child(task, b"", timeout, started)
@@ -75,22 +76,22 @@ def keep(
     timeout: float,
     started: Started,
 ) -> Output:
-    """The list in *document*, validated, and then kept with the ``refresh`` that it asks for.
+    """Validate the list in *document*, then store it with the ``refresh`` that it names.
 
-    Raises as ``ask_child``; what could not be kept is in the tail.
+    Raises as ``ask_child``; the tail of the output says what could not be stored.
     """
     task = {**_task(_KEEP, place, fallback_schema), "record": record_of(document)}
     return ask_child(task, document.body, timeout, started)
 
 
 def renew(place: Place, fetched_at: float, timeout: float, started: Started) -> Output:
-    """Keep the list that is there as fetched at *fetched_at*. Raises as ``ask_child``."""
+    """Set the fetch time of the stored list, in Unix seconds. Raises as ``ask_child``."""
     task = {**_task(_RENEW, place, None), "fetched_at": fetched_at}
     return ask_child(task, b"", timeout, started)
 
 
 def require_text(document: StoredDocument) -> StoredDocument:
-    """*document*; DocumentInvalid where the store knows that it was held, and no more."""
+    """*document*; DocumentInvalid where the store has its record but no longer its text."""
     if not document.body:
         raise DocumentInvalid("no file of the state directory has its text any more")
     return document
@@ -170,7 +171,7 @@ def _put_again(place: Place, fetched_at: float) -> None:
 
 
 def _last_line(*steps: Callable[[], None], found: Sequence[str] = ()) -> bytes:
-    """Take each step, whatever becomes of the others; say what was *found* and what went wrong."""
+    """Take each step even where another fails; the line has what was *found* and what failed."""
     errors = list(found)
     for step in steps:
         try:

@@ -298,7 +298,7 @@ def crawl(crawler: Crawler, request: Request) -> None:
 
 
 def wake_engine(crawler: Crawler) -> None:
-    """Make the engine ask the scheduler now; by itself it does so every five seconds."""
+    """Make the engine pop from the scheduler now; by itself it does so every five seconds."""
     slot = _slot(crawler)
     if slot is not None and slot.closing is None:
         slot.nextcall.schedule()

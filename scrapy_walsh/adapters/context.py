@@ -1,7 +1,7 @@
-"""What every part of one crawl stands on: settings, clocks, records, and where the crawl is.
+"""What every part of one crawl needs: settings, clocks, the store, the recorder, the scope.
 
-It knows none of the parts, so each of them may know it. What one part needs of another it is given
-when ``crawl.Crawl`` makes it.
+It knows none of the parts, so each of them may know it. A part is given the other parts that it
+needs when ``crawl.Crawl`` makes it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from scrapy.utils.project import data_path
 
 from scrapy_walsh.adapters import compat, journal
 from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
-from scrapy_walsh.config import SLOW_SKIP, WalshConfig
+from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.fleet import join
-from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.clock import steady_clock
@@ -37,7 +36,7 @@ REFUSED: Final = "walsh_refused"
 
 
 class Queue(Protocol):
-    """What the crawl tells its scheduler's queues."""
+    """A queue of the scheduler, as the crawl calls it."""
 
     #: Whether workers take their requests from it together.
     shared: bool
@@ -49,14 +48,14 @@ class Queue(Protocol):
         """A document that concerns *host* has come: what it refuses need not wait."""
 
     def stop(self) -> None:
-        """Wake nobody any more."""
+        """Cancel all timers: the engine is not woken any more."""
 
 
 def default_state_dir() -> str:
     """``.scrapy/walsh`` of the project, which DotScrapy keeps between jobs.
 
-    Of the working directory where there is no scrapy.cfg, as for a project in an egg: Scrapy's
-    NotConfigured for that would switch the add-on off, and crawl without it.
+    Without a scrapy.cfg, as for a project in an egg, it is that of the working directory: Scrapy's
+    NotConfigured would switch the add-on off, and the crawl would go on without it.
     """
     try:
         return data_path("walsh", createdir=False)
@@ -65,11 +64,11 @@ def default_state_dir() -> str:
 
 
 class Context:
-    """The common ground of one crawl.
+    """What the parts of one crawl share.
 
     ``monotonic`` is for waiting, ``wall`` for records of documents and sources, ``steady`` for
-    those of hosts, which no setting of the clock may move (D9). ConfigError or StateError when the
-    settings or the state directory cannot be used.
+    those of hosts, which no setting of the clock may move (D9). Raises ConfigError or StateError
+    where the settings or the state directory cannot be used.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -83,7 +82,7 @@ class Context:
         self.recorder = Recorder(crawler, journal.open_ledger(self.config, self.wall))
         self.steady = steady_clock(self.config.state_dir, self.store.notices)
         self.scope = Scope(self.config.follow_links)
-        self.gates = _gates(self.config)
+        self.gates = gates_of(self.config)
         self.queues: list[Queue] = []
         #: Why nothing more is requested, where the crawl was refused.
         self.halted: str | None = None
@@ -97,7 +96,7 @@ class Context:
         return any(queue.shared for queue in self.queues)
 
     def halt(self, why: str) -> None:
-        """Refuse to go on: nothing is asked from now on, the spider closes, the command fails."""
+        """End the crawl: nothing is sent from now on, the spider closes, the command fails."""
         self.halted = why
         logger.critical("%s", why)
         compat.fail_command()
@@ -111,19 +110,19 @@ class Context:
     # -- R11 ------------------------------------------------------------------------------
 
     def open_store(self) -> Store:
-        """One more connection to what this crawl remembers; StateError."""
+        """Open one more connection to the store. Raises StateError."""
         config = self.config
         return join(open_store(config.state_dir), config.shared_state, config.identity.token)
 
     def close_store(self) -> None:
-        """Remember nothing more."""
+        """Close the store: from now on nothing is read from it, or written to it."""
         self._store_closed = True
         self.store.close()
 
     def recall(self, read: Callable[[], _T | None]) -> _T | None:
-        """What *read* finds in the store; None where a transfer outlived its crawl, or the disk.
+        """What *read* finds in the store; None once the store is closed, and where the disk fails.
 
-        For the booking of an exchange, which must not fail.
+        An exchange may end after its crawl, and what follows from it must be noted all the same.
         """
         if self._store_closed:
             return None
@@ -134,24 +133,10 @@ class Context:
             return None
 
     def remember(self, write: Callable[[], Any]) -> None:
-        """Write to the store; a disk that fails is said once and does not stop the crawl."""
+        """Write to the store. A disk that fails is logged (once: ``Store``) and stops nothing."""
         if self._store_closed:
             return
         try:
             write()
         except StateError as error:
             logger.error("%s", error)
-
-
-def _gates(config: WalshConfig) -> chain.Gates:
-    """The settings that the way of a request goes by."""
-    return chain.Gates(
-        config.excluded_tlds,
-        config.revisit,
-        config.revisit_reason,
-        config.patience,
-        config.slow_hosts == SLOW_SKIP,
-        config.max_retries,
-        config.backoff_base,
-        config.backoff_cap,
-    )

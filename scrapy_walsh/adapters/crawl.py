@@ -1,6 +1,6 @@
 """One crawl: its parts, put together, and how it begins and ends.
 
-``Crawl.of(crawler)`` makes it on first use, whoever asks first, and closes it with the spider. It
+``Crawl.of(crawler)`` makes it at first use, by any component, and closes it with the spider. It
 decides nothing: requests go their way by ``gate``, hosts are paced by ``pacing``, and documents
 are brought by ``documents``.
 """
@@ -59,7 +59,7 @@ class Crawl(Context):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._lease = Lease.of_process(self.config, self.wall)
-        #: Who is told of each request that goes on the wire.
+        #: Called with each request that is about to be sent.
         self.on_wire: list[Callable[[Request], None]] = []
         self._pulse = Pulse(self)
         self.pacing = Pacing(self, TURNSTILE, self._pulse)
@@ -94,7 +94,7 @@ class Crawl(Context):
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self._tell_notices()
         if compat.is_shell(self.crawler):
-            # What a person types is declared, and a reason to ask again (spec section 1.1).
+            # What a person types is declared, and a reason to send it again (spec section 1.1).
             self.scope.follow_links = self.started = True
             self.gates = replace(self.gates, revisit_reason="asked from a shell")
         self.recorder.note("started", **self._terms())
@@ -110,7 +110,7 @@ class Crawl(Context):
             self.halt(overlap)
 
     def _tell_notices(self) -> None:
-        """What the store found damaged or unwritable, and what it did."""
+        """Log what the store found damaged or unwritable, and what it did about it."""
         while self.store.notices:
             logger.warning("%s", self.store.notices.pop(0))
 

@@ -1,7 +1,7 @@
 """The requests of a paused job: one SQLite file in the JOBDIR, whatever the number of hosts.
 
-Scrapy's own layout opens two files a host, and a process may have a thousand. A request is
-serialised as Scrapy's default disk queue does it, by pickle: JOBDIR is the project's own.
+Scrapy's own layout opens two files for each host, and a process may have a thousand files open. A
+request is serialised by pickle, as in Scrapy's default disk queue: the JOBDIR is the project's own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;
 INSERT INTO line SELECT * FROM taken;
 DELETE FROM taken;
 """
-#: Who goes first on a host.
+#: The order of the requests of one host.
 _ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id"
 
 
@@ -48,14 +48,14 @@ class DiskLines:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.executescript(f"BEGIN; {_TABLE} COMMIT;")
-        #: The last row that was there when this process began: what those declare beside their own
-        #: URLs is declared when they are taken; what a callback has pushed since declares nothing.
+        #: The last row that an earlier run wrote. A declared request up to there declares again the
+        #: URLs in its meta when it is taken; what a callback has pushed since declares nothing.
         (self._earlier,) = self._db.execute("SELECT ifnull(max(id), 0) FROM line").fetchone()
-        #: Requests that were taken and the rows they came from, which a crash puts back in line.
+        #: Requests that were taken, and their rows, which the next run puts back after a crash.
         self._taken: dict[Request, int] = {}
 
     def push(self, host: str, key: tuple[int, int, bool, int], request: Request) -> None:
-        """Add *request* to *host*'s line; ValueError where it cannot be serialised."""
+        """Add *request* to *host*'s queue; ValueError where it cannot be serialised."""
         try:
             data = pickle.dumps(self._crawl.intake.kept(request), protocol=4)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -67,7 +67,7 @@ class DiskLines:
         )
 
     def pop(self, host: str) -> Request:
-        """Take the first of *host*'s line."""
+        """Take the first request of *host*'s queue."""
         (row,) = self._db.execute(f"SELECT id {_ORDER} LIMIT 1", (host,)).fetchone()
         self._db.execute("BEGIN")
         try:
@@ -82,10 +82,10 @@ class DiskLines:
         return request
 
     def first(self, host: str) -> str | None:
-        """The URL of the first of *host*'s line; None for none, or an unreadable file."""
+        """The URL that is first in *host*'s queue; None for none, or an unreadable file."""
         try:
             row = self._db.execute(f"SELECT url {_ORDER} LIMIT 1", (host,)).fetchone()
-        except sqlite3.Error:  # whoever pops will say so; this is for an event
+        except sqlite3.Error:  # the next pop raises it; here the URL is for an event only
             return None
         return None if row is None else row[0]
 
@@ -95,7 +95,7 @@ class DiskLines:
             self._db.execute("DELETE FROM taken WHERE id = ?", (self._taken.pop(request),))
 
     def take(self, host: str, refused: Callable[[str], bool]) -> list[Request]:
-        """Take every request of *host* whose URL *refused* says yes to."""
+        """Take out every request of *host* for whose URL *refused* is true."""
         rows = self._db.execute(f"SELECT id, url {_ORDER}", (host,)).fetchall()
         self._db.execute("BEGIN")
         try:
@@ -112,7 +112,7 @@ class DiskLines:
         return request_from_dict(pickle.loads(data), spider=self._crawler.spider)  # noqa: S301
 
     def counts(self) -> Iterable[tuple[str, int]]:
-        """Hosts and the length of their lines."""
+        """Hosts, and how many requests wait for each."""
         rows: Iterable[tuple[str, int]] = self._db.execute(
             "SELECT host, count(*) FROM line GROUP BY host"
         ).fetchall()
@@ -126,6 +126,6 @@ class DiskLines:
         return rows
 
     def close(self) -> None:
-        """Close the file; whatever was taken is done, or back in line."""
+        """Close the file; each request that was taken has ended, or was pushed again."""
         self._db.execute("DELETE FROM taken")
         self._db.close()

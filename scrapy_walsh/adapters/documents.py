@@ -40,7 +40,7 @@ class Documents:
         rules = self.robots_txt.serial(url)
         if rules is None or self.operator.current() is None:
             return None
-        return self.operator.serial, rules
+        return self.operator.state.serial, rules
 
     def last_visit(self, key: str) -> Visit | None:
         """When an earlier run last sent the source *key* and was answered (R8)."""

@@ -1,6 +1,7 @@
-"""R4: Scrapy's downloader, in which a request that waits for its host does not take the one place.
+"""R4: Scrapy's downloader, in which requests that wait for their host take up no place.
 
-It is around all downloader middlewares, so it sees how a request ends for its spider.
+CONCURRENT_REQUESTS is 1, and a request that waits at the turnstile must not keep others from being
+sent. The downloader is around all its middlewares, so it sees how a request ends for its spider.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Downloader(ScrapyDownloader):
-    """With CONCURRENT_REQUESTS=1, the place is taken only while a request is under way."""
+    """As Scrapy's, but the turnstile decides whether the queue may give out a request."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
@@ -45,7 +46,7 @@ class Downloader(ScrapyDownloader):
         return self._crawl.pacing.look_up(request.url)
 
     def needs_backout(self) -> bool:
-        """Whether the queue must give nothing out: its last request, or the wire, is busy."""
+        """Whether the queue must wait: its last request has not ended, or no turn is free."""
         popped: set[Any] = set(self._crawl.pacing.popped)
         if popped & self.active:
             return True

@@ -1,4 +1,4 @@
-"""The downloader middlewares: each converts, asks, and does what it is told.
+"""The downloader middlewares: each one calls the parts of the crawl, and does what they answer.
 
 One request's way: ``GateMiddleware`` (``gate.at_gate``), ``RevalidateMiddleware`` (R7), the handler
 (``gate.at_wire``, R1, R4, ``gate.after``), and back: ``BackoffMiddleware`` (R5),
@@ -23,6 +23,7 @@ from scrapy_walsh.adapters.outcomes import (
     NotYet,
     TooManyRedirects,
 )
+from scrapy_walsh.adapters.pacing import FILTERED
 from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import revalidate
@@ -38,14 +39,14 @@ if TYPE_CHECKING:
 
 
 class _Seat:
-    """A middleware that shares the crawl's crawl."""
+    """A middleware that is given the crawl."""
 
     def __init__(self, crawl: Crawl) -> None:
         self.crawl = crawl
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Any:
-        """Make the seat, and the crawl when it is the first."""
+        """Make the middleware, and the crawl unless another component has made it."""
         return cls(Crawl.of(crawler))
 
 
@@ -68,7 +69,7 @@ class GateMiddleware(_Seat):
 
 
 class BackoffMiddleware(_Seat):
-    """R5: what the wire booked as a failure is asked again later, or given up."""
+    """R5: a request that failed, as ``gate.after`` concluded, is sent again later or given up."""
 
     def process_response(
         self,
@@ -76,13 +77,13 @@ class BackoffMiddleware(_Seat):
         response: Response,
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | Response:
-        """The request to make again, or *response*; raises ``GaveUp`` in place of 429 and 503."""
+        """The request to send again, or *response*; raises ``GaveUp`` in place of 429 and 503."""
         failure = self.crawl.retries.failure(request)
         if failure is None or self.crawl.fetcher.owns(request):
             return response
         if isinstance(failure, Retry):
-            return self._again(request, failure, response.status)
-        self._give_up(request, failure, response.status)
+            return self._again(request, failure, failure.why, response.status)
+        self._give_up(request, failure, failure.why, response.status)
         self.crawl.readings.ended(request, GaveUp(request.url, failure.why))
         if response.status in BACKOFF_STATUSES:
             raise GaveUp(request.url, failure.why, response.status)
@@ -94,7 +95,7 @@ class BackoffMiddleware(_Seat):
         exception: Exception,
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | None:
-        """The request to make again after a transport error; None lets the error go on."""
+        """The request to send again after a transport error; None lets the error go on."""
         if isinstance(exception, Closing):
             return self.crawl.pacing.keep(request)
         if isinstance(exception, NotYet):
@@ -103,20 +104,25 @@ class BackoffMiddleware(_Seat):
         if failure is None or self.crawl.fetcher.owns(request):
             self.crawl.readings.ended(request, exception)
             return None
+        why = f"{type(exception).__name__}: {failure.why}"
         if isinstance(failure, Retry):
-            return self._again(request, failure, None)
-        self._give_up(request, failure, None)
-        given_up = GaveUp(request.url, f"{type(exception).__name__}: {failure.why}")
+            return self._again(request, failure, why)
+        self._give_up(request, failure, why)
+        given_up = GaveUp(request.url, why)
         self.crawl.readings.ended(request, given_up)
         raise given_up
 
-    def _again(self, request: Request, failure: Retry, status: int | None) -> Request:
-        self._record(events.RETRIED, request, failure.why, status, failure.delay)
+    def _again(
+        self, request: Request, failure: Retry, why: str, status: int | None = None
+    ) -> Request:
+        self._record(events.RETRIED, request, why, status, failure.delay)
         return self.crawl.retries.retry(request)
 
-    def _give_up(self, request: Request, failure: GiveUp, status: int | None) -> None:
+    def _give_up(
+        self, request: Request, failure: GiveUp, why: str, status: int | None = None
+    ) -> None:
         self.crawl.retries.give_up(request.url)
-        self._record(events.GIVEN_UP, request, failure.why, status, failure.hold)
+        self._record(events.GIVEN_UP, request, why, status, failure.hold)
 
     def _record(
         self, kind: str, request: Request, why: str, status: int | None, wait: float
@@ -127,19 +133,18 @@ class BackoffMiddleware(_Seat):
         )
 
 
-#: What Scrapy asks for where nobody says what is wanted.
+#: Scrapy's default Accept field: the spider has not said which format it wants.
 _SCRAPYS_ACCEPT: Final = default_settings.DEFAULT_REQUEST_HEADERS["Accept"].encode("latin-1")
 
 
 class RevalidateMiddleware(_Seat):
-    """R7: validators are replayed, and kept per exact URL and representation (T20).
+    """R7: sends stored validators, and stores new ones by exact URL and representation (T20).
 
-    R9.2, at the same place, since what is asked for names the representation: pages are asked for
-    as markdown first.
+    R9.2 is done here too, since the Accept field names the representation: it prefers markdown.
     """
 
     def process_request(self, request: Request, spider: Spider | None = None) -> None:  # noqa: ARG002
-        """Add If-None-Match and If-Modified-Since, unless the spider asks conditionally itself."""
+        """Add If-None-Match and If-Modified-Since, unless the spider has set one of them."""
         if not self._applies(request):
             return
         if not self.crawl.config.scraping and request.headers.get("Accept") in (
@@ -211,25 +216,29 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
     def process_response(
         self, request: Request, response: Response, spider: Spider | None = None
     ) -> Request | Response:
-        """The next hop, made known to R6, or *response*; raises ``TooManyRedirects``."""
+        """The request to the next hop, now within scope, or *response*; ``TooManyRedirects``."""
         arguments = () if spider is None else (spider,)
         try:
             result: Request | Response = super().process_response(request, response, *arguments)
         except IgnoreRequest:
             raise self._too_many(request, response.status) from None
         if isinstance(result, Request):
-            self.crawl.intake.declare_hop(result.url, request)
+            self.crawl.intake.declare_hop(result, request)
+            result.dont_filter = result.dont_filter and not result.meta.pop(FILTERED, False)
             result.meta.pop(TRY_HTTPS, None)  # a host that redirects has answered
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
-            if canonical_url(result.url) in visited or self.crawl.asked.turned_away(result.url):
-                # "/a" to "/a/" is one entry for R7's de-duplication, and not a duplicate here; nor
-                # is a source that was not due for itself, and that another one leads to.
+            asked = self.crawl.asked
+            unsent = asked.turned_away(result.url) or asked.leads_back(result, request)
+            if canonical_url(result.url) in visited or unsent:
+                # R7's de-duplication takes "/a" and "/a/" for one URL, but a redirect from one to
+                # the other is not a duplicate. Nor is one to a source that R8 has refused, or back
+                # to one that led here.
                 result.dont_filter = True
             _drop_validators(result)
         return result
 
     def _too_many(self, request: Request, status: int) -> TooManyRedirects:
-        """Record that *request* would be redirected once more than the limit; what to raise."""
+        """Record that *request* was redirected once more than the limit; the error to raise."""
         followed = request.meta.get("redirect_urls") or []
         first = str(followed[0] if followed else request.url).partition("?")[0]
         why = f"HTTP {status} after {len(followed)} redirects from {first}, no more are followed"
@@ -250,6 +259,6 @@ def _header(response: Response, name: str) -> str | None:
 
 
 def _drop_validators(hop: Request) -> None:
-    """The validators of the page that redirects are not those of the page it names."""
+    """Remove the validators: they are of the page that redirects, not of the one it leads to."""
     hop.headers.pop("If-None-Match", None)
     hop.headers.pop("If-Modified-Since", None)

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger.lines import entry_of
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.text import visible
+from scrapy_walsh.policy.text import plural, visible
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
     ALLOWED_IMPLICIT,
     DEFERRED,
     EXCLUDED_TLD,
     NAMES,
+    REMEDIES,
     ROBOTS_NAMES,
     UNKNOWN_PARSE_ERROR,
     UNKNOWN_UNREACHABLE,
@@ -44,7 +45,7 @@ logger = logging.getLogger("scrapy_walsh")
 def _escape(record: logging.LogRecord) -> bool:
     """Make sure that a record is one line, whatever a server put into it (``visible``).
 
-    A record that has several lines on purpose says so; its lines were escaped one by one.
+    A record with several lines on purpose has ``several_lines``; they were escaped one by one.
     """
     if not getattr(record, "several_lines", False):
         record.msg, record.args = visible(record.getMessage()), None
@@ -86,16 +87,10 @@ _OF_HOSTS: Final = {
     ("R2", UNKNOWN_UNREACHABLE): logging.WARNING,
     ("R2", UNKNOWN_PARSE_ERROR): logging.INFO,
 }
-#: What to do about such a host.
-_ADVICE: Final = {
-    ("R5", DEFERRED): "if it stays so, correct its address, or take it out of the sources",
-    ("R2", UNKNOWN_UNREACHABLE): "WALSH_ROBOTS_UNREACHABLE is 'defer'",
-    ("R2", UNKNOWN_PARSE_ERROR): "the next run asks for robots.txt again",
-}
 
 
 def process_name() -> str:
-    """What this process is called in the ledger: its requests never overlap (R4.1).
+    """The name of this process in the ledger; requests of one process never overlap (R4.1).
 
     A forked child has a name of its own, also where its parent had imported this module.
     """
@@ -107,8 +102,8 @@ def _name_of(_process_id: int) -> str:
     return secrets.token_hex(4)
 
 
-#: Libraries of ours that write at DEBUG, Scrapy's default level, once or more for each octet or
-#: line that a server sends. Scrapy itself sees to those of its own.
+#: Libraries that we use and that log at DEBUG, Scrapy's default level, for each octet or line that
+#: a server sends. Scrapy quiets those that it uses itself.
 _TALKATIVE: Final = ("markdown_it", "protego", "redis")
 
 
@@ -134,6 +129,8 @@ class Recorder:
     _lines: dict[str, list[str]] = field(default_factory=dict)
     _unlisted: Counter[str] = field(default_factory=Counter)
     _denied_hosts: set[str] = field(default_factory=set)
+    #: Requirements and verdicts whose remedy was logged.
+    _advised: set[tuple[str, str]] = field(default_factory=set)
     #: Targets deferred with their host: by host, requirement, verdict and reason.
     _hosts: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
 
@@ -141,7 +138,8 @@ class Recorder:
         """Log *event*, count it, write it to the ledger, and keep it for the account."""
         with_host = event.kind == events.DEFERRED and _rule(event) in _OF_HOSTS
         level = logging.DEBUG if with_host else _LEVELS[event.kind]
-        logger.log(level, "%s", event, extra={"crawler": self.crawler, "walsh_event": event})
+        line = f"{event}{self._remedy(event)}"
+        logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})
         if self.ledger is not None:
             self._write(entry_of(event))
         self._kinds[event.kind] += 1
@@ -156,14 +154,22 @@ class Recorder:
         elif event.kind in _LISTED:
             self._list(event.kind, str(event))
 
+    def _remedy(self, event: Event) -> str:
+        """What to do about the first target that was refused or deferred for this reason."""
+        rule = _rule(event)
+        if event.kind not in (events.REFUSED, events.DEFERRED) or rule in self._advised:
+            return ""
+        self._advised.add(rule)
+        return f"; {REMEDIES[rule]}" if rule in REMEDIES else ""
+
     def tell_hosts(self) -> None:
         """Log, and keep for the account, one line for each host that was deferred as a whole."""
         for (host, requirement, verdict, reason), count in self._hosts.items():
             rule = (requirement, verdict)
-            targets = f"{count} target{'s' if count > 1 else ''} of {host}"
+            targets = f"{plural(count, 'target')} of {host}"
             line = (
                 f"deferred {targets} to the next run ({requirement} {verdict}): {reason}; "
-                f"{_ADVICE[rule]}"
+                f"{REMEDIES[rule]}"
             )
             logger.log(_OF_HOSTS[rule], "%s", line, extra={"crawler": self.crawler})
             self._list(events.DEFERRED, line)
@@ -232,7 +238,7 @@ class Recorder:
         self.crawler.stats.inc_value(_VERDICT_STATS[verdict.name])
 
     def rates(self) -> None:
-        """Put SPYDER's two rates into the stats: allowed by robots.txt, excluded by suffix."""
+        """Put two rates into the stats (docs/stats.md): allowed by robots.txt, excluded by TLD."""
         verdicts = self._verdicts
         robots = sum(verdicts[name] for name in ROBOTS_NAMES)
         if robots:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
-#: What AutoThrottle's delays are called beside the Crawl-delays of a host.
+#: The name under which the throttle has AutoThrottle's delays, beside a host's Crawl-delay.
 _SOURCE: Final = "autothrottle"
 
 
@@ -29,7 +29,7 @@ class AutoThrottle(ScrapyAutoThrottle):
 
     @property
     def _crawl(self) -> Crawl:
-        """Made when it is needed: the store opens after DotScrapy, an extension too, brought it."""
+        """Made at first use: DotScrapy, an extension too, must have restored the state before."""
         return Crawl.of(self._crawler)
 
     def _response_downloaded(self, response: Response, request: Request, spider: Any) -> None:
@@ -44,7 +44,7 @@ class AutoThrottle(ScrapyAutoThrottle):
             self._crawl.pacing.throttle.set_interval(host, slot.delay, source=_SOURCE)
 
     def _reached(self, request: Request, spider: Any) -> None:
-        """A slot is new, or newly made after Scrapy collected it: what was learned counts again."""
+        """Set the floor of a slot that may be new: Scrapy drops idle slots with their delay."""
         _, slot = self._get_slot(request, spider)
         if slot is not None:
             self._floor(slot, self._crawl.pacing.look_up(request.url))

@@ -1,8 +1,8 @@
-"""How a document that a gate needs is asked for: through the engine, like everything else.
+"""Requests the documents that the gates need, through Scrapy's engine like any other request.
 
-So it passes the wire (R1, R4, R5). It is known by its mark: an object that only this module
-makes, and that is worth nothing for another URL, or once the fetch has ended, whoever copies
-``meta``.
+So they pass our download handler (R1, R4, R5). The gates let them pass, and know them by the mark
+in ``meta``: an object that the documents' code makes, and that counts only while its fetch goes on
+and only for its URL. A spider that copies ``meta`` gains nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred
 from w3lib.url import safe_url_string
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.policy import packing, robots_fetch
+from scrapy_walsh.policy import packing
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.text import visible
 from scrapy_walsh.state.records import ROBOTS
@@ -48,9 +48,9 @@ _META: Final[Mapping[str, Any]] = {
 
 @dataclass(slots=True, eq=False)
 class Mark:
-    """One fetch under way. ``limit``: octets of body that are read; what follows is left.
+    """One fetch under way. ``limit``: octets of the body that are read; the rest is not.
 
-    ``trial``: a target asks for it that only tries whether its host speaks https.
+    ``trial``: the fetch is for a target that tries whether its host answers https.
     """
 
     kind: str
@@ -66,9 +66,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What came back: ``status`` None and ``error`` where there was no answer.
+    """What a fetch brought. Without an answer, ``status`` is None and ``error`` says why.
 
-    ``readable``: False for a body that is empty here, since its ``encoding`` cannot be read.
+    ``readable``: False where the body cannot be decoded by its ``encoding``, and so is empty here.
     """
 
     url: str
@@ -87,9 +87,10 @@ class Fetched:
 
     @property
     def location(self) -> str:
-        """Where a redirect leads, without a fragment: as it stands if unreadable, empty if none.
+        """The URL that a redirect leads to, without a fragment; "" without a Location.
 
-        Escaped as Scrapy escapes a target's: what is judged, sent and written down is one URL.
+        A Location that is not a URL is returned as it came. A URL is escaped as Scrapy escapes a
+        target's, so that what is judged, sent and recorded is the same URL.
         """
         location = self.headers.get("location", "").encode("latin-1")
         try:
@@ -100,12 +101,12 @@ class Fetched:
 
 
 class SingleFlight:
-    """Runs one fetch per key at a time; who comes meanwhile waits for its end, and looks again."""
+    """Runs one fetch per key at a time; other callers wait for its end, and then look again."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Deferred[None]]] = {}
 
-    async def run(self, key: str, fetch: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, key: str, fetch: Callable[[], Awaitable[object]]) -> None:
         """Run *fetch*, or wait for the one that is running for *key*."""
         if key in self._waiting:
             waiter: Deferred[None] = Deferred()
@@ -122,7 +123,7 @@ class SingleFlight:
 
 
 class Fetcher:
-    """Makes the requests for documents, and knows its own again."""
+    """Makes the requests for documents, and recognises them wherever they pass."""
 
     def __init__(self, context: Context, pacing: Pacing) -> None:
         self._context = context
@@ -137,18 +138,9 @@ class Fetcher:
         return self._mark(request) is not None
 
     def attempt(self, request: Request) -> int:
-        """Retries made so far for the document that *request* asks for."""
+        """Retries made so far for the document that *request* is for; 0 for a target."""
         mark = self._mark(request)
         return 0 if mark is None else mark.attempt
-
-    def is_first(self, request: Request, status: int | None) -> bool:
-        """Whether *request* was for a robots.txt that T1 exempts."""
-        mark = self._mark(request)
-        return (
-            mark is not None
-            and mark.kind == "robots"
-            and robots_fetch.counts_as_first(status, hops=mark.hops, attempt=mark.attempt)
-        )
 
     def purpose(self, request: Request) -> str:
         """What *request* is for: ``target``, ``robots`` or ``operator``."""
@@ -174,7 +166,7 @@ class Fetcher:
         return None if body is None else hashlib.sha256(body).hexdigest()
 
     def sent_as(self, request: Request, url: str) -> None:
-        """Note that *request* goes on the wire under *url* (R13)."""
+        """Note that *request* is sent under *url* (R13)."""
         mark = self._mark(request)
         if mark is not None:
             self._marks[mark] = (request.url, url)
@@ -193,7 +185,7 @@ class Fetcher:
     def received(self, request: Request, response: Response) -> Response:
         """A document's *response* with its body unpacked, within bounds; others as they are.
 
-        It is no longer of a class for text, which would decode all of it when it is copied.
+        It is a plain ``Response``: a TextResponse would decode the whole body when it is copied.
         """
         mark = self._mark(request)
         if mark is None:
@@ -212,7 +204,10 @@ class Fetcher:
     async def fetch(
         self, url: str, mark: Mark, headers: Mapping[str, str], timeout: float | None = None
     ) -> Fetched:
-        """Ask for *url* once. Refused where its host may not be asked within WALSH_PATIENCE."""
+        """Request *url* once; *timeout* in seconds. Errors of the network are in the result.
+
+        Raises IgnoreRequest where it is not sent: Refused beyond WALSH_PATIENCE, NotYet, Closing.
+        """
         host = self._pacing.look_up(url)
         meta: dict[str, Any] = {**_META, _MARK: mark, "download_slot": f"walsh {mark.kind} {host}"}
         if timeout is not None:
@@ -245,7 +240,7 @@ class Fetcher:
         )
 
     def _count_bytes(self, data: bytes, request: Request) -> None:
-        """Stop reading a body that is long enough (R2.10, T40)."""
+        """Stop reading a body beyond its limit (R2.10, T40)."""
         mark = self._mark(request)
         if mark is not None:
             mark.received += len(data)
@@ -269,7 +264,7 @@ def _headers(response: Response) -> dict[str, str]:
 def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:
     """The first *limit* octets of the body, unpacked; None where they cannot be read.
 
-    ``or_text``: after an encoding that is not known, text is read as it stands.
+    ``or_text``: a body whose content coding is not known is taken as it came if it is text.
     """
     fields = [value.decode("latin-1") for value in response.headers.getlist("Content-Encoding")]
     times, other = packing.packings(fields)
@@ -283,7 +278,7 @@ def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:
 
 
 def _unpacked(packed: bytes, limit: int) -> bytes | None:
-    """The members of *packed* one after the other, up to *limit* octets; None when cut off."""
+    """The gzip or zlib members of *packed*, unpacked to *limit* octets; None for one cut off."""
     body = b""
     whole = len(packed) <= limit
     while packed and len(body) < limit:

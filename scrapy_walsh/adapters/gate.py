@@ -1,14 +1,14 @@
 """The one object that walks the way of a request (``policy/chain.py``), at four named moments.
 
-- ``at_queue``: the scheduler takes the request in. What is refused by the documents held now waits
-  for nothing.
+- ``at_queue``: the scheduler takes the request in. What the cached documents refuse waits for
+  nothing.
 - ``at_gate``: the queue has given it out. It is judged, the documents that this needs are fetched,
   and it goes on, goes back to the queue, or ends.
 - ``at_wire``: it has its turn. It may have waited, and documents change: it is looked at again.
-- ``after``: its exchange has ended, and says what follows for its host, its source and itself.
+- ``after``: its exchange has ended. What follows for its host, its source and itself is done.
 
-What is decided is decided by the chain. This module brings the chain what it asks for, does what
-it answers, and writes down why.
+The chain decides. This module brings it the documents that it needs, does what it answers, and
+records why.
 """
 
 from __future__ import annotations
@@ -49,16 +49,19 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.scraping import Scraping
     from scrapy_walsh.adapters.tags import Tags
 
-#: Seconds for which nobody else can have asked a source that was looked up: a host that another
-#: process has booked is held for longer.
+#: Seconds for which R8's record of a source, once read, is not read again: another process that
+#: sends the source meanwhile also makes its host wait for longer than that.
 _JUST_NOW: Final = 0.1
-#: Seconds for which a clearance needs no second look.
+#: Seconds for which a request that the gate let through is not judged again.
 _CLEARANCE: Final = 1.0
 
 
 @dataclass(slots=True)
 class _Standing:
-    """How a request stands: the last verdict, on which documents, and when it was let pass."""
+    """The last verdict on a request, and the documents it was made from (``basis``).
+
+    ``judged_at``, ``cleared_at`` (let through by the gate): monotonic seconds.
+    """
 
     url: str
     verdict: Verdict
@@ -91,15 +94,15 @@ class Gate:
         self._scraping = scraping
         self._tags = tags
         self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()
-        #: Since when targets have been put off by earlier runs; read at the first look.
+        #: By URL, since when earlier runs have deferred it; read from the store at first use.
         self._put_off: dict[str, float] | None = None
 
     # -- 1: at the queue ------------------------------------------------------------------
 
     def at_queue(self, request: Request) -> Verdict | NeedDocument:
-        """What the gates say of *request* now, cheaply where nothing has changed since the last.
+        """The verdict on *request* with the cached documents: the last one, if nothing changed.
 
-        ``NeedDocument`` where they cannot say before it is its turn.
+        ``NeedDocument`` where a document must be fetched before there can be one.
         """
         url, known = request.url, self._standing.get(request)
         documents = self._documents
@@ -118,7 +121,7 @@ class Gate:
         return answer
 
     def judge(self, url: str, form: str = "") -> Verdict | NeedDocument:
-        """The gates' answer with the documents held now; *form*: of ``recrawl.form_of``."""
+        """The verdict on *url* with the cached documents; *form*: of ``recrawl.form_of``."""
         context = self._context
         return chain.judge(
             url, context.scope, self._documents, context.gates, context.wall(), form=form
@@ -132,6 +135,12 @@ class Gate:
         if now - known.judged_at < _JUST_NOW and not (context.fleet and self._asked.again(request)):
             return True
         known.judged_at = now
+        return self._is_due(request)
+
+    def _is_due(self, request: Request) -> bool:
+        context = self._context
+        if not context.scope.is_source(request.url):
+            return True
         last = self._documents.last_visit(recrawl.key_of(request.url, form_of(request)))
         gates = context.gates
         return recrawl.not_due(last, context.wall(), gates.revisit, gates.revisit_reason) is None
@@ -154,7 +163,7 @@ class Gate:
         except Closing:
             return self._pacing.keep(request)
         if answer.requirement == "R2" and (fetched or request not in self._pacing.first):
-            self._documents.robots_txt.used(fetched=fetched)
+            self._documents.robots_txt.counts.used(fetched=fetched)
         if not answer.allowed:
             if answer.name == UNKNOWN_UNREACHABLE:
                 self._retries.end_trial(request, decided=False)
@@ -196,7 +205,7 @@ class Gate:
     ) -> Request | None:
         """The request to give back to the queue while *host* is not due; None to go on.
 
-        What ``download_async`` asked for waits at the wire instead: nobody would take it back.
+        A request of ``engine.download_async`` did not come from the queue: it waits at the wire.
         """
         match step := self.admit(host, document=document, ended=ended):
             case chain.Ended(why):
@@ -218,11 +227,13 @@ class Gate:
 
         What waited here for its host's time is judged again: documents change (R12), a list may
         have come that nobody has read yet (R3), its host may have used up its attempts (R5).
-        Raises Refused; NotYet for a robots.txt, so that the gate answers who wanted it.
+        Raises Refused; for a robots.txt NotYet, so that the gate refuses the target that needs it.
         """
-        if self._documents.operator.arrived and not self._fetcher.is_operators(request):
+        if self._documents.operator.state.arrived and not self._fetcher.is_operators(request):
             return NeedDocument(chain.BLOCKLIST)
         self._stop_if_spent(request, host)
+        if not self._fetcher.owns(request) and (taken := self._asked.take(request)) is not None:
+            raise self.refuse(request, taken)
         return self.before_wire(request)
 
     def before_wire(self, request: Request) -> NeedDocument | None:
@@ -241,6 +252,9 @@ class Gate:
             return answer
         if not answer.allowed:
             raise self.refuse(request, answer)
+        if cleared_at is not None:
+            now, basis = context.monotonic(), self._documents.basis(request.url)
+            self._standing[request] = _Standing(request.url, answer, basis, now, now)
         return None
 
     def _stop_if_spent(self, request: Request, host: str) -> None:
@@ -263,14 +277,15 @@ class Gate:
         return (
             self._context.monotonic() - cleared_at < _CLEARANCE
             and standing.basis is not None
-            and standing.basis[0] == self._documents.operator.serial
+            and standing.basis[0] == self._documents.operator.state.serial
+            and self._is_due(request)
         )
 
     def _judge_proxy(self, request: Request) -> NeedDocument | None:
         """R3 for the proxy that *request* goes through; raises ``Refused``.
 
-        Known here alone: Scrapy's middleware has read the environment by now. Not for the
-        operator's own documents, which say whom R3 forbids.
+        The proxy is known only here: Scrapy's middleware has read the environment by now. The
+        operator's own documents are let through, since R3 cannot be decided without them.
         """
         context, proxy = self._context, request.meta.get("proxy")
         if not proxy or self._fetcher.is_operators(request):
@@ -308,10 +323,15 @@ class Gate:
         elif whole:
             self._retries.succeeded(request)
         if response is not None and self._fetcher.is_operators(request):
-            self._documents.operator.arrived = True
+            self._documents.operator.answered()
         self._pacing.finished(host, concluded, visit=bool(exchange.visit))
+        sent_at = context.wall() - (steady - started)
         if concluded.answered:
-            self._asked.note(request, str(answer.status), context.wall() - (steady - started))
+            self._asked.note(request, str(answer.status), sent_at)
+        elif concluded.redirected:
+            self._asked.redirected(request)
+        else:
+            self._asked.let_go(request)
         return exchange
 
     def _answer(
@@ -373,8 +393,8 @@ class Gate:
     def over(self, request: Request, outcome: Response | BaseException) -> None:
         """Record that the way of *request* has ended, with what its spider gets.
 
-        A retry, a redirect that is followed and what goes back to the queue are no end. So each
-        target counts once: in ``fetched``, and in the stats of the verdicts.
+        It is not called for a retry, a redirect that is followed, or what goes back to the queue.
+        So each target counts once: in ``fetched``, and in the stats of the verdicts.
         """
         standing = self._standing.get(request)
         cleared = standing is not None and standing.cleared_at is not None
@@ -383,7 +403,7 @@ class Gate:
         if not isinstance(outcome, BaseException) and outcome.status not in BACKOFF_STATUSES:
             self.tell(events.FETCHED, request, outcome.status, f"HTTP {outcome.status}")
 
-    # -- what is said of it ---------------------------------------------------------------
+    # -- what is recorded -----------------------------------------------------------------
 
     def refuse(self, request: Request, verdict: Verdict, proxy: str | None = None) -> Refused:
         """Record that *request* is refused; the exception to raise for it.
@@ -414,9 +434,9 @@ class Gate:
         return Refused(request.url, verdict, due)
 
     def put_off_since(self, url: str) -> float | None:
-        """When *url* was first put off by the runs before this one, Unix seconds; None: it is not.
+        """Unix seconds at which an earlier run first deferred *url*; None where none did.
 
-        What was put off longest goes first on its host.
+        What was deferred first goes first on its host.
         """
         if self._put_off is None:
             context = self._context
@@ -425,7 +445,7 @@ class Gate:
         return self._put_off.get(url)
 
     def _due_again(self, host: str, verdict: Verdict) -> float | None:
-        """When a later run may ask for what is deferred; None where the refusal stands."""
+        """Unix seconds from which a later run may send it; None where *verdict* refuses it."""
         context = self._context
         if verdict.name == DEFERRED and verdict.requirement == "R4":
             return context.wall() + self._pacing.throttle.wait(host, context.monotonic())
@@ -436,7 +456,7 @@ class Gate:
         return None
 
     def passed(self, request: Request) -> Verdict | None:
-        """The verdict with which *request* passed the gates."""
+        """The last verdict on *request*, with which it passed the gates if it was sent."""
         standing = self._standing.get(request)
         return None if standing is None else standing.verdict
 

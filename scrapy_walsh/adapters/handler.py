@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.chain import NeedDocument
 
-#: Seconds that the wire stays shut after a transfer that was broken off.
+#: Seconds for which no turn is given after an exchange that was broken off.
 _GRACE: Final = 0.1
 
 
@@ -38,6 +38,7 @@ class _Handler:
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
         self.crawl = Crawl.of(crawler)
+        self._user_agent = self.crawl.config.identity.user_agent
         self._inner: dict[str, Any] = {}
         #: Header fields of the spider's that were not sent, each named once.
         self._left_out: set[bytes] = set()
@@ -116,6 +117,7 @@ class _Handler:
             if booking is not None and wait <= 0:
                 return unseen and not booking.known
             TURNSTILE.give_back(host, wait)
+            crawl.asked.let_go(request)
             if request in crawl.pacing.popped or (document and (needed or wait > 0)):
                 raise NotYet(host, wait)
             if needed is not None:
@@ -128,6 +130,7 @@ class _Handler:
             return crawl.gate.at_wire(request, host)
         except BaseException:
             TURNSTILE.give_back(host, 0.0)
+            crawl.asked.let_go(request)
             raise
 
     def _leave(self, host: str, *, broken: bool) -> None:
@@ -152,7 +155,7 @@ class _Handler:
                     name.decode("latin-1"),
                     request.url,
                 )
-        request.headers["User-Agent"] = self.crawl.config.identity.user_agent
+        request.headers["User-Agent"] = self._user_agent
 
     async def close(self) -> None:
         for handler in self._inner.values():

@@ -1,8 +1,8 @@
 """The first step for each request, before anything is declared, sent or written down.
 
 A URL loses its user name and its password (``policy.urls.without_userinfo``): then they are in no
-log, ledger, state, JOBDIR or queue. And a request that is kept in a queue says what it declares
-beside its own URL only as far as that has been declared already (R6).
+log, ledger, state, JOBDIR or queue. A request that is written to a queue names in its meta only
+those further targets (``ALSO``) that have been declared already (R6).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Request
 
+from scrapy_walsh.adapters.asked import VIA, form_of
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.urls import without_userinfo
@@ -71,8 +72,8 @@ class Intake:
     def declare(self, request: Request) -> None:
         """Take *request*, and what it declares beside its own URL, as targets (R6).
 
-        For what `Spider.start` yields, for what a JOBDIR or a fleet's queue held before, and for
-        nothing that a callback makes.
+        For what `Spider.start` yields, and for what a JOBDIR or a fleet's queue has of earlier
+        runs; not for anything that a callback makes.
         """
         self._declare(request.url)
         for url in self.also(request):
@@ -84,13 +85,14 @@ class Intake:
             context.scope.declare(url)
             context.recorder.note("declared", url=url)
 
-    def declare_hop(self, url: str, request: Request) -> None:
-        """Take *url*, to which *request* was redirected, as within scope (D5)."""
-        context = self._context
-        context.scope.declare_hop(url, request.url)
-        self._asked.hop(url, request)
-        if context.scope.source_of(url) is not None:
-            context.recorder.note("declared", url=url, via=request.url)
+    def declare_hop(self, hop: Request, request: Request) -> None:
+        """Take *hop*, to which *request* was redirected, as within scope (D5)."""
+        context, form = self._context, form_of(hop)
+        context.scope.declare_hop(hop.url, request.url)
+        hop.meta[VIA] = self._asked.hop(hop.url, request, form)
+        if context.scope.source_of(hop.url) is not None:
+            told = {"form": form} if form else {}
+            context.recorder.note("declared", url=hop.url, via=request.url, **told)
 
     def also(self, request: Request) -> Iterator[str]:
         """The URLs that *request* names beside its own, as Scrapy writes them."""
@@ -100,13 +102,13 @@ class Intake:
                 yield Request(self.url(url)).url
             except (TypeError, ValueError) as error:  # of what a spider wrote
                 shown = str(url).rpartition("@")[2]
-                logger.error("%s of %s: %r is no URL: %s", ALSO, request.url, shown, error)
+                logger.error("%s of %s: %r is not a URL: %s", ALSO, request.url, shown, error)
 
     def kept(self, request: Request) -> dict[str, Any]:
         """*request* as a queue keeps it for another process, which declares what it names (R6).
 
-        Without what HttpProxyMiddleware took from the environment: it does so again, and the
-        proxy's password is nobody else's.
+        What HttpProxyMiddleware took from the environment is left out: the other process takes it
+        from its own, and the proxy's password must not be written to a file or to Redis.
         """
         fields: dict[str, Any] = request.to_dict(spider=self._context.crawler.spider)
         meta: dict[str, Any] = dict(fields["meta"])

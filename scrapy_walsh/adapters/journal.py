@@ -1,4 +1,4 @@
-"""Makes what a crawl's ledger has beside the decisions: its settings, and each exchange."""
+"""Opens a crawl's ledger, and makes the terms that stand in the run's line ``started``."""
 
 from __future__ import annotations
 

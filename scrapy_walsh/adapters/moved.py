@@ -34,7 +34,7 @@ _told: set[str] = set()
 
 
 def current(path: Any) -> Any:
-    """*path*, or where the class is now that 0.1.0 had there; other values as they are."""
+    """*path*; for an import path of 0.1.0, which is logged, the one that its class has now."""
     if not isinstance(path, str) or path not in PATHS:
         return path
     if path not in _told:

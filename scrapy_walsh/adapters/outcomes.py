@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Refused(IgnoreRequest):
-    """A gate refused or deferred it. ``verdict``: which one, and why.
+    """A gate refused or deferred the request. ``verdict``: which gate, and why.
 
     ``due``: Unix seconds from which a later run may send it, where it is deferred; else None.
     """
@@ -38,7 +38,7 @@ class NotYet(IgnoreRequest):
     """
 
     def __init__(self, host: str, wait: float) -> None:
-        super().__init__(f"{host} may be asked in {wait:.3f} s")
+        super().__init__(f"{host} may be requested in {wait:.3f} s")
         self.wait = wait
 
 

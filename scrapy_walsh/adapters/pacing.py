@@ -1,7 +1,8 @@
-"""R4 for one crawl: how its hosts stand, and what the queue has given out, booked or holds.
+"""R4 for one crawl: when its hosts are due, and which requests the queue has given out.
 
 The rule itself is ``policy/throttle.py`` and ``policy/chain.admit``. Here a URL becomes a host,
-what earlier runs knew of that host is brought back at the first look, and each wait is said once.
+what earlier runs stored about that host is restored at first use, the host is booked before a
+request is sent, and each wait is recorded once.
 """
 
 from __future__ import annotations
@@ -38,10 +39,13 @@ _REACH: Final = 0.25
 _ROUNDING: Final = 0.005
 #: Seconds between two looks at whether the spider has named all its targets.
 _INTAKE: Final = 0.2
+#: The key of ``Request.meta`` for what went back to the queue, past the duplicate filter: what it
+#: redirects to is filtered.
+FILTERED: Final = "walsh_filtered"
 
 
 class Pacing:
-    """The hosts of one context, by their throttle keys (``hosts.host_key``)."""
+    """The hosts of one crawl, by their throttle keys (``hosts.host_key``)."""
 
     def __init__(self, context: Context, turnstile: Turnstile, pulse: Pulse) -> None:
         self._context = context
@@ -55,7 +59,7 @@ class Pacing:
         self.popped: WeakSet[Request] = WeakSet()
         #: Requests that go first on their host: retries, and what was given back.
         self.first: WeakSet[Request] = WeakSet()
-        #: Requests that came back because a slow host's robots.txt went first: before their equals.
+        #: Requests that came back from a slow host: they go before others of the same rank.
         self.given_back: WeakSet[Request] = WeakSet()
         #: How often hosts gave no answer in this run (R5).
         self.silences = Silences(
@@ -69,9 +73,9 @@ class Pacing:
     # -- a host ---------------------------------------------------------------------------
 
     def look_up(self, url: str) -> str:
-        """The throttle key of *url*, its host taken over from earlier runs at the first look.
+        """The throttle key of *url*, or *url* itself where it has no readable host.
 
-        The URL itself where there is no readable host.
+        At first use of a host, what earlier runs stored about it goes into the throttle.
         """
         try:
             host = hosts.host_key(url)
@@ -94,7 +98,7 @@ class Pacing:
         context = self._context
         record = context.store.get_host(host)
         now, steady = context.monotonic(), context.steady()
-        if context.store.rows_lost:  # a host without a record, or an old one, may have been asked
+        if context.store.rows_lost:  # a host may have had a request that is not on record
             self.throttle.restore(host, now, now)
         if record is None:
             return
@@ -106,13 +110,13 @@ class Pacing:
         self.throttle.set_interval(host, record.interval, source=EARLIER_RUN)
 
     def of(self, host: str, *, document: bool = False) -> chain.Pace:
-        """How *host* stands now; *document*: for a request for its robots.txt."""
+        """What ``chain.admit`` must know of *host*; *document*: for a request for robots.txt."""
         wait = self.throttle.wait(host, self._context.monotonic(), document=document)
         spent = self.spent(host, document=document)
         return chain.Pace(host, wait, self.throttle.interval(host), spent)
 
     def spent(self, host: str, *, document: bool = False) -> Verdict | None:
-        """The verdict against a host that gave no answer to all that this run grants it."""
+        """The verdict against a host that gave no answer to as many requests as D13 grants it."""
         return self.silences.against(host, self._context.monotonic(), robots=document)
 
     def slow(self, host: str) -> bool:
@@ -124,9 +128,9 @@ class Pacing:
     def due(self, host: str) -> float:
         """When the queue may give out a request to *host*.
 
-        At once where the gate will put it off. A slow host waits until the spider has named all
-        its targets: the one that was put off longest goes first. Monotonic seconds, ``inf`` while
-        a request to it is under way.
+        Monotonic seconds: ``-inf`` where the gate will defer the request, ``inf`` while another
+        request to the host is under way. A slow host waits until the spider has named all its
+        targets, because the one that was deferred first goes first.
         """
         if self.slow(host) and self._taking_in():
             return self._context.monotonic() + _INTAKE
@@ -140,9 +144,9 @@ class Pacing:
         return -math.inf if isinstance(step, chain.Refuse) else due
 
     def _taking_in(self) -> bool:
-        """Whether `Spider.start` may still name a target that has been put off for longer.
+        """Whether `Spider.start` may still name a target that was deferred earlier than others.
 
-        An endless one is not waited for longer than WALSH_PATIENCE.
+        False after WALSH_PATIENCE at the latest: a `start` may have no end.
         """
         context = self._context
         return not context.started and context.monotonic() - self._begun < context.config.patience
@@ -177,13 +181,13 @@ class Pacing:
         )
 
     def give_back(self, request: Request, wait: float) -> Request:
-        """A copy of *request* for the queue: first in line, but on a slow host.
+        """A copy of *request* for the queue, where it goes first unless its host is slow.
 
-        ``wait``: seconds; ``inf`` while a request is under way, whose end the queue is told.
+        ``wait``: seconds; ``inf`` while a request is under way, after which the queue looks again.
         """
         host = self.look_up(request.url)
-        if self.slow(host):  # what was put off longest goes first there
-            copy = request.replace(dont_filter=True)
+        if self.slow(host):  # what was deferred first goes first there
+            copy = _past_filter(request)
             self.given_back.add(copy)
             return copy
         if wait < math.inf:
@@ -192,14 +196,14 @@ class Pacing:
 
     def again(self, request: Request) -> Request:
         """A copy of *request* that the queue takes first on its host, past the duplicate filter."""
-        copy = request.replace(dont_filter=True)
+        copy = _past_filter(request)
         self.first.add(copy)
         return copy
 
     def keep(self, request: Request) -> Request:
-        """What the queue popped goes back to it, for a JOBDIR to keep, while the spider closes.
+        """While the spider closes: a copy of a popped request, for the queue to keep in its JOBDIR.
 
-        Raises Closing for other requests: nobody would take those back.
+        Raises Closing for a request that did not come from the queue.
         """
         if request not in self.popped:
             raise Closing
@@ -208,9 +212,9 @@ class Pacing:
     # -- the wire -------------------------------------------------------------------------
 
     def reserve(self, host: str) -> Booking | None:
-        """Book *host* for this process, now, or learn when any process may ask it (R4.6).
+        """Book *host* for this process now, or learn how long it must wait (R4.6).
 
-        None while the shared store is away: nothing may be asked then, and the wire is shut.
+        None while the shared store is away: nothing may be sent then, and the turnstile is shut.
         """
         context = self._context
         try:
@@ -227,9 +231,9 @@ class Pacing:
         return booking
 
     def finished(self, host: str, concluded: chain.Conclusion, *, visit: bool) -> None:
-        """Book the end of a request to *host*: its spacing, and the hold that R5 says.
+        """Note and store the end of a request to *host*: its spacing, and its hold (R5).
 
-        ``visit``: it was the one target of a slow host that goes ahead of the host's interval.
+        ``visit``: it was the one target of a slow host that goes ahead of the interval (D11).
         """
         config, now = self._context.config, self._context.monotonic()
         spacing = config.min_interval if config.pace_robots else None
@@ -245,8 +249,15 @@ class Pacing:
         self._remember(host, now)
 
     def _remember(self, host: str, now: float, *, visit: bool = False) -> None:
-        """Book how *host* stands for later runs, and for processes beside this one."""
+        """Store interval, last request and hold of *host* for later runs and other processes."""
         context = self._context
         hold = max(0.0, self.throttle.held_until(host) - now)
         interval, steady = self.throttle.interval(host), context.steady()
         context.remember(lambda: context.store.book_host(host, interval, steady, hold, visit=visit))
+
+
+def _past_filter(request: Request) -> Request:
+    """A copy of *request* that Scrapy's duplicate filter lets pass."""
+    if request.dont_filter:
+        return request.replace()
+    return request.replace(dont_filter=True, meta={**request.meta, FILTERED: True})

@@ -96,7 +96,7 @@ class Progress:
         for queue in queues:
             queue_due, queue_held, least = queue.outlook()
             due, held, seconds = due + queue_due, held + queue_held, max(seconds, least)
-        hosts = f"hosts: {due} due, {held} held, {counts.deferred} deferred; "
+        hosts = f"hosts: {due} due, {held} waiting, {counts.deferred} deferred; "
         return (
             f"walsh: {counts.ended}/{counts.sources} sources; {hosts if queues else ''}"
             f"{counts.requests} requests; {counts.items} items; {_end(seconds, counts)}"

@@ -1,4 +1,4 @@
-"""R4.6: looks regularly whether a fleet's Redis is there, and shuts the wire while it is away."""
+"""R4.6: looks regularly whether a fleet's Redis answers. While it is away nothing is sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Pulse:
-    """The regular look of one crawl; it does nothing where the store is not shared."""
+    """The heartbeat of one crawl; it does nothing where the store is not shared."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -46,13 +46,13 @@ class Pulse:
             self._cancel = compat.call_later(delay, self._beat)
 
     def look(self) -> None:
-        """Shut the wire if the store is away, open it if it is back; log either once."""
+        """Shut the turnstile if the store is away, open it if it is back; log either once."""
         if self._store is None:
             return
         away = self._store.link.away is not None
         if away and self._shut_at is None:
             self._shut_at = self._context.monotonic()
-            logger.error("%s; nothing is asked until it is back", self._store.link.outage())
+            logger.error("%s; nothing is sent until it is back", self._store.link.outage())
             TURNSTILE.shut(self._context)
         elif not away and self._shut_at is not None:
             seconds = self._context.monotonic() - self._shut_at

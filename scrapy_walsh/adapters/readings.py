@@ -1,4 +1,4 @@
-"""Notes whether each declared source was read, and tells the operator at the end of the run.
+"""Notes whether each declared source was read, and logs at the end which ones need a person.
 
 A source is a request of ``Spider.start``, known by its URL. It counts as read when an answer of 2xx
 reaches the spider, or a 304 says that nothing is new. A spider that knows better what "read" means
@@ -20,6 +20,7 @@ from scrapy_walsh.policy import readings
 from scrapy_walsh.policy.readings import DEFERRED, FAILED, NOT_DUE, READ, REFUSED, Heard
 from scrapy_walsh.policy.verdict import DEFERRED as DEFERRED_VERDICT
 from scrapy_walsh.policy.verdict import NOT_DUE as NOT_DUE_VERDICT
+from scrapy_walsh.policy.verdict import REMEDIES
 
 if TYPE_CHECKING:
     from scrapy.http import Response
@@ -40,8 +41,14 @@ class Readings:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._heard: dict[str, Heard] = {}
+        #: What came of the URLs that redirects led to.
+        self._reached: dict[str, Heard] = {}
+        #: By source, the URL that it redirects to and another source leads to as well.
+        self._joined: dict[str, str] = {}
         #: Whether the spider itself reports what was read, by :meth:`report`.
         self.by_spider = False
+        #: The first target that was refused or deferred: why, and what to do.
+        self._first_refusal = ""
         #: The line that ends the run, and its level.
         self._last_line = (logging.INFO, "")
         connect = context.crawler.signals.connect
@@ -51,7 +58,7 @@ class Readings:
     # -- during the run -------------------------------------------------------------------
 
     def declare(self, request: Request) -> None:
-        """Follow *request*, which ``Spider.start`` named, as a source."""
+        """Note from now on what becomes of *request*, which ``Spider.start`` yielded: a source."""
         source = _key(request.url)
         request.meta[_SOURCE] = source
         self._heard.setdefault(source, _UNHEARD)
@@ -76,14 +83,19 @@ class Readings:
         if isinstance(error, Refused):
             otherwise = REFUSED if error.due is None else DEFERRED
             outcome = _BY_VERDICT.get(error.verdict.name, otherwise)
-            self._note(request, outcome, readings.refusal_line(error.verdict))
+            why = readings.refusal_line(error.verdict)
+            if not self._first_refusal:
+                remedy = REMEDIES.get((error.verdict.requirement, error.verdict.name), "")
+                told = f"{request.url}: {why}{f'; {remedy}' if remedy else ''}"
+                self._first_refusal = readings.one_line(told)
+            self._note(request, outcome, why)
         elif isinstance(error, GaveUp):
             self._note(request, FAILED, f"R5: {error.reason}")
         else:
             self._note(request, FAILED, f"{type(error).__name__}: {error}")
 
     def report(self, url: str, outcome: str, reason: str = "") -> None:
-        """Called by a spider: what became of the source *url*. Arguments as of ``Heard``."""
+        """Called by a spider: note what became of the source *url*; arguments as in ``Heard``."""
         source = _key(Request(url).url)
         moved_to = self._heard.get(source, _UNHEARD).moved_to
         self._hear(source, outcome, reason, moved_to)
@@ -95,6 +107,8 @@ class Readings:
         moved_to = moved_for_good(request) if outcome == READ else None
         if not self.by_spider:
             self._hear(source, outcome, reason, moved_to)
+            if _redirected(request):
+                self._reached[_key(request.url)] = self._heard[source]
         elif moved_to is not None:
             self._heard[source] = Heard(moved_to=moved_to)
 
@@ -103,9 +117,15 @@ class Readings:
         self._heard[source] = readings.later(self._heard.get(source), heard)
 
     def _dropped(self, request: Request) -> None:
-        """Forget a source that was dropped: a duplicate, or one that a JOBDIR knows to be done."""
+        """Leave out a source that Scrapy's filter dropped: a duplicate, or known from a JOBDIR.
+
+        Where a redirect of the source was dropped, what it leads to had been requested before: the
+        source is read if that is.
+        """
         source = request.meta.get(_SOURCE)
-        if source is not None and self._heard.get(source) == _UNHEARD:
+        if source is not None and _redirected(request):
+            self._joined[source] = _key(request.url)
+        elif source is not None and self._heard.get(source) == _UNHEARD:
             del self._heard[source]
 
     # -- at its end -----------------------------------------------------------------------
@@ -119,6 +139,10 @@ class Readings:
         context = self._context
         if context.fleet:
             self._heard = {url: heard for url, heard in self._heard.items() if heard != _UNHEARD}
+        for source, url in self._joined.items():
+            found = self._reached.get(url) or self._heard.get(url)
+            if found is not None and self._heard.get(source) == _UNHEARD:
+                self._heard[source] = found
         needy = 0
         if context.config.state_dir is not None and context.halted is None and not context.fleet:
             now = context.wall()
@@ -126,8 +150,17 @@ class Readings:
         if needy and context.config.exit_attention:
             compat.fail_command()
         counts = Counter(heard.outcome for heard in self._heard.values())
-        level = logging.WARNING if needy else logging.INFO
-        self._last_line = (level, readings.last_line(counts, needy, reason))
+        in_vain = bool(counts) and not counts[READ] and not context.fleet
+        level = logging.WARNING if needy or in_vain else logging.INFO
+        line = readings.last_line(counts, needy, reason)
+        first = self._first_refusal or self._first_failure()
+        if in_vain and first:
+            line = f"{line}; the first: {first}"
+        self._last_line = (level, line)
+
+    def _first_failure(self) -> str:
+        told = (f"{url}: {heard.reason}" for url, heard in self._heard.items() if heard.reason)
+        return next(told, "")
 
     def _updated(self, now: float) -> list[Reading]:
         """Update the records of this run's sources, and return them. *now*: Unix seconds."""

@@ -1,10 +1,10 @@
-"""R4's hold for a fleet: the queue of scrapy-redis's scheduler, by host and by Redis's clock.
+"""R4 for a fleet: the queue of scrapy-redis's scheduler, with due times by Redis's clock.
 
 ``SCHEDULER_QUEUE_CLASS = "scrapy_walsh.adapters.redis_queue.DueQueue"``. A worker claims a
-request only of a host that is due, the one with most work left; one atomic script sees to it
-that no two workers claim the same host within its interval. An entry is data, whoever wrote it:
-of its members only those in ``_TAKEN`` are read, what comes out is a plain ``scrapy.Request``, and
-its callbacks are methods of the spider. An entry that cannot be read is set aside.
+request only of a host that is due, the one with most work left. Claiming is one atomic script, so
+no two workers claim the same host within its interval. An entry is data, whoever wrote it: only
+its members in ``_TAKEN`` are read, the result is a plain ``scrapy.Request``, and its callbacks are
+methods of the spider. An entry that cannot be read is set aside.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _ASIDE, _ASIDE_OCTETS, _ASIDE_NAMED = 1000, 64 * 1024, 20
 
 
 class _Aside:
-    """Entries that cannot be used, in a list in Redis where a person finds them: latest first."""
+    """Keeps entries that cannot be used in a Redis list, latest first, for a person to look at."""
 
     def __init__(self, crawl: Crawl, client: Any, key: str) -> None:
         self._crawl, self._client, self._key = crawl, client, key
         self._count = 0
 
     def put(self, data: bytes, error: object) -> None:
-        """Keep *data*, count it, and say why. Nothing is lost but the entry itself."""
+        """Keep *data*, count it, and log why. The queue goes on without this entry."""
         self._count += 1
         self._crawl.recorder.count("fleet/set_aside")
         try:
@@ -113,7 +113,7 @@ class DueQueue:
         self._aside = _Aside(crawl, crawl.store.link.client, f"{start}:aside")
         #: Claimed requests that the engine is not done with, and their numbers.
         self._held: dict[Request, str] = {}
-        #: Numbers of claims that Redis is not told yet that they are done with.
+        #: Numbers of claims that have ended, which Redis has not been told yet.
         self._done: list[str] = []
         self._cancel_renewal: Callable[[], None] | None = None
         #: Requests that a gate refuses: they wait for nothing.
@@ -145,7 +145,7 @@ class DueQueue:
             self._unsent.append(request)
 
     def pop(self, timeout: float = 0) -> Request | None:  # noqa: ARG002
-        """A request of a host that is due, or None; the engine is then woken when one is."""
+        """A request of a host that is due; None where none is: the engine is woken later."""
         if self._free:
             return self._popped(self._free.popleft())
         for _ in range(_UNREADABLE_AT_ONCE):
@@ -177,7 +177,7 @@ class DueQueue:
             logger.error("the queue was not cleared: %s", error)
 
     def stop(self) -> None:
-        """Wake nobody any more, and give back what is left."""
+        """Cancel all timers, and give back to Redis what is left."""
         self._closed = True
         for cancel in (self._cancel_timer, self._cancel_renewal):
             if cancel is not None:
@@ -190,7 +190,7 @@ class DueQueue:
                 logger.error("%d requests could not be given back: %s", len(self._unsent), error)
 
     def nudge(self, host: str) -> None:
-        """*host* was asked: what waits for it is held until it is due again."""
+        """A request to *host* was sent: let its queue wait until it is due again."""
         if not self._closed:
             self._crawl.pacing.tell_wait(host, lambda: self._put_off(host))
 
@@ -219,14 +219,14 @@ class DueQueue:
         link = self._store.link
         given = [*self._standing(), self._crawl.config.patience, self._store.host_key("")]
         host, number, data = self._store.ask(
-            # A first question makes the epoch known.
+            # Called after ``ask`` has connected, which makes the epoch known.
             lambda: link.run(scripts.POP, self._keys, [*given, link.epoch, *link.epoch_keys])
         )
         self._done.clear()
         return host, number, data
 
     def _standing(self) -> list[Any]:
-        """This worker, its lease, what it is done with and what it holds, and the interval."""
+        """The arguments of RENEW: worker, lease, claims that have ended, claims left, interval."""
         under_way = compat.under_way(self._crawl.crawler)
         for request in [each for each in self._held if each not in under_way]:
             self._done.append(self._held.pop(request))
@@ -238,9 +238,9 @@ class DueQueue:
         self._done.clear()
 
     def _keep_renewing(self) -> None:
-        """While a request is under way nothing is popped, and the lease must not end."""
+        """Renew the lease also while a request is under way and nothing is popped."""
         with suppress(StoreAway):
-            self._send_unsent()  # before the claim that it comes from goes
+            self._send_unsent()  # before the claim ends that such a request may come from
             self._renew()
         self._renew_later()
 
@@ -248,9 +248,9 @@ class DueQueue:
         self._cancel_renewal = compat.call_later(_POLL, self._keep_renewing)
 
     def _taken(self, number: str, data: bytes) -> Request | None:
-        """The request of a claim, which is held until the engine is done with it.
+        """The request in *data*; the claim *number* lasts until the engine is done with it.
 
-        None for one that cannot be read: it is set aside. Without a number it is not of a worker.
+        None where *data* cannot be read, or no worker of ours wrote it (no number): set aside.
         """
         try:
             if not number:
@@ -270,13 +270,13 @@ class DueQueue:
         try:
             self._run(scripts.RELEASE, [host, self._interval(host)])
         except StoreAway:
-            return  # it waits out an interval, no more
+            return  # then the host waits for one interval, which does no harm
 
     def _interval(self, host: str) -> float:
         return self._crawl.pacing.throttle.interval(host)
 
     def _put_off(self, host: str) -> str | None:
-        """The URL of the first of *host*'s line, which waits from now on; None for none."""
+        """Let *host* wait until it is due. The URL that is first in its queue, or None."""
         try:
             head: bytes = self._run(scripts.PUT_OFF, [host, self._crawl.pacing.wait(host)])
         except StoreAway:
@@ -294,7 +294,9 @@ class DueQueue:
         return late - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
 
     def _encode(self, request: Request) -> bytes:
-        """Its URL and the declared target that it belongs to (R6) in a line, and the request."""
+        """An entry: a line with the URL and the declared target that it belongs to (R6), then
+        the request. ValueError where it cannot be serialised.
+        """
         source = self._crawl.scope.source_of(request.url)
         head = json.dumps({"url": request.url, "source": source}).encode()
         try:
@@ -308,11 +310,11 @@ class DueQueue:
         return head + b"\n" + (data.encode() if isinstance(data, str) else bytes(data))
 
     def _decode(self, data: bytes) -> Request:
-        """The request that *data* is of; raises what it likes for what is none."""
+        """The request in the entry *data*. Raises any Exception where there is none in it."""
         head, _, body = data.partition(b"\n")
         source = json.loads(head)["source"]
         if source is not None and not isinstance(source, str):
-            raise ValueError("its source is no text")
+            raise ValueError("its source is not text")
         request = self._crawl.intake.request(self._request(self._serializer.loads(body)))
         if source is not None:
             self._crawl.scope.declare(source)
@@ -323,12 +325,12 @@ class DueQueue:
 
     def _request(self, fields: Any) -> Request:
         if not isinstance(fields, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         unknown = fields.keys() - _TAKEN - _UNREAD
         if unknown:
             raise ValueError(f"it has members that no request has: {sorted(map(str, unknown))}")
         if fields.get("_class") not in _CLASSES:
-            raise ValueError("it names a class of its own")
+            raise ValueError("its _class is not one of Scrapy's request classes")
         given = {name: value for name, value in fields.items() if name in _TAKEN}
         for name in ("callback", "errback"):
             if given.get(name) is not None:
@@ -336,11 +338,11 @@ class DueQueue:
         return Request(**given)
 
     def _method(self, name: object) -> Any:
-        """The method of the spider with that name; ValueError for anything else it may have."""
+        """The method *name* of the spider; ValueError where *name* is anything else."""
         named = isinstance(name, str) and not name.startswith("__")
         found = getattr(self._spider, str(name), None) if named else None
         if not inspect.ismethod(found) or found.__self__ is not self._spider:
-            raise ValueError(f"{name!r} is no method of the spider")
+            raise ValueError(f"{name!r} is not a method of the spider")
         return found
 
     def _popped(self, request: Request) -> Request:
@@ -367,8 +369,8 @@ class DueQueue:
 class DueSpiderMixin:
     """For a ``scrapy_redis.spiders.RedisSpider``, before it in the list of bases.
 
-    What comes from the operator's list in Redis, and nothing else, is declared (R6); the list
-    is read whenever nothing is due, not only when the queue is empty; and an outage does not
+    What comes from the operator's list in Redis, and nothing else, is declared (R6). The list
+    is read whenever no host is due, not only when the queue is empty. An outage of Redis does not
     end the crawl.
     """
 
@@ -385,7 +387,7 @@ class DueSpiderMixin:
             yield request
 
     def next_requests(self) -> Iterator[Request]:
-        """The next batch, each URL declared as a target; what is none is set aside."""
+        """The next batch, declared as targets. Entries that give no request are set aside."""
         try:
             entries = self.fetch_data(self.redis_key, self.redis_batch_size)
         except redis.RedisError as error:
@@ -413,7 +415,7 @@ class DueSpiderMixin:
         return requests
 
     def schedule_next_requests(self) -> None:
-        """Take the next batch into the queue; what cannot be queued takes nothing with it."""
+        """Take the next batch into the queue; a request that cannot be queued is logged."""
         for request in self.next_requests():
             try:
                 compat.crawl(self.crawler, request)
@@ -438,7 +440,7 @@ class _Json:
 
     @staticmethod
     def dumps(fields: dict[str, Any]) -> bytes:
-        """TypeError for what JSON does not know."""
+        """Raises TypeError for values that JSON does not have."""
         headers = {
             name.decode("latin-1"): [value.decode("latin-1") for value in values]
             for name, values in fields["headers"].items()

@@ -1,6 +1,4 @@
-"""R5 for one crawl: what a failed exchange means for its URL and its host, and how often that
-was asked.
-"""
+"""R5 for one crawl: what was decided about failed exchanges, and how often each URL was tried."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ _TRIALS: Final = 2
 
 
 class Retries:
-    """The retries of one context, and those that an earlier run was cut off in."""
+    """The retries of one crawl, those of an earlier run within the last hour included."""
 
     def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing) -> None:
         self._context = context
@@ -42,7 +40,7 @@ class Retries:
         self._trials: Counter[str] = Counter()
 
     def unanswered(self, request: Request) -> str:
-        """Count a request without an answer. Why no retry may follow; empty where one may."""
+        """Count *request*, which got no answer. Returns why no retry may follow, "" if one may."""
         _context, now = self._context, self._context.monotonic()
         purpose = self._fetcher.purpose(request)
         if self.tries_https(request):

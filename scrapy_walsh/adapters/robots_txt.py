@@ -12,7 +12,7 @@ import math
 from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.adapters.outcomes import NotYet
@@ -23,7 +23,8 @@ from scrapy_walsh.policy.backoff import Retry
 from scrapy_walsh.policy.chain import NeedDocument, judge_host
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.freshness import is_fresh, robots_ttl
-from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots, unreachable
+from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
+from scrapy_walsh.policy.robots_fetch import Keep, Leave, StandIn
 from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, Verdict
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.events import Recorder
     from scrapy_walsh.adapters.fetcher import Fetched, Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.chain import Held, Rules
@@ -40,17 +42,8 @@ if TYPE_CHECKING:
 _LIMIT: Final = 512_000 + 1024
 #: Octets of a robots.txt from which on its rules are many new objects.
 _LONG: Final = 50_000
-
-
-@dataclass(frozen=True, slots=True)
-class Always:
-    """One verdict for every URL: what stands in for rules that cannot be had."""
-
-    verdict: Verdict
-
-    def decide(self, url: str) -> Verdict:  # noqa: ARG002
-        """The verdict."""
-        return self.verdict
+#: What counts as an answer about the rules.
+_ANSWERS: Final = (robots_fetch.PARSE, robots_fetch.NO_RULES, robots_fetch.UNREADABLE)
 
 
 _SERIALS: Final = itertools.count(1)
@@ -73,8 +66,43 @@ class _Progress:
     attempt: int = 0
 
 
+class _UnderWay(dict[str, _Progress]):
+    """The fetches that have begun, by origin; to look one up begins it."""
+
+    def __missing__(self, origin: str) -> _Progress:
+        progress = self[origin] = _Progress(f"{origin}/robots.txt")
+        return progress
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What the stats of a crawl say about robots.txt."""
+
+    hits: int = 0
+    misses: int = 0
+    asked: int = 0
+    answered: int = 0
+    evicted: int = 0
+
+    def used(self, *, fetched: bool) -> None:
+        """Count a decision by robots.txt: from the cache, or after a fetch."""
+        self.misses += fetched
+        self.hits += not fetched
+
+    def tell(self, recorder: Recorder, cached: int) -> None:
+        """Stats of SPYDER's list: cache hit rate, fetch success rate; what the cache held."""
+        recorder.set("robots/cache_hits", self.hits)
+        recorder.set("robots/cache_misses", self.misses)
+        recorder.set("robots/cached", cached)
+        recorder.set("robots/evicted", self.evicted)
+        if self.hits + self.misses:
+            recorder.set("robots/cache_hit_rate", self.hits / (self.hits + self.misses))
+        if self.asked:
+            recorder.set("robots/fetch_success_rate", self.answered / self.asked)
+
+
 class RobotsTxt:
-    """The robots.txt files of one crawl."""
+    """The robots.txt files of one crawl. ``counts``: what its stats will say of them."""
 
     def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing, documents: Held) -> None:
         self._context = context
@@ -84,8 +112,8 @@ class RobotsTxt:
         self._held: OrderedDict[str, _Entry] = OrderedDict()
         #: What goes in place of a file that cannot be had: no store would bring it back.
         self._standing: dict[str, _Entry] = {}
-        self._progress: dict[str, _Progress] = {}
-        self._hits = self._misses = self._asked = self._answered = self._evicted = 0
+        self._progress = _UnderWay()
+        self.counts = _Counts()
 
     def current(self, origin: str) -> Rules | None:
         """The rules to go by now, or None when a request must be made first."""
@@ -107,14 +135,9 @@ class RobotsTxt:
             return None
         return entry.serial
 
-    def used(self, *, fetched: bool) -> None:
-        """Count a decision by robots.txt: from the cache, or after a fetch."""
-        self._misses += fetched
-        self._hits += not fetched
-
     def next_host(self, origin: str) -> str:
         """The throttle key of the host that the next step will ask."""
-        return self._pacing.look_up(self._step_of(origin).url)
+        return self._pacing.look_up(self._progress[origin].url)
 
     async def step(self, origin: str, *, trial: bool = False) -> None:
         """Make the next request for *origin*'s robots.txt, or wait for the one under way.
@@ -124,27 +147,13 @@ class RobotsTxt:
         await self._fetcher.flights.run(origin, lambda: self._ask(origin, trial=trial))
 
     def count(self) -> None:
-        """Stats of SPYDER's list: cache hit rate, fetch success rate; what the cache held."""
-        recorder = self._context.recorder
-        recorder.set("robots/cache_hits", self._hits)
-        recorder.set("robots/cache_misses", self._misses)
-        recorder.set("robots/cached", len(self._held))
-        recorder.set("robots/evicted", self._evicted)
-        if self._hits + self._misses:
-            recorder.set("robots/cache_hit_rate", self._hits / (self._hits + self._misses))
-        if self._asked:
-            recorder.set("robots/fetch_success_rate", self._answered / self._asked)
-
-    def _step_of(self, origin: str) -> _Progress:
-        progress = self._progress.get(origin)
-        if progress is None:
-            progress = self._progress[origin] = _Progress(f"{origin}/robots.txt")
-        return progress
+        """Put the counts into the stats, at the end of a crawl."""
+        self.counts.tell(self._context.recorder, len(self._held))
 
     async def _ask(self, origin: str, *, trial: bool) -> None:
         if self.current(origin) is not None:
             return
-        progress = self._step_of(origin)
+        progress = self._progress[origin]
         mark = Mark("robots", _LIMIT, progress.attempt, progress.hops)
         mark.trial = trial and not progress.hops
         try:
@@ -153,14 +162,15 @@ class RobotsTxt:
             )
         except NotYet:  # another process asks this host now, and may bring its robots.txt
             return
-        self._asked += 1
         meaning = robots_fetch.meaning(
             fetched.status,
             location=bool(fetched.location),
             hops=progress.hops,
             failure=fetched.failure,
+            readable=fetched.readable,
         )
-        self._answered += meaning in (robots_fetch.PARSE, robots_fetch.NO_RULES)
+        self.counts.asked += 1
+        self.counts.answered += meaning in _ANSWERS
         self._settle(origin, progress, meaning, fetched)
 
     def _settle(self, origin: str, progress: _Progress, meaning: str, fetched: Fetched) -> None:
@@ -168,16 +178,16 @@ class RobotsTxt:
             self._back_off(origin, progress, fetched)
         elif meaning == robots_fetch.FOLLOW:
             self._follow(origin, progress, fetched.location)
-        elif meaning == robots_fetch.DEFER:
-            self._defer(origin, fetched)
-        elif meaning == robots_fetch.UNREACHABLE:
-            self._unreachable(origin, fetched.why)
-        else:
+        elif meaning == robots_fetch.UNREADABLE:
+            self._do_without(origin, meaning, fetched.encoding)
+        elif meaning in _ANSWERS:
             self._adopt(origin, meaning, fetched)
+        else:
+            self._do_without(origin, meaning, fetched.why)
 
     def _back_off(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
         progress.attempt += 1
-        self._hold_origin(origin, self._pacing.look_up(progress.url))
+        _hold_origin(self._pacing, origin, self._pacing.look_up(progress.url))
         wait = fetched.failure.delay if isinstance(fetched.failure, Retry) else 0.0
         self._context.recorder.record(
             Event(
@@ -196,43 +206,43 @@ class RobotsTxt:
         """Take the next hop, unless R3 forbids its host (D5); a new host is a new start."""
         against = _unusable(url) or judge_host(url, self._documents, self._context.gates)
         if isinstance(against, Verdict):
-            self._unreachable(origin, f"it redirects to {url}, refused: {against.reason}")
+            why = f"it redirects to {url}, refused: {against.reason}"
+            self._do_without(origin, robots_fetch.UNREACHABLE, why)
         elif not isinstance(against, NeedDocument):
             progress.url, progress.hops, progress.attempt = url, progress.hops + 1, 0
-            self._hold_origin(origin, self._pacing.look_up(url))
+            _hold_origin(self._pacing, origin, self._pacing.look_up(url))
 
-    def _hold_origin(self, origin: str, asked: str) -> None:
-        """Targets of *origin* wait for the host that its robots.txt comes from, if another."""
-        throttle = self._pacing.throttle
-        host = self._pacing.look_up(origin)
-        due = throttle.due(asked, document=True)
-        if host != asked and due < math.inf:  # else a request to it is under way
-            throttle.hold(host, due)
-
-    def _defer(self, origin: str, fetched: Fetched) -> None:
-        """429 to the end: the host is left alone for R8's hour, and no rules are assumed (D7)."""
+    def _do_without(self, origin: str, cause: str, why: str) -> None:
+        """Go by what ``robots_fetch.without`` says, since there are no new rules of *origin*."""
+        config, url = self._context.config, f"{origin}/robots.txt"
         del self._progress[origin]
-        self._pacing.hold(self._pacing.look_up(origin), robots_fetch.REASK)
-        self._fail(origin, f"robots.txt still answers 429; {fetched.why}")
+        fleet = config.shared_state is not None
+        found = robots_fetch.without(cause, why, url, config.robots_unreachable, fleet=fleet)
+        match found:
+            case Leave():
+                self._pacing.hold(self._pacing.look_up(origin), found.seconds)
+                self._fail(origin, found.reason)
+            case StandIn():
+                self._stand_in(origin, found)
+            case Keep():
+                self._keep(origin, found)
+            case _:
+                assert_never(found)
 
-    def _unreachable(self, origin: str, why: str) -> None:
-        """Keep the last known rules where any were ever held (T6), else go by the setting (T3)."""
-        del self._progress[origin]
-        document = f"{origin}/robots.txt"
+    def _keep(self, origin: str, found: Keep) -> None:
         stored = self._context.store.get_document(ROBOTS, origin)
-        if stored is not None:
-            rules = self._parsed(origin, stored)
-            reason = f"{why}; the rules of an earlier answer stay in force"
-            self._record(events.REJECTED, origin, stored, rules, reason)
-            self._stand_in(origin, rules)
-        else:
-            position = self._context.config.robots_unreachable
-            self._do_without(origin, unreachable(position, document, why))
+        if stored is None:
+            self._stand_in(origin, found.otherwise)
+            return
+        rules = self._parsed(origin, stored)
+        self._record(events.REJECTED, origin, stored, rules, found.reason)
+        self._standing[origin] = _Entry(rules, self._context.wall(), found.ttl)
+        _judge_again(self._context, origin)
 
-    def _do_without(self, origin: str, verdict: Verdict) -> None:
-        """Go by *verdict* in place of rules that cannot be had."""
-        self._fail(origin, verdict.reason, verdict.name)
-        self._stand_in(origin, Always(verdict))
+    def _stand_in(self, origin: str, found: StandIn) -> None:
+        self._fail(origin, found.verdict.reason, found.verdict.name)
+        self._standing[origin] = _Entry(found, self._context.wall(), found.ttl)
+        _judge_again(self._context, origin)
 
     def _fail(self, origin: str, reason: str, verdict: str = "") -> None:
         self._context.recorder.record(
@@ -278,9 +288,6 @@ class RobotsTxt:
             status=fetched.status,
             outcome=meaning,
         )
-        if meaning == robots_fetch.PARSE and not fetched.readable:
-            self._unreadable(origin, fetched)
-            return
         self._standing.pop(origin, None)
         rules = self._parsed(origin, document)
         # Before another process can take it up: its line must not come first.
@@ -288,20 +295,6 @@ class RobotsTxt:
         self._context.remember(lambda: self._context.store.put_document(document))
         self._hold(origin, rules, document.fetched_at, self._ttl(origin))
         self._pacing.throttle.visit(hosts.host_key(origin), self._context.config.patience)
-
-    def _unreadable(self, origin: str, fetched: Fetched) -> None:
-        """Not text: it may say anything, so nothing of the host is asked in this run.
-
-        Nor by rules that were held (T6): the new file may be stricter. It is not stored, so the
-        next run asks for it again.
-        """
-        reason = (
-            f"robots.txt came with Content-Encoding {fetched.encoding[:40]!r} and is no text that "
-            "can be read: nothing of the host is requested in this run (its owner could serve "
-            "robots.txt as plain text, without that header)"
-        )
-        verdict = Verdict(False, UNKNOWN_PARSE_ERROR, "R2", reason, fetched.url)
-        self._do_without(origin, verdict)
 
     def _ttl(self, origin: str) -> float:
         """Seconds that rules of *origin* are held."""
@@ -334,23 +327,22 @@ class RobotsTxt:
         self._held.move_to_end(origin)
         while len(self._held) > self._context.config.robots_cache_size:
             self._held.popitem(last=False)
-            self._evicted += 1
-        self._judge_again(origin)
+            self.counts.evicted += 1
+        _judge_again(self._context, origin)
         return entry
 
-    def _stand_in(self, origin: str, rules: Rules) -> None:
-        self._standing[origin] = _Entry(rules, self._context.wall(), self._stands_for(rules))
-        self._judge_again(origin)
 
-    def _stands_for(self, rules: Rules) -> float:
-        """Seconds that *rules* stand in: to the end of a run where the file was not text."""
-        for_good = isinstance(rules, Always) and rules.verdict.name == UNKNOWN_PARSE_ERROR
-        a_fleet = self._context.config.shared_state is not None
-        return math.inf if for_good and not a_fleet else robots_fetch.REASK
+def _judge_again(context: Context, origin: str) -> None:
+    """Have the queues look again at what waits for *origin*'s host: other rules are in force."""
+    for queue in context.queues:
+        queue.judge_again(hosts.host_key(origin))
 
-    def _judge_again(self, origin: str) -> None:
-        for queue in self._context.queues:
-            queue.judge_again(hosts.host_key(origin))
+
+def _hold_origin(pacing: Pacing, origin: str, asked: str) -> None:
+    """Targets of *origin* wait for the host that its robots.txt comes from, if another."""
+    host, due = pacing.look_up(origin), pacing.throttle.due(asked, document=True)
+    if host != asked and due < math.inf:  # else a request to it is under way
+        pacing.throttle.hold(host, due)
 
 
 @contextmanager
@@ -375,6 +367,3 @@ def _unusable(url: str) -> Verdict | None:
     if url.startswith(("http://", "https://")):
         return None
     return Verdict(False, UNKNOWN_PARSE_ERROR, "R2", "not http or https")
-
-
-__all__ = ["Always", "RobotsTxt"]

@@ -1,7 +1,9 @@
 """R4: the scheduler's queue, in which requests wait until their host is due (D18).
 
+``policy/agenda.py`` says which host is next; the requests of each host are kept in order beside it.
+Where no host is due, ``pop`` returns None, and a timer wakes Scrapy's engine at the next due time.
 A request that the gates refuse already does not wait: it is given out at once and ends at the gate.
-Requests that JOBDIR keeps lie in one SQLite file, whatever the number of hosts.
+With a JOBDIR, the requests are in one SQLite file, whatever the number of hosts.
 """
 
 from __future__ import annotations
@@ -43,11 +45,11 @@ class MemoryLines:
         self._lines: dict[str, list[tuple[Key, Request]]] = {}
 
     def push(self, host: str, key: Key, request: Request) -> None:
-        """Add *request* to *host*'s line."""
+        """Add *request* to *host*'s queue."""
         heapq.heappush(self._lines.setdefault(host, []), (key, request))
 
     def pop(self, host: str) -> Request:
-        """Take the first of *host*'s line."""
+        """Take the first request of *host*'s queue."""
         line = self._lines[host]
         request = heapq.heappop(line)[1]
         if not line:
@@ -55,7 +57,7 @@ class MemoryLines:
         return request
 
     def first(self, host: str) -> str | None:
-        """The URL of the first of *host*'s line; None where nothing waits."""
+        """The URL that is first in *host*'s queue; None where nothing waits."""
         line = self._lines.get(host)
         return line[0][1].url if line else None
 
@@ -71,7 +73,7 @@ class MemoryLines:
         return [request for _, request in sorted(out)]
 
     def counts(self) -> Iterable[tuple[str, int]]:
-        """Hosts and the length of their lines."""
+        """Hosts, and how many requests wait for each."""
         return ((host, len(line)) for host, line in self._lines.items())
 
     def sources(self) -> Iterable[tuple[str, str]]:
@@ -83,9 +85,9 @@ class MemoryLines:
 
 
 class HostQueue:
-    """Holds the requests of hosts that are not due; see ``policy/agenda.py`` for who goes first.
+    """Gives out a request when its host is due; ``policy/agenda.py`` says which host goes first.
 
-    Within a host: retries first, then what earlier runs put off, longest first, then
+    Within a host: retries first, then what earlier runs deferred, the earliest first, then
     ``request.priority``, then the order of the memory or disk queue class that the project
     configured (first or last in, first out).
     """
@@ -103,7 +105,7 @@ class HostQueue:
         *,
         start_queue_cls: type | None = None,
     ) -> HostQueue:
-        """As Scrapy's scheduler makes it; *key* is the JOBDIR's folder, empty for memory."""
+        """Called by Scrapy's scheduler; *key* is the JOBDIR's folder, "" for memory."""
         return cls(Crawl.of(crawler), downstream_queue_cls, key, start_queue_cls)
 
     def __init__(
@@ -119,7 +121,7 @@ class HostQueue:
         self._start_order = self._order if start_queue_cls is None else _direction(start_queue_cls)
         self._starts_apart = start_queue_cls is not None
         self._agenda = Agenda(crawl.pacing.due, crawl.pacing.throttle.interval)
-        #: Hosts with requests of an earlier run. That they wait is recorded once this run begins.
+        #: Hosts with requests of an earlier run; that they wait is recorded at the first pop.
         self._resumed: list[str] = []
         self._cancel_timer: Callable[[], None] | None = None
         self._timer_due = math.inf
@@ -150,7 +152,7 @@ class HostQueue:
         self._lines.push(host, self._key(request), request)
         self._count += 1
         self._agenda.add(host, now=self._crawl.monotonic())
-        self._tell_hold(host)
+        self._tell_wait(host)
 
     def outlook(self) -> tuple[int, int, float]:
         """The number of hosts that are due, of those that are not, and the least seconds left."""
@@ -159,10 +161,10 @@ class HostQueue:
         return due, len(self._agenda) - due, seconds
 
     def pop(self) -> Request | None:
-        """The request to send now; None where no host is due, and the engine is woken later."""
+        """The request to send now; None where no host is due: the engine is woken later."""
         self._crawl.asked.settle()
         while self._resumed:
-            self._tell_hold(self._resumed.pop())
+            self._tell_wait(self._resumed.pop())
         self._free_turn = not self._free_turn
         host = None
         if not (self._free and self._free_turn):
@@ -192,7 +194,7 @@ class HostQueue:
             self._lines.push(self._crawl.pacing.look_up(request.url), self._key(request), request)
 
     def stop(self) -> None:
-        """Wake nobody any more."""
+        """Cancel the timer: the engine is not woken any more."""
         self._closed = True
         if self._cancel_timer is not None:
             self._cancel_timer()
@@ -204,9 +206,9 @@ class HostQueue:
             return
         self._agenda.nudge(host)
         self._wake_later()
-        self._tell_hold(host)
+        self._tell_wait(host)
 
-    def _tell_hold(self, host: str) -> None:
+    def _tell_wait(self, host: str) -> None:
         self._crawl.pacing.tell_wait(host, lambda: self._lines.first(host))
 
     def judge_again(self, host: str) -> None:
@@ -237,7 +239,7 @@ class HostQueue:
         return (_OTHERS, -request.priority, start, arrival)
 
     def _wake_later(self) -> None:
-        """Have the engine ask again when the next host is due."""
+        """Wake the engine when the next host is due, so that it pops again."""
         due = self._agenda.next_due()
         if due is None or due == math.inf:
             return
@@ -254,7 +256,7 @@ class HostQueue:
 
 
 class Fingerprinter:
-    """R7: requests are the same when method, canonical URL (spec section 10.2) and body are."""
+    """R7: two requests are the same if method, canonical URL (spec section 10.2) and body are."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Fingerprinter:  # noqa: ARG003

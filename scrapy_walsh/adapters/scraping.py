@@ -32,7 +32,7 @@ class Scraping:
         self._warned = False
 
     def watch(self, request: Request) -> None:
-        """Have selectors noticed that are made of the response to *request*."""
+        """From now on, notice selectors that are made of the response to *request*."""
         if not (self._context.config.scraping or compat.is_shell(self._context.crawler)):
             _WATCHED[request] = self
 

@@ -1,7 +1,7 @@
 """What must be in place, as tables: settings that are pinned, and seats for our components.
 
-The add-on sets them. Who installs by hand writes them into the settings (docs/install.md). In both
-cases ``missing`` looks at what is really in place when the spider opens.
+The add-on sets them; without it, they are written into the settings by hand (docs/install.md). In
+both cases ``missing`` looks at what is really in place when the spider opens.
 """
 
 from __future__ import annotations
@@ -56,12 +56,14 @@ PINS: Final[Mapping[str, Any]] = {
 #: host that hangs costs the whole job DOWNLOAD_TIMEOUT for each request (Scrapy's: 180 s).
 PREFERRED: Final[Mapping[str, Any]] = {"DOWNLOAD_TIMEOUT": 30}
 
-#: For the warning about a setting that is switched off: what takes its place.
-INSTEAD: Final[Mapping[str, str]] = {
-    "ROBOTSTXT_OBEY": "its own gate obeys robots.txt",
-    "RETRY_ENABLED": "its own backoff asks again",
-    "HTTPCACHE_ENABLED": "no body is kept, validators are",
+#: Values for what our components do in place of Scrapy's own: they are overridden without a word.
+GRANTED: Final[Mapping[str, Any]] = {"ROBOTSTXT_OBEY": True, "RETRY_ENABLED": True}
+#: Pinned values that a project must not rely on, though they are ours: what happens instead.
+UNHEARD: Final[Mapping[str, str]] = {
+    "ROBOTSTXT_OBEY": "robots.txt is obeyed all the same, by the gate of scrapy_walsh"
 }
+#: For the warning about a value that is overridden: what takes its place.
+INSTEAD: Final[Mapping[str, str]] = {"HTTPCACHE_ENABLED": "no body is kept, validators are"}
 
 #: By setting, our components and their places; None takes one of Scrapy's out.
 SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
@@ -97,6 +99,11 @@ def pinned(config: WalshConfig) -> dict[str, Any]:
     """Name and value of every setting that is pinned in this version of Scrapy."""
     known = {name: value for name, value in PINS.items() if name in compat.KNOWN_SETTINGS}
     return {"USER_AGENT": config.identity.user_agent, **known}
+
+
+def by_hand(settings: BaseSettings) -> bool:
+    """Whether the project has written our seats into its settings itself (docs/install.md)."""
+    return _is_at(settings.get("DOWNLOADER"), PINS["DOWNLOADER"])
 
 
 def missing(crawler: Crawler, config: WalshConfig) -> list[str]:
@@ -167,7 +174,7 @@ def _handlers_missing(crawler: Crawler) -> list[str]:
         for scheme, found in wrapped(crawler.settings).items()
     ]
     return foreign + [
-        f"the {scheme} handler is not the wire, set DOWNLOAD_HANDLERS[{scheme!r}] to {path!r}"
+        f"the {scheme} handler is not scrapy_walsh's, set DOWNLOAD_HANDLERS[{scheme!r}] to {path!r}"
         for scheme, path in PINS["DOWNLOAD_HANDLERS"].items()
         if path is not None and not isinstance(compat.download_handler(crawler, scheme), wire)
     ]
@@ -178,7 +185,7 @@ def _queue_missing(crawler: Crawler, config: WalshConfig) -> list[str]:
     expected = load_object(PINS["SCHEDULER_PRIORITY_QUEUE"])
     if isinstance(getattr(scheduler, "mqs", None), expected):
         return []
-    if config.shared_state is not None:  # the scheduler of scrapy-redis has it at another name
+    if config.shared_state is not None:  # scrapy-redis's scheduler has its queue in ``queue``
         fleet = load_object(f"{_HERE}.redis_queue.DueQueue")
         if isinstance(getattr(scheduler, "queue", None), fleet):
             return []

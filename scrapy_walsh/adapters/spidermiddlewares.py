@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Request
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.asked import VIA
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp
+from scrapy_walsh.adapters.pacing import FILTERED
 from scrapy_walsh.policy.backoff import BACKOFF_STATUSES
 
 if TYPE_CHECKING:
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+
+#: Keys of ``Request.meta`` that say something about one request, and the redirects that led to it.
+_OURS: Final = (VIA, FILTERED)
 
 
 class ScopeMiddleware:
@@ -30,7 +35,7 @@ class ScopeMiddleware:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> ScopeMiddleware:
-        """Make the middleware, and the crawl when it is the first."""
+        """Make the middleware, and the crawl unless another component has made it."""
         return cls(Crawl.of(crawler))
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
@@ -53,7 +58,7 @@ class ScopeMiddleware:
         result: Iterable[Any],
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Iterator[Any]:
-        """*result*, and the note that the spider is through with *response* (R8)."""
+        """*result*; at its end, note that the spider has taken *response* (R8)."""
         for each in result:
             yield self._taken(each)
         if response.request is not None:
@@ -72,10 +77,14 @@ class ScopeMiddleware:
             self.crawl.asked.taken(response.request)
 
     def _taken(self, entry: Any) -> Any:
-        return self.crawl.intake.request(entry) if isinstance(entry, Request) else entry
+        if not isinstance(entry, Request):
+            return entry
+        for key in _OURS:  # a spider that copies the meta of an answer makes another request
+            entry.meta.pop(key, None)
+        return self.crawl.intake.request(entry)
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002
-        """Raise ``GaveUp`` for an answer that must never count as one."""
+        """Note *response* as read or not; raise ``GaveUp`` for 429 and 503 (R5.8)."""
         self.crawl.readings.answered(response)
         if response.status in BACKOFF_STATUSES:
             raise GaveUp(response.url, f"status {response.status}", response.status)

@@ -1,4 +1,4 @@
-"""R13: the tags that the operator's own URLs may have on the wire.
+"""R13: the tags with which the operator's own URLs may be sent.
 
 They are added in a conformance run (``WALSH_TAG_REQUESTS``) and in a shell, never in an ordinary
 crawl. The gates see the URL without tags. Where robots.txt refuses the URL with tags, it is sent
@@ -36,7 +36,7 @@ _REMOTE: Final = re.compile(r"[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$", re.ASCII)
 class Tags:
     """The tags of one crawl. ``sent``: of each request that carried some, its URL with them.
 
-    *robots*: the rules of an origin that are held, as ``chain.Held`` has them.
+    *robots*: returns the cached robots.txt rules of an origin, or None (``chain.Held.robots``).
     """
 
     def __init__(self, context: Context, robots: Callable[[str], Rules | None]) -> None:

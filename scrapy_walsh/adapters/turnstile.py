@@ -1,7 +1,8 @@
 """R4: one request at a time in the process, and a host not before its time.
 
-``TURNSTILE`` is shared by the whole process, as nothing else in this package is: crawlers that run
-side by side wait for their turn at it.
+A request waits here, in a heap by due time, until the wire is free and its host is due. Whoever has
+the turn books the host, sends, and leaves. ``TURNSTILE`` is shared by the whole process, as nothing
+else in this package is: crawlers that run side by side wait for their turn at it.
 """
 
 from __future__ import annotations
@@ -69,11 +70,11 @@ class Turnstile:
     _shut_by: list[object] = field(default_factory=list)
 
     def join(self, crawl: Client) -> None:
-        """From now on, call *crawl* when an exchange with a host has ended."""
+        """From now on, call ``crawl.host_asked`` whenever a turn has ended."""
         self._crawls.append(crawl)
 
     def leave_for_good(self, crawl: Client) -> None:
-        """Forget *crawl*. Requests of it that still wait here end with Closing."""
+        """Drop *crawl*. Its requests that still wait here end with Closing."""
         if crawl in self._crawls:
             self._crawls.remove(crawl)
         if crawl in self._shut_by:
@@ -129,7 +130,7 @@ class Turnstile:
         self.leave(host)
 
     def leave(self, host: str) -> None:
-        """End a turn, after the end of the exchange with *host* was booked."""
+        """End a turn; the caller has noted the end of the exchange with *host*."""
         self._release()
         for crawl in self._crawls:
             crawl.host_asked(host)
@@ -190,7 +191,7 @@ class Turnstile:
         waiter.turn.callback(None)
 
     def _turned_away(self, waiter: _Waiter) -> bool:
-        """Whether *waiter* need not wait: the chain refuses it by now, and it has been told."""
+        """End *waiter* with Refused if the chain refuses it by now. Returns whether it does."""
         step = waiter.crawl.admit(waiter.host, document=waiter.document)
         if not isinstance(step, chain.Refuse):
             return False

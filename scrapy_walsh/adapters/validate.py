@@ -1,13 +1,14 @@
-"""What must not happen in a crawl's own process: a blocklist validated, a large one kept (R10).
+"""R10: validates a blocklist in a child process, where it would pause the crawl's own.
 
-A million entries take seconds and a hostile ``pattern`` takes for ever, both with the
-interpreter lock held; so does copying a hundred megabytes, as SQLite does with each value, long
-enough to be seen. ``python -m scrapy_walsh.adapters.child`` reads a JSON line, the task, with
-the members ``fallback_schema``, ``document`` and ``length``, and that many octets of body from
-stdin, and writes to stdout either ``{"ok": false, "error"}``, or a line ``{"ok": true,
-"contract", "updated", "refresh", "warnings", "document", "digest", "inline", "count"}``, the
-normalised domains, one a line, and last a line that says whether all was kept that the task asked
-to keep (``adapters.bulk``). Its other tasks are large sources (``adapters.apart``).
+To validate a million entries takes seconds, and a hostile ``pattern`` takes for ever, both with the
+interpreter lock held. Storing a long list holds it too (``adapters.bulk``).
+
+The child is ``python -m scrapy_walsh.adapters.child``. It reads from stdin one line of JSON, the
+task, with the members ``fallback_schema``, ``document`` and ``length``, and then ``length`` octets
+of body. It writes to stdout either ``{"ok": false, "error"}``, or a line ``{"ok": true, "contract",
+"updated", "refresh", "warnings", "document", "digest", "inline", "count"}``, the normalised
+domains, one a line, and a last line that says what could not be stored (``adapters.bulk``). Its
+other tasks are large answers of sources (``adapters.apart``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
@@ -73,23 +75,35 @@ def ask_child(
     """Have a child process do ``task``.
 
     Blocks for at most ``timeout`` seconds and the time that the disk takes: call it from a
-    thread. ``started`` is given what ends the child sooner, for a caller that must not wait any
-    more. Raises DocumentInvalid (one line) when the document must not be adopted; NoAnswer when
-    the child did not say; StateError when what the task needs cannot be read.
+    thread. ``started`` is called with a function that kills the child, for a caller that cannot
+    wait any longer. Raises DocumentInvalid (one line) when the document must not be adopted;
+    NoAnswer when the child did not say; StateError when what the task needs cannot be read.
     """
+    began = time.monotonic()
     try:
         code, lines = run_child(task, body, timeout, started)
     except OSError as error:
         raise NoAnswer(f"blocklist validator could not be started: {error}") from error
     if code != 0:  # also when part of an answer came: half a list would lift opt-outs
-        raise NoAnswer(
-            f"blocklist cannot be validated: no answer in {timeout:g} s (exit code {code})"
-        )
+        late = time.monotonic() - began >= timeout
+        why = f"no answer in {timeout:g} s" if late else f"its process ended with code {code}"
+        raise NoAnswer(f"blocklist cannot be validated: {why}")
     answer = json.loads(lines.pop(0))
     if not answer["ok"]:
         raise (StateError if "disk" in answer else DocumentInvalid)(answer["error"])
     last, _, tail = lines.pop().removesuffix(b"\n").rpartition(b"\n")
     return Output(answer, [*lines, last + b"\n"] if last else lines, json.loads(tail))
+
+
+def read_in_child(
+    body: bytes, fallback_schema: dict[str, Any] | None, document: str | None, timeout: float
+) -> Blocklist:
+    """The list in ``body``, by a child process; as :func:`validate_in_child`, for who may wait."""
+    output = validate_in_child(body, fallback_schema, document, timeout)
+    builder = builder_of(output)
+    for domains in blocklist_chunks(output):
+        builder.add(domains)
+    return builder.build()
 
 
 def builder_of(output: Output) -> BlocklistBuilder:
@@ -190,7 +204,7 @@ def run_child(
             stdout = cast("BufferedReader", child.stdout)
             first = stdout.readline()
             watchdog.cancel()
-            if started is not None:  # the document is valid: let it be kept
+            if started is not None:  # the answer is there: do not kill what stores the document
                 started(lambda: None)
             lines = [first, *_whole_lines(stdout)]
             return child.wait(), lines

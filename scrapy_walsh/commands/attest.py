@@ -1,7 +1,7 @@
-"""``walsh attest``: what a conformance run showed of this build, as a document; its signature.
+"""``walsh attest``: states what a conformance run showed of this build, and signs that.
 
 Exit codes: 0 every requirement is true, or the signature holds, or keys were made; 1 not; 2
-misuse, or keys that cannot be had.
+misuse, or keys that cannot be read or fetched.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--record", type=Path, metavar="FILE", help="default: conformance.json of the state")
-    add("--online", action="store_true", help="ask for the policy page, through the gates (R1.4)")
+    add("--online", action="store_true", help="request the policy page, through the gates (R1.4)")
     add("--sign", type=Path, metavar="KEY.pem", help="sign the document with this Ed25519 key")
     add("--output", type=Path, metavar="FILE", help="write the document there, not to stdout")
-    add("--identity", metavar="NAME|JSON", help="who attests: WALSH_IDENTITY")
+    add("--identity", metavar="NAME|JSON", help="the bot's identity, in place of WALSH_IDENTITY")
     add("-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting")
     add("--keygen", type=Path, metavar="DIR", help="make a key and its JWKS there, or rotate them")
     add("--verify", metavar="FILE", help="does the signature of this document hold?")
@@ -94,7 +94,7 @@ def _attest(args: argparse.Namespace) -> int:
     settings = settings_of(args)
     if not has_identity(settings):
         raise Misuse(
-            "who attests? WALSH_IDENTITY is not set: set it in the project, or give --identity"
+            "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity"
         )
     config = WalshConfig.from_settings(settings, default_state_dir)
     out = _Output(args, config)
@@ -108,7 +108,7 @@ def _attest(args: argparse.Namespace) -> int:
 
 
 class _Output:
-    """How the document leaves; the key is read before anything is asked or written."""
+    """Where the document goes; the key is read before anything is requested or written."""
 
     def __init__(self, args: argparse.Namespace, config: WalshConfig) -> None:
         self.key = None
@@ -234,7 +234,7 @@ def _keys(jwks: str) -> list[dict[str, Any]]:
 
 
 def _read(path: str) -> bytes:
-    """What stands in *path*, up to one octet above what is taken."""
+    """The octets of *path*, up to one more than the limit, which its reader refuses. Misuse."""
     from scrapy_walsh.proof.attest.jwks import LIMIT  # noqa: PLC0415
 
     try:

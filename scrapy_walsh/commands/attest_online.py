@@ -1,4 +1,4 @@
-"""``walsh attest --online``: the policy page, asked for through the gates (R1.4)."""
+"""``walsh attest --online``: requests the policy page through the gates (R1.4)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REASON: Final = "walsh attest looks at the policy page"
 
 
 class PolicySpider(PagesSpider):
-    """Asks ``url``."""
+    """Requests ``url``."""
 
     name = "walsh_attest"
     url: str

@@ -29,6 +29,7 @@ from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity
 from scrapy_walsh.policy.recrawl import iso
 from scrapy_walsh.policy.robots import parse_robots
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.proof.audit.accesslog import VHOSTS
 from scrapy_walsh.proof.audit.judge import Terms, judge, outcome
 from scrapy_walsh.proof.audit.ledgers import read_ledgers
@@ -76,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         "--ip", metavar="ADDRESS", action="append", default=[],
         help="judge what comes from this address or network, under any User-Agent, and that alone",
     )  # fmt: skip
-    add("--host", default="", help="the host to judge, of which lines are that name none")
+    add("--host", default="", help="the host to judge; lines that name no host are taken for its")
     add("--vhost", choices=VHOSTS, default="auto", help="where a line names its host")
     add(
         "--robots", metavar="FILE[@TIME]", action="append", default=[],
@@ -84,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add("--optout", metavar="TIME", help="when the site was put on the operator's blocklist")
     add("--refresh", metavar="DURATION", default="PT6H", help="of that list (default: PT6H)")
-    add("--retry-after", metavar="SECONDS", type=_seconds, help="that the site's 429 and 503 carry")
+    add("--retry-after", metavar="SECONDS", type=_seconds, help="in the site's 429 and 503 answers")
     add(
         "--answer-time", metavar="SECONDS", type=_seconds, default=0.0,
         help="longest that an answer took, where the log has the end of requests (nginx)",
@@ -95,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add(
         "--skew", metavar="SECONDS", type=_seconds, default=2.0,
-        help="between the clocks of the log and the ledger (default: 2)",
+        help="most that the clocks of log and ledger may differ by (default: 2)",
     )  # fmt: skip
     add("--json", action="store_true", help="answer with one JSON object")
     return parser
@@ -106,7 +107,7 @@ def _seconds(text: str) -> float:
         value = float(text)
         if 0.0 <= value < math.inf:
             return value
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
 
 
 def _audit(args: argparse.Namespace) -> int:
@@ -130,7 +131,7 @@ def _audit(args: argparse.Namespace) -> int:
 
 
 def _identity() -> Identity:
-    """The project's; outside one Walsh-Research, since nobody is asked anything."""
+    """The project's; outside one Walsh-Research, which is fine: nothing is sent."""
     from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
 
     from scrapy_walsh.config import WalshConfig  # noqa: PLC0415
@@ -159,7 +160,7 @@ def _bot(args: argparse.Namespace, token: str) -> Bot:
             networks.append(ipaddress.ip_network(given, strict=False))
         except ValueError:
             if "/" in given or not given.isascii():
-                raise Misuse(f"--ip {given!r} is no address, network or host name") from None
+                raise Misuse(f"--ip {given!r} is not an address, network or host name") from None
             names.add(given.encode())
     only = _host_key(args.host)
     return Bot(
@@ -208,18 +209,18 @@ def _instant(text: str, option: str) -> float:
     with suppress(ValueError):
         at = datetime.fromisoformat(text)
         return at.replace(tzinfo=at.tzinfo or UTC).timestamp()
-    raise Misuse(f"{option}: {text!r} is no time such as 2026-05-23T10:00:00Z")
+    raise Misuse(f"{option}: {text!r} is not a time such as 2026-05-23T10:00:00Z")
 
 
 def _documents(identity: Identity) -> Iterator[tuple[str, str]]:
-    """T14: the operator's documents are asked before any robots.txt is."""
+    """T14: host key and path of the operator's documents, which robots.txt does not govern."""
     for url in (identity.blocklist_url, identity.schema_url):
         if url:
             yield hosts.host_key(url), urlsplit(url).path
 
 
 def _one_host(log: Log, args: argparse.Namespace) -> None:
-    """A robots.txt, or an opt-out, is of one host."""
+    """Misuse where several hosts are judged by a robots.txt or an opt-out, which is of one."""
     found = sorted({entry.host for entry in log.entries})
     if len(found) > 1 and (args.robots or args.optout):
         option = "--robots" if args.robots else "--optout"
@@ -270,15 +271,15 @@ def _members(log: Log, rows: Sequence[Row]) -> dict[str, Any]:
 def _lines(log: Log, rows: Sequence[Row]) -> Iterator[str]:
     yield f"verdict: {outcome(rows).value}"
     yield (
-        f"requests: {len(log.entries)} of the bot in {log.lines} lines, "
+        f"requests: {len(log.entries)} of the bot in {plural(log.lines, 'line')}, "
         f"{iso(log.first or 0)} to {iso(log.last or 0)}"
     )
     yield f"hosts: {_counted(entry.host or '(not in the log)' for entry in log.entries)}"
     yield f"addresses: {_counted(entry.address for entry in log.entries)}"
     if log.elsewhere:
-        yield f"not judged: {log.elsewhere} requests under the token from other addresses"
+        yield f"not judged: {plural(log.elsewhere, 'request')} under the token from other addresses"
     if log.others:
-        yield f"not judged: {log.others} requests to other hosts"
+        yield f"not judged: {plural(log.others, 'request')} to other hosts"
     if log.damaged:
         more = ", ..." if log.damaged.total() > len(log.named) else ""
         yield f"unreadable lines: {log.damaged.total()} ({', '.join(log.named)}{more})"

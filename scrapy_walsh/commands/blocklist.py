@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.commands.check_answer import LIMIT, Misuse, blocklist_of, printable, told
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError
 from scrapy_walsh.policy.blocklist import normalised
+from scrapy_walsh.policy.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -63,7 +64,9 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("--file", type=Path, default=Path(_FILE), metavar="FILE")
     checks = add("check", _check, "tell whether a crawl would adopt a list")
     checks.add_argument("list", metavar="FILE|URL", nargs="?", default=_FILE)
-    checks.add_argument("--identity", metavar="NAME|JSON", help="who asks a URL: WALSH_IDENTITY")
+    checks.add_argument(
+        "--identity", metavar="NAME|JSON", help="for a URL: the bot's, in place of WALSH_IDENTITY"
+    )
     checks.add_argument(
         "-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting"
     )
@@ -160,9 +163,9 @@ def _now() -> datetime:
 
 
 def _tell_when(path: Path, made: Blocklist) -> None:
-    """How soon a change holds: a list is fetched again when its ``refresh`` has passed (R12)."""
-    print(f"{printable(str(path))} lists {_counted(len(made), 'domain')}; upload it")
-    print(f"crawls fetch it again when what they hold is older than {_span(made.refresh)}")
+    """Say how soon a change counts: a list is fetched again after its ``refresh`` (R12)."""
+    print(f"{printable(str(path))} lists {plural(len(made), 'domain')}; upload it")
+    print(f"crawls fetch it again when their copy is older than {_span(made.refresh)}")
 
 
 def _tell_parents(hosts: Iterable[str], made: Blocklist) -> None:
@@ -210,13 +213,9 @@ def _facts(held: Blocklist, document: dict[str, Any]) -> Iterator[str]:
         yield "schema    none: a crawl needs the identity's schema_url, and validates with that"
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def _span(seconds: float) -> str:
     """A duration in the largest unit that divides it."""
     for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds % size == 0:
-            return _counted(int(seconds // size), unit)
+            return plural(int(seconds // size), unit)
     return f"{seconds:g} seconds"

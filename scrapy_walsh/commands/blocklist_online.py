@@ -1,4 +1,4 @@
-"""``walsh blocklist check URL``: the list at a URL, asked for through the gates."""
+"""``walsh blocklist check URL``: requests the list at a URL through the gates."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class ListSpider(PagesSpider):
 
 
 def fetch(url: str, settings: Settings) -> bytes:
-    """The octets of the list at *url*. ConfigError, StateError; Misuse when it cannot be had."""
+    """The octets of the list at *url*. ConfigError, StateError; Misuse if it was not fetched."""
     if not has_identity(settings):
         raise Misuse(
-            "who asks? WALSH_IDENTITY is not set: set it in the project, or give --identity, or "
+            "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity, or "
             "a file"
         )
     answers: dict[str, int | str] = {}
@@ -50,6 +50,6 @@ def fetch(url: str, settings: Settings) -> bytes:
         ours.set(name, value, priority="cmdline")
     crawl_apart(ours, ListSpider, problems, url=url, answers=answers, bodies=bodies)
     if not bodies:
-        why = answers.get(url, "; ".join(problems) or "the crawl ended before it was asked")
+        why = answers.get(url, "; ".join(problems) or "the crawl ended before it was requested")
         raise Misuse(f"{url} gave no list: {f'HTTP {why}' if isinstance(why, int) else why}")
     return bodies[0]

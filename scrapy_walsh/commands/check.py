@@ -1,7 +1,7 @@
 """``walsh check URL``: may the bot fetch it, by which rule, and how would it be paced?
 
-With ``--robots`` or ``--blocklist`` nothing is asked of anybody: the files given are judged, in
-the order of ``policy/chain.py``, and the answer says which of the two was missing. Without them
+With ``--robots`` or ``--blocklist`` nothing is requested: the URL is judged by these files, in the
+order of ``policy/chain.py``, and the answer says which of the two was missing. Without them
 the documents are fetched through the gates (``check_online``); the URL itself never is.
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What holds for a batch line that does not say otherwise."""
+    """What applies to a batch line that does not say otherwise."""
 
     token: str
     gates: Gates
@@ -57,7 +57,7 @@ class Defaults:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Answer. Exit codes: 0 allowed, 1 denied, 2 misuse or unknown; a batch: 0, or 2."""
+    """Run ``walsh check``. Exit codes: 0 allowed, 1 denied, 2 misuse or unknown; a batch: 0, 2."""
     args = _parser().parse_args(argv)
     try:
         return _batch(_defaults(args)) if args.batch else _single(args)
@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _write_no_more() -> None:
-    """The interpreter flushes again at its exit: what is left goes nowhere."""
+    """Let what is left go nowhere: the interpreter flushes standard output again at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -82,10 +82,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("url", metavar="URL", nargs="?", help="without a scheme, https is taken")
-    add("--robots", metavar="FILE", help="judge by this robots.txt, and ask nobody; - for stdin")
-    add("--blocklist", metavar="FILE", help="judge by this blocklist, and ask nobody; - for stdin")
+    add("--robots", metavar="FILE", help="judge by this robots.txt, send nothing; - for stdin")
+    add("--blocklist", metavar="FILE", help="judge by this blocklist, send nothing; - for stdin")
     add("--token", help="with files: the product token (default: of the identity)")
-    add("--identity", metavar="NAME|JSON", help="who asks: WALSH_IDENTITY")
+    add("--identity", metavar="NAME|JSON", help="the bot's identity, in place of WALSH_IDENTITY")
     add("-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting")
     add("--json", action="store_true", help="answer with one JSON object")
     add("--batch", action="store_true", help='stdin: {"robots": TEXT, "url": URL}, one a line')
@@ -117,7 +117,7 @@ def _online(url: str, args: argparse.Namespace) -> Answer:
     settings = settings_of(args)
     if not has_identity(settings):
         raise Misuse(
-            "who asks? WALSH_IDENTITY is not set: set it in the project, or give --identity, or "
+            "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity, or "
             "files to judge by: --robots, --blocklist"
         )
     from scrapy_walsh.commands.check_online import ask  # noqa: PLC0415  files need no crawl

@@ -1,4 +1,4 @@
-"""What ``walsh check`` answers, and how it reads what it is given: nothing is printed."""
+"""The answer of ``walsh check``, and how commands read what they are given. Prints nothing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import Verdict
 
-#: Octets that are read: of a robots.txt more than count, of a list and a batch line the most.
+#: The most octets that are read: of a robots.txt (more than a crawl reads), of a list or a line.
 ROBOTS_LIMIT: Final = 1024 * 1024
 LIMIT: Final = 64 * 1024 * 1024
 #: Seconds that the validator may take with a list that is large, or not plainly harmless (D3).
-_VALIDATION_TIMEOUT: Final = 60.0
+VALIDATION_TIMEOUT: Final = 60.0
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")  # and not "host:8080"
 
@@ -34,7 +34,7 @@ class Misuse(WalshError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The gates' answer about *url*; ``crawl_delay`` in seconds, where rules are held."""
+    """The verdict on ``url``, and its Crawl-delay in seconds; None where no rules are known."""
 
     url: str
     verdict: Verdict
@@ -75,7 +75,7 @@ class Answer:
 
 
 def token_of(token: Any) -> str:
-    """*token*, when it can be one; Misuse for a name with a version, or none."""
+    """*token*, if it is a product token; Misuse for a name with a version, or for none."""
     try:
         return product_token(token)
     except ValueError as error:
@@ -83,7 +83,10 @@ def token_of(token: Any) -> str:
 
 
 def blocklist_of(body: bytes, document: str | None) -> Blocklist:
-    """The list in *body*; one without a schema of its own passes the built-in checks alone."""
+    """The list in *body*; without a schema of its own it need only pass the floor checks (D3).
+
+    Blocks while a child process reads a large list. Raises DocumentInvalid, Misuse.
+    """
     if len(body) >= LIMIT:
         raise Misuse(f"blocklist is longer than {LIMIT} octets")
     # Slow to load (jsonschema), and most commands get no list to read.
@@ -92,15 +95,11 @@ def blocklist_of(body: bytes, document: str | None) -> Blocklist:
 
     if schema.is_tame(body, {}):
         return schema.parse_blocklist(body, {}, document)
-    output = validate.validate_in_child(body, {}, document, _VALIDATION_TIMEOUT)
-    builder = validate.builder_of(output)
-    for domains in validate.blocklist_chunks(output):
-        builder.add(domains)
-    return builder.build()
+    return validate.read_in_child(body, {}, document, VALIDATION_TIMEOUT)
 
 
 def absolute(written: str) -> str:
-    """*written* as an absolute URL, https where no scheme is given; Misuse where that is none."""
+    """*written* as an absolute URL, https where it has no scheme; Misuse where it is not one."""
     text = written.strip()
     if text.startswith("//"):
         url = f"https:{text}"
@@ -123,7 +122,7 @@ def _shown(text: str) -> str:
 
 
 def told(error: Exception) -> str:
-    """*error* as one line for a terminal; one of a file by its name and reason alone."""
+    """*error* as one line for a terminal; an OSError of a file as its name and the reason."""
     if isinstance(error, OSError) and error.filename is not None and error.filename2 is None:
         return printable(f"{error.filename}: {error.strerror}")
     return printable(str(error))

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.verdict import Verdict
 
-#: What of a project has no part in a check: its spiders, outputs and logs.
+#: Settings of a project that a check does without: its spiders, outputs and logs.
 _APART: Final[Mapping[str, Any]] = {
     "SPIDER_MODULES": [],
     "SPIDER_MIDDLEWARES": {},
@@ -59,7 +59,7 @@ class CheckSpider(Spider):
     problems: list[str]
 
     async def start(self) -> AsyncIterator[Any]:
-        """Ask the gates, and yield no request."""
+        """Have the gates judge ``url``, and yield no request."""
         crawl = Crawl.of(self.crawler)
         try:
             verdict = await _verdict(crawl, self.url)
@@ -77,7 +77,7 @@ def ask(url: str, settings: Settings) -> Answer:
     answers: list[Answer] = []
     problems: list[str] = []
     ours = settings.copy()
-    # A check is no visit, so R8 does not stand against it.
+    # A check sends no request to the source, so R8 must not refuse it.
     ours.set("WALSH_REVISIT_REASON", "walsh check asks for documents only", priority="cmdline")
     crawl_apart(ours, CheckSpider, problems, url=url, answers=answers)
     if not answers:
@@ -88,7 +88,7 @@ def ask(url: str, settings: Settings) -> Answer:
 def crawl_apart(
     settings: Settings, spider: type[Spider], problems: list[str], **arguments: Any
 ) -> None:
-    """Run *spider* with the gates of *settings*; what keeps it from running: into *problems*."""
+    """Run *spider* with the gates of *settings*. Why it cannot run is added to *problems*."""
     open_store(WalshConfig.from_settings(settings, default_state_dir).state_dir).close()
     process = CrawlerProcess(_apart(settings))
 
@@ -102,7 +102,7 @@ def crawl_apart(
 
 
 def _apart(settings: Settings) -> Settings:
-    """A copy of *settings* for a crawl of our own; the command line keeps its say."""
+    """A copy of *settings* for a crawl of our own; what the command line sets stays."""
     ours: Settings = settings.copy()
     for name, value in _APART.items():
         ours.set(name, value, priority="project")
@@ -113,7 +113,7 @@ def _apart(settings: Settings) -> Settings:
 
 
 async def _verdict(crawl: Crawl, url: str) -> Verdict:
-    """What the gates say about *url*, the documents that they need being brought first."""
+    """The verdict on *url*, for which the documents that the gates need are fetched first."""
     request = Request(url)
     crawl.intake.declare(request)
     try:

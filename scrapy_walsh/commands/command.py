@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def _say_if_absent(spider: Spider) -> None:
-    """An error line at the end of a crawl that this package had no part in, and should have had.
+    """Log an error at the end of a crawl that should have run with this package, and did not.
 
     Scrapy loads this module with every command, also where a spider's ``custom_settings`` name
-    ADDONS of their own, which replace the project's: then nothing else of ours is there.
+    ADDONS of their own, which replace the project's: then nothing else of ours is loaded.
     """
     crawler = getattr(spider, "crawler", None)
     if crawler is None or hasattr(crawler, "walsh") or not has_identity(crawler.settings):
@@ -39,7 +39,7 @@ dispatcher.connect(_say_if_absent, signals.spider_closed)
 
 
 class _Help(argparse.Action):
-    """Lists the subcommands: argparse knows of none, and its formatter would fold the list."""
+    """Lists the subcommands: argparse does not know them, and would fold the list."""
 
     def __call__(
         self,

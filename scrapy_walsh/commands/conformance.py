@@ -54,11 +54,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--only", metavar="NAMES", default="", help="requirements or parts: R4,blocklist")
-    add("--identity", metavar="NAME|JSON", help="who asks: WALSH_IDENTITY")
+    add("--identity", metavar="NAME|JSON", help="the bot's identity, in place of WALSH_IDENTITY")
     add("-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting")
     add("--json", action="store_true", help="print JSON, and no table")
     add("--record", metavar="FILE", type=Path, help="where the record goes")
-    add("--live", action="store_true", help="ask the operator's real fixtures, and nobody else")
+    add("--live", action="store_true", help="crawl the operator's real fixtures, and nothing else")
     add("--command", metavar="COMMAND", help="judge this crawler by the sandbox's log alone")
     add("--user-agent", metavar="UA", help="with --command: the User-Agent it must send")
     add("--token", metavar="TOKEN", help="with --command: its product token")
@@ -95,7 +95,7 @@ def _check_usage(args: argparse.Namespace) -> None:
 
 
 def _progress(line: str) -> None:
-    """A line for who is watching; nothing where nobody is."""
+    """A line on stderr if that is a terminal."""
     if sys.stderr.isatty():
         print(printable(line), file=sys.stderr, flush=True)
 

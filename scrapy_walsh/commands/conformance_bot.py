@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from scrapy.settings import Settings
 
-#: What every run sets itself: who asks, where the documents and the state are, R8's reason, tags.
+#: What every run sets itself: identity, where the documents and the state are, R8's reason, tags.
 _TAKEN: Final = frozenset(
     {
         "WALSH_IDENTITY",
@@ -43,7 +43,7 @@ class Setup:
         given = _given(args)
         if not has_identity(settings):
             if args.live:
-                raise Misuse("who asks the operator's host? Give --identity, or WALSH_IDENTITY")
+                raise Misuse("--live sends requests: give --identity, or set WALSH_IDENTITY")
             settings.set("WALSH_IDENTITY", "walsh-research", priority="cmdline")
         from scrapy_walsh.adapters.context import default_state_dir  # noqa: PLC0415  slow
 
@@ -86,12 +86,15 @@ def _given(args: argparse.Namespace) -> Mapping[str, str]:
 
 
 def _told(name: str, value: str) -> str:
-    """What the record says of a setting that is not ours: that of pacing, else no secret."""
+    """What the record says of a setting that is not ours: no value, which may be a secret.
+
+    DOWNLOAD_DELAY is recorded with its value, since it concerns spacing.
+    """
     return value if name == "DOWNLOAD_DELAY" else "set"
 
 
 def _overrides(settings: Settings) -> dict[str, Any]:
-    """The ``WALSH_`` settings that are not the defaults, as JSON can hold them."""
+    """The ``WALSH_`` settings that differ from their defaults, as JSON data."""
     found = {name: settings.get(name) for name in DEFAULTS if name not in _TAKEN}
     return {
         name: list(value) if isinstance(value, (tuple, set, frozenset)) else value

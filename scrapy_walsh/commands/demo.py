@@ -1,7 +1,7 @@
-"""``walsh demo``: two real crawls of the sandbox, and an account of what was and was not sent.
+"""``walsh demo``: two real crawls of the sandbox, and what was sent and was not sent in them.
 
-It writes a small project, crawls with it, and leaves it behind: a first project to look at, with
-its log, its ledger and the first run as a page.
+It writes a small project, crawls with it, and leaves it behind as a first project to look at, with
+its log, its ledger and a report of the first run.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands import report
 from scrapy_walsh.commands.check_answer import printable, told
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.proof.sandbox import (
     Sandbox,
     demo_sources,
@@ -94,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _made(directory: Path | None) -> Path | None:
-    """The project, made in *directory*; None where that has something in it. OSError."""
+    """Make the project in *directory*; None where that is not empty. Raises OSError."""
     folder = Path(tempfile.mkdtemp(prefix="walsh-demo-")) if directory is None else directory
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -153,7 +154,7 @@ def _page(folder: Path, name: str) -> int:
     """The run as one HTML file; the exit code of ``walsh report``."""
     page = folder / "report.html"
     sources = folder / f"{name}.json"
-    with redirect_stdout(StringIO()):  # the path is told at the end
+    with redirect_stdout(StringIO()):  # the path is printed at the end
         return report.main(
             ["--ledger", str(_state(folder)), "--sources", str(sources), "--output", str(page)]
         )
@@ -185,11 +186,12 @@ def _coloured(text: str, colour: str) -> str:
 
 
 def _show_server(log: list[LoggedRequest]) -> None:
-    """What the server saw: the half of the account that the crawler cannot colour."""
+    """Print what the server saw: this half of the account does not come from the crawler."""
     seen = Counter(request.status for request in log)
     statuses = ", ".join(f"{count} x {status}" for status, count in sorted(seen.items(), key=str))
     spacing = [gap for host in hosts(log) for gap in gaps(_targets(log, host))]
-    print(f"\nthe server saw {len(log)} requests to {len(hosts(log))} hosts ({statuses});")
+    seen_hosts = plural(len(hosts(log)), "host")
+    print(f"\nthe server saw {plural(len(log), 'request')} to {seen_hosts} ({statuses});")
     print(f"  at most {max_in_flight(log)} at a time, from {len(user_agents(log))} User-Agent")
     if spacing:
         print(f"  and never two on one host within {min(spacing):.3f} s, its robots.txt apart")

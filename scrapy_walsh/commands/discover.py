@@ -1,7 +1,7 @@
 """``walsh discover HOST``: what a host offers in place of HTML, as a structured link map (R9).
 
-Its ``/llms.txt`` and its front page by content negotiation are asked, through all gates, and
-nothing that they list.
+Its ``/llms.txt`` and its front page, by content negotiation, are requested through all gates;
+nothing that they link to is.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="walsh discover", description="What does a host offer?", allow_abbrev=False
     )
     add = parser.add_argument
-    add("host", metavar="HOST", help="HOST[:PORT], asked by https, then http; or with its scheme")
-    add("--identity", metavar="NAME|JSON", help="who asks: WALSH_IDENTITY")
+    add("host", metavar="HOST", help="HOST[:PORT], tried by https, then http; or with its scheme")
+    add("--identity", metavar="NAME|JSON", help="the bot's identity, in place of WALSH_IDENTITY")
     add("-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting")
     add("--json", action="store_true", help="answer with one JSON object")
     return parser
@@ -61,7 +61,7 @@ def _discover(args: argparse.Namespace) -> LinkMap:
 
 
 def _origins(host: str) -> list[str]:
-    """The origins to ask in turn; Misuse for what is more, or less, than a host."""
+    """The origins to try in turn; Misuse where *host* is more, or less, than a host."""
     url = absolute(host)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or parts.path not in ("", "/") or "@" in parts.netloc:
@@ -76,7 +76,7 @@ def _settings(args: argparse.Namespace) -> Settings:
     settings = settings_of(args)
     if not has_identity(settings):
         raise Misuse(
-            "who asks? WALSH_IDENTITY is not set: set it in the project, or give --identity"
+            "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity"
         )
     return settings
 
@@ -88,7 +88,7 @@ def _lines(found: LinkMap) -> Iterator[str]:
     for feed in found.suggested_feeds:
         yield f"offers a feed: {feed}"
     links = len(found.links)
-    yield f"{links} link{'' if links == 1 else 's'} found; declare what a crawl shall ask"
+    yield f"{links} link{'' if links == 1 else 's'} found; declare those that a crawl shall request"
 
 
 def _probe_lines(probe: Probe) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The crawl of ``walsh discover``: two targets of one host, and no memory of what they held."""
+"""The crawl of ``walsh discover``: two targets of one host, whose validators are not kept."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class LinkMap:
 
 
 class DiscoverSpider(Spider):
-    """Fills ``found`` with what the first of ``origins`` offers that answers at all."""
+    """Fills ``found`` with what is offered by the first of ``origins`` that gives an answer."""
 
     name = "walsh_discover"
     origins: list[str]
@@ -83,7 +83,7 @@ class DiscoverSpider(Spider):
     problems: list[str]
 
     async def start(self) -> AsyncIterator[Any]:
-        """llms.txt of the first origin; what else may be asked is declared with it."""
+        """llms.txt of the first origin; all that may follow is declared with it (R6)."""
         also = [step.url for origin in self.origins for step in _steps(origin)]
         yield self._request(0, 0, also)
 
@@ -99,14 +99,14 @@ class DiscoverSpider(Spider):
             meta={
                 "download_maxsize": MAX_BODY,
                 "walsh_also": also or [],
-                TRY_HTTPS: first_of_several,  # then http is asked
+                TRY_HTTPS: first_of_several,  # without an answer http is tried
             },
             cb_kwargs={"origin": origin, "number": number},
             dont_filter=True,
         )
 
     def _forget(self, step: Step) -> None:
-        """Leave no validators: the map needs the body, and so does the next crawl."""
+        """Delete the validators: the map needs the body, and so does the next crawl."""
         core, key = Crawl.of(self.crawler), representation_key(step.accept)
         core.remember(lambda: core.store.delete_validators(step.url, key))
 
@@ -133,7 +133,7 @@ class DiscoverSpider(Spider):
     def closed(self, reason: str) -> None:
         """A stopped crawl has not seen what the host offers."""
         if reason == "shutdown":
-            self.problems.append("stopped before the host was asked for everything")
+            self.problems.append("stopped before everything was requested")
 
     def _note(self, origin: int, number: int, answer: Answer) -> Iterator[Request]:
         sections = tuple(answer.links.sections()) if answer.links.entries else ()
@@ -150,12 +150,12 @@ class DiscoverSpider(Spider):
 
 
 def discover(origins: list[str], settings: Settings) -> LinkMap:
-    """The link map of the host of *origins*, asked in turn. ConfigError, StateError or Misuse."""
+    """The link map of a host; *origins* are tried in turn. ConfigError, StateError, Misuse."""
     found = LinkMap(origins[0].partition("://")[2])
     problems: list[str] = []
     crawl_apart(settings, DiscoverSpider, problems, origins=origins, found=found)
     if problems or not found.probes:
-        raise Misuse("; ".join(problems) or "the crawl ended before the host could be asked")
+        raise Misuse("; ".join(problems) or "the crawl ended before anything was requested")
     return found
 
 

@@ -1,4 +1,4 @@
-"""``walsh doctor``: whether this project can keep its promises, before it asks anybody.
+"""``walsh doctor``: whether this project can keep its promises, before it sends a request.
 
 Exit codes: 0 every MUST that was looked at holds, 1 one does not, 2 misuse, or no project.
 """
@@ -21,6 +21,7 @@ from scrapy_walsh.commands.check_answer import printable
 from scrapy_walsh.commands.doctor_findings import line_of, members_of, one_line
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.findings import Finding, Outcome
+from scrapy_walsh.policy.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,20 +60,20 @@ def main(argv: Sequence[str]) -> int:
         print(json.dumps({"holds": not fails, "findings": members}))
     else:
         warnings = sum(finding.outcome is Outcome.WARNING for finding in found)
-        print(f"{len(found)} findings: {fails} FAIL, {warnings} warn")
+        print(f"{plural(len(found), 'finding')}: {fails} FAIL, {warnings} warn")
     return 1 if fails else 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="walsh doctor",
-        description="Can this project keep its promises? Nobody is asked without --online.",
+        description="Can this project keep its promises? Nothing is requested without --online.",
         allow_abbrev=False,
     )
     parser.add_argument(
         "--online",
         action="store_true",
-        help="ask the operator's own policy and blocklist URLs, through the gates",
+        help="request the operator's own policy page and blocklist, through the gates",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     return parser
@@ -118,7 +119,7 @@ def _findings(*, online: bool) -> Iterator[Finding]:
 
 
 def _versions(config: WalshConfig) -> list[tuple[str, str, str | None, bool]]:
-    """What the package needs, of what these settings use."""
+    """The packages that these settings need, as ``doctor_findings.of_versions`` takes them."""
     from packaging.requirements import Requirement  # noqa: PLC0415  slow
     from packaging.specifiers import SpecifierSet  # noqa: PLC0415
 
@@ -170,10 +171,10 @@ def _probe() -> dict[str, Any] | str:
         )
         report: dict[str, Any] = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        return f"the look at them took longer than {_PROBE_TIMEOUT:g} s"
+        return f"looking at them took longer than {_PROBE_TIMEOUT:g} s"
     except ValueError:
         last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        return f"the look at them ended with code {done.returncode}: {one_line(last[0])}"
+        return f"looking at them ended with exit code {done.returncode}: {one_line(last[0])}"
     return report
 
 
@@ -224,7 +225,7 @@ def _of_state(reading: Reading) -> Iterator[Finding]:
 
 
 def _of_fleet(config: WalshConfig) -> Iterator[Finding]:
-    """Whether the operator's own Redis answers: without it nothing is asked."""
+    """Whether the fleet's Redis answers: without it nothing is sent."""
     if config.shared_state is None:
         return
     import redis  # noqa: PLC0415  an extra, which the settings need
@@ -254,7 +255,7 @@ def _of_fleet(config: WalshConfig) -> Iterator[Finding]:
 
 
 def _of_cloud(config: WalshConfig, settings: Settings) -> Iterator[Finding]:
-    """What a job of Scrapy Cloud can see: that it must be alone, and whether its state is kept."""
+    """In a job of Scrapy Cloud: that it must run alone, and whether its state is kept."""
     if "SHUB_JOBKEY" not in os.environ or config.shared_state is not None:
         return
     yield Finding(
@@ -282,11 +283,12 @@ def _of_operator(
     if "WALSH_IDENTITY" in reading.replaced:
         return
     if not online:
-        yield Finding(Outcome.UNSEEN, "R1.4", "policy", f"{url} not looked at; --online asks it")
+        text = f"{url} not looked at; --online requests it"
+        yield Finding(Outcome.UNSEEN, "R1.4", "policy", text)
         return
     if reading.problems or not sound:
         yield Finding(
-            Outcome.UNSEEN, "R1.4", "policy", f"{url} not asked: put the FAILs above right first"
+            Outcome.UNSEEN, "R1.4", "policy", f"{url} not requested: correct the FAILs above first"
         )
         return
     from scrapy_walsh.commands.doctor_online import findings  # noqa: PLC0415  slow
@@ -295,5 +297,5 @@ def _of_operator(
         yield from findings(reading.config, settings)
     except WalshError as error:
         yield Finding(
-            Outcome.BROKEN, "R1.4", "policy", f"{url} could not be asked: {one_line(error)}"
+            Outcome.BROKEN, "R1.4", "policy", f"{url} could not be requested: {one_line(error)}"
         )

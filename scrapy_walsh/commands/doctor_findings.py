@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.config import WalshConfig
 
 #: The outcomes as a line and the JSON have them. ``FAIL``: a MUST does not hold, or could not be
-#: seen to hold; or no crawl would start. ``unseen``: not looked at, since nobody asked for it.
+#: seen to hold; or no crawl would start. ``unseen``: not looked at, as without ``--online``.
 MARKS: Final[Mapping[Outcome, str]] = {
     Outcome.HELD: "ok",
     Outcome.NOTE: "note",
@@ -48,14 +48,14 @@ _EVERY: Final = "R0.6"
 _RESERVED: Final = (
     ".test", ".example", ".invalid", ".localhost", ".example.com", ".example.net", ".example.org",
 )  # fmt: skip
-#: Spiders in order that are named one by one.
+#: The most spiders whose seats are in place that are named one by one.
 _NAMED: Final = 8
 _BARE: Final = (
     'it crawls without scrapy_walsh: give ADDONS {"scrapy_walsh.Addon": 500}, in the project and '
     "in custom_settings that set ADDONS"
 )
-#: Of the components without which nothing is gated: the rest of the list is then no news.
-_HEART: Final = ("middlewares.GateMiddleware", "the http handler is not the wire")
+#: In lines about missing components: where all of these are missing, ``_BARE`` says it all.
+_HEART: Final = ("middlewares.GateMiddleware", "the http handler is not scrapy_walsh's")
 
 
 def line_of(finding: Finding) -> str:
@@ -89,7 +89,9 @@ def of_settings(lines: Iterable[str], spiders: str = "") -> Iterator[Finding]:
 
 
 def of_identity(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Finding]:
-    """Who asks, and from where the operator's documents come; *replaced*: bad settings."""
+    """Who the bot is, where the operator's documents come from, and settings that a requirement
+    forbids or limits. *replaced*: settings that cannot be used.
+    """
     identity = config.identity
     if "WALSH_IDENTITY" not in replaced:
         yield Finding(
@@ -186,8 +188,8 @@ def of_spiders(report: Mapping[str, Any]) -> Iterator[Finding]:
             Outcome.WARNING,
             "R0.1",
             "spiders",
-            f"the project's code asks {', '.join(report['reached'])} while it is loaded, past "
-            "every gate (it was not let): ask from a spider's requests",
+            f"the project's code connects to {', '.join(report['reached'])} while it is loaded, "
+            "past every gate (doctor prevented it): use a spider's requests",
         )
     spiders, project = report["spiders"], report["project"]
     for text, suffix in _grouped(spiders, "config", project):
@@ -239,7 +241,7 @@ def _seat_lines(spider: Mapping[str, Any]) -> list[str]:
 def _grouped(
     spiders: Sequence[Mapping[str, Any]], member: str, project: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Each different line once, and the spiders that it is about unless it is the project's."""
+    """Each different line once, with the names of its spiders unless it is of the project."""
     found: dict[str, list[str]] = {}
     for each in spiders:
         for line in each[member]:

@@ -1,7 +1,4 @@
-"""``walsh doctor --online``: the operator's policy page (R1.4) and blocklist, asked once each.
-
-No target is retried.
-"""
+"""``walsh doctor --online``: requests the operator's policy page (R1.4) and blocklist once each."""
 
 from __future__ import annotations
 
@@ -27,12 +24,12 @@ if TYPE_CHECKING:
     from scrapy_walsh.config import WalshConfig
 
 _REASON: Final = "walsh doctor --online looks whether the operator's URLs answer"
-#: Nothing is asked again, and nobody waits long.
+#: Nothing is retried, and no wait is long.
 _HASTE: Final[Mapping[str, Any]] = {"WALSH_MAX_RETRIES": 0, "WALSH_PATIENCE": 30}
 
 
 class DoctorSpider(PagesSpider):
-    """Asks the operator's URLs."""
+    """Requests the operator's URLs."""
 
     name = "walsh_doctor"
 

@@ -1,8 +1,8 @@
-"""The look of ``walsh doctor`` at every spider of a project, in a process of its own.
+"""How ``walsh doctor`` looks at every spider of a project, in a process of its own.
 
-``python -m scrapy_walsh.commands.doctor_probe`` prints one JSON object. Each spider's settings,
-with its ``custom_settings``, open an empty crawl, and ``seats.missing`` looks at what is then in
-place. The spider itself is not made, nor are pipelines, feeds and extensions; state is kept in
+``python -m scrapy_walsh.commands.doctor_probe`` prints one JSON object. For each spider an empty
+crawl is opened with the settings that it would have, and ``seats.missing`` looks at what is then in
+place. The spider itself is not made, nor are pipelines, feeds and extensions. State is kept in
 memory, and this process can open no connection, whatever the project's code tries.
 """
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings, Settings
     from twisted.python.failure import Failure
 
-#: What asks the network, as ``sys.audit`` names it, and which argument says whom.
+#: Events of ``sys.audit`` that use the network, and the argument that has the other side's name.
 _ASKING: Final = {
     "socket.connect": 1,
     "socket.sendto": 1,
@@ -53,7 +53,7 @@ _ASKING: Final = {
     "socket.getaddrinfo": 0,
     "socket.gethostbyname": 0,
 }
-#: What of a project has no part in the look: it would write, ask, or keep a crawl alive.
+#: Settings of a project that are left out: they would write, connect, or keep a crawl alive.
 _APART: Final[dict[str, Any]] = {
     "WALSH_STATE_DIR": "memory",
     "WALSH_SHARED_STATE": None,
@@ -95,7 +95,7 @@ def _shut_network() -> list[str]:
             name = str(whom[0] if isinstance(whom, tuple) else whom)
             if name not in tried:
                 tried.append(name)
-            raise ConnectionRefusedError(f"{name} was asked; walsh doctor lets nobody be asked")
+            raise ConnectionRefusedError(f"walsh doctor allows no connection, here to {name}")
 
     sys.addaudithook(refuse)
     return tried
@@ -146,7 +146,7 @@ def _explained(error: BaseException) -> str:
 
 
 def _entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
-    """What the settings of a spider tell, without a crawl."""
+    """What is found in the settings of a spider, without a crawl."""
     entry: dict[str, Any] = {
         "name": getattr(cls, "name", None), "addon": False, "config": [], "unknown": [],
         "overridden": [], "jobdir": [], "missing": None, "error": None,
@@ -167,7 +167,7 @@ def _entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
 
 
 def _jobdir(settings: Settings) -> list[str]:
-    """What is wrong with the JOBDIR, which the empty crawl goes without."""
+    """What is wrong with the JOBDIR, which the empty crawl does not use."""
     directory = settings.get("JOBDIR")
     why = doctor_state.why_unusable(Path(directory)) if directory else None
     return [] if why is None else [f"JOBDIR {directory} cannot be written ({why})"]
@@ -179,7 +179,7 @@ def _has_addon(settings: Settings) -> bool:
 
 
 def _overridden(settings: Settings, unknown: list[str]) -> list[str]:
-    """What the add-on says of values that it overrides."""
+    """The warnings that the add-on logs about values that it overrides."""
     with _said() as lines:
         Addon().update_settings(settings.copy())
     return [line for line in lines if line not in unknown]
@@ -227,7 +227,7 @@ def _note_failure(failure: Failure, entry: dict[str, Any]) -> None:
 
 
 def _stand_in(cls: type[Spider], entry: dict[str, Any]) -> type[Spider]:
-    """A spider with the settings of *cls*, which asks nothing."""
+    """A spider with the settings of *cls*, which sends nothing."""
     queue: list[str] = []
 
     class StandIn(Spider):
@@ -274,9 +274,9 @@ def _path(component: Any) -> str:
 
 
 def _of_other_scheduler(settings: BaseSettings) -> list[str]:
-    """What is wrong with a scheduler of another kind, which the look replaces: opening one writes.
+    """What is wrong with a scheduler that is not Scrapy's. It is replaced here: opening it writes.
 
-    scrapy-redis's has a place for our queue; one that empties its queue when it closes, too.
+    That of scrapy-redis is right with our queue, in a fleet.
     """
     scheduler = settings.get("SCHEDULER")
     if Scheduler in load_object(scheduler).__mro__:  # issubclass asks for some methods only

@@ -1,4 +1,4 @@
-"""What ``walsh doctor`` says of the state directory, the blocklist held, and the clocks.
+"""What ``walsh doctor`` says of the state directory, the cached blocklist, and the clocks.
 
 ``place_of``, ``held_in`` and ``clocks_of`` look, and leave nothing behind; the other functions
 are pure.
@@ -40,7 +40,7 @@ _TOLERANCE: Final = 5.0
 _DRIFT: Final = 60.0
 #: Unix seconds of 2026-05-24, the date of the specification's v1.3: no right clock is before it.
 _SPEC_DATE: Final = 1779580800.0
-#: How to ask for the latest time of each kind of record.
+#: SQL for the latest time of each kind of record.
 _LATEST: Final = {
     "document": "SELECT max(fetched_at) FROM documents",
     "source": "SELECT max(last_run_at) FROM sources",
@@ -50,8 +50,8 @@ _LATEST: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A state directory. ``error``: why nothing can be written in it, or in what is there of its
-    path; ``free``: octets; ``owner`` and ``user``: numbers, or None where there are none.
+    """A state directory. ``error``: why nothing can be written in it, or, where it does not exist,
+    in the directory above it; ``free``: octets; ``owner`` and ``user``: user numbers, or None.
     """
 
     path: Path
@@ -67,10 +67,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the store remembers. Times are Unix seconds.
+    """What the store has. Times are Unix seconds.
 
-    ``blocklist``: of the configured URL; ``others``: URLs of lists held beside it; ``asked``: when
-    the list's host was last asked; ``latest``: the latest time of each kind of record.
+    ``blocklist``: of the configured URL; ``others``: URLs of other lists; ``asked``: when the
+    list's host last had a request; ``latest``: the latest time of each kind of record.
     """
 
     blocklist: StoredDocument | None = None
@@ -81,7 +81,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """``wall``: Unix seconds; ``steady``: the same by the clock that nobody sets (D9)."""
+    """Unix seconds: ``wall`` by the wall clock, ``steady`` by the steady clock (D9)."""
 
     wall: float
     steady: float
@@ -120,7 +120,7 @@ def why_unusable(directory: Path) -> str | None:
 
 
 def _written_to(directory: Path) -> Path:
-    """*directory*, or what is there of its path, where a file was written and is gone. OSError."""
+    """*directory*, or the lowest directory above it that exists. OSError if it takes no file."""
     there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
     with tempfile.TemporaryFile(dir=there) as file:
         file.write(b"?")
@@ -128,12 +128,12 @@ def _written_to(directory: Path) -> Path:
 
 
 def has_files(directory: Path) -> bool:
-    """Whether anything is remembered in *directory*."""
+    """Whether there is a database, or a copy of the blocklist, in *directory*."""
     return any((directory / name).exists() for name in (DATABASE, files.COPY))
 
 
 def held_in(directory: Path, config: WalshConfig) -> Held:
-    """What the whole files of *directory* remember. sqlite3.Error."""
+    """What is stored in the files of *directory*, which are undamaged. Raises sqlite3.Error."""
     url = config.blocklist_url
     with closing(verify.read_only(directory / DATABASE)) as connection:
 
@@ -157,7 +157,7 @@ def held_in(directory: Path, config: WalshConfig) -> Held:
 
 
 def clocks_of(directory: Path | None) -> Clocks:
-    """The clocks now; a clock file is read as a copy, since to read one may be to write one."""
+    """The clocks now. The clock file is copied first, since reading it may write it."""
     with tempfile.TemporaryDirectory() as copy:
         if directory is not None and (directory / clock.FILE).is_file():
             with suppress(OSError):
@@ -169,7 +169,7 @@ def clocks_of(directory: Path | None) -> Clocks:
 
 
 def of_memory() -> Finding:
-    """What to say where nothing is to be remembered."""
+    """The finding for WALSH_STATE_DIR ``memory``."""
     return Finding(
         Outcome.WARNING,
         "R11",
@@ -192,8 +192,8 @@ def of_place(place: Place) -> Iterator[Finding]:
     if place.owner != place.user:
         yield finding(
             Outcome.WARNING,
-            f"belongs to user {place.owner}, this is {place.user}: "
-            "let the user look who runs the crawls, or give it to that one",
+            f"belongs to user {place.owner}, and doctor runs as user {place.user}: "
+            "run it as the user who runs the crawls, or give the directory to that user",
         )
     if place.open_to_all:
         yield finding(
@@ -219,7 +219,7 @@ def of_place(place: Place) -> Iterator[Finding]:
 
 
 def of_blocklist(held: Held, url: str, now: float, position: str = "allow") -> Finding:
-    """How old the opt-outs are that are held. ``position``: of WALSH_BLOCKLIST_UNREACHABLE."""
+    """How old the cached blocklist is. ``position``: the value of WALSH_BLOCKLIST_UNREACHABLE."""
 
     def finding(outcome: Outcome, text: str) -> Finding:
         return Finding(outcome, "R3", "blocklist", text)
@@ -230,8 +230,8 @@ def of_blocklist(held: Held, url: str, now: float, position: str = "allow") -> F
     if not document.body:
         return finding(
             Outcome.BROKEN,
-            f"one of {url} was held and cannot be read any more: every target is deferred until it "
-            f"can be had; put {files.COPY} of a backup back, or see --online",
+            f"one of {url} was adopted and cannot be read any more: every target is deferred until "
+            f"it is fetched again; restore {files.COPY} from a backup, or see --online",
         )
     age, refresh = now - document.fetched_at, document.refresh or DEFAULT_REFRESH
     said = f"{url} was fetched {span(age)} ago" if age >= 0 else f"{url} is from the future"
@@ -240,26 +240,27 @@ def of_blocklist(held: Held, url: str, now: float, position: str = "allow") -> F
     if held.asked is not None and held.asked > document.fetched_at + refresh + _TOLERANCE:
         return finding(
             Outcome.WARNING,
-            f"{said}, was due after {span(refresh)}, and its host was asked at {iso(held.asked)} "
-            "without a newer one: the old one stays in force; see --online",
+            f"{said}, was due after {span(refresh)}, and a request at {iso(held.asked)} brought no "
+            "newer one: the old one stays in force; see --online",
         )
     return finding(
         Outcome.NOTE,
-        f"{said}, due after {span(refresh)}: the next run asks for it before any target",
+        f"{said}, due after {span(refresh)}: the next run requests it before any target",
     )
 
 
 def _never_held(held: Held, url: str, position: str) -> str:
-    others = f" (held beside it, and not used: {', '.join(held.others)})" if held.others else ""
+    others = f" (cached, but not used: {', '.join(held.others)})" if held.others else ""
     goes_on = "no opt-out is known, R3 blocks nothing"
     if position != "allow":
         goes_on = f"WALSH_BLOCKLIST_UNREACHABLE is {position}: nothing is requested without one"
     if held.asked is not None:
         return (
-            f"no list of {url} was ever adopted, though its host was asked at {iso(held.asked)}: "
+            f"no list of {url} was ever adopted, though its host had a request at "
+            f"{iso(held.asked)}: "
             f"{goes_on}; see --online and the log{others}"
         )
-    return f"none was ever held of {url}: the first crawl asks for it first{others}"
+    return f"none of {url} was ever adopted: the first crawl requests it first{others}"
 
 
 def of_clocks(clocks: Clocks, latest: Mapping[str, float]) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ SUBCOMMANDS: Final = {
         "scrapy_walsh.commands.conformance", "show, by crawls of the sandbox, that R1 to R13 hold"
     ),
     "demo": Subcommand(
-        "scrapy_walsh.commands.demo", "crawl test sites on this machine, politely, and tell"
+        "scrapy_walsh.commands.demo", "crawl test sites on this machine, and show what was sent"
     ),
     "discover": Subcommand(
         "scrapy_walsh.commands.discover", "tell what a host offers in place of HTML: its link map"
@@ -45,14 +45,14 @@ SUBCOMMANDS: Final = {
         "scrapy_walsh.commands.init", "make what a bot of your own must publish, and its settings"
     ),
     "plan": Subcommand(
-        "scrapy_walsh.commands.plan", "tell what the next run would ask, asking nobody"
+        "scrapy_walsh.commands.plan", "tell what the next run would request, sending nothing"
     ),
     "report": Subcommand("scrapy_walsh.commands.report", "draw a run: its ledger as one HTML file"),
     "sandbox": Subcommand(
         "scrapy_walsh.proof.sandbox.__main__", "serve the embedded test sites on loopback"
     ),
     "state": Subcommand(
-        "scrapy_walsh.commands.state", "show, verify, forget, export, import what is known"
+        "scrapy_walsh.commands.state", "show, verify, forget, export or import what is stored"
     ),
     "verify": Subcommand(
         "scrapy_walsh.commands.verify",

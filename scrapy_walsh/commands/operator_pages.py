@@ -1,7 +1,7 @@
-"""The operator's own pages, asked for through every gate: the policy page of R1.4, and the list.
+"""Requests the operator's own pages through every gate: the policy page (R1.4), the blocklist.
 
 They are targets of a crawl of their own, with R8 lifted. ``walsh attest --online`` and
-``walsh doctor --online`` say what they answered.
+``walsh doctor --online`` report their answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scrapy.settings import Settings
     from twisted.python.failure import Failure
 
-#: Octets of a page that are read: it is the status that counts.
+#: The most octets of a page that are read: as many as a blocklist may have.
 _ENOUGH: Final = 64 << 20
 _ACCEPT: Final = "*/*"
 
@@ -63,7 +63,7 @@ def _answer(error: BaseException | None) -> int | str:
 
 
 class Answers:
-    """What was answered, and why the rest was not asked."""
+    """The answers, and why there are none to the rest."""
 
     def __init__(self, answers: dict[str, int | str], problems: list[str]) -> None:
         self._answers = answers
@@ -71,19 +71,19 @@ class Answers:
 
     def of(self, url: str) -> int | str:
         """The status that *url* answered, or why there is none."""
-        unasked = "; ".join(self._problems) or "the crawl ended before it was asked"
+        unasked = "; ".join(self._problems) or "the crawl ended before it was requested"
         return self._answers.get(url, unasked)
 
 
 def is_up(answer: int | str) -> bool:
-    """Whether a page that answered so is there: 2xx, or unchanged since it was."""
+    """Whether *answer* says that the page is there: 2xx, or 304."""
     return isinstance(answer, int) and (200 <= answer < 300 or answer == 304)
 
 
 def ask(
     settings: Settings, reason: str, spider: type[PagesSpider], *, url: str = "", **more: Any
 ) -> Answers:
-    """What the pages of *spider* answer. *reason*: lifts R8; *more*: settings of the crawl.
+    """The answers to the requests of *spider*. *reason*: lifts R8; *more*: settings of the crawl.
 
     ConfigError or StateError when no crawl can start.
     """

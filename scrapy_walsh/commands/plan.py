@@ -1,7 +1,7 @@
-"""``walsh plan``: what the next run would ask, skip and take, found out without one request.
+"""``walsh plan``: what the next run would request and skip, and how long it takes; sends nothing.
 
-The spider names its targets, ``policy/chain.py`` judges them by what the store holds, and
-``policy/throttle.py`` and ``agenda.py`` say in which order the hosts would be asked.
+The spider names its targets, ``policy/chain.py`` judges them by what is stored, and
+``policy/throttle.py`` and ``agenda.py`` say in which order the hosts would have their requests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LATENCY = 0.2
 
 
 def main(argv: Sequence[str]) -> int:
-    """Plan. Exit codes: 0 the next run would ask a target, 1 it would ask none, 2 misuse."""
+    """Plan. Exit codes: 0 the next run would request a target, 1 it would not, 2 misuse."""
     args = _parser().parse_args(argv)
     try:
         return _plan(args)
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="walsh plan",
-        description="What would the next run of walsh_metadata ask? Nobody is asked.",
+        description="What would the next run of walsh_metadata request? Nothing is sent.",
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -99,7 +99,7 @@ def _config(assigned: dict[str, str]) -> WalshConfig:
     for name, value in assigned.items():
         settings.set(name, value, priority="cmdline")
     if not has_identity(settings):
-        raise Misuse("whose run? WALSH_IDENTITY is not set: set it in the project, or by -s")
+        raise Misuse("no identity: WALSH_IDENTITY is not set: set it in the project, or by -s")
     return WalshConfig.from_settings(settings, default_state_dir)
 
 
@@ -113,7 +113,7 @@ def _spider(arguments: dict[str, str]) -> WalshMetadataSpider:
 
 
 def _store(directory: Path | None) -> RecordStore:
-    """What is held here; a plan makes no state directory."""
+    """The store in *directory*, or an empty one: a plan makes no state directory."""
     names = (DATABASE, files.COPY)
     if directory is None or not any((directory / name).exists() for name in names):
         return MemoryStore()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_walsh.commands.plan_held import FETCH, REFRESH, Document
 from scrapy_walsh.commands.plan_judge import ASK, DEFER, SKIP, Plan, Target
 from scrapy_walsh.commands.state_show import columns, iso, span, when
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.state.records import BLOCKLIST
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ def as_lines(plan: Plan) -> Iterator[str]:
     yield "documents"
     yield from columns([_document_cells(document, plan) for document in plan.documents])
     if not _is_held(plan, BLOCKLIST):
-        yield "  no blocklist is held: what it will block is not known"
+        yield "  no blocklist is cached: what it will block is not known"
     yield ""
-    yield f"ask {counts[ASK]} targets of {len(plan.hosts)} hosts, in this order of hosts"
+    due, hosts = plural(counts[ASK], "target"), plural(len(plan.hosts), "host")
+    yield f"ask {due} of {hosts}, in this order of hosts"
     asked = {target.url: target for target in plan.targets}
     for host in plan.hosts:
         only = "" if host.urls else ", for its robots.txt only"
@@ -39,7 +41,7 @@ def as_lines(plan: Plan) -> Iterator[str]:
     for decision in (SKIP, DEFER):
         if counts[decision]:
             yield ""
-            yield f"{decision} {counts[decision]} targets"
+            yield f"{decision} {plural(counts[decision], 'target')}"
             yield from (f"  {_target(t)}" for t in plan.targets if t.decision == decision)
     yield ""
     yield _estimate(plan)
@@ -47,9 +49,9 @@ def as_lines(plan: Plan) -> Iterator[str]:
 
 def _document_cells(document: Document, plan: Plan) -> tuple[str, str, str, str]:
     if document.fetched_at is None:
-        age = "never held"
+        age = "never fetched"
     elif document.fetched_at == 0:
-        age = "too old to be gone by"
+        age = "too old to be used"
     else:
         age = f"{span(plan.now - document.fetched_at)} old"
     return (document.action, document.kind, document.key, age)
@@ -63,15 +65,15 @@ def _target(target: Target) -> str:
     verdict = target.verdict
     if verdict is None:
         return f"{target.url}: unknown, robots.txt must be fetched first"
-    doubt = "; robots.txt is asked for again first" if target.robots == REFRESH else ""
+    doubt = "; robots.txt is requested again first" if target.robots == REFRESH else ""
     return f"{target.url}: {verdict.name} ({verdict.requirement}): {verdict.reason}{doubt}"
 
 
 def _estimate(plan: Plan) -> str:
     if not plan.requests:
-        return "nothing would be asked"
+        return "nothing would be requested"
     return (
-        f"it takes at least {plan.seconds:.1f} s: {plan.requests} requests, {plan.latency:g} s "
-        f"assumed for each answer; an unknown Crawl-delay counts as none, and up to {plan.more} "
-        "requests are added where first answers are of no use"
+        f"it takes at least {plan.seconds:.1f} s: {plural(plan.requests, 'request')}, "
+        f"{plan.latency:g} s assumed for each answer; an unknown Crawl-delay counts as none, and "
+        f"up to {plural(plan.more, 'request')} more where first answers are of no use"
     )

@@ -27,7 +27,7 @@ HELD: Final = "held"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document that the run goes by. ``action``: ``fetch``, ``refresh`` or ``held``."""
+    """A document that the run needs. ``action``: ``fetch``, ``refresh``, or ``held``: cached."""
 
     kind: str
     key: str
@@ -36,7 +36,7 @@ class Document:
 
 
 class Remembered:
-    """``chain.Held`` over the store alone: old documents speak too, and nothing is fetched."""
+    """``chain.Held`` over the store alone: stale documents count too, and nothing is fetched."""
 
     def __init__(self, store: Store, config: WalshConfig, now: float) -> None:
         self.notices: list[str] = []
@@ -46,11 +46,11 @@ class Remembered:
         self._list = self._load()
 
     def blocklist(self) -> Blocklist:
-        """The list held, however old; an empty one where none is."""
+        """The cached list, however old; an empty one where there is none."""
         return self._list
 
     def robots(self, origin: str) -> Robots | None:
-        """The rules held, however old; None where none are."""
+        """The cached rules, however old; None where there are none."""
         if origin not in self._rules:
             stored = self._store.get_document(ROBOTS, origin)
             self._note(ROBOTS, origin, stored, self._config.robots_ttl)
@@ -75,7 +75,7 @@ class Remembered:
             if stored is not None:
                 found = blocklist_of(bulk.require_text(stored).body, url)
         except WalshError as error:
-            self.notices.append(f"the blocklist held of {url} cannot be used: {error}")
+            self.notices.append(f"the cached blocklist of {url} cannot be used: {error}")
             stored = None
         self._note(BLOCKLIST, url, stored, found.refresh)
         refreshed = self.documents[BLOCKLIST, url].action != HELD

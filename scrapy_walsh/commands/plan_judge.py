@@ -1,4 +1,4 @@
-"""The plan of a run: each target judged by what is held, each host by when it is due."""
+"""Makes the plan of a run: judges each target by what is stored, and finds when hosts are due."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from scrapy import Request
 from scrapy_walsh.adapters.pacing import EARLIER_RUN
 from scrapy_walsh.commands.plan_held import HELD, Document, Remembered
 from scrapy_walsh.commands.plan_time import HostWork, lower_bound
-from scrapy_walsh.config import SLOW_VISIT
+from scrapy_walsh.config import gates_of
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy.agenda import Agenda
-from scrapy_walsh.policy.chain import Gates, NeedDocument
+from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
@@ -40,7 +40,7 @@ class Target:
 
     ``decision``: ``ask``, ``skip`` or ``defer``. ``robots``: what becomes of its robots.txt (an
     action of :class:`Document`), None where an earlier gate has refused. ``due``: Unix seconds
-    before which no run asks.
+    before which no run requests it.
     """
 
     source: str
@@ -54,9 +54,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host that would be asked for ``urls`` and ``robots`` files of that name.
+    """A host that the run would request ``urls`` from, and ``robots`` robots.txt files.
 
-    ``due``: Unix seconds; ``interval``: in seconds, as held.
+    ``due``: Unix seconds; ``interval``: seconds, as far as it is known.
     """
 
     host: str
@@ -70,7 +70,7 @@ class Host:
 class Plan:
     """What the next run would do. ``seconds``: the least that it takes, at ``latency`` each.
 
-    ``requests``: those that are certain; ``more``: what first answers without use may add.
+    ``requests``: those that are certain; ``more``: those after first answers of no use, at most.
     """
 
     token: str
@@ -88,7 +88,7 @@ class Plan:
 def plan(
     spider: WalshMetadataSpider, config: WalshConfig, store: Store, now: float, latency: float
 ) -> Plan:
-    """What a run of *spider* begun at *now* (Unix seconds) would do. StateError."""
+    """What a run of *spider* begun at *now* (Unix seconds) would do. Raises StateError."""
     return _Planner(config, store, now, latency).plan(spider)
 
 
@@ -97,13 +97,7 @@ class _Planner:
         self._config, self._store, self._now, self._latency = config, store, now, latency
         self._held = Remembered(store, config, now)
         self._scope = Scope(config.follow_links)
-        self._gates = Gates(
-            config.excluded_tlds,
-            config.revisit,
-            config.revisit_reason,
-            config.patience,
-            config.slow_hosts != SLOW_VISIT,
-        )
+        self._gates = gates_of(config)
         self._throttle = Throttle(config.min_interval)
         self._looked_up: set[str] = set()
 
@@ -141,7 +135,7 @@ class _Planner:
         ]
 
     def _declare(self, request: Request) -> set[str]:
-        """Declare what the core would; what *request* declares beside its own URL."""
+        """Declare what a crawl would. Returns what *request* declares beside its own URL."""
         also = {Request(url).url for url in request.meta.get("walsh_also", ())}
         for url in {request.url, *also}:
             self._scope.declare(url)
@@ -165,10 +159,10 @@ class _Planner:
         return Target(source, url, host, SKIP if refused else ASK, verdict, robots)
 
     def _one_a_visit(self, targets: list[Target]) -> list[Target]:
-        """*targets*: of a slow host's, a run sends the one that was put off longest, or none."""
+        """*targets*, of which those of a slow host are deferred but for one, or all (D11)."""
         slow = [t for t in targets if t.decision == ASK and self._slow(t.host)]
         sent: dict[str, Target] = {}
-        if self._config.slow_hosts == SLOW_VISIT:
+        if not self._gates.skip_slow:
             for target in sorted(slow, key=self._put_off_since):
                 sent.setdefault(target.host, target)
         left = {t.url for t in slow if sent.get(t.host) is not t}
@@ -182,7 +176,7 @@ class _Planner:
         return math.inf if found is None else found.since or found.due
 
     def _left(self, target: Target) -> Target:
-        """*target* put off: a request to its slow host would have to wait its whole interval."""
+        """*target*, deferred: it would have to wait for the whole interval of its slow host."""
         interval = self._throttle.interval(target.host)
         step = chain.admit(chain.Pace(target.host, interval, interval), self._gates, self._now)
         verdict = step.verdict if isinstance(step, chain.Refuse) else target.verdict
@@ -193,7 +187,7 @@ class _Planner:
         return None if last is None else recrawl.opens(last, self._config.revisit)
 
     def _host_of(self, url: str) -> str:
-        """The throttle key of *url*, the throttle told of what is held about it."""
+        """The throttle key of *url*; what is stored about its host goes into the throttle."""
         try:
             host, origin = hosts.host_key(url), hosts.origin(url)
         except ValueError:
@@ -220,7 +214,7 @@ class _Planner:
             self._throttle.restore(host, self._now, self._now)
 
     def _in_order(self, targets: list[Target], fetched: list[Document]) -> Iterator[Host]:
-        """The hosts that are asked for anything, in the order of their first requests."""
+        """The hosts that get any request, in the order of their first ones."""
         robots = Counter(hosts.host_key(d.key) for d in fetched if d.kind == ROBOTS)
         urls: dict[str, list[str]] = {host: [] for host in robots}
         for target in targets:
@@ -243,7 +237,7 @@ class _Planner:
             clock += self._latency
 
     def _seconds(self, asked: list[Host], fetched: list[Document]) -> float:
-        """The least that the run takes, the operator's documents being asked for first."""
+        """The least seconds that the run takes; the operator's documents are requested first."""
         count = sum(document.kind != ROBOTS for document in fetched)
         before = count * self._latency + max(0, count - 1) * self._config.min_interval
         work = [

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HostWork:
-    """What one host is to be asked. ``interval``, ``wait``: seconds, between two requests and
-    before the first. ``robots``: its robots.txt files to fetch, of which the first of a host
-    never ``seen`` may be followed by its target at once (T1).
+    """The requests for one host. ``interval``, ``wait``: seconds between two requests, and before
+    the first. ``robots``: its robots.txt files to fetch; the first of a host that was never
+    ``seen`` may be followed by a target at once (T1).
     """
 
     requests: int
@@ -35,8 +35,10 @@ class HostWork:
 
 
 def lower_bound(hosts: Iterable[HostWork], latency: float) -> float:
-    """Seconds. With one robots.txt and n_k targets a host, most first: the largest over k of
-    ``2 x k x latency + (n_k - 1) x (interval + latency)``, and never below all latencies.
+    """The least seconds that a run takes; *latency*: seconds for each answer.
+
+    For hosts with one robots.txt and n_k targets each, the largest n_k first, it is the largest
+    over k of ``2 x k x latency + (n_k - 1) x (interval + latency)``; at least all latencies.
     """
 
     def spaced(host: HostWork) -> float:

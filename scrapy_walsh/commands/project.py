@@ -1,7 +1,7 @@
 """The settings that a command runs with: of the project that it is called in, if there is one.
 
 Scrapy finds and reads a project's settings. It takes more than half a second of CPU to load, so it
-is not asked where there is nothing for it to read.
+is not loaded where there is nothing for it to read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands.check_answer import Misuse
-from scrapy_walsh.config import has_identity
+from scrapy_walsh.config import WalshConfig, has_identity
+from scrapy_walsh.ledger.lines import FILE
 
 if TYPE_CHECKING:
     import argparse
@@ -55,14 +56,14 @@ def settings_of(args: argparse.Namespace) -> Settings:
 
 
 def settings_to_read(args: argparse.Namespace | None = None) -> SettingsLike:
-    """As :func:`settings_of`, for a command that asks nobody, and so needs no identity; Misuse."""
+    """As :func:`settings_of`, for a command that sends nothing, so needs no identity; Misuse."""
     if not in_project():
         given = {} if args is None else _given(args)
         return given if has_identity(given) else {**given, "WALSH_IDENTITY": "walsh-research"}
     from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
 
     settings = get_project_settings() if args is None else settings_of(args)
-    if not has_identity(settings):  # nobody is asked, so nobody is impersonated
+    if not has_identity(settings):  # nothing is sent, so nobody is impersonated
         settings.set("WALSH_IDENTITY", "walsh-research", priority="cmdline")
     return settings
 
@@ -74,6 +75,27 @@ def default_state_dir() -> str:
     from scrapy_walsh.adapters import context  # noqa: PLC0415  slow
 
     return context.default_state_dir()
+
+
+def read_config(directory: Path | None) -> WalshConfig:
+    """The project's settings; outside one the defaults, since nothing is sent.
+
+    ``directory``: the state directory that ``--dir`` names, or None for the default one.
+    """
+    return WalshConfig.from_settings(settings_to_read(), lambda: directory or default_state_dir())
+
+
+def ledger_dir(argument: str) -> Path:
+    """The state directory with the ledger of the project, or of a crawl called here.
+
+    Raises Misuse where there is no ledger. *argument*: what names another one.
+    """
+    directory = read_config(None).state_dir
+    if directory is None:
+        raise Misuse(f"WALSH_STATE_DIR is memory, where no ledger is kept: give {argument}")
+    if not (directory / FILE).is_file():
+        raise Misuse(f"no ledger {directory / FILE}: run it in the project, or give {argument}")
+    return directory
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:

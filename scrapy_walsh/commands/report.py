@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.commands.check_answer import Misuse, printable
+from scrapy_walsh.commands.check_answer import printable
+from scrapy_walsh.commands.project import ledger_dir
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.files import read_head
-from scrapy_walsh.ledger.lines import FILE
 from scrapy_walsh.ledger.reading import files_of, lines_in
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _report(args: argparse.Namespace) -> int:
-    files = files_of(args.ledger or _default())
+    files = files_of(args.ledger or ledger_dir("--ledger"))
     sources = None if args.sources is None else _sources(args.sources)
     head = None if files.head is None else read_head(files.head)
     report = build(lambda: lines_in(files.parts), args.run, head)
@@ -70,18 +70,6 @@ def _report(args: argparse.Namespace) -> int:
     for each in wrong:
         print(f"walsh report: not so: {each.about}: {printable(each.text)}", file=sys.stderr)
     return 1 if wrong else 0
-
-
-def _default() -> Path:
-    """Where the ledger is of the project's state directory, or of Scrapy's outside one."""
-    from scrapy_walsh.commands.state import read_config  # noqa: PLC0415  slow
-
-    directory = read_config(None).state_dir
-    if directory is None:
-        raise Misuse("WALSH_STATE_DIR is memory, where no ledger is kept; see --ledger")
-    if not (directory / FILE).is_file():
-        raise Misuse(f"no ledger {directory / FILE}; run in the project, or give --ledger")
-    return directory
 
 
 def _sources(path: Path) -> Sources:

@@ -1,4 +1,4 @@
-"""``walsh state``: what the bot remembers: show it, forget, export, import, verify.
+"""``walsh state``: shows, drops, exports, imports and verifies what the bot has stored.
 
 Exit codes: 0 done and in order, 1 not in order, 2 misuse, or a directory that cannot be used.
 """
@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from scrapy_walsh import fleet
 from scrapy_walsh.commands.check_answer import Misuse, absolute, blocklist_of, printable, told
-from scrapy_walsh.commands.project import default_state_dir, settings_to_read
+from scrapy_walsh.commands.project import read_config
 from scrapy_walsh.commands.state_show import as_lines, summary
-from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.state import files, transfer, verify
@@ -30,6 +29,7 @@ from scrapy_walsh.state.sqlite import SqliteStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.state.base import RecordStore
 
 
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         "--dir", type=Path, metavar="DIR", help="the state directory (default: of the settings)"
     )
     parser = argparse.ArgumentParser(
-        prog="walsh state", description="What the bot remembers.", allow_abbrev=False
+        prog="walsh state", description="What the bot has stored.", allow_abbrev=False
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     show = add("show", _show, "hosts due and deferred, documents and ages, sources and next run")
     show.add_argument("--json", action="store_true", help="everything, as one JSON object")
     show.add_argument("--limit", type=int, default=50, metavar="N", help="lines of a table")
-    forgets = add("forget", _forget, "drop what is known of a host and owed to nobody")
+    forgets = add("forget", _forget, "drop what is stored of a host, but for promises to it")
     forgets.add_argument("host", metavar="HOST", help="host or host:port")
     exports = add("export", _export, "write every record as a JSON line")
     exports.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: stdout")
@@ -80,14 +80,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 # -- where --------------------------------------------------------------------------------
-
-
-def read_config(directory: Path | None) -> WalshConfig:
-    """The project's settings; outside one the defaults, since nobody is asked anything.
-
-    ``directory``: what ``--dir`` names; nothing then hangs on the default one.
-    """
-    return WalshConfig.from_settings(settings_to_read(), lambda: directory or default_state_dir())
 
 
 def _directory(args: argparse.Namespace, config: WalshConfig) -> Path:
@@ -107,7 +99,7 @@ def _holds(directory: Path) -> bool:
 
 
 def _shared(args: argparse.Namespace, config: WalshConfig) -> str | None:
-    """The fleet's Redis; a directory that is named is looked at alone."""
+    """The URL of the fleet's Redis; None with ``--dir``, which shows that directory alone."""
     return config.shared_state if args.dir is None else None
 
 

@@ -1,4 +1,4 @@
-"""The account of ``walsh state show``, as data and as tables."""
+"""What ``walsh state show`` shows, as data and as tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LAST_DATE: Final = 253402300799.0
 
 
 def summary(store: RecordStore, config: WalshConfig, directory: Path, now: float) -> dict[str, Any]:
-    """Everything that *store* holds, as JSON data; times are Unix seconds. StateError."""
+    """Everything in *store*, as JSON data; times are Unix seconds. Raises StateError."""
     return {
         "directory": str(directory),
         "shared": store.shared,
@@ -99,7 +99,7 @@ def _source(run: SourceRun, config: WalshConfig, now: float) -> dict[str, Any]:
 
 
 def as_lines(found: dict[str, Any], limit: int) -> Iterator[str]:
-    """The same for a person: at most *limit* lines of each table, what waits longest first."""
+    """*found* for a person: at most *limit* lines of each table, the latest due times first."""
     now = found["now"]
     hosts, documents, sources = found["hosts"], found["documents"], found["sources"]
     waiting = sum(host["due"] > now for host in hosts)
@@ -176,7 +176,7 @@ def _is_worth_a_line(reading: dict[str, Any]) -> bool:
 
 
 def _lately_declared(reading: dict[str, Any]) -> tuple[float, float]:
-    """What the last run declared comes first, and of that what was not read longest."""
+    """A sort key: what was declared last is largest, and of that what was not read for longest."""
     return reading["declared_at"], -reading["since"]
 
 

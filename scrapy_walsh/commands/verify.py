@@ -1,4 +1,4 @@
-"""``walsh verify LEDGER``: derive every decision of a ledger again, and say what does not hold.
+"""``walsh verify [LEDGER]``: derive every decision of a ledger again, and say what does not hold.
 
 Exit codes: 0 nothing wrong was found, 1 a finding, 2 misuse, or a file that cannot be read.
 """
@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters import validate
-from scrapy_walsh.commands.check_answer import Misuse, printable, told
+from scrapy_walsh.commands.check_answer import VALIDATION_TIMEOUT, Misuse, printable, told
+from scrapy_walsh.commands.project import ledger_dir
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import schema
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.proof.verify import Head, files_of, verify
 
 if TYPE_CHECKING:
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
 
 #: Findings that the text shows.
 _SHOWN: Final = 50
-#: Seconds that the validator may take with a list that is large, or not plainly harmless (D3).
-_VALIDATION_TIMEOUT: Final = 60.0
 _HEAD: Final = re.compile(r"([0-9]{1,15}):([0-9a-fA-F]{64})")
 
 
@@ -52,7 +52,10 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("ledger", metavar="LEDGER", type=Path, help="ledger.jsonl, or its directory")
+    add(
+        "ledger", metavar="LEDGER", type=Path, nargs="?",
+        help="ledger.jsonl, or its directory (default: of the project's state directory)",
+    )  # fmt: skip
     add("--documents", metavar="FILE", type=Path, help="default: beside the ledger")
     add(
         "--head", metavar="N:HASH", action="append", default=[],
@@ -63,14 +66,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    files = files_of(args.ledger)
+    ledger = args.ledger or ledger_dir("LEDGER")
+    files = files_of(ledger)
     if args.documents is not None:
         if not args.documents.is_file():
             raise Misuse(f"--documents {args.documents}: no such file")
         files = replace(files, documents=args.documents)
     report = verify(files, [_head(text) for text in args.head], _blocklist)
     if not report.lines and report.holds:
-        raise Misuse(f"{args.ledger}: no line in it, so nothing was verified")
+        raise Misuse(f"{ledger}: no line in it, so nothing was verified")
     if args.json:
         print(json.dumps(_members(report)))
     else:
@@ -87,14 +91,10 @@ def _head(text: str) -> Head:
 
 
 def _blocklist(body: bytes, standalone: dict[str, Any] | None, url: str) -> Blocklist:
-    """The list in *body*; in a child process where its schema may run away."""
+    """The list in *body*; read in a child process where its schema may take too long."""
     if schema.is_tame(body, standalone):
         return schema.parse_blocklist(body, standalone, url)
-    output = validate.validate_in_child(body, standalone, url, _VALIDATION_TIMEOUT)
-    builder = validate.builder_of(output)
-    for domains in validate.blocklist_chunks(output):
-        builder.add(domains)
-    return builder.build()
+    return validate.read_in_child(body, standalone, url, VALIDATION_TIMEOUT)
 
 
 def _members(report: Report) -> dict[str, Any]:
@@ -121,8 +121,8 @@ def _lines(report: Report) -> Iterator[str]:
     if more > 0:
         yield f"... and {more} more"
     yield (
-        f"{report.lines} lines, {report.runs} runs, {report.requests} requests;"
-        f" decisions derived again: {report.derived}"
+        f"{plural(report.lines, 'line')}, {plural(report.runs, 'run')}, "
+        f"{plural(report.requests, 'request')}; decisions derived again: {report.derived}"
     )
     for why, count in report.underived.items():
         yield f"not derived: {count} x {why}"

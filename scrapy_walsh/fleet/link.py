@@ -1,8 +1,8 @@
 """R4.6: one worker's connection to Redis: calls with a time limit, outages, and two clocks.
 
-Words of this module: Redis is *away* while it cannot be relied on. The *epoch* is a random word in
-Redis that is lost together with its memory, so a worker that knows another word knows that records
-were lost. *Calm* is the time for which all hosts are then left alone.
+Redis is *away* while it cannot be relied on. The *epoch* is a random word in Redis that is lost
+together with its memory, so a worker that knows another word knows that records were lost. *Calm*
+is the time for which all hosts are then left alone.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Link:
     """The connection to the Redis at *url*, where the names of our keys begin with *prefix*.
 
     ``away``: why Redis cannot be relied on now, in one line; None while it can. ``asked``: whether
-    it was ever called. *wall* and *monotonic*: the two clocks of this machine, seconds.
+    a connection was ever tried. *wall* and *monotonic*: the two clocks of this machine, seconds.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Link:
         )
 
     def ask(self, question: Callable[[], T]) -> T:
-        """Call *question*, which asks Redis. StoreAway without an answer, and during an outage."""
+        """Call *question*, which calls Redis. StoreAway without an answer, or while it is away."""
         if self.away is not None:
             raise StoreAway(self.outage())
         try:

@@ -32,7 +32,7 @@ local function calm(epoch, calm, known, now)
   if redis.call('GET', epoch) ~= known then return nil end
   return math.max(0, number(redis.call('GET', calm)) - now)
 end
--- Seconds until a host may be asked by a worker with this token and interval.
+-- Seconds until a worker with this token and interval may send a request to a host.
 local function wait_for(record, token, interval, now)
   if not record[1] then return 0 end
   local own = record[4] == token
@@ -138,14 +138,14 @@ local function put_off(host, due)
   redis.call('ZREM', ready, host)
   redis.call('ZADD', waiting, text(due), host)
 end
--- Leases run only while workers are seen: an outage of Redis is nobody's silence.
+-- Seconds for which workers have been seen at all: no lease ends because Redis was away.
 local function time_seen(now)
   local known = redis.call('HMGET', looked, 'at', 'seen')
   local seen = number(known[2]) + math.min(math.max(now - number(known[1]), 0), 2)
   redis.call('HSET', looked, 'at', text(now), 'seen', text(seen))
   return seen
 end
--- Put back in line what a worker has claimed, but for what it holds.
+-- Put back into the queue what a worker has claimed, but for the claims that it still has.
 local function put_back(worker, held, interval)
   for _, arrival in ipairs(redis.call('HKEYS', claims(worker))) do
     if not string.find(held, arrival, 1, true) then
@@ -157,8 +157,8 @@ local function put_back(worker, held, interval)
     end
   end
 end
--- What a worker is done with goes, and what it claims without knowing is put back: the answer
--- never came. So is what those claim whose leases have ended.
+-- Drop the claims that a worker is done with, and put back those that it does not know of: Redis's
+-- answer never reached it. Put back also what workers have claimed whose leases have ended.
 local function settle(worker, lease, done, held, interval, now)
   for arrival in string.gmatch(done, '%d+') do
     if redis.call('HDEL', claims(worker), arrival) == 1 then redis.call('DECR', size) end
@@ -246,8 +246,8 @@ return {'', '', text(math.max(0, number(first[2]) - now))}
 """
 )
 
-#: Has a host wait. ARGV host, seconds until it may be requested again. Returns the first line of
-#: the request that goes next on it (its URL), '' where none waits.
+#: Lets a host wait. ARGV host, seconds until it may be requested again. Returns the first line of
+#: the entry that goes next on it (JSON with its URL), '' where none waits.
 PUT_OFF: Final = (
     _QUEUE
     + """
@@ -259,7 +259,7 @@ return string.match(string.sub(request, 17), '^[^\\n]*')
 """
 )
 
-#: Lets a host be due at once, since its request was refused and not sent. ARGV host, interval.
+#: Makes a host due at once, since its request was refused and not sent. ARGV host, interval.
 RELEASE: Final = (
     _QUEUE
     + """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SharedView(SharedStore):
-    """A ``SharedStore`` that only reads; while Redis is away, the local copy, with a notice."""
+    """A ``SharedStore`` that only reads: the local copy while Redis is away, with a notice."""
 
     def tend(self) -> float:
         """Ask Redis for its time, and write nothing there."""

@@ -48,7 +48,10 @@ _OTHER_TIMES: Final = ("counted_from", "since")
 
 
 class _Booked(NamedTuple):
-    """This worker's last booking of a host: interval, its end, and the hold's end; monotonic s."""
+    """This worker's last request to a host: interval, end of the request, end of the hold.
+
+    The interval is in seconds, the others in monotonic seconds.
+    """
 
     interval: float
     end: float
@@ -94,7 +97,7 @@ class SharedStore(RecordStore):
         self.link.client.close()
 
     def tend(self) -> float:
-        """Look whether Redis answers and has our records; the seconds until the next look."""
+        """Look whether Redis answers and has our records. Returns the seconds to the next look."""
         link = self.link
         try:
             found = link.greet()
@@ -124,7 +127,7 @@ class SharedStore(RecordStore):
             del self._unsent[place]
 
     def ask(self, question: Callable[[], Any]) -> Any:
-        """Call *question*, which asks Redis. Raises StoreAway where there is no answer."""
+        """Call *question*, which calls Redis; connect first. Raises StoreAway without an answer."""
         if not self.link.asked:
             self.tend()
         return self.link.ask(question)
@@ -187,7 +190,7 @@ class SharedStore(RecordStore):
         self.ask(lambda: self.link.client.transaction(exchange, key))
 
     def host_key(self, host: str) -> str:
-        """The key of the pacing of *host*."""
+        """The key in Redis of the record of *host*."""
         return self._key(HOSTS, (host,))
 
     def _host_record(self, host: str, found: dict[bytes, bytes]) -> HostRecord | None:
@@ -353,7 +356,7 @@ class SharedStore(RecordStore):
 
 
 def supersedes(document: StoredDocument, held: StoredDocument | None) -> bool:
-    """Whether *document* was fetched later than *held*; a list without text counts as none."""
+    """Whether *document* was fetched later than *held*; a list without text counts as older."""
     if held is None:
         return True
     if document.kind == BLOCKLIST and bool(document.body) != bool(held.body):

@@ -1,4 +1,4 @@
-"""The ledger: what a bot decided and did, line by line, each chained to the one before."""
+"""The ledger: what a bot decided and did, in lines that each have the hash of the one before."""
 
 from scrapy_walsh.ledger.files import Ledger
 from scrapy_walsh.ledger.lines import CONTRACT, FILE

@@ -1,7 +1,7 @@
-"""Is the ledger whole? Hashes, numbers, files, head: each place that is not is named once.
+"""Is the ledger whole? Checks hashes, numbers, files and head, and names each fault once.
 
-What follows a place that was tampered with is read on. A line that was altered, or that stands
-out of its order, is not judged: its finding is the answer.
+Reading goes on after a fault. A line that was altered, or that stands out of its order, is not
+judged: the finding about it is all that is said of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FULL: Final = re.compile(r"ledger-([0-9]{6})\.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The number and hash of a line that was the last one, and who says so."""
+    """The number and hash of a line that was the last one, and the source of that knowledge."""
 
     number: int
     hash: str
@@ -33,7 +33,7 @@ class Chain:
     """Takes the raw lines of a ledger in the order of its files.
 
     ``find``: called with the number of a line and what is wrong there; ``note``: with what a reader
-    should know and is no breach. ``hole``: lines are missing, or could not be read, since the
+    should know and is not a fault. ``hole``: lines are missing, or could not be read, since the
     caller last set it to False. ``partial``: the ledger begins after its first line. ``count``:
     lines taken. ``first``, ``number``: of the first and the last whole line; 0 before there is one.
     """

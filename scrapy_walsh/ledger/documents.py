@@ -35,7 +35,7 @@ class Documents:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[str, int] = {}
-        #: Digests under which ``get`` has found what they are not of.
+        #: Digests under which ``get`` has found another body than theirs.
         self.altered: set[str] = set()
         #: Why ``get`` could not read the file, if it could not.
         self.fault: str | None = None
@@ -61,8 +61,8 @@ class Documents:
         self._known[digest] = file
 
     def get(self, digest: str) -> bytes | None:
-        """The body with that digest; None where it is not here, or is not what it was."""
-        if not (digest.isascii() and self._path.is_file()):  # a forged one may be no Unicode
+        """The body with that digest; None where it is not here, or was altered."""
+        if not (digest.isascii() and self._path.is_file()):  # a forged one may not be Unicode
             return None
         try:
             with closing(self._open(read_only=True)) as connection:

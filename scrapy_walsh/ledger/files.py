@@ -1,8 +1,9 @@
-"""A ledger's files: appended to line by line, by all processes that share a state directory.
+"""A ledger's files: all processes that share a state directory append lines to them, in turn.
 
-``ledger.jsonl`` is written to; full ones are ``ledger-000001.jsonl`` and so on. A line is one
-``write``, so a process that is killed leaves whole lines. What cannot be written is counted, and
-the next line that can says how many are missing: a ledger never looks more complete than it is.
+The current file is ``ledger.jsonl``; full ones are ``ledger-000001.jsonl`` and so on. A line is one
+``write``, so a process that is killed leaves whole lines. Lines that cannot be written are counted,
+and a line ``gap`` before the next one says how many are missing: a ledger never looks more complete
+than it is.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _TAIL: Final = 256 * 1024
 
 
 class Ledger:
-    """One process's hand on the ledger of a state directory. StateError where none can be kept."""
+    """The ledger of a state directory, open in one process. StateError where none can be kept."""
 
     def __init__(self, directory: Path, wall: Callable[[], float], *, redact: bool = False) -> None:
         self.directory = directory
@@ -73,11 +74,11 @@ class Ledger:
             raise StateError(_cannot(self.directory, error)) from error
 
     def keep(self, kind: str, body: bytes, digest: str) -> None:
-        """Keep the document with that digest beside the ledger. StateError."""
+        """Keep the document with that digest beside the ledger. Raises StateError."""
         self.documents.put(kind, body, digest, self.file)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for descriptor in (self._descriptor, self._lock, self._head_file):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -105,7 +106,7 @@ class Ledger:
         return (there.st_ino, there.st_dev, there.st_size) != (ours.st_ino, ours.st_dev, self._end)
 
     def _take_up(self, *, replaced: bool = False) -> None:
-        """Go on where the file ends; what was cut off in the middle of a line is named as such."""
+        """Go on where the file ends. Half a line there is cut off, and a line ``gap`` says so."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = _open(self.directory / FILE)
@@ -130,7 +131,7 @@ class Ledger:
             self._append("", {"kind": "gap", "reason": f"a line of {torn} octets was cut off"})
 
     def _replace(self, why: str) -> None:
-        """Set a file aside that cannot be gone on with, and begin another that says so."""
+        """Set a file aside that cannot be continued, and begin another that says so."""
         aside = set_aside(self.directory / FILE)
         self.notices.append(f"{self.directory / FILE} {why}: set aside as {aside.name}")
         self.number, self.head = 0, GENESIS
@@ -153,7 +154,7 @@ class Ledger:
     def _begin_file(self) -> str | None:
         """Write the first line of a file, chained to the last line of the one before.
 
-        What the head says of lines that are in no file, in a few words.
+        Returns in a few words which lines are gone by the head; None where none are.
         """
         known = read_head(self.directory / HEAD)
         full = rotated(self.directory)
@@ -180,7 +181,7 @@ class Ledger:
             self._missing = 0
 
     def _append(self, run: str, entry: Mapping[str, Any]) -> None:
-        """Write one line whole, or leave the file as it was. OSError."""
+        """Write one line whole, or leave the file as it was and raise OSError."""
         stamped = {"at": round(self._wall(), 6), "run": run, **entry}
         line, digest = chained(stamped, self.number + 1, self.head)
         written = os.pwrite(self._descriptor, line, self._end)
@@ -198,9 +199,9 @@ def rotated(directory: Path) -> list[Path]:
 
 
 def read_head(path: Path) -> tuple[int, str] | None:
-    """The number and the hash of the last line that was written; None where nothing says so."""
+    """The number and the hash of the last line that was written; None without a readable head."""
     try:
-        if not path.is_file():  # to read a FIFO would be to wait for ever
+        if not path.is_file():  # reading a FIFO would wait for ever
             return None
         number, digest = path.read_text(encoding="ascii").split()
         return int(number), digest

@@ -3,7 +3,7 @@
 A line is a JSON object in ASCII whose last member is ``hash``: the SHA-256, hexadecimal, of the
 octets of the line before ``,"hash":``. ``prev`` is the hash of the line before, ``n`` its number
 from 1. Both go on over rotated files. So no line can be altered, dropped from between others, or
-moved, without every later hash being written anew; ``ledger.head`` holds the last one.
+moved, without every later hash being written anew; ``ledger.head`` has the last one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _URL_MEMBERS: Final = ("url", "document", "sent", "via", "reason")
 
 
 def chained(entry: Mapping[str, Any], number: int, previous: str) -> tuple[bytes, str]:
-    """The line of *entry*, with its line end, and its hash; members that say nothing left out."""
+    """The line of *entry*, with its line end, and its hash. Empty members are left out."""
     members = {name: value for name, value in entry.items() if _says_something(value)}
     whole = {"n": number, **members, "prev": previous}
     text = json.dumps(whole, separators=(",", ":"), allow_nan=False)[:-1].encode("ascii")
@@ -47,7 +47,7 @@ def digest_of(line: bytes) -> str:
 
 
 def parsed(line: bytes) -> dict[str, Any]:
-    """The members of a line without its line end; ValueError where it is no ledger line."""
+    """The members of a line without its line end; ValueError where it is not a ledger line."""
     if line[-_TAIL:-66] != _HASH or line[-2:] != b'"}':
         raise ValueError("does not end in a hash")
     found = json.loads(line.decode("ascii"), object_pairs_hook=_once, parse_constant=_no_number)

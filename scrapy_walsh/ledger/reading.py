@@ -7,7 +7,10 @@ of another type than the format gives it; ``readable`` takes such a member as no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast
+
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import fields
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger.documents import DOCUMENTS
@@ -16,7 +19,7 @@ from scrapy_walsh.ledger.lines import ASKED, FILE, HEAD
 from scrapy_walsh.policy import event as events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 LEDGER: Final = "ledger"
@@ -86,16 +89,20 @@ class Moment(NamedTuple):
         return not self.began < since <= self.at
 
 
+_Time = Annotated[float, Meta(ge=0, le=_LATEST)]
+_Seconds = Annotated[float, Meta(ge=0, le=_LONGEST)]
+_Count = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
+
+
 class Malformed(ValueError):
     """A line whose members are not what its kind has: one line that says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One line. A member that it does not have is None, empty or 0; ``n`` and ``at`` are there."""
 
-    n: int
-    at: float
+    n: _Count
+    at: _Time
     kind: str
     run: str = ""
     url: str = ""
@@ -109,18 +116,18 @@ class Line:
     schema: str | None = None
     rule: str | None = None
     group: tuple[str, ...] = ()
-    line: int | None = None
-    status: int | None = None
-    wait: float | None = None
-    due: float | None = None
+    line: _Count | None = None
+    status: _Count | None = None
+    wait: _Seconds | None = None
+    due: _Seconds | None = None
     purpose: str = ""
-    started: float = 0.0
-    ended: float = 0.0
+    started: _Time = 0.0
+    ended: _Time = 0.0
     answered: bool = False
-    interval: float = 0.0
+    interval: _Seconds = 0.0
     exempt: bool = False
-    attempt: int = 0
-    hops: int = 0
+    attempt: _Count = 0
+    hops: _Count = 0
     body: str | None = None
     retry_after: tuple[str, ...] = ()
     gives_up: bool = False
@@ -132,7 +139,7 @@ class Line:
     method: str = "GET"
     proxy: str | None = None
     process: str = ""
-    lost: int | None = None
+    lost: _Count | None = None
 
     @property
     def moment(self) -> Moment:
@@ -140,44 +147,17 @@ class Line:
         return Moment(self.at - max(0.0, self.ended - self.started), self.at)
 
 
-def _texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+#: What a member has to be.
+_TYPES: Final = {field.name: field.type for field in fields(Line)}
+#: How msgspec says that it is not; the latter, of text with a lone surrogate in some places.
+_UNFIT: Final = (ValidationError, UnicodeEncodeError)
+_DURATIONS: Final = ("wait", "due", "interval")
 
 
 def seconds(value: object) -> bool:
     """Whether *value* is a duration, or a due time, that can be reckoned with."""
     return type(value) in (int, float) and 0 <= cast(float, value) <= _LONGEST
 
-
-def _time(value: object) -> bool:
-    return seconds(value) and cast(float, value) <= _LATEST
-
-
-def _whole(value: object) -> bool:
-    return type(value) is int and abs(value) <= _LARGEST
-
-
-def _text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-_CHECKS: Final[Mapping[Callable[[object], bool], tuple[str, ...]]] = {
-    _text: (
-        "kind", "run", "url", "via", "host", "requirement", "verdict", "reason", "document",
-        "digest", "schema", "rule", "purpose", "process", "sent", "form", "body", "method", "proxy",
-    ),
-    _time: ("at", "started", "ended"),
-    seconds: ("wait", "due", "interval"),
-    _whole: ("n", "line", "status", "attempt", "hops", "lost"),
-    _flag: ("answered", "exempt", "gives_up", "again", "visit", "once"),
-    _texts: ("group", "retry_after"),
-}  # fmt: skip
-_LISTS: Final = _CHECKS[_texts]
-_CHECK_OF: Final = {name: check for check, names in _CHECKS.items() for name in names}
 
 _ABOUT: Final = ("run", "url", "requirement")
 _ANSWER: Final = ("run", "url", "host", "status")
@@ -213,34 +193,49 @@ def line_of(members: Mapping[str, Any]) -> Line:
     missing = [name for name in ("at", *_REQUIRED[kind]) if name not in members]
     if missing:
         raise Malformed(f"has no {missing[0]}, which a line {kind!r} has")
-    known = {name: value for name, value in members.items() if name in _CHECK_OF}
-    for name, value in known.items():
-        if not _CHECK_OF[name](value):
-            raise Malformed(f"its {name} is {str(value)[:40]!r}, which is of another type")
-    return _typed(known)
-
-
-def _drawable(value: object) -> bool:
-    return seconds(value) and cast(float, value) < _READABLE
-
-
-#: Of durations ``readable`` takes those alone that can be drawn.
-_READABLE_OF: Final = {
-    name: _drawable if check is seconds else check for name, check in _CHECK_OF.items()
-}
+    line = _at_once(members)
+    if line is not None:
+        return line
+    known, wrong = _one_by_one(members)
+    if wrong:
+        name = wrong[0]
+        raise Malformed(f"its {name} is {str(members[name])[:40]!r}, which is of another type")
+    return Line(**known)
 
 
 def readable(members: Mapping[str, Any]) -> Line:
     """The line as far as it can be read, of whatever kind: ``at`` is 0 where it has no time."""
-    known: dict[str, Any] = {"at": 0.0}
-    for name, value in members.items():
-        check = _READABLE_OF.get(name)
-        if check is not None and check(value):
-            known[name] = value
-    known["n"] = members["n"]
-    return _typed(known)
+    line = _at_once(members)
+    if line is not None and max(line.wait or 0, line.due or 0, line.interval) < _READABLE:
+        return line
+    known, _ = _one_by_one(members)
+    for name in _DURATIONS:
+        if known.get(name, 0) >= _READABLE:
+            del known[name]
+    return Line(**{"at": 0.0, **known, "n": members["n"]})
 
 
-def _typed(known: Mapping[str, Any]) -> Line:
-    lists = {name: tuple(known[name]) for name in _LISTS if name in known}
-    return Line(**{**known, **lists})
+def _at_once(members: Mapping[str, Any]) -> Line | None:
+    """The line, or None where a member has to be looked at by itself."""
+    if None in members.values():
+        return None  # a Line has None for what is not there, and a line of a ledger must not
+    try:
+        return convert(members, Line)
+    except _UNFIT:
+        return None
+
+
+def _one_by_one(members: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The members that are of their type, and the names of those that are not."""
+    ours = [name for name in members if name in _TYPES]
+    wrong = [name for name in ours if not _fits(name, members[name])]
+    known = {name: convert(members[name], _TYPES[name]) for name in ours if name not in wrong}
+    return known, wrong
+
+
+def _fits(name: str, value: object) -> bool:
+    try:
+        convert(value, _TYPES[name])
+    except _UNFIT:
+        return False
+    return value is not None

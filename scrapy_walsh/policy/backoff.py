@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.policy.text import plural
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -31,19 +33,8 @@ IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE
 LONGEST: Final = 1e11
 
 _MONTHS: Final = (
-    "jan",
-    "feb",
-    "mar",
-    "apr",
-    "may",
-    "jun",
-    "jul",
-    "aug",
-    "sep",
-    "oct",
-    "nov",
-    "dec",
-)
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+)  # fmt: skip
 _TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
 _MONTH: Final = r"(?P<month>[a-z]{3})"
 #: RFC 9110 section 5.6.7: IMF-fixdate and the RFC 850 form, then asctime. Every repetition is
@@ -148,8 +139,8 @@ def after_failure(
     if not last and attempt < max_retries and not repeatable(method, status):
         last = f"a {method} that may have been carried out is not repeated"
     if last or attempt >= max_retries:
-        why = f"{cause}; given up after {attempt} retries"
-        return GiveUp(f"{why}: {last}" if last else why, delay)
+        retries = f" after {plural(attempt, 'retry', 'retries')}" if attempt else ""
+        return GiveUp(f"{cause}; given up{retries}{f': {last}' if last else ''}", delay)
     return Retry(delay, f"{cause}; retry {attempt + 1} of {max_retries} in {delay:.3f} s or later")
 
 

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from scrapy_walsh.policy import backoff, hosts, recrawl, revalidate, robots_fetch
 from scrapy_walsh.policy.event import TARGET
+from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import (
     BLOCKED_OPERATOR,
     BY_SETTING,
     DEFERRED,
     EXCLUDED_TLD,
-    UNKNOWN_BLOCKLIST,
     Verdict,
 )
 
@@ -66,7 +66,7 @@ class Held(Protocol):
     """The documents and records that the gates look at. None: fetch or refresh it first."""
 
     def blocklist(self) -> Blocklist | Verdict | None:
-        """The operator's list, or the one verdict that stands for it (:func:`without_list`)."""
+        """The operator's list, or one verdict in its place (``operator.without_list``)."""
 
     def robots(self, origin: str) -> Rules | None:
         """The rules of ``scheme://host[:port]``."""
@@ -122,23 +122,6 @@ def judge_proxy(host: str, held: Held, gates: Gates) -> Verdict | NeedDocument |
     if isinstance(against, Verdict):
         return replace(against, reason=f"its proxy {host}: {against.reason}")
     return against
-
-
-def without_list(position: str, document: str, *, lost: bool) -> Verdict | None:
-    """R3 while no list can be had: the verdict about every target, or None for an empty list.
-
-    ``position``: ``allow`` (the spec's), ``defer`` or ``deny``, of ``WALSH_BLOCKLIST_UNREACHABLE``.
-    ``document``: the list's URL. ``lost``: a list was held and cannot be read any more, so that
-    opt-outs were made which nobody knows: then nothing is allowed, whatever the position.
-    """
-    if lost:
-        reason = "the blocklist that was held cannot be read, and no other can be had"
-        return Verdict(False, DEFERRED, "R3", reason, document)
-    if position == "allow":
-        return None
-    reason = f"no blocklist can be had, and WALSH_BLOCKLIST_UNREACHABLE is {position}"
-    name = DEFERRED if position == "defer" else UNKNOWN_BLOCKLIST
-    return Verdict(False, name, "R3", reason, document)
 
 
 def _operator_blocks(url: str, held: Held) -> Verdict | NeedDocument | None:
@@ -301,13 +284,15 @@ class Conclusion:
 
     ``failure``: what R5 decides, None where it has nothing to decide; ``hold``: seconds for which
     it leaves the host alone. ``exempt``: one target may follow at once (T1). ``answered``: the
-    source's turn is over (R8). ``replaces``: its validators replace those that are kept (R7).
+    source's turn is over (R8); ``redirected``: it goes on at another URL. ``replaces``: its
+    validators replace those that are kept (R7).
     """
 
     failure: Retry | GiveUp | None = None
     hold: float = 0.0
     exempt: bool = False
     answered: bool = False
+    redirected: bool = False
     replaces: bool = False
 
 
@@ -326,6 +311,7 @@ def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusio
         0.0 if failure is None else backoff.hold_of(failure),
         exempt,
         answered=target and recrawl.counts_as_asked(answer.status),
+        redirected=target and answer.status in REDIRECTS,
         replaces=target
         and answer.status is not None
         and revalidate.replaces_validators(answer.method, answer.status),

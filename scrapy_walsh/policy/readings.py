@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, SLACK, iso
+from scrapy_walsh.policy.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -137,8 +138,7 @@ def last_line(outcomes: Mapping[str, int], needy: int, close_reason: str) -> str
     counts = Counter(outcomes)
     total = counts.total()
     if total:
-        sources = "source" if total == 1 else "sources"
-        told = [f"{counts[READ]} of {total} {sources} read or unchanged"]
+        told = [f"{counts[READ]} of {plural(total, 'source')} read or unchanged"]
         told += [f"{counts[name]} {word}" for name, word in _WORDS.items() if counts[name]]
     else:
         told = ["no source was declared"]

@@ -14,9 +14,12 @@ from __future__ import annotations
 import hashlib
 import math
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 #: Seconds: the shortest time between two runs of a source without a written reason.
 REVISIT_FLOOR: Final = 3600.0
@@ -77,6 +80,10 @@ def met(sent_at: float, last: Visit | None, revisit: float) -> Visit:
     return Visit(sent_at, when if on_time else sent_at)
 
 
+#: The refusal of a source that another run is requesting, and has no answer to yet.
+UNDER_WAY: Final = Verdict(False, NOT_DUE, "R8", "another run is requesting it now")
+
+
 def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) -> Verdict | None:
     """A refusal while it is too soon to send a source again, else None.
 
@@ -98,6 +105,24 @@ def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) 
         f"(for a run that is early: from {iso(math.ceil(moment))} on)"
     )
     return Verdict(False, NOT_DUE, "R8", line)
+
+
+def led_from(
+    key: str, carried: Iterable[str], hops: Mapping[str, Iterable[str]]
+) -> dict[str, None]:
+    """The sources from which redirects led to the request *key*, in any number of steps.
+
+    *carried*: those that are known without *hops*. *hops*: by key of a request that redirects led
+    to, the sources that they led from.
+    """
+    found = dict.fromkeys(carried)
+    left = [key, *found]
+    while left:
+        for source in hops.get(left.pop(), ()):
+            if source not in found:
+                found[source] = None
+                left.append(source)
+    return found
 
 
 def counts_as_asked(status: int | None) -> bool:

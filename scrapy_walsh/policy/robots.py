@@ -21,7 +21,6 @@ from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
     ALLOWED_IMPLICIT,
     DISALLOWED_EXPLICIT,
-    UNKNOWN_UNREACHABLE,
     Verdict,
 )
 
@@ -171,13 +170,3 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
 def no_rules(document: str | None, why: str = "robots.txt answered 4xx: no rules") -> Robots:
     """The rules of a host whose robots.txt is not there: everything is allowed (9.1.1)."""
     return Robots(RuleSet(()), document=document, why=why)
-
-
-def unreachable(position: str, document: str, why: str) -> Verdict:
-    """The verdict for a robots.txt that cannot be had: 5xx, timeout, network error (T3).
-
-    ``position``: ``allow``, ``defer`` or ``deny`` (``WALSH_ROBOTS_UNREACHABLE``). ``why``: such
-    as ``HTTP 503``.
-    """
-    reason = f"robots.txt is unreachable ({why}): {position}"
-    return Verdict(position == "allow", UNKNOWN_UNREACHABLE, "R2", reason, document)

@@ -1,27 +1,44 @@
 """R2: what an answer to a request for robots.txt means (spec section 9.1.1, RFC 9309 2.3.1).
 
+:func:`meaning` says what one answer means.
+
 | answer | meaning |
 |---|---|
 | 2xx | parse |
+| 2xx with a body that is not text (``packing``) | unreadable |
 | 3xx with a Location, at most five times | ask there (RFC 9309 2.3.1.2) |
 | 429, 5xx, no answer, retries left | back off, ask again (R5; T4, T5) |
 | 429, no retries left | leave the host for a later run (D7): never "no rules" |
 | other 4xx | no rules: all is allowed |
 | 5xx, no answer, no retries left; any other | unreachable (T3, T6) |
 
-A body in an encoding that cannot be read, and that is no text, defers the host: see ``packing``.
+After three of these there are no new rules, and :func:`without` says what holds instead. It holds
+for :data:`REASK` seconds. The next target that comes then has robots.txt requested again.
+
+| meaning | rules were held before | none were ever held |
+|---|---|---|
+| unreachable | they stay in force (T6) | WALSH_ROBOTS_UNREACHABLE decides (T3) |
+| unreadable | nothing is requested: the new file may be stricter | nothing is requested |
+| 429, no retries left | the host is left alone, and nothing stands in (D7) | the same |
+
+An unreadable file is the exception: it is not requested again in the same run, since its owner
+will hardly mend it within the hour. A worker of a fleet may run for weeks, and does request it.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Final
 
 from scrapy_walsh.policy.backoff import GiveUp, Retry
+from scrapy_walsh.policy.urls import REDIRECTS
+from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, UNKNOWN_UNREACHABLE, Verdict
 
 #: Redirects of robots.txt that are followed (RFC 9309 2.3.1.2).
 MAX_HOPS: Final = 5
 
-#: Seconds before an unreachable robots.txt is asked for again (R8's hour).
+#: Seconds before a robots.txt that could not be had is requested again (R8's hour).
 REASK: Final = 3600.0
 
 PARSE: Final = "parse"
@@ -30,17 +47,22 @@ AGAIN: Final = "again"
 DEFER: Final = "defer"
 NO_RULES: Final = "no rules"
 UNREACHABLE: Final = "unreachable"
-
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+UNREADABLE: Final = "unreadable"
 
 
 def meaning(
-    status: int | None, *, location: bool, hops: int, failure: Retry | GiveUp | None
+    status: int | None,
+    *,
+    location: bool,
+    hops: int,
+    failure: Retry | GiveUp | None,
+    readable: bool = True,
 ) -> str:
-    """One of the six words above.
+    """One of the seven words above.
 
     ``status``: None where there was no answer. ``location``: a redirect says where to.
-    ``hops``: redirects followed so far. ``failure``: what R5 decided.
+    ``hops``: redirects followed so far. ``failure``: what R5 decided. ``readable``: the body is
+    text, as far as it came.
     """
     if isinstance(failure, Retry):
         return AGAIN
@@ -48,10 +70,10 @@ def meaning(
         return DEFER if status == 429 else UNREACHABLE
     if status is None:
         return UNREACHABLE
-    if status in _REDIRECTS and location and hops < MAX_HOPS:
+    if status in REDIRECTS and location and hops < MAX_HOPS:
         return FOLLOW
     if 200 <= status < 300:
-        return PARSE
+        return PARSE if readable else UNREADABLE
     return NO_RULES if 400 <= status < 500 else UNREACHABLE
 
 
@@ -60,3 +82,71 @@ def counts_as_first(status: int | None, *, hops: int, attempt: int) -> bool:
     if status is None or hops or attempt:
         return False
     return 200 <= status < 300 or (400 <= status < 500 and status != 429)
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """One verdict about every URL of an origin, which the gates take in place of its rules.
+
+    ``ttl``: seconds until robots.txt is requested again; infinite: not in this run.
+    """
+
+    verdict: Verdict
+    ttl: float = REASK
+
+    def decide(self, url: str) -> Verdict:  # noqa: ARG002
+        """The verdict."""
+        return self.verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The rules of an earlier answer stay in force for ``ttl`` seconds. ``reason``: one line.
+
+    ``otherwise``: what holds where no rules were ever held.
+    """
+
+    reason: str
+    otherwise: StandIn
+    ttl: float = REASK
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """No rules are assumed: the host is left alone for ``seconds``. ``reason``: one line."""
+
+    reason: str
+    seconds: float = REASK
+
+
+def without(
+    cause: str, why: str, document: str, position: str, *, fleet: bool = False
+) -> Keep | StandIn | Leave:
+    """What holds for an origin whose robots.txt cannot be had, as the second table above says.
+
+    ``cause``: ``DEFER``, ``UNREADABLE`` or ``UNREACHABLE``. ``why``: the last answer in a few
+    words, such as ``HTTP 503``; for ``UNREADABLE`` the Content-Encoding that it came with.
+    ``document``: URL of the file. ``position``: ``allow``, ``defer`` or ``deny``, of
+    WALSH_ROBOTS_UNREACHABLE. ``fleet``: for a worker of a fleet.
+    """
+    if cause == DEFER:
+        return Leave(f"robots.txt still answers 429; {why}")
+    if cause == UNREADABLE:
+        reason = (
+            f"robots.txt came with Content-Encoding {why[:40]!r} and is no text that "
+            "can be read: nothing of the host is requested in this run (its owner could serve "
+            "robots.txt as plain text, without that header)"
+        )
+        verdict = Verdict(False, UNKNOWN_PARSE_ERROR, "R2", reason, document)
+        return StandIn(verdict, REASK if fleet else math.inf)
+    kept = f"{why}; the rules of an earlier answer stay in force"
+    return Keep(kept, StandIn(unreachable(position, document, why)))
+
+
+def unreachable(position: str, document: str, why: str) -> Verdict:
+    """The verdict for a robots.txt that cannot be had: 5xx, timeout, network error (T3).
+
+    ``position``, ``document``, ``why``: as in :func:`without`.
+    """
+    reason = f"robots.txt is unreachable ({why}): {position}"
+    return Verdict(position == "allow", UNKNOWN_UNREACHABLE, "R2", reason, document)

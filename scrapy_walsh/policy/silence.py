@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.policy.verdict import DEFERRED, Verdict
 
 
@@ -66,4 +67,4 @@ class Silences:
 
 def told(host: str, count: int) -> str:
     """The reason, in one line, why a run sends no more requests to *host*."""
-    return f"{host} gave no answer to {count} requests, and this run makes no more to it"
+    return f"{host} gave no answer to {plural(count, 'request')}, and this run makes no more to it"

@@ -53,6 +53,11 @@ def visible(text: str) -> str:
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
+def plural(count: int, noun: str, many: str = "") -> str:
+    """A count with its noun, for a person: ``1 request``, ``1,204 requests``."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
 def absolute_http_url(url: str) -> str | None:
     """``url`` without surrounding or inner line breaks, or None unless absolute http(s)."""
     url = re.sub(r"[\t\r\n]", "", url.strip()).replace(" ", "%20")

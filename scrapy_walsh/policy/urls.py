@@ -16,6 +16,9 @@ _PORT: Final = re.compile(r"(.*):([0-9]*)", re.DOTALL)
 _DEFAULT_PORT: Final = {"http": "80", "https": "443"}
 
 
+#: The answers that name another URL in their Location (RFC 9110 section 15.4).
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
 #: What stands before the host of a URL: scheme and slashes (WHATWG URL takes any number of them,
 #: and backslashes, after http and https), then userinfo (RFC 3986 section 3.2.1).
 _USERINFO: Final = re.compile(

@@ -6,7 +6,10 @@ The names are those of design section 5: webcanon's five for robots.txt, and our
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ALLOWED_EXPLICIT: Final = "allowed_explicit"
 ALLOWED_IMPLICIT: Final = "allowed_implicit"
@@ -40,6 +43,23 @@ NAMES: Final = ROBOTS_NAMES | {
     DEFERRED,
     OUT_OF_SCOPE,
     NOT_DUE,
+}
+
+#: What a person can do about a target that was not sent, by requirement and name of the verdict.
+REMEDIES: Final[Mapping[tuple[str, str], str]] = {
+    ("R2", DISALLOWED_EXPLICIT): "take it out of the sources, or ask the site's owner",
+    ("R2", UNKNOWN_UNREACHABLE): "WALSH_ROBOTS_UNREACHABLE decides about such hosts",
+    ("R2", UNKNOWN_PARSE_ERROR): "the next run asks for robots.txt again",
+    ("R3", BLOCKED_OPERATOR): "its owner opted out: take it out of the sources",
+    ("R3", DEFERRED): "see that the URL of the blocklist answers",
+    ("R3", UNKNOWN_BLOCKLIST): "see that the URL of the blocklist answers",
+    (BY_SETTING, EXCLUDED_TLD): f"take it out of the sources, or its suffix out of {BY_SETTING}",
+    ("R4", DEFERRED): "WALSH_PATIENCE says how long a run waits for a host",
+    ("R5", DEFERRED): "if it stays so, correct its address, or take it out of the sources",
+    ("R6", OUT_OF_SCOPE): (
+        "yield it from start(), or set WALSH_FOLLOW_LINKS if the bot may follow links"
+    ),
+    ("R8", NOT_DUE): "to send it sooner in one run, give a WALSH_REVISIT_REASON",
 }
 
 

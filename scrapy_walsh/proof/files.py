@@ -1,4 +1,4 @@
-"""Files that are whole or not there: keys, key sets, attestations, records of conformance."""
+"""Writes files whole or not at all: keys, key sets, attestations, records of conformance."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 def replace_file(path: Path, data: bytes, mode: int) -> None:
     """Put *data* into *path*, all of it or nothing, with permissions *mode* (less the umask).
 
-    Raises: OSError; *path* is then as it was.
+    Raises OSError; *path* is then as it was.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}.part")
-    draft.unlink(missing_ok=True)  # of a killed process that had our number
+    draft.unlink(missing_ok=True)  # left by a killed process that had the same process id
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
     try:
         with os.fdopen(os.open(draft, flags, mode), "wb") as file:
@@ -41,5 +41,5 @@ def sync_directory(directory: Path) -> None:
 
 
 def open_to_others(status: os.stat_result, bits: int) -> bool:
-    """Whether permissions *bits* are given to more than the owner; never where there are none."""
+    """Whether any of the permissions *bits* is set; False where a system has no permissions."""
     return os.name == "posix" and bool(stat.S_IMODE(status.st_mode) & bits)

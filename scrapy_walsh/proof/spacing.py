@@ -1,8 +1,8 @@
 """R4, judged from two times: was a host left alone for as long as it had to be? Pure.
 
 One judge for a ledger's exchanges (``verify``, the report), a server's own arrivals (conformance)
-and stamps of whole seconds in an access log (``audit``). They differ in how well they know a gap:
-that is the caller's *tolerance*, and how far its two bounds are apart.
+and stamps of whole seconds in an access log (``audit``). They differ in how exactly they know a
+gap. The caller says so by its *tolerance*, and by how far the two bounds of a gap are apart.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from scrapy_walsh.findings import Outcome
 
-#: Seconds by which two readings of one process's clock may differ over one instant.
+#: Seconds by which a gap may seem short where one clock of one process was read twice.
 ONE_CLOCK: Final = 0.001
 #: The same where a start and an end were read by two clocks of one process, and rounded.
 TWO_CLOCKS: Final = 0.005

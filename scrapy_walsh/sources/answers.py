@@ -39,9 +39,9 @@ class Answer:
     ``outcome``: of ``sources.report``; None where the answer was of no use and the next step (feed,
     page, llms.txt) is to be tried. ``failed``: there was no usable response at all, as against one
     in a format that is not used. ``links``: their ``published`` is None unless ``via`` is ``feed``.
-    ``due``: Unix seconds, where it was deferred. ``forget``: its validators are not to be kept,
-    since a later 304 would not say what this answer had been. ``refusal``: the rule and the
-    document that refused it, "" where none did.
+    ``due``: Unix seconds, where the request was deferred. ``forget``: the validators must not be
+    kept, since a later 304 would not say what this answer was. ``refusal``: the rule and the
+    document that refused the request, "" where none did.
     """
 
     outcome: str | None

@@ -1,8 +1,8 @@
-"""R7 across runs: what an earlier run handed over is known, and nothing is lost on the way.
+"""R7 across runs: an item that an earlier run handed over is known, and no item is lost.
 
 An item counts as handed over when its run has ended and its feeds are stored. Until then its
-source's validators are out of the store: after a crash, a failing pipeline or a failing upload
-the source is fetched anew, and its items are emitted again. Twice is better than never.
+source's validators are taken out of the store. So after a crash, a failing pipeline or a failing
+upload the source is fetched in full, and its items are emitted again: twice is better than never.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _FAILED_FEEDS: Final = "feedexport/failed_count/"
-#: Seconds after which it is written down that an answer still has a known item.
+#: Seconds after which the record of a known item, if an answer still has it, is stored anew.
 _RENEWED_AFTER: Final = 30 * 86_400.0
 
 
@@ -57,7 +57,7 @@ class Handover:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._batches: dict[tuple[str, str], _Batch] = {}
-        #: Known items that answers of this run still have, and that were last noted long ago.
+        #: Canonical URLs of known items whose records are to be stored again.
         self._renewed: list[str] = []
         connect = crawler.signals.connect
         connect(self._scraped, signals.item_scraped)
@@ -85,7 +85,7 @@ class Handover:
         return found is not None
 
     def forget(self, request: Request) -> None:
-        """Leave no validators: a 304 would say "no new data" of what was never read."""
+        """Delete the validators: a later 304 would say "no new data" of what was never read."""
         crawl = self._crawl
         if crawl is not None:
             crawl.remember(lambda: crawl.store.delete_validators(*_key(request)))
@@ -117,7 +117,7 @@ class Handover:
             batch.scraped += 1
 
     def _dropped(self, item: Any, response: Response | None) -> None:
-        """A pipeline wants it not: no failure, and not handed over either."""
+        """A pipeline dropped the item: that is not a failure, and the item is not handed over."""
         if batch := self._batch(response):
             batch.left.pop(id(item), None)
 
@@ -136,7 +136,7 @@ class Handover:
             self._settle()
 
     def _settle(self) -> None:
-        """Every item is where it belongs: remember them, and what revalidates their sources."""
+        """All feeds are closed. Unless one failed, store the known items and the validators."""
         crawl = self._crawl
         if crawl is None or crawl.config.state_dir is None:
             return

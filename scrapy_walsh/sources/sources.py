@@ -23,8 +23,8 @@ from scrapy_walsh.policy.urls import canonical_url, without_userinfo
 class Source:
     """A declared source. ``url``: absolute, http or https. ``feed``: its feed's URL, or None.
 
-    ``bare_host``: it was written without a scheme. ``url`` is then https, and http may be tried if
-    the host gives no answer by https.
+    ``bare_host``: the URL was written without a scheme. ``url`` is then https, and http may be
+    tried if the host gives no answer by https.
     """
 
     name: str

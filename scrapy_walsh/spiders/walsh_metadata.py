@@ -1,4 +1,9 @@
-"""R9: the main spider: metadata of declared sources, by feed, markdown or llms.txt."""
+"""R9: the main spider: metadata of declared sources, by feed, markdown or llms.txt.
+
+Each source has up to three steps, in R9's order; the next one is taken only where an answer is of
+no use. Sources that share a URL share one request: those that need it wait for its answer, and all
+URLs that a source may need are declared with its first request (R6).
+"""
 
 from __future__ import annotations
 
@@ -42,15 +47,18 @@ if TYPE_CHECKING:
 
 #: Items made in one step of the event loop.
 _AT_ONCE: Final = 100
-#: Octets of answers that may wait to be read while other hosts are asked. Scrapy's own limit is
-#: less than one large document, which would then stop all requests until it is read.
+#: Octets of answers that may wait to be read while requests go on. Scrapy's own limit is less than
+#: one large answer, which would then stop all requests until it is read.
 _WAITING_OCTETS: Final = 8 * MAX_BODY
 _ARGUMENTS: Final = "there are sources, urls, report and all_items"
 
 
 @dataclass(slots=True)
 class _Visit:
-    """A source under way: the steps still to take, and its line of the report."""
+    """A source under way: the steps still to take, and its row of the report.
+
+    ``failed``: of its page or feed, None before one was answered. ``due``: Unix seconds.
+    """
 
     number: int
     source: Source
@@ -61,7 +69,7 @@ class _Visit:
 
 
 class WalshMetadataSpider(Spider):
-    """Asks each declared source for the most structured format it offers, in R9's order.
+    """Requests each declared source in the most structured format that it offers, in R9's order.
 
     ``-a sources=FILE`` (.toml, .jsonl, .opml, .txt) or ``-a urls="URL URL"``; ``-a report=FILE``
     writes the source report as JSON; ``-a all_items=1`` yields those of earlier runs again.
@@ -89,7 +97,7 @@ class WalshMetadataSpider(Spider):
         self.visits: list[_Visit] = []
         self.documents = 0
         self.progress: Progress | None = None
-        # By canonical URL: who waits for the answer, and what the answer was.
+        # By canonical URL: the sources that wait for its answer, and what the answer was.
         self._waiting: dict[str, list[_Visit]] = {}
         self._answers: dict[str, Answer] = {}
         self._seen: set[str] = set()
@@ -144,7 +152,7 @@ class WalshMetadataSpider(Spider):
         for problem in self.problems:
             self.logger.warning("%s", problem)
         for name in self.unknown:
-            self.logger.warning("-a %s is no argument of walsh_metadata: %s", name, _ARGUMENTS)
+            self.logger.warning("-a %s is not an argument of walsh_metadata: %s", name, _ARGUMENTS)
         if self.refusal is not None:
             self.logger.error("walsh_metadata: %s", self.refusal)
             fail_command()
@@ -174,7 +182,7 @@ class WalshMetadataSpider(Spider):
             headers={"Accept": step.accept},
             meta=meta,
             cb_kwargs={"key": _key(visit)},
-            dont_filter=True,  # `_waiting` and `_answers` see to it that a URL is asked once
+            dont_filter=True,  # `_waiting` and `_answers` see to it that a URL is sent once
         )
 
     # --- answers ------------------------------------------------------------------------------
@@ -184,14 +192,14 @@ class WalshMetadataSpider(Spider):
         visits = self._waiting.get(key)
         if not visits:
             return ()
-        # Who comes to need the same URL while it is read joins those who wait for it.
+        # A source that comes to need this URL while the answer is read joins those that wait.
         answer = await from_response(visits[0].steps[0], response)
         return self._results(response, key, answer)
 
     def _results(
         self, response: Response, key: str, answer: Answer
     ) -> Iterator[Request | MetadataItem]:
-        """What *answer* brings, made some at a time: a document may hold a hundred thousand."""
+        """Items and requests from *answer*, some at a time: it may have a hundred thousand."""
         results = self._deliver(key, self._waiting.pop(key), answer)
         handover = self.handover
         if handover is None:
@@ -228,9 +236,9 @@ class WalshMetadataSpider(Spider):
     def _without_tls(
         self, visits: Iterable[_Visit], request: Request
     ) -> Iterator[Request | MetadataItem]:
-        """A bare host that does not answer https is asked by http (declared at the start).
+        """Request a bare host by http, since it gave no answer by https.
 
-        An answer by http is one for the source: no run tries https before it is due again.
+        Its http URL was declared at the start. An answer there counts for the source (R8).
         """
         for visit in visits:
             if self._crawl is not None:
@@ -241,7 +249,7 @@ class WalshMetadataSpider(Spider):
     def _deliver(
         self, key: str, visits: list[_Visit], answer: Answer
     ) -> Iterator[Request | MetadataItem]:
-        # Items go to the first source that asked; the others would only repeat them.
+        # Items go to the first source that waited; the others would only repeat them.
         first = visits[0].source.name
         shared = replace(
             answer, links=Links(()), reason=f"{answer.reason}; as for {first}".strip("; ")
@@ -263,7 +271,7 @@ class WalshMetadataSpider(Spider):
     def _conclude(self, visit: _Visit, answer: Answer) -> Iterator[Request | MetadataItem]:
         step, row = visit.steps.pop(0), visit.row
         if step.kind == "llms" and visit.failed is False and answer.outcome == report.REFUSED:
-            # The page was of no use, and that decides: the refusal is said in the reason.
+            # The page was of no use, and that is the outcome; the reason names the refusal.
             answer = replace(answer, outcome=None, requirement="", refusal="")
         row.reason = "; ".join(part for part in (row.reason, answer.reason) if part)
         row.moved_to = row.moved_to or answer.moved_to
@@ -304,7 +312,7 @@ class WalshMetadataSpider(Spider):
             )
 
     def _tell(self, visit: _Visit, outcome: str, refusal: str = "") -> None:
-        """Say what became of a source, under the URL that it is asked by first."""
+        """Report what became of a source, under the URL of its first request."""
         if (crawl := self._crawl) is None:
             return
         source, row = visit.source, visit.row

@@ -9,12 +9,10 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.policy.throttle import shared_wait
 from scrapy_walsh.state.records import (
-    ROBOTS,
     Attempts,
     Booking,
     Deferral,
@@ -42,20 +40,6 @@ from scrapy_walsh.state.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-
-#: The tables whose records belong to a host, and how the host of a record is found.
-_OF_HOST: Final[tuple[tuple[Table[Any], Callable[[Any], str]], ...]] = (
-    (HOSTS, lambda record: record.host),
-    (DEFERRALS, lambda record: record.host),
-    (VALIDATORS, lambda record: _host(record.url)),
-    (SOURCES, lambda record: _host(record.url)),
-    (ATTEMPTS, lambda record: _host(record.url)),
-    (SEEN_ITEMS, lambda record: _host(record.canonical_url)),
-    (READINGS, lambda record: _host(record.url)),
-    (DOCUMENTS, lambda record: _host(record.key) if record.kind == ROBOTS else ""),
-)
-
 
 class RecordStore(ABC):
     """A ``Store`` that does not say yet where its records are kept; subclasses do."""
@@ -65,8 +49,8 @@ class RecordStore(ABC):
 
     def __init__(self) -> None:
         self.notices: list[str] = []
-        #: By host, the time of the last request on record, where this store's user made it. While
-        #: the record still has that time, no other process has requested the host since.
+        #: By host, the time of the last request that was made through this store. While the record
+        #: still has that time, no other process has requested the host since.
         self._own: dict[str, float] = {}
 
     @property
@@ -141,8 +125,8 @@ class RecordStore(ABC):
             rested = max(0.0, now - record.last_end)
             found = Booking(self._wait(record, interval, now), known=True, rested=rested)
             if found.wait > 0:
-                # The clock was put back, and this record is from the future (D9). It counts as
-                # "now" once: without a write it would count as "now" at every later look too.
+                # A record from the future, since the clock was put back (D9), counts as "now". It
+                # is written so, or it would count as "now" at every later look too.
                 return replace(record, last_end=now) if record.last_end > now else None
             return replace(record, last_end=now, interval=interval, why=None)
 
@@ -224,21 +208,3 @@ class RecordStore(ABC):
 
     def prune(self, now: float) -> None:  # noqa: B027  most stores end with their process
         """Drop nothing: a store that ends with its process does not grow over the years."""
-
-    def forget_host(self, host: str) -> None:
-        for table, host_of in _OF_HOST:
-            keys = [table.key_of(found) for found in self._rows(table) if host_of(found) == host]
-            if keys:
-                self._delete(table, keys)
-
-
-def _host(url: str) -> str:
-    """The host of *url*, with its port unless that is the default one; "" if it has no host."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        return ""
-    name = parts.hostname or ""
-    name = f"[{name}]" if ":" in name else name
-    return name if port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f"{name}:{port}"

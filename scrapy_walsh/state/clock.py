@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FILE: Final = "clock.json"
-#: Seconds. A run reports that the wall clock was set since an earlier run by more than this.
+#: Seconds by which the wall clock must have been set since an earlier run to be reported.
 _SET: Final = 600.0
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 

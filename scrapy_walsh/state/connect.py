@@ -23,7 +23,7 @@ BUSY_TIMEOUT: Final = 5.0
 CHECK_PAGES_BELOW: Final = 32 << 20
 CHECK_ROWS_BELOW: Final = 2 << 20
 
-#: No version of this package will write a schema version above this: it must be damage.
+#: A schema version above this must be damage: no version of this package will write it.
 PLAUSIBLE_VERSION: Final = 1000
 
 _READ_ONLY: Final = frozenset(
@@ -103,7 +103,7 @@ def connect(path: Path, *, alone: bool = False) -> Opened:
     except sqlite3.OperationalError as error:
         if _code(error) not in _READ_ONLY:
             raise
-    # Without a -shm that can be read or made, only this opens a WAL file.
+    # Where the -shm can be neither read nor made, a WAL file can be opened only in this way.
     return _opened(path, "mode=ro&immutable=1")
 
 

@@ -86,8 +86,8 @@ class Database:
             except (sqlite3.DatabaseError, DamageError) as error:
                 if not is_damage(error):
                     raise StateError(explain(self._path, "cannot be used", error)) from error
-                # The check at opening may find nothing. Damage that is met a second time is
-                # believed all the same, and the file is replaced.
+                # The check at opening may not find this damage. If it is met a second time, the
+                # file is replaced all the same.
                 self._reopen(damage)
                 damage = error
         raise StateError(explain(self._path, "stays damaged", damage)) from damage

@@ -1,7 +1,7 @@
 """R11: files of the state directory: their permissions, the lock, and copies of the blocklist.
 
 Every file of ours is a regular file that only its owner may read and write, whatever the directory
-and the umask allow: it holds URLs, which may tell something about people. The directory may be a
+and the umask allow: it has URLs, which may tell something about people. The directory may be a
 symbolic link, for example to another disk. A file may not be one: we replace files by name, and a
 link that somebody else put there would let them choose where we write.
 
@@ -50,7 +50,7 @@ _LONGEST_COPY: Final = 2 * _LONGEST_LINE + 256 * 1024 * 1024
 #: The names of our own files in a state directory. Damaged files have a suffix after them.
 _OURS: Final = re.compile(
     r"(?:state\.(?:sqlite3(?:\.new)?(?:-wal|-shm|-journal)?|lock|ok|lost)"
-    r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json|new)|job-.*\.(?:json|new)"
+    r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json|new)|job-.*\.(?:json|new)|sources\.lock"
     r"|ledger\.(?:jsonl|head|lock)|ledger-[0-9]{6}\.jsonl"
     r"|ledger-documents\.sqlite(?:-wal|-shm|-journal)?)(?:\.damaged-.*)?"
 )
@@ -76,7 +76,7 @@ def claim(directory: Path) -> None:
 
 
 def not_files(directory: Path) -> list[str]:
-    """The names of our files that something else in *directory* has: a link, a FIFO. OSError."""
+    """Our file names that something else in *directory* has: a link, a FIFO. Raises OSError."""
     found = []
     for name in _ours(directory):
         with suppress(FileNotFoundError):
@@ -95,17 +95,17 @@ def _ours(directory: Path) -> list[str]:
 
 
 def private(path: Path, mode: str) -> IO[Any]:
-    """As ``open``; where the file is made, only its owner may use it. OSError."""
+    """As ``open``; where the file is made, only its owner may use it. Raises OSError."""
     return open(path, mode, opener=open_private)
 
 
 def open_private(path: str | Path, flags: int) -> int:
-    """As ``os.open``; where *flags* make the file, its mode is 0600. OSError."""
+    """As ``os.open``; where *flags* make the file, its mode is 0600. Raises OSError."""
     return os.open(path, flags | _SAFELY, 0o600)
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that only its owner may use, unless there is one. OSError.
+    """Make an empty file that only its owner may use, unless there is one. Raises OSError.
 
     A file that is there is not opened: closing it would drop SQLite's locks on it (fcntl(2)).
     """
@@ -159,7 +159,7 @@ def _aside(path: Path, number: int, suffix: str) -> Path:
 
 
 def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
-    """The copy of the blocklist in the file *name*, None without one. DamageError."""
+    """The copy of the blocklist in the file *name*, None without one. Raises DamageError."""
     try:
         with (directory / name).open("rb") as file:
             if os.fstat(file.fileno()).st_size > _LONGEST_COPY:
@@ -181,7 +181,7 @@ def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
 
 
 def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> None:
-    """Replace the copy in the file *name* by *document*, wholly or not at all. OSError."""
+    """Replace the copy in the file *name* by *document*, or leave it and raise OSError."""
     head = asdict(replace(document, body=b""))
     del head["body"]
     record = json.dumps(head).encode("ascii") + b"\n"
@@ -196,7 +196,7 @@ def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> N
 
 
 def without_text(key: str) -> StoredDocument:
-    """The record of a blocklist that was held, or may have been, and that cannot be read."""
+    """The record of a blocklist that was cached, or may have been, and that cannot be read."""
     return StoredDocument(BLOCKLIST, key, key, b"", 0.0, None, "lost")
 
 

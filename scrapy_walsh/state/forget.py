@@ -31,9 +31,9 @@ class Forgotten:
 
 
 def forget(store: RecordStore, host: str, now: float, revisit: float) -> Forgotten:
-    """Drop from *store* what concerns *host* (a ``hosts.host_key``) and is no promise.
+    """Drop from *store* what concerns *host* (a ``hosts.host_key``) and is not a promise to it.
 
-    *now*: Unix seconds. *revisit*: WALSH_REVISIT in seconds. StateError.
+    *now*: Unix seconds. *revisit*: WALSH_REVISIT in seconds. Raises StateError.
     """
     done = Forgotten()
     _drop(store, VALIDATORS, host, lambda record: record.url, done)

@@ -1,4 +1,4 @@
-"""R11: how a run that could not write its records tells the runs after it.
+"""R11: the mark by which a run that could not write its records tells later runs so.
 
 It renames the empty file ``state.ok`` to ``state.lost``. That file is made when the store is
 opened, because a full disk takes no new file, but lets one be renamed.
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 READY: Final = "state.ok"
 LOST: Final = "state.lost"
-#: Seconds for which every run that begins is told, since several may begin side by side. After that
-#: only the first one is told.
+#: Seconds for which every run that begins finds the mark, since several may begin side by side.
+#: The first run after that finds it too, and takes it away.
 _KEPT: Final = 3600.0
 
 
@@ -32,7 +32,7 @@ def leave(directory: Path) -> None:
 
 
 def found(directory: Path) -> bool:
-    """Whether *directory* is marked. A mark that was told for long enough is taken away."""
+    """Whether *directory* is marked. A mark older than ``_KEPT`` is then taken away."""
     mark, ready = directory / LOST, directory / READY
     with files.exclusive(directory):
         try:

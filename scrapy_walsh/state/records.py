@@ -205,15 +205,14 @@ class Store(Protocol):
         """Book a request to *host* at *now*, unless *interval* or a hold forbids it (R4.6).
 
         Read and written in one transaction, so that processes which share the store keep the
-        spacing together.
-        StoreAway when a shared store does not answer: the host is not booked.
+        spacing together. Raises StoreAway where a shared store does not answer: nothing is booked.
         """
         ...
 
     def book_host(
         self, host: str, interval: float, now: float, hold: float, *, visit: bool = False
     ) -> None:
-        """Book the end of a request to *host* at *now*, and a hold of *hold* seconds (R5).
+        """Store the end of a request to *host* at *now*, and a hold of *hold* seconds (R5).
 
         ``visit``: it was the target of a slow host that went ahead of the Crawl-delay (D11).
         """
@@ -243,8 +242,5 @@ class Store(Protocol):
         *now*: Unix seconds; it is called when a run begins.
         """
         ...
-
-    def forget_host(self, host: str) -> None:
-        """Drop every record of *host* (``name`` or ``name:port``), its hold included."""
 
     def close(self) -> None: ...

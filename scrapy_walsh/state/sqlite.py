@@ -1,7 +1,7 @@
 """R11: the store in one SQLite file, and a second copy of the blocklist beside it (D3).
 
 A large blocklist is in two files beside the database (``state.files`` says why), and its row is
-without the text. A row without the text and without such files means that a list was held and
+without the text. A row without the text and without such files means that a list was adopted and
 cannot be read any more. It is kept, since no crawl may go on as if there had been no list (D14).
 """
 
@@ -39,7 +39,7 @@ class _Change(NamedTuple):
 
 
 class SqliteStore(RecordStore):
-    """A ``Store`` in ``state.sqlite3`` of *directory*, which is made when missing; StateError."""
+    """A ``Store`` in ``state.sqlite3`` of *directory*, made when missing. Raises StateError."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class SqliteStore(RecordStore):
             self._unlink(files.SECOND)
         else:
             failures.append(self._write_copy(document, files.SECOND))
-            if not any(failures):  # a row without the text, which says that a list is held
+            if not any(failures):  # a row without the text, which says that there is a list
                 super().put_document(replace(document, body=b""))
         for failure in filter(None, failures):
             raise failure

@@ -137,7 +137,7 @@ class Table(Generic[R]):
 
     @property
     def page_rows(self) -> int:
-        """How many rows one page may hold: few where they have bodies."""
+        """How many rows one page may have: few where they have bodies."""
         return 10 if "body" in self.columns else 500
 
     def _page(self, sign: str, order: str) -> str:
@@ -153,7 +153,7 @@ class Table(Generic[R]):
 
     @cached_property
     def prune(self) -> str:
-        """Drops the records that were last of use before a time (``KEPT``)."""
+        """Deletes the records that were last of use before a time (``KEPT``)."""
         return f"DELETE FROM {self.name} WHERE {KEPT[self.name][0]} < ?"  # noqa: S608
 
     @cached_property

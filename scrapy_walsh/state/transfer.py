@@ -1,8 +1,8 @@
 """R11: export of the store to JSON lines, and import of such lines.
 
 A line is one record: the member ``record`` names its table, the others are its fields, and a body
-is base64. An import breaks no promise. Of two records with one key the one that binds longer, or
-is the later, stays: no hold gets shorter, and no older document replaces a newer one.
+is base64. An import breaks no promise to a host: of two records with one key the one that binds
+longer, or is later, stays. No hold gets shorter, and no older document replaces a newer one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _BY_NAME: Final = {table.name: table for table in TABLES}
 
 
 def export_lines(store: SqliteStore, directory: Path, version: int = LATEST) -> Iterator[str]:
-    """Every record of *store*, whose files are in *directory*, a line each. StateError.
+    """Every record of *store*, whose files are in *directory*, a line each. Raises StateError.
 
     *version*: the schema version of the package that is to read the lines (D16).
     """
@@ -62,7 +62,7 @@ def export_lines(store: SqliteStore, directory: Path, version: int = LATEST) -> 
             continue
         for record in store._rows(table):
             if isinstance(record, StoredDocument) and record.kind == BLOCKLIST and not record.body:
-                continue  # a list that was held and cannot be read any more
+                continue  # a list that was adopted and cannot be read any more
             members = {name: getattr(record, name) for name in there.columns}
             if "body" in members:
                 members["body"] = base64.b64encode(members["body"]).decode("ascii")

@@ -39,7 +39,7 @@ def problems(directory: Path, adopt: Callable[[bytes, str], object]) -> Iterator
                         f"{DATABASE}: its schema version is {version};"
                         f" this package reads {len(MIGRATIONS)}"
                     )
-                    return  # then it is not known either what the other files should have
+                    return  # what the other files should have is not known either
                 yield from _of_database(connection, version, lists)
         except sqlite3.Error as error:
             yield f"{DATABASE}: {one_line(error)}"
@@ -52,7 +52,7 @@ def problems(directory: Path, adopt: Callable[[bytes, str], object]) -> Iterator
         try:
             adopt(document.body, document.key)
         except WalshError as error:
-            yield f"the blocklist held of {document.key} cannot be adopted: {error}"
+            yield f"the cached blocklist of {document.key} cannot be adopted: {error}"
 
 
 def set_aside(directory: Path) -> list[str]:
@@ -61,14 +61,14 @@ def set_aside(directory: Path) -> list[str]:
 
 
 def read_only(path: Path) -> sqlite3.Connection:
-    """A connection that only reads the database at *path*, and makes no file. sqlite3.Error."""
+    """Open the database at *path* to read only; no file is made. Raises sqlite3.Error."""
     immutable = "mode=ro&immutable=1"
     if not path.with_name(f"{DATABASE}-wal").exists():
         return _opened(path, immutable)  # nobody has it open: a reader would leave a -wal behind
     try:
         return _opened(path, "mode=ro")
     except sqlite3.OperationalError:
-        # Without a -shm that can be read or made, only this opens a WAL file.
+        # Where the -shm can be neither read nor made, a WAL file can be opened only in this way.
         return _opened(path, immutable)
 
 
@@ -132,14 +132,14 @@ def _of_copy(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
     else:
         held = (directory / files.SECOND).exists() or any(document.body for document in lists)
         if copy is None and held:
-            yield f"{files.COPY}: missing, although a blocklist is held"
+            yield f"{files.COPY}: missing, although a blocklist is cached"
     yield from _of_lost(directory, copy, lists)
     if copy is not None:
         row = next((document for document in lists if document.key == copy.key), None)
         if len(copy.body) >= files.LARGE:
             yield from _of_second(directory, copy)
         elif row is None:
-            yield f"{DATABASE}: the blocklist {copy.key} is held in {files.COPY} only"
+            yield f"{DATABASE}: the blocklist {copy.key} is in {files.COPY} only"
         elif row.fetched_at > copy.fetched_at:
             yield f"{files.COPY}: older than the row in {DATABASE}"
         if row is None or row.body != copy.body:
@@ -156,7 +156,7 @@ def _of_lost(
     there = {found.key for found in (copy, second) if found is not None}
     for document in lists:
         if not document.body and document.key not in there:
-            yield f"the blocklist of {document.key} was held, and no file has its text any more"
+            yield f"the blocklist of {document.key} was adopted, and no file has its text any more"
 
 
 def _of_second(directory: Path, copy: StoredDocument) -> Iterator[str]:
@@ -168,4 +168,4 @@ def _of_second(directory: Path, copy: StoredDocument) -> Iterator[str]:
         return
     if second != copy:
         state = "missing" if second is None else f"not the same as {files.COPY}"
-        yield f"{files.SECOND}: {state}, although a large blocklist is held"
+        yield f"{files.SECOND}: {state}, although a large blocklist is cached"

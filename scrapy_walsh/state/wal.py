@@ -36,7 +36,7 @@ class Log(NamedTuple):
 
 
 def committed(path: Path) -> Log | None:
-    """What the log of the database at *path* had when it was last written; None for nothing.
+    """The frames that were committed to the log of the database at *path*; None without any.
 
     To be called only by a process that has no connection to the database: closing the -shm drops
     the locks that the process's connections have on it (fcntl(2)).

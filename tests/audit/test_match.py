@@ -159,5 +159,5 @@ def test_own_a_directory_is_read_with_its_full_files(tmp_path: Path) -> None:
 
 def test_own_something_else_is_no_ledger(tmp_path: Path) -> None:
     path = written(tmp_path / "x.jsonl", [json.dumps({"at": 1}).encode()])
-    with pytest.raises(Unreadable, match="is no ledger"):
+    with pytest.raises(Unreadable, match="is not a ledger"):
         read_ledgers([path], {HOST})

@@ -43,7 +43,7 @@ def test_r3_an_opt_out_is_one_command_and_the_gate_holds_it(
     assert said.out.splitlines() == [
         "added: shop.site.test",
         "blocklist.json lists 2 domains; upload it",
-        "crawls fetch it again when what they hold is older than 6 hours",
+        "crawls fetch it again when their copy is older than 6 hours",
     ]
     assert said.err == ""
     entry = listed()[1]

@@ -79,7 +79,7 @@ class Hasty(scrapy.Spider):
 
 class Wilful(scrapy.Spider):
     name = "wilful"
-    custom_settings = {"ROBOTSTXT_OBEY": True, "USER_AGENT": "Mozilla/5.0 (Windows NT 10.0)"}
+    custom_settings = {"ROBOTSTXT_OBEY": False, "USER_AGENT": "Mozilla/5.0 (Windows NT 10.0)"}
 
 class Needy(scrapy.Spider):
     name = "needy"
@@ -297,7 +297,7 @@ def test_own_a_healthy_project(visits: dict[str, Visit]) -> None:
     assert healthy.line("ok", "R11", "is in order")
     assert healthy.line("ok", "R3", "blocklist", "refreshed in 6 h")
     assert healthy.line("ok", "clock")
-    assert healthy.line("unseen", "R1.4", "not looked at; --online asks it")
+    assert healthy.line("unseen", "R1.4", "not looked at; --online requests it")
 
 
 def test_own_the_example_project_is_healthy(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_own_the_example_project_is_healthy(tmp_path: Path) -> None:
     assert found.code == 0, found.output
     assert found.line("ok", "seats", "walsh_metadata")
     assert found.line("ok", "R11", "can be made")
-    assert found.line("warn", "R3", "none was ever held", "the first crawl asks for it first")
+    assert found.line("warn", "R3", "was ever adopted", "the first crawl requests it first")
     assert not found.connected
 
 
@@ -427,7 +427,7 @@ def test_own_custom_settings_count(visits: dict[str, Visit]) -> None:
     assert found.line("FAIL", "crawls without scrapy_walsh", "(spider bare)")
     assert found.line("FAIL", "R4", "WALSH_MIN_INTERVAL is 0.5", "(spider hasty)")
     assert found.line("warn", "WALSH_MAX_RETRYS is not a setting", "(spider hasty)")
-    assert found.line("warn", "R2", "ROBOTSTXT_OBEY is True", "overrides it", "(spider wilful)")
+    assert found.line("warn", "R2", "ROBOTSTXT_OBEY is False", "obeyed all", "(spider wilful)")
     assert found.line("warn", "R1 ", "USER_AGENT is 'Mozilla/5.0 (Windows NT", "(spider wilful)")
     assert found.line("FAIL", "cannot be looked at", "No module named 'nowhere'", "(spider needy)")
     assert found.line("ok", "seats").endswith("in place for fine, wilful")
@@ -443,7 +443,7 @@ def test_own_a_broken_spider_is_one_line_and_hides_no_other(visits: dict[str, Vi
 
 def test_own_code_that_asks_when_loaded_is_named(visits: dict[str, Visit]) -> None:
     found = visits["asks when loaded, in memory"]
-    assert found.line("warn", "R0.1", "192.0.2.1", "it was not let")
+    assert found.line("warn", "R0.1", "192.0.2.1", "doctor prevented it")
     assert found.line("ok", "seats", "in place for probe")
 
 
@@ -532,7 +532,7 @@ def test_own_the_state_directory_is_judged(tmp_path: Path) -> None:
     good = Place(tmp_path, True, None, 1 << 40, 1000, 1000)
     assert [MARKS[f.outcome] for f in doctor_state.of_place(good)] == ["ok"]
     said = {
-        "belongs to user 0, this is 1000": replace(good, owner=0),
+        "belongs to user 0, and doctor runs as user 1000": replace(good, owner=0),
         "written by everyone": replace(good, open_to_all=True),
         "3 MiB left": replace(good, free=3 << 20),
         "damaged files of earlier runs: a.damaged-1": replace(good, set_aside=("a.damaged-1",)),
@@ -552,11 +552,11 @@ def test_own_a_place_open_to_everyone_is_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("held", "mark", "words"),
     [
-        (Held(), "warn", "none was ever held"),
-        (Held(asked=NOW - 60), "warn", "no list of L was ever adopted, though its host was asked"),
-        (Held(others=("M",)), "warn", "held beside it, and not used: M"),
+        (Held(), "warn", "none of L was ever adopted"),
+        (Held(asked=NOW - 60), "warn", "was ever adopted, though its host had a request"),
+        (Held(others=("M",)), "warn", "cached, but not used: M"),
         (Held(a_list(NOW - 3600)), "ok", "fetched 60 min ago; it is refreshed in 5 h"),
-        (Held(a_list(NOW - 30000), asked=NOW - 30000), "note", "the next run asks for it"),
+        (Held(a_list(NOW - 30000), asked=NOW - 30000), "note", "the next run requests it"),
         (Held(a_list(NOW - 30000), asked=NOW - 60), "warn", "the old one stays in force"),
         (Held(a_list(NOW + 60)), "note", "is from the future"),
     ],

@@ -194,7 +194,7 @@ def test_d8_a_deferred_host_is_not_asked_for_its_robots_txt_either(planned: Any,
 def test_own_a_blocklist_that_cannot_be_used_is_said(planned: Any, put: Any) -> None:
     put(replace(operator_list(), body=b"{}"))
     _, plan, err = planned("https://a.test/")
-    assert err.startswith(f"walsh plan: the blocklist held of {LIST} cannot be used: ")
+    assert err.startswith(f"walsh plan: the cached blocklist of {LIST} cannot be used: ")
     assert documents(plan)[f"blocklist {LIST}"] == "fetch"
 
 
@@ -292,7 +292,7 @@ def test_own_misuse_is_one_line(
 
 def test_own_an_identity_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-a", "urls=https://a.test/"]) == 2
-    assert capsys.readouterr().err.startswith("walsh plan: whose run?")
+    assert capsys.readouterr().err.startswith("walsh plan: no identity:")
 
 
 def test_own_unusable_sources_are_said_once(planned: Any) -> None:
@@ -319,7 +319,7 @@ def test_r11_the_plan_asks_nobody_and_the_run_keeps_to_it(tmp_path: Path) -> Non
         assert first.returncode == 0, first.stdout
         assert "made without a request" in first.stdout
         assert "http://b.test/: unknown, robots.txt must be fetched first" in first.stdout
-        assert "no blocklist is held" in first.stdout
+        assert "no blocklist is cached" in first.stdout
         assert box.log == []
         assert not state_dir(project).exists()
         crawl(project, box, *urls.split(), spider_name="walsh_metadata")

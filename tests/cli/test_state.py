@@ -436,7 +436,7 @@ def spoil(folder: Path, statement: str, *values: Any) -> None:
     ("statement", "said"),
     [
         ("UPDATE hosts SET not_before=0", "hosts: 3 rows do not match their checksum"),
-        ("DELETE FROM documents WHERE kind='blocklist'", "is held in blocklist.json only"),
+        ("DELETE FROM documents WHERE kind='blocklist'", "is in blocklist.json only"),
         ("PRAGMA user_version=7", "its schema version is 7"),
         ("DROP TABLE sources", "sources: no such table"),
     ],
@@ -467,7 +467,7 @@ def test_d3_verify_looks_at_the_second_copy(told: Any, folder: Path) -> None:
     copy.write_bytes(whole.replace(b"blocked.test", b"bl0cked.test"))
     assert "blocklist.json: its checksum does not match" in told("verify")[1]
     copy.unlink()
-    assert "blocklist.json: missing, although a blocklist is held" in told("verify")[1]
+    assert "blocklist.json: missing, although a blocklist is cached" in told("verify")[1]
     copy.write_bytes(whole)
     assert told("verify")[0] == 0
 
@@ -478,7 +478,7 @@ def test_d3_verify_finds_a_copy_left_behind_and_a_list_of_no_use(
     super(SqliteStore, store).put_document(replace(operator_list(at=NOW + 5), body=b"{}"))
     _, out, _ = told("verify")
     assert "blocklist.json: older than the row in state.sqlite3" in out
-    assert f"the blocklist held of {LIST} cannot be adopted" in out
+    assert f"the cached blocklist of {LIST} cannot be adopted" in out
 
 
 def test_own_verify_lists_what_was_set_aside(told: Any, folder: Path) -> None:

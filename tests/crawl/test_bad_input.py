@@ -143,6 +143,7 @@ def test_r3_9_the_list_is_held_afterwards_too(lists: Lists) -> None:
     [
         ("state.sqlite3", os.mkfifo),
         ("state.lock", os.mkfifo),
+        ("sources.lock", os.mkfifo),
         ("blocklist.json", os.mkfifo),
         ("clock.json", os.mkdir),
         ("ledger.head", os.mkfifo),

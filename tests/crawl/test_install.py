@@ -12,9 +12,9 @@ from scrapy.settings import default_settings
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.moved import PATHS
-from scrapy_walsh.adapters.seats import PINS, SEATS
+from scrapy_walsh.adapters.seats import GRANTED, PINS, SEATS
 from scrapy_walsh.proof.sandbox import max_in_flight, requests, user_agents
-from tests.crawl.harness import USER_AGENT, Crawl, crawl, kept, make_project, side_by_side
+from tests.crawl.harness import SETTINGS, USER_AGENT, Crawl, crawl, kept, make_project, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,7 +168,7 @@ def test_own_a_changed_pin_refuses_the_start_by_name(
 
 
 def test_own_no_wire_for_http_refuses_the_start_by_name(incomplete: dict[str, Crawl]) -> None:
-    assert_refused(incomplete["no handlers"], "the http handler is not the wire")
+    assert_refused(incomplete["no handlers"], "the http handler is not scrapy_walsh's")
 
 
 @pytest.mark.parametrize("path", [path for _, path in SEATS_TAKEN])
@@ -248,7 +248,7 @@ def test_own_a_pin_beats_the(overridden: dict[str, Crawl], where: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["project", "spider", "command line"])
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", [name for name in WRONG if name not in GRANTED])
 def test_own_one_warning_for_each_value_overridden(
     overridden: dict[str, Crawl], where: str, name: str
 ) -> None:
@@ -256,9 +256,37 @@ def test_own_one_warning_for_each_value_overridden(
     assert len(lines) == 1, overridden[where].lines(name)
 
 
-def test_own_a_value_that_is_the_pinned_one_is_no_warning(run: Callable[..., Crawl]) -> None:
-    result = run(TARGETS[0], settings={"ROBOTSTXT_OBEY": False, "CONCURRENT_REQUESTS": 1})
-    assert result.lines("WARNING", "overrides") == []
+@pytest.mark.parametrize("where", ["project", "spider", "command line"])
+def test_own_what_is_done_anyway_is_no_warning(overridden: dict[str, Crawl], where: str) -> None:
+    assert all(WRONG[name] is value for name, value in GRANTED.items())
+    assert [each for name in GRANTED for each in overridden[where].lines("WARNING", name)] == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"CONCURRENT_REQUESTS": 1},
+        {"ROBOTSTXT_OBEY": "1"},
+        {**BY_HAND, "ADDONS": SETTINGS["ADDONS"]},
+    ],
+)
+def test_own_a_value_that_is_the_pinned_one_is_no_warning(
+    run: Callable[..., Crawl], settings: dict[str, Any]
+) -> None:
+    result = run(TARGETS[0], settings=settings)
+    assert result.lines("WARNING", "ROBOTSTXT_OBEY") == result.lines("WARNING", "overrides") == []
+
+
+@pytest.mark.parametrize("spider", [SPIDER.format(custom={"ROBOTSTXT_OBEY": False}), None])
+def test_own_who_switches_robots_off_is_told_that_it_is_obeyed(
+    box: Sandbox, tmp_path: Path, spider: str | None
+) -> None:
+    settings = {} if spider else {"ROBOTSTXT_OBEY": False}
+    project = make_project(tmp_path, spider or SPIDER.format(custom={}), settings)
+    result = crawl(project, box, "http://path.test/private/x")
+    assert result.asked("path.test") == ["/robots.txt"]
+    (line,) = result.lines("WARNING", "ROBOTSTXT_OBEY is False")
+    assert line.endswith("robots.txt is obeyed all the same, by the gate of scrapy_walsh")
 
 
 def test_own_a_projects_own_components_stay(box: Sandbox, tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ UNREAD = {
     "cut.test": packed(CUT, "gzip"),
     "gzip-br.test": packed(gzip.compress(BROTLI), "br, gzip"),
     "hidden-gzip.test": packed(gzip.compress(RULES), "utf-8"),
+    "led-on.test": Route(302, headers={"Location": "/packed"}),
 }
 
 
@@ -52,7 +53,10 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     run = solo(
         directory,
         *(f"http://{host}{path}" for host in READ | UNREAD for path in ("/private/x", "/open")),
-        sites=tuple(site(host, robots=route) for host, route in (READ | UNREAD).items()),
+        sites=tuple(
+            site(host, {"/packed": packed(BROTLI, "br")}, robots=route)
+            for host, route in (READ | UNREAD).items()
+        ),
         settings={"WALSH_ROBOTS_UNREACHABLE": request.param},
         timeout=120,
     )
@@ -68,7 +72,8 @@ def test_r2_27_what_is_text_is_read(found: Crawl, host: str) -> None:
 
 @pytest.mark.parametrize("host", UNREAD)
 def test_r2_27_what_is_not_text_defers_the_host(found: Crawl, host: str) -> None:
-    assert found.asked(host) == ["/robots.txt"]
+    led_on = ["/packed"] if host == "led-on.test" else []
+    assert found.asked(host) == ["/robots.txt", *led_on]
     for path in ("/private/x", "/open"):
         assert "R2 unknown_parse_error" in found.why(f"http://{host}{path}")
     (line,) = found.lines("WARNING", f"http://{host}/")

@@ -69,7 +69,7 @@ def test_own_one_line_tells_of_all_targets_of_a_silent_host(
     box.put(HANGING)
     made = project()
     run = crawl(made, box, *URLS)
-    (line,) = run.lines("WARNING", "deferred")
+    (line,) = run.lines("WARNING: deferred")
     assert "deferred 3 targets of hang.test to the next run (R5 deferred)" in line
     assert "take it out of the sources" in line
     (account,) = [
@@ -111,7 +111,7 @@ def test_r5_6_with_one_retry(
     run = crawl(made, box, *URLS)
     assert run.asked("hang.test") == paths
     assert all(verdict in run.why(url) for url in URLS[1:])
-    assert len(run.lines("WARNING", "deferred", "hang.test")) == (position != "deny")
+    assert len(run.lines("WARNING: deferred", "hang.test")) == (position != "deny")
     honest(made)
 
 

@@ -125,9 +125,10 @@ def test_own_settings_of_a_job_cannot_loosen_a_must(cloud: Cloud, layer: str) ->
     assert max_in_flight(log) == 1
     assert not any(request.path == "/private/x" for request in log)
     assert kept(gaps(log, "paced.test")[1:], 1.0)
-    for name in ("CONCURRENT_REQUESTS", "USER_AGENT", "RETRY_ENABLED"):
+    for name in ("CONCURRENT_REQUESTS", "USER_AGENT", "COOKIES_ENABLED"):
         assert f"{name} is " in job.log
         assert "scrapy_walsh overrides it" in job.log
+    assert "robots.txt is obeyed all the same" in job.log
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,9 @@ MANY = tuple(f"shop{number}.example.test" for number in range(LARGE // 40))
 BIG, SMALL = listing(*MANY, "blocked.test"), listing("blocked.test")
 #: The child is ended before it can answer.
 NO_CHILD = f"""
-from scrapy_walsh.adapters import operator_list
-operator_list._VALIDATION_TIMEOUT = 0.001
-operator_list._VALIDATION_PER_MIB = 0.0
+from scrapy_walsh.adapters import list_store
+list_store._VALIDATION_TIMEOUT = 0.001
+list_store._VALIDATION_PER_MIB = 0.0
 {LIST_SPIDER}
 """
 #: Attempts to get the list follow at once, so that they are soon used up.

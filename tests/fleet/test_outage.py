@@ -42,7 +42,7 @@ def begin(box: Sandbox, server: Server, tmp_path: Path, count: int = 2) -> list[
 
 
 def waits(*workers: Worker) -> bool:
-    return all("nothing is asked until it is back" in each.output for each in workers)
+    return all("nothing is sent until it is back" in each.output for each in workers)
 
 
 def both_ask(box: Sandbox) -> bool:
@@ -68,7 +68,7 @@ def test_own_while_redis_is_away_nothing_leaves_and_then_the_crawl_goes_on(
     lasting.start()
     for each in workers:
         output = each.finish()
-        assert len(re.findall("nothing is asked until it is back", output)) == 1, output
+        assert len(re.findall("nothing is sent until it is back", output)) == 1, output
         assert len(re.findall(r"is back after \d+ s", output)) == 1
         assert "Traceback" not in output
     check_all_fetched(box, 2)
@@ -104,6 +104,7 @@ def test_own_a_crawl_that_starts_without_redis_waits_for_it(box: Sandbox, tmp_pa
 def test_own_ctrl_c_ends_a_crawl_that_waits_for_redis(box: Sandbox, tmp_path: Path) -> None:
     (one,) = begin(box, Server(tmp_path), tmp_path, count=1)
     wait_until(lambda: waits(one))
+    time.sleep(0.5)  # Scrapy 2.13 logs a traceback where its own start task has not begun yet
     began = time.monotonic()
     one.process.send_signal(signal.SIGINT)
     output = one.finish()

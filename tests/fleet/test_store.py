@@ -238,7 +238,7 @@ def test_d8_a_deferral_is_shared_and_dropped_together(server: Server) -> None:
 def test_own_a_host_can_be_forgotten_and_exchanged(server: Server) -> None:
     one, other = worker(server), worker(server)
     reserve(one)
-    other.forget_host(HOST)
+    other.delete_host(HOST)
     assert one.reserve_host(HOST, 1.0, 0.0).known is False
     seen = []
     other.update_host(HOST, seen.append)

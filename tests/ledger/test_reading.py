@@ -43,3 +43,11 @@ def test_own_a_number_that_nobody_can_draw_is_left_out() -> None:
     line = {**ASKED, "interval": 1e16}
     assert line_of(line).interval == 1e16
     assert readable(line).interval == 0.0
+
+
+def test_own_a_lone_surrogate_is_a_character_like_others() -> None:
+    for more in ({"\ud800": 1}, {"reason": "\ud800"}):
+        assert line_of({**ASKED, **more}).reason == more.get("reason", "")
+    with pytest.raises(Malformed, match="attempt"):
+        line_of({**ASKED, "attempt": "\ud800"})
+    assert readable({**ASKED, "attempt": "\ud800"}).attempt == 0

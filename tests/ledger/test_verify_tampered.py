@@ -392,10 +392,14 @@ def test_own_the_commands_of_the_docs_run(crawled: Crawled, tmp_path: Path):
     command, shown, finding = (block.splitlines() for _, block in blocks)
     assert command == ["scrapy walsh verify .scrapy/walsh"]
     project = crawled.one.parent.parent
-    for module, directory in ("scrapy walsh", project), ("scrapy_walsh", project.parent):
-        ledger = str(crawled.one.relative_to(directory))
+    shutil.copytree(crawled.one, tmp_path / ".scrapy" / "walsh")
+    for module, directory, ledger in (
+        ("scrapy walsh", project, str(crawled.one.relative_to(project))),
+        ("scrapy_walsh", project.parent, str(crawled.one.relative_to(project.parent))),
+        ("scrapy_walsh", tmp_path, None),  # that of the directory
+    ):
         done = zygote.run(
-            [sys.executable, "-m", *module.split(), "verify", ledger],
+            [sys.executable, "-m", *module.split(), "verify", *filter(None, [ledger])],
             cwd=directory,
             capture_output=True,
             text=True,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from scrapy_walsh.policy import robots_fetch
 from scrapy_walsh.policy.backoff import GiveUp, Retry
+from scrapy_walsh.policy.robots_fetch import DEFER, UNREACHABLE, UNREADABLE, Keep, Leave, StandIn
 
 RETRY = Retry(1.0, "why")
 GAVE_UP = GiveUp("why", 1.0)
@@ -63,3 +66,47 @@ def test_own_redirect_to_nowhere_is_unreachable():
 def test_own_exempt_robots_txt_is_unredirected_and_not_retried(status, hops, attempt, first):
     """T1 as design section 8 puts it."""
     assert robots_fetch.counts_as_first(status, hops=hops, attempt=attempt) is first
+
+
+@pytest.mark.parametrize(
+    ("status", "failure", "meaning"),
+    [(200, None, "unreadable"), (404, None, "no rules"), (503, RETRY, "again")],
+)
+def test_r2_only_the_body_of_a_200_must_be_readable(status, failure, meaning):
+    found = robots_fetch.meaning(status, location=False, hops=0, failure=failure, readable=False)
+    assert found == meaning
+
+
+HOUR = 3600.0
+ROBOTS = "http://h.test/robots.txt"
+
+
+@pytest.mark.parametrize(
+    ("position", "allowed"), [("allow", True), ("defer", False), ("deny", False)]
+)
+def test_r2_unreachable_keeps_what_was_held_or_goes_by_the_setting(position, allowed):
+    """T6, T3."""
+    found = robots_fetch.without(UNREACHABLE, "HTTP 503", ROBOTS, position)
+    assert isinstance(found, Keep)
+    assert found.reason == "HTTP 503; the rules of an earlier answer stay in force"
+    verdict = found.otherwise.decide("http://h.test/x")
+    assert (verdict.allowed, verdict.name) == (allowed, "unknown_unreachable")
+    assert verdict.reason == f"robots.txt is unreachable (HTTP 503): {position}"
+    assert (verdict.document, found.ttl, found.otherwise.ttl) == (ROBOTS, HOUR, HOUR)
+
+
+@pytest.mark.parametrize("position", ["allow", "defer", "deny"])
+@pytest.mark.parametrize(("fleet", "ttl"), [(False, math.inf), (True, HOUR)])
+def test_own_unreadable_refuses_whatever_was_held_or_is_set(position, fleet, ttl):
+    found = robots_fetch.without(UNREADABLE, "x" * 99, ROBOTS, position, fleet=fleet)
+    assert isinstance(found, StandIn)
+    verdict = found.decide("http://h.test/x")
+    assert (verdict.allowed, verdict.name, found.ttl) == (False, "unknown_parse_error", ttl)
+    assert f"Content-Encoding '{'x' * 40}' and is no text" in verdict.reason
+
+
+@pytest.mark.parametrize("position", ["allow", "defer", "deny"])
+def test_r2_a_429_to_the_end_is_never_no_rules(position):
+    """D7."""
+    found = robots_fetch.without(DEFER, "HTTP 429", ROBOTS, position)
+    assert found == Leave("robots.txt still answers 429; HTTP 429", HOUR)

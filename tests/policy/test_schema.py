@@ -333,5 +333,5 @@ def test_own_a_child_that_dies_on_the_way_is_no_permission(
     dying.write_text(f"#!/bin/sh\nprintf '{said}'\nexit 3\n")
     dying.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(dying))
-    with pytest.raises(DocumentInvalid, match="exit code 3"):
+    with pytest.raises(DocumentInvalid, match="its process ended with code 3"):
         validate_in_child(document(extra="x" * 1_000_000), STANDALONE, URL, 5)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.policy.text import visible
-from scrapy_walsh.proof.report.html import LARGEST, page
-from scrapy_walsh.proof.report.markup import cut, element, foreign, seconds
+from scrapy_walsh.proof.report.html import LARGEST, environment, page
 from scrapy_walsh.proof.report.sources import NoReport, read_sources
+from scrapy_walsh.proof.report.words import cut, seconds
 from scrapy_walsh.proof.sandbox import gaps, hosts
 from scrapy_walsh.sources.report import Row, as_document
 from tests.report.kit import Read, asked, began, decided, ended, lines_of, report_of, robots
@@ -109,7 +109,7 @@ def evil_report() -> dict[str, Any]:
     return {"sources": [{**row, **more}], "problems": [EVIL], "requests": None}
 
 
-def evil_lines() -> list[bytes]:
+def evil_lines(*more: dict[str, Any]) -> list[bytes]:
     told = dict.fromkeys(("requirement", "verdict", "reason", "document", "rule", "digest"), EVIL)
     whole = {**told, "url": EVIL, "host": EVIL, "group": [EVIL], "line": 3, "schema": EVIL}
     terms = dict.fromkeys(("version", "spec", "user_agent", "token", "blocklist_url"), EVIL)
@@ -124,17 +124,17 @@ def evil_lines() -> list[bytes]:
         {**ended(run), "reason": EVIL},
         {"at": 1.0, "run": run, "kind": "gap", "reason": EVIL},
         {"at": 1.0, "run": run, "kind": EVIL, "url": EVIL},
+        *more,
     )
 
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_own_hostile_text_stays_text(*, busy: bool):
-    lines = evil_lines()
-    if busy:
-        more = [asked(at * 1.1, run=EVIL, host=EVIL, url=EVIL) for at in range(200)]
-        lines = lines_of(*(json.loads(line) for line in lines), *more)
+    more = [asked(at * 1.1, run=EVIL, host=EVIL, url=EVIL) for at in range(200)]
+    lines = evil_lines(*more) if busy else evil_lines()
     html = page(report_of(lines, "all"), read_sources(json.dumps(evil_report()).encode()))
     read = Read(html)
+    assert ("<td>column</td>" in html) is busy  # where marks are too many
     assert set(read.tags) <= ALLOWED_TAGS
     assert not [name for _, name, _ in read.attributes if name.startswith("on")]
     assert not [value for _, name, value in read.attributes if name in ("src", "style", "action")]
@@ -143,6 +143,16 @@ def test_own_hostile_text_stays_text(*, busy: bool):
     assert not acting
     assert r"\u202e\u2066\x00\x1b[2J\ud800&amp;" in read.text
     html.encode()
+
+
+def test_own_no_template_takes_a_value_for_markup():
+    loader = environment().loader
+    assert loader is not None
+    names = loader.list_templates()
+    assert "page.html" in names
+    for name in names:
+        source, _, _ = loader.get_source(environment(), name)
+        assert not re.search(r"\|\s*safe\b|autoescape|Markup", source), name
 
 
 def test_own_the_page_refers_to_nothing_outside_of_it():
@@ -199,10 +209,18 @@ def test_own_a_cut_table_says_so():
 # -- small parts --------------------------------------------------------------------------
 
 
+def written(template: str, value: str) -> str:
+    """What *template* writes of *value*."""
+    return environment().from_string(template).render(value=value)
+
+
 def test_own_text_becomes_visible_and_is_escaped_once():
     assert visible("a\u202eb\n\x00") == r"a\u202eb\n\x00"
-    assert element("b", "<&>", title='"') == '<b title="&quot;">&lt;&amp;&gt;</b>'
-    assert element("p", foreign("<")) == '<p><bdi dir="ltr" class="f">&lt;</bdi></p>'
+    assert written('<b title="{{ value }}">{{ value }}</b>', "\"<&>'\n\x00") == (
+        r'<b title="&#34;&lt;&amp;&gt;&#39;\n\x00">&#34;&lt;&amp;&gt;&#39;\n\x00</b>'
+    )
+    foreign = '{% from "parts.html" import foreign %}<p>{{ foreign(value) }}</p>'
+    assert written(foreign, "<\u202e") == r'<p><bdi dir="ltr" class="f">&lt;\u202e</bdi></p>'
     assert cut("abcdefghij", 7) == "abcd…ij"
     assert cut("abc", 7) == "abc"
 

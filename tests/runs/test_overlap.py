@@ -15,9 +15,14 @@ from tests.crawl.harness import kept, make_project, run_scrapy, site
 
 HOSTS = [f"both{number}.test" for number in range(4)]
 SLOW, BUSY, CLOSED = "delayed.test", "busy.test", "closed.test"
+#: A host whose answer takes longer than its spacing, and one whose redirect does.
+LONG, LONG_MOVED = "long.test", "longmoved.test"
+#: Hosts whose page redirects to one host, where the second and the third wait for their turn.
+MOVED = [f"moved{number}.test" for number in range(3)]
 PAGES = 3
 URLS = [f"http://{host}/{page}" for page in range(PAGES) for host in HOSTS]
 URLS += [f"http://{SLOW}/0", f"http://{SLOW}/1", f"http://{BUSY}/0", f"http://{CLOSED}/0"]
+URLS += [f"http://{host}/0" for host in (*MOVED, LONG, LONG_MOVED)]
 #: Seconds between the starts of the two runs.
 APART = 1.0
 DELAY = 2.0
@@ -46,6 +51,13 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
             box.put(site(host, {"*": page}))
         box.put(site(SLOW, {"*": page}, f"User-agent: *\nCrawl-delay: {DELAY}\n"))
         box.put(site(BUSY, {"*": Route(429, headers={"Retry-After": "7200"})}))
+        box.put(site(LONG, {"*": Route(body="page", delay=3)}))
+        elsewhere = Route(301, headers={"Location": "http://there.test/long"}, delay=3)
+        box.put(site(LONG_MOVED, {"*": elsewhere}))
+        box.put(site("there.test", {"*": page}))
+        for host in MOVED:
+            there = Route(301, headers={"Location": f"http://there.test/{host}"})
+            box.put(site(host, {"*": there}))
         box.put(site(CLOSED, robots="User-agent: *\nDisallow: /\n"))
 
         def run(number: int) -> tuple[str, int]:

@@ -164,8 +164,10 @@ def test_own_a_good_run_is_silent_at_warning(tmp_path: Path) -> None:
     with Runs(tmp_path, site("well.test"), settings={"LOG_LEVEL": "WARNING"}) as runs:
         run = runs(URLS["well"], arguments=EXIT)
         assert (run.returncode, run.output) == (0, "")
-        early = runs(URLS["well"])
-        assert (early.returncode, early.output) == (0, "")
+        early = runs(URLS["well"])  # reads nothing, and says so
+    assert early.returncode == 0
+    (line,) = early.output.splitlines()
+    assert "walsh: 0 of 1 source read or unchanged, 1 not due; the first: " in line
 
 
 def test_own_nothing_is_named_where_nothing_is_remembered(tmp_path: Path) -> None:
@@ -229,3 +231,20 @@ def test_own_a_304_is_read_and_a_move_behind_it_is_named(tmp_path: Path) -> None
     assert last_line(run).endswith(
         "1 of 1 source read or unchanged; 1 needs a person: see the warnings above"
     )
+
+
+def test_own_a_run_that_reads_nothing_warns_and_says_what_to_do(tmp_path: Path) -> None:
+    urls = ("http://one.test/p", "http://two.test/p", "http://closed.test/p")
+    closed = site("closed.test", robots="User-agent: *\nDisallow: /\n")
+    with Runs(tmp_path, site("one.test"), site("two.test"), closed) as runs:
+        first, second = runs(*urls), runs(*urls)
+    assert "INFO: walsh: 2 of 3 sources" in last_line(first)
+    told = last_line(second)
+    assert "WARNING: walsh: 0 of 3 sources read or unchanged, 2 not due, 1 refused" in told
+    assert "; the first: " in told
+    for run, verdict, remedy in (
+        (first, "disallowed_explicit", "or ask the site's owner"),
+        (second, "not_due", "give a WALSH_REVISIT_REASON"),
+    ):
+        (line,) = (each for each in run.lines(": refused http", verdict) if remedy in each)
+        assert " INFO: refused http://" in line

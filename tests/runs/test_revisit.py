@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route
+from scrapy_walsh.state.records import SourceRun
 from tests import zygote
-from tests.crawl.harness import Crawl, site, state_dir
+from tests.crawl.harness import OWN_IDENTITY, Crawl, site, state_dir
 from tests.ledger.test_crawl import ledger_of
 from tests.runs.kit import DAY, HOUR, Runs, asked_targets
 
@@ -203,6 +204,104 @@ def test_r8_a_redirect_to_another_source_is_followed(tmp_path: Path) -> None:
     assert asked_targets(second, "old.test") == ["/p"]
     assert second.fetched(urls[1])
     assert third.log == []
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_r8_1_a_redirect_whose_end_gives_no_answer_leaves_the_source_due(
+    tmp_path: Path, known: bool
+) -> None:
+    moved = Route(301, headers={"Location": "http://new.test/p"})
+    broken = Route(sequence=(Route(503), Route(body="page")))
+    url, settings = "http://old.test/p", {"WALSH_MAX_RETRIES": 0, "WALSH_BACKOFF_BASE": 0.01}
+    sites = site("old.test", {"/p": moved}), site("new.test", {"/p": broken})
+    with Runs(tmp_path, *sites, settings=settings) as runs:
+        if known:
+            with runs.store() as store:
+                store.put_source(SourceRun(url, time.time() - 3 * DAY, "200"))
+        first, second, third = runs(url), runs(url), runs(url)
+        assert verified(tmp_path) == 0
+    assert asked_targets(first, "old.test") == asked_targets(second, "old.test") == ["/p"]
+    assert second.fetched("http://new.test/p")
+    assert third.log == []
+
+
+def test_r8_sources_that_lead_to_one_page_are_all_answered_by_it(tmp_path: Path) -> None:
+    there = Route(301, headers={"Location": "http://new.test/p"})
+    chain = Route(301, headers={"Location": "http://old.test/p"})
+    sites = site("old.test", {"/p": there}), site("older.test", {"/p": there})
+    urls = [f"http://{host}.test/p" for host in ("old", "older", "chain")]
+    with Runs(tmp_path, *sites, site("chain.test", {"/p": chain}), site("new.test")) as runs:
+        first, second = runs(*urls), runs(*urls)
+        assert verified(tmp_path) == 0
+    assert asked_targets(first, "new.test") == ["/p"]
+    assert "walsh: 3 of 3 sources read or unchanged" in first.output
+    assert second.log == []
+    assert "walsh: 0 of 3 sources read or unchanged, 3 not due" in second.output
+
+
+def test_r8_a_redirect_to_what_was_answered_before_counts(tmp_path: Path) -> None:
+    there = Route(301, headers={"Location": "http://new.test/p"}, delay=2)
+    urls = ("http://new.test/p", "http://old.test/p")
+    with Runs(tmp_path, site("old.test", {"/p": there}), site("new.test")) as runs:
+        first, second = runs(*urls), runs(*urls)
+        assert verified(tmp_path) == 0
+    assert asked_targets(first, "new.test") == ["/p"]
+    assert "walsh: 2 of 2 sources read or unchanged" in first.output
+    assert second.log == []
+
+
+def test_r8_sources_that_lead_to_each_other_are_read(tmp_path: Path) -> None:
+    to_two = Route(302, headers={"Location": "http://two.test/p"})
+    to_one = Route(302, headers={"Location": "http://one.test/p"})
+    one = Route(sequence=(to_two, Route(body="page")))
+    urls = ("http://one.test/p", "http://two.test/p")
+    with Runs(tmp_path, site("one.test", {"/p": one}), site("two.test", {"/p": to_one})) as runs:
+        first, second = runs(*urls), runs(*urls)
+        assert verified(tmp_path) == 0
+    assert first.fetched(urls[0])
+    assert "walsh: 2 of 2 sources read or unchanged" in first.output
+    assert second.log == []
+
+
+def test_r8_each_form_of_a_source_has_its_own_redirect(tmp_path: Path) -> None:
+    moved = Route(307, headers={"Location": "http://new.test/p"})
+    url = "http://old.test/p"
+    with Runs(tmp_path, site("old.test", {"/p": moved}), site("new.test"), spider=FORMS) as runs:
+        first = runs(url)
+        assert verified(tmp_path) == 0
+        second = runs(url)
+        assert verified(tmp_path) == 0
+    assert len(asked_targets(first, "old.test")) == 5
+    assert asked_targets(second, "old.test") == []
+
+
+COPIES_META = """
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+
+    def __init__(self, urls="", **kwargs):
+        super().__init__(**kwargs)
+        self.start_urls = urls.split()
+
+    def parse(self, response):
+        if response.url.endswith("/p"):
+            yield response.follow("/later", meta=response.meta)
+"""
+
+
+def test_r8_a_link_that_copies_meta_is_not_an_answer_for_the_source(tmp_path: Path) -> None:
+    settings = {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_FOLLOW_LINKS": True}
+    moved = Route(301, headers={"Location": "http://new.test/p"})
+    sites = site("old.test", {"/p": moved}), site("new.test")
+    with Runs(tmp_path, *sites, settings=settings, spider=COPIES_META) as runs:
+        run = runs("http://old.test/p")
+        with runs.store() as store:
+            record = store.get_source("http://old.test/p")
+    assert record is not None
+    (later,) = [each for each in run.log if each.path == "/later"]
+    assert record.last_run_at < later.wall - 0.5
 
 
 @pytest.mark.parametrize("days", [(0.99, 1.005, 1.0, 0.995, 1.01)])

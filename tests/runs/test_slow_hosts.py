@@ -111,7 +111,7 @@ def test_own_slow_hosts_are_only_ever_put_off_where_the_project_says_so(tmp_path
     found = days(tmp_path, 3, {"WALSH_SLOW_HOSTS": "skip"})
     assert [asked_targets(each, HOST) for each in found] == [[], [], []]
     for each in found:
-        assert len(each.lines("WARNING", "deferred", "WALSH_SLOW_HOSTS")) == len(URLS)
+        assert len(each.lines("WARNING: deferred", "WALSH_SLOW_HOSTS")) == len(URLS)
 
 
 @pytest.mark.parametrize("value", ["never", 1])

@@ -211,7 +211,7 @@ def test_own_a_stopped_look_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> Non
         (["a.test?q"], "is not a host"),
         (["http://user@a.test"], "is not a host"),
         (["http://["], "not a URL"),
-        (["a.test"], "who asks?"),
+        (["a.test"], "no identity:"),
         (["a.test", "-s", "NONSENSE"], "is not NAME=VALUE"),
         (["a.test", "--identity", "somebody"], "WALSH_IDENTITY"),
     ],

@@ -120,4 +120,4 @@ def test_own_the_last_line_counts_by_the_spiders_outcomes(visits: dict[str, Craw
     )
     assert " 1 refused" in last["early"]
     assert " 6 not due" in last["early"]
-    assert last["early"].endswith("4 need a person: see the warnings above")
+    assert "; 4 need a person: see the warnings above; the first: http" in last["early"]

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.crawl
 
 ERASE = "\r\x1b[K"
 LINE = re.compile(
-    r"walsh: (\d+)/(\d+) sources; hosts: (\d+) due, (\d+) held, (\d+) deferred; "
+    r"walsh: (\d+)/(\d+) sources; hosts: (\d+) due, (\d+) waiting, (\d+) deferred; "
     r"(\d+) requests; (\d+) items; (end (?:not known yet|in about \d+:\d\d:\d\d))"
 )
 SITES = (

@@ -494,9 +494,8 @@ def test_own_an_argument_that_is_none_is_said(caplog: pytest.LogCaptureFixture) 
     given = {"reprot": "r.json", "_job": "of scrapyd"}
     start_requests(WalshMetadataSpider(urls="https://a.test/", **given))
     lines = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert lines == [
-        "-a reprot is no argument of walsh_metadata: there are sources, urls, report and all_items"
-    ]
+    known = "there are sources, urls, report and all_items"
+    assert lines == [f"-a reprot is not an argument of walsh_metadata: {known}"]
 
 
 def test_own_a_source_without_an_answer_is_reported() -> None:

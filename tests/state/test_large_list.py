@@ -91,7 +91,7 @@ def test_own_d3_that_a_large_list_was_held_is_known_without_its_files(
     assert found is not None
     assert found.body == b""
     assert any(
-        "was held, and no file has its text" in line
+        "was adopted, and no file has its text" in line
         for line in verify.problems(tmp_path, lambda body, url: None)
     )
 
@@ -120,8 +120,8 @@ def test_d3_a_full_disk_leaves_what_was_held(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        (files.SECOND, "blocklist-2.json: missing, although a large blocklist is held"),
-        (files.COPY, "blocklist.json: missing, although a blocklist is held"),
+        (files.SECOND, "blocklist-2.json: missing, although a large blocklist is cached"),
+        (files.COPY, "blocklist.json: missing, although a blocklist is cached"),
     ],
 )
 def test_d3_verify_looks_at_both_files(

@@ -149,48 +149,6 @@ def test_r7_seen_items(store: RecordStore) -> None:
     assert seen == [False, True, True, True, False]
 
 
-def fill_host(store: RecordStore, name: str) -> None:
-    url = f"https://{name}/x"
-    store.put_host(HostRecord(name, NOW, 1.0, NOW + 60, "429"))
-    store.put_deferral(Deferral(url, name, NOW, "429"))
-    store.put_document(document(key=f"https://{name}"))
-    store.put_document(document(key=f"http://{name}"))
-    store.put_validators(Validators(url, "feed", '"1"', None, NOW))
-    store.put_source(SourceRun(url, NOW, "200"))
-    store.put_attempts(Attempts(url, 1, NOW))
-    store.add_seen_items([url], NOW)
-
-
-def count(store: RecordStore) -> int:
-    return sum(1 for table in TABLES for _ in store._rows(table))
-
-
-@pytest.mark.parametrize("name", ["h.test", "h.test:8080", "[2001:db8::1]:8080"])
-def test_own_forget_host_takes_all_of_it_and_nothing_else(store: RecordStore, name: str) -> None:
-    others = ["g.h.test", "h.test.example", "h.test:81", "xh.test"]
-    for other in others:
-        fill_host(store, other)
-    store.put_document(document("blocklist", f"https://{name}/b.json"))
-    before = count(store)
-    fill_host(store, name)
-    assert count(store) == before + 8
-    store.forget_host(name)
-    assert count(store) == before
-    assert all(store.get_host(other) for other in others)
-
-
-def test_own_forget_host_ignores_default_port_and_userinfo(store: RecordStore) -> None:
-    for url in ("https://h.test:443/", "https://u:p@H.test/", "http://h.test:80"):
-        store.put_source(SourceRun(url, NOW, "200"))
-    store.put_source(SourceRun("https://h.test:80/", NOW, "200"))
-    store.put_source(SourceRun("https://h.test:bad/", NOW, "200"))
-    store.forget_host("h.test")
-    assert [source.url for source in store.sources()] == [
-        "https://h.test:80/",
-        "https://h.test:bad/",
-    ]
-
-
 def test_own_odd_text_and_times_come_back_as_they_were(tmp_path: Path) -> None:
     odd = ["é\u200f", "a\x00b", "'; DROP TABLE hosts --", "\U0001f600", "\\u0041", " "]
     store = SqliteStore(tmp_path)

@@ -12,13 +12,13 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 #: Where a line names the host: in front (``%v:%p %h ...``), at the end, nowhere. ``auto``: in
-#: front, else at the end without quotes, since what is quoted there can be the client's own word
-#: (nginx logs X-Forwarded-For so), and a client does not say which host it asked too fast.
+#: front, else at the end without quotes. What is quoted there may be what the client sent (nginx
+#: logs X-Forwarded-For so), and a client must not choose the host that it is judged for.
 VHOSTS: Final = ("auto", "first", "last", "none")
 
 _INSIDE: Final = rb'(?:[^"\\]++|\\.)*+'
 _QUOTED: Final = rb'"(' + _INSIDE + rb')"'
-#: All of them: half a combined line, cut off, must not pass for a common one.
+#: All further fields: half a combined line, cut off, must not pass for a common one.
 _MORE: Final = rb'((?: (?:"' + _INSIDE + rb'"|[^" ][^ ]*+)?)*+)'
 _LINE: Final = re.compile(
     rb'([^\["]++)\[([0-3][0-9]/[A-Za-z]{3}/[0-9]{4}):([0-9]{2}):([0-9]{2}):([0-9]{2}) '
@@ -63,7 +63,7 @@ class Line(NamedTuple):
 
 
 def parse_line(line: bytes, vhost: str = "auto") -> Line | None:
-    """Read one line, without its end; None where it is none of the formats. ``vhost``: VHOSTS."""
+    """Read one line, without its end; None where it has no known format. ``vhost``: of VHOSTS."""
     found = _LINE.fullmatch(line)
     if found is None:
         return None

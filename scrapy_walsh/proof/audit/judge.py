@@ -30,7 +30,7 @@ class Terms:
 
     ``user_agent``: the exact one. ``timeline``: robots.txt, empty when not given. ``optout``:
     when the site was listed on the operator's blocklist. ``refresh``: that list's. ``documents``:
-    host and path of the operator's own documents, which are no targets (T14).
+    host and path of the operator's own documents, which are not targets (T14).
     """
 
     user_agent: str
@@ -66,7 +66,7 @@ def judge(log: Log, terms: Terms) -> list[Row]:
 
 
 def outcome(rows: Sequence[Row]) -> Outcome:
-    """The outcome of all rows, a SHOULD apart."""
+    """The outcome of all rows but those of a SHOULD."""
     return overall(row.outcome for row in rows if row.level != "SHOULD")
 
 
@@ -124,7 +124,7 @@ def _latency(after: Sequence[Entry], optout: float) -> str:
 
 
 def scope_row(entries: Sequence[Entry]) -> Row:
-    """R6: which URLs were declared to the bot no server can know, so this is never decided."""
+    """R6: a server cannot know which URLs were declared to the bot, so this is never decided."""
     row = Row("R6", "MUST", "declared targets only")
     referers = sum(entry.referer for entry in entries)
     files = sum(entry.path.lower().endswith(_SUBRESOURCES) for entry in entries)

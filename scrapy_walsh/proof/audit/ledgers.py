@@ -48,13 +48,13 @@ class Ledgers:
 def read_ledgers(paths: Sequence[str], asked: Collection[str]) -> Ledgers:
     """What the ledgers at *paths* (a file, or a directory of them) say was sent to hosts *asked*.
 
-    *asked*: keys of R4. OSError; Unreadable where a path holds no ledger.
+    *asked*: keys of R4. Raises OSError; Unreadable where there is no ledger at a path.
     """
     found = Ledgers()
     for path in paths:
         times = [at for file in _files(Path(path)) for at in _read(file, asked, found)]
         if not times:
-            raise Unreadable(f"{path} is no ledger: give a ledger.jsonl, or the directory of one")
+            raise Unreadable(f"{path} is not a ledger: give a ledger.jsonl, or its directory")
         found.spans.append((min(times), max(times)))
     return found
 
@@ -81,7 +81,7 @@ def _read(path: Path, asked: Collection[str], found: Ledgers) -> Iterator[float]
 
 
 def _take(line: Line, asked: Collection[str], found: Ledgers, place: str) -> None:
-    """ValueError where the line does not say what was asked, or when."""
+    """Take a line in. Raises ValueError where it does not say what was sent, or when."""
     if line.kind == GAP:
         found.faults += line.lost or 1
     if line.kind != ASKED:

@@ -1,4 +1,4 @@
-"""Both sides' records of the same requests, matched one to one, so that what one omits shows."""
+"""Matches the log's and the ledgers' requests one to one, which shows what one of them omits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def match_rows(log: Log, ledgers: Ledgers, skew: float) -> list[Row]:
 def pair(
     entries: Sequence[Entry], sent: Sequence[Sent], skew: float
 ) -> tuple[list[Entry], list[Sent]]:
-    """What is left of both sides when each request is matched with at most one of the other.
+    """The requests of both sides that are left after each was matched with at most one.
 
     By host, method, target, status and time; then without the status where no answer came, and
     without the query where the ledger was redacted.
@@ -94,9 +94,10 @@ def _pass(
 def _by_time(
     entries: Iterable[Entry], sent: Iterable[Sent], skew: float
 ) -> tuple[list[Entry], list[Sent]]:
-    """The most pairs: each stamp takes, of the exchanges that it may stand for, the first to end.
+    """What is left of both when as many as possible are paired.
 
-    A stamp is the second in which the request came or its answer was complete.
+    Each entry takes, of the exchanges that it may stand for, the one that ends first. Its time is
+    the second in which the request came or its answer was complete.
     """
     waiting = sorted(sent, key=lambda each: each.start, reverse=True)
     current: list[tuple[float, Sent]] = []

@@ -2,8 +2,8 @@
 
 The log's clock has whole seconds, and is read at the start (Apache) or end (nginx) of a request:
 ``n`` seconds apart in the log is anything between ``n - 1`` and ``n + 1``, and where the ends are
-logged an answer that took long moves it further. Broken is what even the upper bound breaks: of
-one gap, or of several in a row, over which the clock's second does not add up.
+logged an answer that took long moves it further. A promise is broken where even the upper bound
+is too short: of one gap, or of several in a row, whose sum is off by one second at most, too.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Gap:
 
 @dataclass(slots=True)
 class _Streak:
-    """Requests to a host, each after the one before as soon as the log lets it have been.
+    """Requests to a host in a row, which the log shows as close together as they may be.
 
-    ``since``: the first of them; ``count``: gaps from there. ``earliest``: Unix seconds, when the
-    last can have been asked at the soonest, if all were far enough apart.
+    ``since``: the first of them; ``count``: gaps from there. ``earliest``: Unix seconds at which
+    the last can have been sent at the soonest if all were far enough apart.
     """
 
     since: Entry
@@ -84,7 +84,7 @@ class _Streak:
         self.earliest = entry.time - self.answer_time
 
     def follow(self, entry: Entry, required: float) -> str | None:
-        """Add *entry*; what is wrong if it cannot have come *required* seconds after the last."""
+        """Add *entry*. Returns what is wrong if the gap cannot have been *required* seconds."""
         self.earliest += max(0.0, required - THE_WIRE)
         self.count += 1
         if self.earliest >= entry.time + CLOCK:
@@ -199,8 +199,8 @@ def backoff_row(walk: Sequence[Step], retry_after: float | None, answer_time: fl
 
 
 def _backed_off(row: Row, gap: Gap, retry_after: float | None, slack: float) -> None:
-    """The request after a refusal, from its end on. Without Retry-After full jitter may draw 0:
-    R4 alone holds.
+    """Judge the request after a 429 or 503, from the end of that answer on. Without a Retry-After
+    full jitter may be 0 seconds, so only R4's interval is required.
     """
     required = max(gap.required, retry_after or 0.0)
     entry, before = gap.after.entry, gap.before.entry
@@ -245,7 +245,7 @@ def _by_target(entries: Sequence[Entry]) -> Iterable[list[Entry]]:
 def revisit_row(targets: Sequence[Step], last: int) -> Row:
     """R8: no target again within the hour. ``last``: when the log ends, Unix seconds.
 
-    What was refused, failed or not acceptable (T37) is asked again by R5, not by R8.
+    After a refusal, a failure or "not acceptable" (T37) R5 says when a retry may follow, not R8.
     """
     row = Row("R8", "SHOULD", "no target twice within an hour")
     daily = 0
@@ -265,7 +265,7 @@ def revisit_row(targets: Sequence[Step], last: int) -> Row:
 
 
 def conditional_row(walk: Sequence[Step]) -> Row:
-    """R7: a 304 shows that the bot asks conditionally; 200s of one size only hint at the contrary.
+    """R7: a 304 shows that requests are conditional; 200s of one size only hint at the contrary.
 
     The site may have sent no validator, so nothing here is ever broken.
     """

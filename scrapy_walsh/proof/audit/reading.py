@@ -1,4 +1,4 @@
-"""Access logs, read as a stream: the bot's requests are kept, of all else only the numbers."""
+"""Reads access logs as a stream: keeps the bot's requests, and only counts the others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     """One request of the bot. ``time``: Unix seconds, whole, of its start (Apache) or end (nginx).
 
     ``file``, ``line``: where it stands, the line from 1. ``site``: ``host[:port]`` as the log
-    names it, for which a robots.txt holds; ``host``: the key of R4 (``hosts.host_key``). Either
+    names it, which has one robots.txt; ``host``: the key of R4 (``hosts.host_key``). Either
     is empty where the log does not say. ``target``: raw, in origin form. ``status``: 0 when none
     was logged. ``agent``: None where the log has no such field, empty where none was sent.
     """
@@ -94,9 +94,9 @@ class Log:
     """What was read. ``first``, ``last``: Unix seconds of anybody's lines; None without any.
 
     ``elsewhere``: requests under the token from addresses that are not judged. ``others``: the
-    bot's requests to hosts that are not. ``damaged``: per
-    file the number of lines that could not be read, ``named`` where the first of them are.
-    ``agents``: whether any line has a User-Agent field.
+    bot's requests to hosts that are not judged. ``damaged``: by file, the number of lines that
+    could not be read; ``named``: where the first of them are (``FILE:LINE``). ``agents``: whether
+    any line has a User-Agent field.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Log:
 
 
 class Unreadable(ValueError):
-    """A file that is no access log, or the same one twice."""
+    """A file that is not an access log, or the same one twice."""
 
 
 def read_logs(paths: Sequence[str], bot: Bot) -> Log:
@@ -128,7 +128,7 @@ def read_logs(paths: Sequence[str], bot: Bot) -> Log:
             _read(stream, path, bot, piece)
         if piece.first is None and piece.damaged:
             raise Unreadable(
-                f"{path} is no access log: none of its {piece.lines} lines can be read"
+                f"{path} is not an access log: none of its {piece.lines} lines can be read"
             )
         _refuse_copy(path, piece.entries, [entries for _, entries in pieces])
         pieces.append((piece.first or 0, piece.entries))
@@ -222,7 +222,7 @@ def _take(log: Log, bot: Bot, line: Line, path: str, number: int) -> None:
 
 
 def _entry(line: Line, bot: Bot, path: str, number: int) -> Entry | None:
-    """None for what asks for nothing: a connection without a request, a CONNECT."""
+    """The request in *line*; None for a connection without a request, and for a CONNECT."""
     request = method_and_target(line.request)
     if request is None or request[0] == "CONNECT":
         return None

@@ -1,8 +1,8 @@
-"""R2: was robots.txt asked in time, and were its rules kept? And which rules held when (R4).
+"""R2: was robots.txt requested in time, and were its rules obeyed? And which rules bound it (R4)?
 
-A bot may work with what it read up to 24 hours ago (ROBOTS_TTL_SECONDS), so a request is held to
-the most lenient of the files that it can have had in hand; only what all of them refuse, in every
-reading of their text, is certainly broken.
+A bot may work with what it read up to 24 hours ago (ROBOTS_TTL_SECONDS), so a request is judged by
+the most lenient of the files that it can have read by then. Only what all of them disallow, in
+every way to read their text, is certainly a breach.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_RULES: Final = no_rules(None)
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The site's robots.txt from ``since`` on (Unix seconds; ``-inf``: as long as there is log)."""
+    """The site's robots.txt from ``since`` on (Unix seconds; ``-inf``: from the log's begin)."""
 
     since: float
     rules: Robots
@@ -48,7 +48,7 @@ class Timeline:
     versions: tuple[Version, ...]
 
     def between(self, start: float, end: float) -> list[Robots | None]:
-        """The rules in force at some time from *start* to *end*; None where nobody said."""
+        """The rules served at some time from *start* to *end*; None in it: not known for a time."""
         if not self.versions:
             return [None]
         ends = [version.since for version in self.versions[1:]] + [math.inf]
@@ -69,7 +69,7 @@ class Site:
     missing: bool = False
 
     def note(self, entry: Entry) -> None:
-        """Book a request for robots.txt; a 429, a 5xx or no status told the bot nothing."""
+        """Note a request for robots.txt; from a 429, a 5xx or no status the bot learned nothing."""
         self.asked = entry.time
         if 200 <= entry.status < 500 and entry.status not in (429, 499):
             self.answered = entry.time
@@ -78,7 +78,7 @@ class Site:
     def may_hold(self, now: int, timeline: Timeline) -> list[Robots | None]:
         """The rules that the bot may go by at *now*, to the second of the log's clock.
 
-        None at all after a 4xx, or when it asked and got no answer (9.1.1: fail open).
+        They include no rules at all after a 4xx, or without an answer (9.1.1: fail open).
         """
         recent = self.answered is not None and now - self.answered <= TTL
         start = self.answered if self.answered is not None and recent else now - TTL
@@ -89,7 +89,10 @@ class Site:
 
 @dataclass(slots=True)
 class Step:
-    """A request, seconds since robots.txt of its site was asked (None: never), and the rules."""
+    """A request; ``age``: seconds since its site's robots.txt was requested, None for never.
+
+    ``rules``: those that the bot may have gone by.
+    """
 
     entry: Entry
     age: int | None
@@ -164,7 +167,7 @@ def obeyed_row(targets: Sequence[Step], timeline: Timeline) -> Row:
 
 
 def _outcome(step: Step, timeline: Timeline) -> Verdict | str:
-    """The refusal that the request certainly broke, else what is to be said of it."""
+    """The verdict against which the request was certainly sent, else what ``detail`` counts."""
     if None in step.rules:
         return "before the first file given"
     denials = [rules and denial(rules, step.entry) for rules in step.rules]
@@ -189,7 +192,7 @@ def _doubtful(verdict: Verdict) -> bool:
 
 
 def latencies(targets: Sequence[Step], timeline: Timeline) -> Iterator[str]:
-    """For each change of robots.txt, how long what it newly refuses was still asked for."""
+    """For each change of robots.txt, how long what it newly disallows was still requested."""
     versions = timeline.versions
     for number, version in enumerate(versions[1:], 1):
         until = versions[number + 1].since if number + 1 < len(versions) else math.inf

@@ -1,4 +1,4 @@
-"""The rows of an audit: what a server could see of one promise, counted, and where it broke."""
+"""The rows of an audit: how often one promise was seen to be kept or broken, and where."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Row:
     def outcome(self) -> Outcome:
         """Held, broken or not seen.
 
-        ``within_clock``: what is undecided is so for the log's clock alone, and is no breach as
-        far as the clock can tell; otherwise only what was certainly seen to hold is held.
+        With ``within_clock``, undecided occasions are so only because of the log's clock, and
+        count as held; without it, only those that certainly held count.
         """
         kept = self.seen or (self.within_clock and self.undecided)
         found = [Outcome.BROKEN] if self.broken else []

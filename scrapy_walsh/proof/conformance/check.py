@@ -37,7 +37,7 @@ _ORDER: Final = {row.id: place for place, row in enumerate(REQUIREMENTS)}
 class Row:
     """One line of the report, and how it is judged. ``id``: of the spec's section 15, as R2a.
 
-    ``foreign``: judged for other crawlers only: of ours a scene of its own shows it.
+    ``foreign``: judged for other crawlers only; for ours a scene has a row of its own.
     """
 
     id: str
@@ -69,7 +69,7 @@ class Check:
 
 
 def judged(rows: Iterable[Row], evidence: Evidence) -> list[Check]:
-    """Every one of *rows*, judged by *evidence*. A run that was cut off shows no promise kept."""
+    """Every one of *rows*, judged by *evidence*. None is held where a run was cut off."""
     return [_judged(row, evidence) for row in rows]
 
 
@@ -86,6 +86,6 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
 
 
 def holds(checks: Sequence[Check]) -> bool:
-    """Whether every MUST and MUST NOT among *checks* passed; of a part without any, every row."""
+    """Whether every MUST and MUST NOT among *checks* passed; where there is none, every check."""
     deciding = [check for check in checks if check.level in BINDING] or checks
     return bool(deciding) and all(check.outcome is Outcome.HELD for check in deciding)

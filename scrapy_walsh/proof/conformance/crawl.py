@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Seconds that one crawl may take before it is cut off.
 TIME_LIMIT: Final = 150.0
-#: What R13's tags say in the sandbox, where nobody else reads them.
+#: What R13's tags say in the sandbox.
 IMPLEMENTATION: Final = "example/conformance@0123abc"
 
 _PROXIES: Final = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
@@ -61,14 +61,14 @@ class Bot:
 
 
 def make_project(directory: Path, bot: Bot, **settings: Any) -> Path:
-    """A Scrapy project in *directory* whose operator is the sandbox's; its state is kept in it."""
+    """Make a Scrapy project in *directory*, with its state, whose operator is the sandbox's."""
     tags = {"WALSH_IMPL": IMPLEMENTATION}
     state = {"WALSH_STATE_DIR": str(state_dir(directory))}
     return _project(directory, bot, {**state, **MIRROR, **tags, **settings})
 
 
 def live_project(directory: Path, bot: Bot, **settings: Any) -> Path:
-    """A Scrapy project in *directory* whose operator is the identity's own."""
+    """Make a Scrapy project in *directory* whose operator is the identity's own."""
     return _project(directory, bot, settings)
 
 
@@ -96,7 +96,7 @@ def state_dir(project: Path) -> Path:
 
 
 def environment(proxy: str | None) -> dict[str, str]:
-    """The environment of a crawl; with *proxy*, everything it asks goes there."""
+    """The environment of a crawl; with *proxy*, all its requests go there."""
     found = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     if proxy is not None:
         found |= dict.fromkeys(_PROXIES, proxy) | {"no_proxy": "", "NO_PROXY": ""}

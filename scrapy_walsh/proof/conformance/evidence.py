@@ -35,7 +35,7 @@ class Run:
     """One finished run of a bot.
 
     ``log``: what the server saw, in order of arrival. ``declared``: the target URLs it was given.
-    ``told``: the bot's own account, empty for a foreign one. ``items``: what it yielded.
+    ``told``: the bot's own account, empty for another crawler. ``items``: what it yielded.
     ``output``: the end of its output or log. ``code``: exit code, None when it was cut off.
     """
 
@@ -51,7 +51,7 @@ class Run:
         return requests(self.log, host)
 
     def paths(self, host: str) -> list[str]:
-        """The paths asked of *host*."""
+        """The paths requested from *host*."""
         return [each.path for each in self.asked(host)]
 
     def get(self, host: str, path: str) -> list[LoggedRequest]:
@@ -65,7 +65,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one scene showed: its runs, and who the bot was to say it is.
+    """What one scene showed: its runs, and the User-Agent and token that the bot must use.
 
     ``robots_pace``: seconds that a target may wait for after the first robots.txt (T1).
     """
@@ -110,7 +110,7 @@ def target_of(request: LoggedRequest) -> str:
 
 
 def asked_for(run: Run, url: str) -> bool:
-    """Whether *run* asked for *url*, its query included."""
+    """Whether *run* requested *url*, its query included."""
     host, path = split(url)
     return any(target_of(each) == path for each in run.asked(host))
 
@@ -119,7 +119,7 @@ def asked_for(run: Run, url: str) -> bool:
 
 
 def never(run: Run, urls: Iterable[str], *controls: str) -> Finding:
-    """None of *urls* was asked, though the bot came as far as each of *controls*."""
+    """None of *urls* was requested, though each of *controls* was; NOT SEEN without them."""
     wrong = [url for url in urls if asked_for(run, url)]
     if wrong:
         return broken(f"asked {wrong[0]}")
@@ -128,7 +128,7 @@ def never(run: Run, urls: Iterable[str], *controls: str) -> Finding:
 
 
 def nothing_of(run: Run, names: Iterable[str], control: str) -> Finding:
-    """None of the hosts *names* was reached for at all, though *control* was asked."""
+    """None of the hosts *names* had a request or a CONNECT, though *control* was requested."""
     reached = set(hosts(run.log))
     wrong = [name for name in names if name in reached]
     if wrong:
@@ -137,7 +137,7 @@ def nothing_of(run: Run, names: Iterable[str], control: str) -> Finding:
 
 
 def was_asked(run: Run, *urls: str) -> Finding:
-    """Every one of *urls* was asked."""
+    """Every one of *urls* was requested."""
     missing = [url for url in urls if not asked_for(run, url)]
     if missing and not run.log:
         return unseen("nothing was asked")
@@ -145,7 +145,7 @@ def was_asked(run: Run, *urls: str) -> Finding:
 
 
 def exact_user_agent(evidence: Evidence, asked: Iterable[LoggedRequest]) -> Finding:
-    """Every one of *asked* carried the bot's User-Agent, in one line; NOT SEEN where none was."""
+    """Each request in *asked* had the bot's User-Agent, in one line; NOT SEEN without any."""
     looked_at = list(asked)
     wrong = [each for each in looked_at if each.values("User-Agent") != [evidence.user_agent]]
     if wrong:
@@ -171,7 +171,7 @@ def spaced(found: Sequence[float], seconds: float) -> Finding:
 
 
 def read_told(path: Path) -> Mapping[str, Any]:
-    """The probe's account; empty where it came to none."""
+    """The probe's account; empty where it wrote none, or not to its end."""
     try:
         told: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

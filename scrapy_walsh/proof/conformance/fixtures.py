@@ -1,4 +1,4 @@
-"""The operator's fixtures and canaries (spec sections 13 and 16): asked, and judged by the account.
+"""Judges the operator's fixtures and canaries (spec sections 13 and 16) by the bot's own account.
 
 The same two crawls serve the sandbox and ``--live``: the fixtures document, then what it names.
 Nothing here looks at a server's log, so a run against the operator's real host can be judged.
@@ -36,12 +36,12 @@ _REPRESENTATIONS: Final = ("", ".html", ".md")
 
 
 def fixtures_url(blocklist_url: str) -> str:
-    """Where an operator's fixtures document lies: beside the blocklist."""
+    """The URL of an operator's fixtures document, which is beside the blocklist."""
     return blocklist_url.rpartition("/")[0] + "/test-fixtures.json"
 
 
 def fixtures_of(run: Run, url: str) -> dict[str, str]:
-    """The fixtures by name, from the account of the run that asked for *url*.
+    """The fixtures by name, from the account of the run that requested *url*.
 
     Raises DocumentInvalid, in one line, when they cannot be used.
     """
@@ -72,7 +72,7 @@ def _is_url(value: Any) -> bool:
 
 
 def targets(fixtures: Mapping[str, str]) -> list[str]:
-    """The URLs that a run of the fixtures asks for, or is refused."""
+    """The URLs that a run of the fixtures is given."""
     scheme = urlsplit(fixtures["robots_allowed_sentinel"]).scheme
     found = [
         fixtures["robots_allowed_sentinel"],
@@ -89,7 +89,7 @@ def _disallowed(fixtures: Mapping[str, str]) -> list[str]:
 
 
 def rows(fixtures: Mapping[str, str]) -> list[Row]:
-    """The rows of the fixtures; the last run of the evidence is the one that asked them."""
+    """The rows of the fixtures; the last run of the evidence is the one that requested them."""
     blocked = targets(fixtures)[6]
     operator = split(fixtures["robots_allowed_sentinel"])[0]
     found = [
@@ -120,7 +120,7 @@ def rows(fixtures: Mapping[str, str]) -> list[Row]:
 
 
 def tags_row(fixtures: Mapping[str, str]) -> Row:
-    """R13 where there is no server's log to see it in."""
+    """The row for R13 where there is no server's log to judge by."""
     operator = split(fixtures["robots_allowed_sentinel"])[0]
     return Row("R13", "tags by the bot's own account", lambda e: _tagged(e, operator), SHOULD)
 
@@ -134,7 +134,7 @@ def _fetched(url: str) -> Callable[[Evidence], Finding]:
         if status in (200, 304):
             return held(f"status={status}")
         if status is None and told.get("requirement") not in ("R2", "R3", "R6", "R8", BY_SETTING):
-            return unseen(str(told.get("why")))  # an outage is no verdict of ours
+            return unseen(str(told.get("why")))  # an outage is not a verdict of ours
         return broken(str(told.get("why", f"status={status}")))
 
     return judge
@@ -164,7 +164,7 @@ def _is_form_of(received: str, url: str) -> bool:
 
 
 def _tagged(evidence: Evidence, host: str) -> Finding:
-    """The operator's URLs went out with R13's tags; NOT SEEN where it has no name to give."""
+    """The operator's URLs were sent with R13's tags; NOT SEEN where no name is known for them."""
     received = [each["url"] for run in evidence.runs for each in run.told.get("received", ())]
     own = [url for url in received if split(url)[0] == host]
     tagged = [url for url in own if "impl=" in url and "spec=" in url]

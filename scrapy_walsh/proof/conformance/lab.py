@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.proof.conformance.part import Part
 
-#: Seconds that each run of a command may take where nothing else is said.
+#: Seconds that each run of a command may take without ``--time-limit``.
 TIME_LIMIT: Final = 180.0
 _BLOCK: Final = 4096
 #: Blocks of a command's output that are kept: its end.
@@ -35,7 +35,7 @@ _GRACE: Final = 5.0
 
 
 class CommandFailed(WalshError):
-    """The command cannot be judged: it did not start, or asked nothing."""
+    """The command cannot be judged: it did not start, or sent no request."""
 
 
 def play(
@@ -51,7 +51,7 @@ def play(
 
     Its environment has the targets (``WALSH_LAB_URLS``, by spaces; ``WALSH_LAB_FILE``, a line
     each), the operator's list (``WALSH_LAB_BLOCKLIST``) and the proxy (``http_proxy``); both runs
-    share the working directory ``WALSH_LAB_DIR``, empty at first, for what a bot remembers.
+    share the directory ``WALSH_LAB_DIR``, empty at first, for what a bot stores.
     Raises CommandFailed.
     """
     words = _words(command)
@@ -131,7 +131,7 @@ def _drain(stream: IO[bytes], kept: deque[bytes]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command and what it has started: its own process group, and nothing else."""
+    """End the command's own process group: the command and what it has started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)

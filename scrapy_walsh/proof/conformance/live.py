@@ -1,7 +1,7 @@
-"""``--live``: the operator's real fixtures and canaries, with R13's tags, and nothing else asked.
+"""``--live``: requests the operator's real fixtures and canaries, with R13's tags, nothing else.
 
-Two crawls with the identity's own URLs and the project's own state directory, judged from the
-bot's side: there is no server's log to look at.
+Two crawls with the identity's own URLs and the project's own state directory. They are judged by
+the bot's own account: there is no server's log to look at.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def run(
     """The checks of the fixtures. *state*: the state directory, so that pacing outlives the run.
     *impl*: ``organisation/repository@commit``, None where it is not known.
 
-    Raises DocumentInvalid when the fixtures document cannot be had or used.
+    Raises DocumentInvalid when the fixtures document cannot be fetched or used.
     """
     identity = bot.identity
     url = fixtures.fixtures_url(identity.blocklist_url)

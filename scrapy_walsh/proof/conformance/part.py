@@ -22,7 +22,7 @@ OPEN: Final = "User-agent: *\nAllow: /\n"
 
 @dataclass(frozen=True)
 class Part:
-    """``serves``: the requirements it has rows for. ``sites``: made for a product token.
+    """``serves``: the requirements that ``rows`` are about. ``sites``: makes hosts, for a token.
 
     ``urls``: the targets of the first run; ``later``: those of the second, where it shows more.
     """
@@ -38,7 +38,7 @@ class Part:
 def site(host: str, robots: str | Route = OPEN, **routes: Route | Answerer) -> Site:
     """A host with a robots.txt, and a page at every path; *routes* by name: ``page`` is ``/page``.
 
-    The page is markdown for who asks for it, else HTML.
+    The page is markdown where the Accept field names it, else HTML.
     """
     rules = robots if isinstance(robots, Route) else text(robots)
     named = {f"/{name}": route for name, route in routes.items()}

@@ -1,4 +1,4 @@
-"""Every part of the lab, and what they make together: an internet, lists of targets, a judge."""
+"""All parts of the lab, and what they make together: the sites, the targets, the checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.conformance.part import Part
     from scrapy_walsh.proof.sandbox import Site
 
-#: The slowest first: its waits are the time in which the others are done.
+#: The slowest first: while its hosts are not due, the others are crawled.
 PARTS: Final = (
     BACKOFF,
     PACING,

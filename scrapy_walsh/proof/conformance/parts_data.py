@@ -1,4 +1,4 @@
-"""The parts of the lab for R6 to R9 and R11: what is asked at all, how, and how often."""
+"""The parts of the lab for R6 to R9 and R11: what is requested, in which form, and how often."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _one_canonical(evidence: Evidence) -> Finding:
 
 
 def _validators(evidence: Evidence) -> Finding:
-    """Where the second run asks at all, it asks conditionally."""
+    """Where the second run requests a page again, the request is conditional."""
     if len(evidence.runs) < 2:
         return unseen("there was one run only")
     given = {"etag.test": "If-None-Match", "modified.test": "If-Modified-Since"}
@@ -130,7 +130,7 @@ def _validators(evidence: Evidence) -> Finding:
 
 
 def _not_again(evidence: Evidence) -> Finding:
-    """A source that was answered is not asked again by a run within the hour (R8.2)."""
+    """A source that was answered is not requested again by a run within the hour (R8.2)."""
     if len(evidence.runs) < 2 or not all(asked_for(evidence.first, url) for url in _SOURCES):
         return unseen("there was no second run of a source that was answered")
     if not asked_for(evidence.runs[1], _NEW):

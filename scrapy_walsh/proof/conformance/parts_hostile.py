@@ -1,4 +1,4 @@
-"""A part of the lab: hosts, files and URLs that made a bot break R1, R2, R3 or R5."""
+"""A part of the lab: hosts, files and URLs with which bots have broken R1, R2, R3 or R5."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SILENT: Final = tuple(f"http://silent.test/{number}" for number in range(3))
 #: Requests of a run to a host that ends each connection without an answer: five retries (R5).
 _ATTEMPTS: Final = 6
 _ENDLESS: Final = "http://headers.test/page"
-#: Octets of header lines after which a crawler has had enough, with all that was on its way.
+#: Octets of header lines before which a crawler must break off, buffers on the way included.
 _ENOUGH: Final = 16 << 20
-#: Header names that say of somebody else that it is he who asks.
+#: Header names by which a request says that it comes from somebody else.
 _MISLEADING: Final = (
     "Forwarded",
     "X-Forwarded-For",
@@ -48,7 +48,7 @@ def _sites(token: str) -> list[Site]:
 
 
 def misled(evidence: Evidence) -> Finding:
-    """Whether a request carried a header line that names another asker."""
+    """No request had a header line that names another sender."""
     for each in evidence.log:
         for name in _MISLEADING:
             if each.values(name):

@@ -1,4 +1,4 @@
-"""The parts of the lab for R4 and R5: how far apart, and what follows a 429 or a 503."""
+"""The parts of the lab for R4 and R5: spacing, and what follows a 429 or a 503."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _serial(evidence: Evidence) -> Finding:
 
 
 def _every_host(evidence: Evidence) -> Finding:
-    """No host more often than once a second, the first robots.txt and its target apart (T1)."""
+    """No host more often than once a second, but for the first robots.txt and its target (T1)."""
     found = {
         (host, number): intervals(run.asked(host), exempt=number == 0)
         for number, run in enumerate(evidence.runs)
@@ -75,7 +75,7 @@ def _crawl_delay(evidence: Evidence) -> Finding:
 
 
 def _refused_costs_nothing(evidence: Evidence) -> Finding:
-    """Five refused URLs stand between two that are allowed: they would cost ten seconds (R7g.1)."""
+    """Five refused URLs between two that are allowed must not cost ten seconds (R7g.1)."""
     asked = _targets(evidence, "delay.test")
     if any(asked_for(evidence.first, url) for url in _REFUSED):
         return unseen("they were not refused")
@@ -86,7 +86,7 @@ def _refused_costs_nothing(evidence: Evidence) -> Finding:
 
 
 def _unseen_hosts(evidence: Evidence) -> Finding:
-    """Half of five hosts at least got their target within a second of their robots.txt (R4.4)."""
+    """At least half of five hosts had their target within a second of their robots.txt (R4.4)."""
     waits = [each[0] for host in _FRESH if (each := intervals(evidence.first.asked(host)))]
     if len(waits) < len(_FRESH):
         return unseen(f"{len(waits)} of {len(_FRESH)} hosts were asked a target")
@@ -129,8 +129,8 @@ PACING: Final = Part(
 
 _RETRIES: Final = 5
 _DOWN: Final = ("down-a.test", "down-b.test", "down-c.test")
-#: Seconds by which the same retry of these hosts must differ somewhere: more than a busy machine
-#: makes of equal ones; full jitter stays below it once in a million runs.
+#: Seconds by which waits before the same retry of these hosts must differ at least once. A busy
+#: machine makes equal waits differ by less; with full jitter all do so once in a million runs.
 _SPREAD: Final = 0.5
 
 

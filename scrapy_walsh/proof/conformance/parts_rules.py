@@ -1,4 +1,4 @@
-"""The parts of the lab for R1, R2 and R3: who asks, what robots.txt says, who has opted out."""
+"""The parts of the lab for R1, R2 and R3: the User-Agent, robots.txt, the blocklist."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ _ALLOWED: Final = (
 
 
 def _robots_first(evidence: Evidence) -> Finding:
-    """On every host the robots.txt was asked, and answered, before anything else (R2.1)."""
+    """On every host robots.txt was requested, and answered, before anything else (R2.1)."""
     run, seen = evidence.first, 0
     for host in hosts(run.log):
         asked = run.asked(host)
@@ -131,7 +131,7 @@ def _robots_first(evidence: Evidence) -> Finding:
 
 
 def _robots_once(evidence: Evidence) -> Finding:
-    """A robots.txt that was had is not asked again within the run (R2.3)."""
+    """A robots.txt that was answered is not requested again within the run (R2.3)."""
     run = evidence.first
     asked = {host: run.get(host, ROBOTS) for host in hosts(run.log)}
     had = {host: len(each) for host, each in asked.items() if each and each[0].status in (200, 404)}

@@ -1,6 +1,6 @@
-"""The spider of the conformance runs: it asks what it is given, and tells what became of it.
+"""The spider of the conformance runs: requests what it is given, and writes what became of it.
 
-What its callbacks ask for besides, and the User-Agents it sets, are what the gates must stop.
+Its callbacks also try what the gates must stop: undeclared URLs, other User-Agents.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class ProbeSpider(Spider):
-    """``-a urls="URL URL"`` are asked; ``-a undeclared=...`` are yielded by the first callback.
+    """``-a urls="URL URL"`` are its targets; its first callback yields ``-a undeclared=...``.
 
-    ``-a past=...`` it downloads itself, past the scheduler. ``-a also=...``: the first callback
-    repeats its request and says that these are declared by it. ``-a posts=...`` are sent a body.
-    ``-a headers=JSON`` and ``-a user_agents="UA|UA"`` (in turn) are set on the requests.
-    ``-a document=URL``: the JSON of that target is told. ``-a later=SECONDS``: with the first
-    callback so much time goes by, of the clock on the wall.
-    ``-a account=FILE`` gets the account: ``results`` (a target each), ``past`` (the same),
-    ``received`` (URL and monotonic seconds of every answer's head), ``intervals`` (by host),
-    ``given_up`` (how many, of the stats).
+    ``-a past=...``: the first callback downloads these by ``engine.download_async``.
+    ``-a also=...``: it repeats its request, with these as declared by it in ``meta``.
+    ``-a posts=...``: targets by POST. ``-a headers=JSON`` and ``-a user_agents="UA|UA"`` (in turn)
+    are set on the requests. ``-a document=URL``: the JSON of that target is in the account.
+    ``-a later=SECONDS``: at the first callback the wall clock goes ahead by so much.
+    ``-a account=FILE`` gets the account: ``results`` (one for each target), ``past`` (likewise),
+    ``received`` (URL and monotonic seconds of every answer's head), ``intervals`` (by URL,
+    seconds), ``given_up`` (their number, from the stats).
     """
 
     name = "walsh_conformance"
@@ -90,7 +90,7 @@ class ProbeSpider(Spider):
         return Request(url, self.parse, errback=self.failed, headers=headers, meta=meta)
 
     async def parse(self, response: Response) -> AsyncIterator[Request]:
-        """Note the answer; ask, once, for what was never declared; let time go by, once."""
+        """Note the answer. The first time, also do what the arguments say of the first callback."""
         found: dict[str, Any] = {"status": response.status, "final": response.url}
         if response.meta["declared"] == self.document:
             found["document"] = _json(response)
@@ -165,7 +165,7 @@ def _json(response: Response) -> Any:
 
 
 def _told(error: BaseException | None) -> dict[str, Any]:
-    """What an outcome says: the class of the error, and verdict and rule of a refusal."""
+    """*error* for the account: its class, and the verdict and rule of a refusal."""
     found: dict[str, Any] = {"error": type(error).__name__, "why": str(error)}
     if isinstance(error, Refused):
         verdict = error.verdict

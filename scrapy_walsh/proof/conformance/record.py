@@ -1,7 +1,7 @@
 """The record of a conformance run, contract ``walsh-conformance/v1``: what an attestation rests on.
 
-It names the code that ran by its digest, and carries a digest of itself, so that a record of
-another version, or one that was edited, is not taken for what it says.
+It has the digest of the code that ran, and a digest of itself, so that a record of another version,
+or one that was edited, is noticed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def record_digest(record: Mapping[str, Any]) -> str:
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
     """Write *record*, its ``digest`` set, to *path*; the old file stays until the new one is whole.
 
-    Raises: OSError.
+    Raises OSError.
     """
     whole = {**record, "digest": record_digest(record)}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
 def read_record(path: Path) -> dict[str, Any]:
     """The record in *path*, its shape and its digest checked.
 
-    Raises: OSError when it cannot be read, DocumentInvalid (one line) when it is not a record.
+    Raises OSError when it cannot be read, DocumentInvalid (one line) when it is not a record.
     """
     try:
         record = json.loads(path.read_bytes())

@@ -45,9 +45,9 @@ def chosen(candidates: Iterable[_Chosen], only: Sequence[str]) -> list[_Chosen]:
 def run(
     bot: Bot, only: Sequence[str], progress: Callable[[str], None]
 ) -> tuple[list[Check], list[str]]:
-    """Every check of the chosen parts and scenes, in order, and what went wrong with crawls.
+    """Every check of the chosen parts and scenes, in order, and a line for each crawl that failed.
 
-    *progress* is told of the end of each scene.
+    *progress* is called with a line at the end of each scene.
     """
     scenes, lab = chosen(SCENES, only), chosen(parts.PARTS, only)
     if lab:
@@ -78,7 +78,7 @@ def _play(scene: Scene, bot: Bot, progress: Callable[[str], None]) -> tuple[list
 
 
 def problems(evidence: Evidence) -> Iterator[str]:
-    """The runs that did not end well, each with the last line that it said."""
+    """A line for each run that did not end well, with the last line of its output."""
     for number, run in enumerate(evidence.runs, 1):
         if run.code != 0:
             ended = "was cut off" if run.code is None else f"ended with code {run.code}"

@@ -46,7 +46,7 @@ class Stage:
         return run
 
     def serve(self, host: str, path: str, route: Route) -> None:
-        """Answer so from now on."""
+        """From now on, answer requests for *path* of *host* by *route*."""
         self.box.set_route(host, path, route)
 
     def age(self, kind: str, key: str, seconds: float) -> None:

@@ -141,7 +141,7 @@ def _conditional_user_agent(evidence: Evidence) -> Finding:
 
 
 def _whole_time(evidence: Evidence) -> Finding:
-    """Asked once, then left until its whole time is over, in the run two hours later too (D8)."""
+    """Sent once, then left until its Retry-After is over, in the run two hours later too (D8)."""
     asked = [each for run in evidence.runs for each in run.get("tomorrow.test", "/page")]
     if not asked:
         return unseen("it was not asked")
@@ -155,7 +155,7 @@ def _whole_time(evidence: Evidence) -> Finding:
 
 
 def _turned(evidence: Evidence) -> Finding:
-    """Between two targets its robots.txt went past its TTL: it is asked, and obeyed (R2.31)."""
+    """A robots.txt that goes stale between two targets is requested again, and obeyed (R2.31)."""
     paths = evidence.runs[3].paths("turning.test")
     if "/a" not in paths or paths == [ROBOTS, "/a"]:
         return unseen("it was not asked past the TTL")

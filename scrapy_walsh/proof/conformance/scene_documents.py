@@ -1,7 +1,7 @@
 """The operator's list over nine runs: it fails, it is damaged, its schema comes and goes.
 
-R3b, R3c, R10 and R12. Between two runs the documents held are made older, so that the next run
-has to ask for them again.
+R3b, R3c, R10 and R12. Between two runs the stored documents are made older, so that the next run
+has to request them again.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _of(evidence: Evidence, name: str) -> tuple[Run, str]:
 
 
 def _retained(name: str) -> Callable[[Evidence], Finding]:
-    """The list of the first run still holds after the one of run *name* was asked."""
+    """The list of the first run is still in force after run *name* requested another."""
 
     def judge(evidence: Evidence) -> Finding:
         if nothing_of(evidence.first, _LISTED, "http://open.test/0").outcome is not Outcome.HELD:
@@ -139,7 +139,7 @@ def _not_adopted(evidence: Evidence) -> Finding:
 
 
 def _refresh_first(evidence: Evidence) -> Finding:
-    """In every later run the list was asked, and answered, before any target (R12.1)."""
+    """In every later run the list was requested, and answered, before any target (R12.1)."""
     seen = 0
     for run in evidence.runs[1:]:
         asked = run.get(OPERATOR_HOST, LIST)

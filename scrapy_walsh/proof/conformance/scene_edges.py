@@ -1,4 +1,4 @@
-"""What the lab's hosts do not show: https, what goes past the scheduler, one run after another.
+"""What the lab does not show: https, requests that go past the scheduler, a run after a run.
 
 R1 to R6 and R12, in three runs that follow one another at once and share their state.
 """
@@ -38,7 +38,7 @@ _YEARS: Final = ("http://years.test/a", "http://years.test/b")
 _PREFIX: Final = ("http://prefix-delay.test/a", "http://prefix-delay.test/b")
 _LIMITED: Final = "http://limited-robots.test/page"
 _FAILING: Final = "http://failing-robots.test/page"
-#: 503 and 429 to the end.
+#: These answer 503 and 429 to every request.
 _DOWN: Final = ("http://down.test/page", "http://busy.test/page")
 _PAST: Final = ("http://past.test/page", "http://blocked.test/page", "http://start.test/denied")
 #: Older than a list (PT6H) and than a robots.txt (a day), younger than any upper limit.
@@ -98,7 +98,7 @@ def _by_https(evidence: Evidence) -> Finding:
 
 
 def _never_shortened(evidence: Evidence) -> Finding:
-    """One target is T1's; the other is for a later run, and named as such (D8)."""
+    """One target goes by T1's exemption; the other is deferred (D8)."""
     asked = sum(asked_for(evidence.first, url) for url in _YEARS)
     told = [evidence.first.result(url) or {} for url in _YEARS]
     if asked == 0:
@@ -143,7 +143,7 @@ def _robots_retry_after(evidence: Evidence) -> Finding:
 
 
 def _given_up(evidence: Evidence) -> Finding:
-    """After five retries it is recorded, and the spider's errback is told: no response (R5.8)."""
+    """After five retries a URL is recorded as given up, and the spider gets no response (R5.8)."""
     run = evidence.first
     calls = [len(run.get(*split(url))) for url in _DOWN]
     told = [run.result(url) for url in _DOWN]

@@ -61,7 +61,7 @@ def _items(evidence: Evidence, source: str) -> list[Any]:
 
 
 def _by(source: str, host: str, via: str, *paths: str) -> Callable[[Evidence], Finding]:
-    """*host* was asked *paths* and nothing else, and the items came *via* the last of them."""
+    """Only *paths* were requested from *host*, and the items came *via* the last of them."""
 
     def judge(evidence: Evidence) -> Finding:
         asked = [path for path in evidence.first.paths(host) if path != ROBOTS]

@@ -1,4 +1,4 @@
-"""A spider that misbehaves: it sets User-Agents, asks what it never declared, is redirected.
+"""A spider that misbehaves: it sets User-Agents, requests undeclared URLs, is redirected.
 
 R1, R2, R3, R5 and R6, in one run.
 """
@@ -101,13 +101,13 @@ def _headers_kept(evidence: Evidence) -> Finding:
 
 
 def _posted_once(evidence: Evidence) -> Finding:
-    """Whether the first one did its work nobody knows; 429 and 503 alone say that it did not."""
+    """A POST is sent once: unless 429 or 503 says that it did nothing, it may have had effect."""
     calls = [len(evidence.first.get(*split(url))) for url in _POSTS]
     return held_if(max(calls) == 1, f"calls={max(calls)}") if all(calls) else unseen("not asked")
 
 
 def _refused(url: str, requirement: str, name: str) -> Callable[[Evidence], Finding]:
-    """The bot says that it refused *url*, by which requirement, and did not ask it."""
+    """The bot says that it refused *url*, and by which requirement; *url* was not requested."""
 
     def judge(evidence: Evidence) -> Finding:
         if asked_for(evidence.first, url):
@@ -132,7 +132,7 @@ def _robots_not_moved(evidence: Evidence) -> Finding:
 
 
 def _not_refreshed(evidence: Evidence) -> Finding:
-    """Its own answer is the spider's, and nothing else is asked for in its place."""
+    """The spider gets the answer of the page itself, and no refresh is followed."""
     told = evidence.first.result(_REFRESHING)
     if told is None:
         return unseen("nothing was said of it")
@@ -147,7 +147,7 @@ def _undeclared(evidence: Evidence) -> Finding:
 
 
 def _not_a_success(evidence: Evidence) -> Finding:
-    """A 503 whose time is beyond this run: asked once, no response for the spider (R5.8)."""
+    """A 503 with a Retry-After beyond this run: sent once, no response for the spider (R5.8)."""
     asked = evidence.first.get("tomorrow.test", "/page")
     told = evidence.first.result(_TOMORROW)
     if not asked or told is None:

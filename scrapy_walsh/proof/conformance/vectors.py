@@ -1,4 +1,4 @@
-"""The input and output pairs of the spec's section 12, put to the pure functions (no crawl)."""
+"""The input and output pairs of the spec's section 12, checked on the pure functions (no crawl)."""
 
 from __future__ import annotations
 

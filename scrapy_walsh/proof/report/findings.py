@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.config import DEFAULTS
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.proof.report.entries import text
-from scrapy_walsh.proof.report.markup import cut, plural, seconds
 from scrapy_walsh.proof.report.spacing import EXEMPT, KEPT, SHORT, UNCLEAR
+from scrapy_walsh.proof.report.words import cut, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,20 +1,19 @@
-"""The pictures, as inline SVG: no script, no viewBox, so that text never shrinks with the page.
+"""What the pictures show, and where; a template makes inline SVG of it.
 
-Places along the time are percentages, everything else is pixels; a kind of mark differs in shape
-or filling as well as in colour.
+Places along the time are parts of the width, everything else is pixels; a kind of mark differs in
+shape or filling as well as in colour.
 """
 
 from __future__ import annotations
 
-from itertools import repeat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.proof.report.lanes import EXCHANGES, POINTS, TROUBLE
-from scrapy_walsh.proof.report.markup import Markup, element, joined, seconds
 from scrapy_walsh.proof.report.spacing import SHORT
+from scrapy_walsh.proof.report.words import seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from scrapy_walsh.proof.report.lanes import Column, Lane, Mark
     from scrapy_walsh.proof.report.tally import Host
@@ -38,37 +37,35 @@ _STEPS: Final = (
     600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
 )  # fmt: skip
 
-DEFINITIONS: Final = Markup(
-    '<svg width="0" height="0" class="defs" aria-hidden="true"><defs>'
-    '<pattern id="wait" width="6" height="6" patternUnits="userSpaceOnUse" '
-    'patternTransform="rotate(45)"><rect width="6" height="6" class="wait-back"/>'
-    '<rect width="1.4" height="6" class="wait-line"/></pattern>'
-    '<pattern id="hold" width="5" height="5" patternUnits="userSpaceOnUse">'
-    '<rect width="5" height="5" class="hold-back"/>'
-    '<rect width="2.4" height="5" class="hold-line"/></pattern>'
-    '<pattern id="dots" width="4" height="4" patternUnits="userSpaceOnUse">'
-    '<rect width="4" height="4" class="paper"/><circle cx="2" cy="2" r="1.2" class="dot"/>'
-    "</pattern>"
-    '<rect id="m-target" y="-16" width="5" height="16" class="target"/>'
-    '<rect id="m-robots" x="1" y="-15" width="5" height="14" class="robots"/>'
-    '<rect id="m-operator" x="1" y="-15" width="6" height="14" class="operator"/>'
-    '<path id="m-held" d="M-4-3h8l-4 7z" class="held"/>'
-    '<path id="m-refused" d="M-4-4l8 8m0-8l-8 8" class="refused"/>'
-    '<path id="m-deferred" d="M-4-5l8 5-8 5z" class="deferred"/>'
-    '<path id="m-given_up" d="M0-5l5 9h-10z" class="given-up"/>'
-    '<path id="m-short" d="M0-7l6 7-6 7-6-7z" class="short"/>'
-    '<path id="m-exempt" d="M0-5l5 5-5 5-5-5z" class="exempt"/>'
-    "</defs></svg>"
-)
+
+class Shape(NamedTuple):
+    """One element of a picture. ``tag``: its element; ``kind``: its class, or the mark it uses.
+
+    ``at``, ``wide``: parts of the width; ``y``, ``high``, ``beside``: pixels.
+    """
+
+    tag: str
+    kind: str
+    at: float
+    y: float
+    wide: float = 0.0
+    high: float = 0.0
+    beside: int = 0
+    words: str = ""
+    anchor: str = ""
 
 
-def _percent(part: float) -> str:
+class Picture(NamedTuple):
+    """Shapes, the later over the earlier; ``height`` in pixels; ``axis``: numbers, not marks."""
+
+    height: int
+    shapes: list[Shape]
+    axis: bool = False
+
+
+def percent(part: float) -> str:
+    """A part of the width, as SVG has it."""
     return f"{min(max(part, 0.0), 1.0) * 100:.2f}%"
-
-
-def _use(name: str, part: float, y: int, beside: int = 0) -> Markup:
-    moved = f"translate({beside})" if beside else None
-    return element("use", href=f"#m-{name}", x=_percent(part), y=y, transform=moved)
 
 
 def _beside(parts: Sequence[float]) -> list[int]:
@@ -87,14 +84,17 @@ def _beside(parts: Sequence[float]) -> list[int]:
     ]
 
 
-def _label(words: str, part: float, y: int, class_: str = "") -> Markup:
+def _use(name: str, part: float, y: int, beside: int = 0) -> Shape:
+    return Shape("use", name, part, y, beside=beside)
+
+
+def _label(words: str, part: float, y: int, kind: str = "") -> Shape:
     anchor = "end" if part > 0.88 else "start" if part < 0.06 else "middle"
-    return element("text", words, x=_percent(part), y=y, text_anchor=anchor, class_=class_ or None)
+    return Shape("text", kind, part, y, words=words, anchor=anchor)
 
 
-def svg(height: int, *children: object, class_: str = "strip") -> Markup:
-    """A picture as wide as its place."""
-    return element("svg", *children, width="100%", height=height, class_=class_, aria_hidden="true")
+def _across(y: int, kind: str = "ground") -> Shape:
+    return Shape("line", kind, 0, y, wide=1)
 
 
 def ticks(span: float) -> list[float]:
@@ -105,24 +105,14 @@ def ticks(span: float) -> list[float]:
     return [place * step for place in range(int(span / step) + 1)]
 
 
-def grid(span: float, height: int) -> Markup:
+def _grid(span: float, height: int) -> list[Shape]:
     """Lines down the picture at the ticks."""
-    return joined(
-        element(
-            "line",
-            x1=_percent(at / span),
-            x2=_percent(at / span),
-            y1=-8,
-            y2=height + 8,
-            class_="grid",
-        )
-        for at in ticks(span)
-    )
+    return [Shape("line", "grid", at / span, -8, high=height + 16) for at in ticks(span)]
 
 
-def axis(span: float) -> Markup:
+def axis(span: float) -> Picture:
     """The times of the ticks."""
-    return svg(18, *(_label(_tick(at), at / span, 13) for at in ticks(span)), class_="strip axis")
+    return Picture(18, [_label(_tick(at), at / span, 13) for at in ticks(span)], axis=True)
 
 
 def _tick(at: float) -> str:
@@ -132,173 +122,135 @@ def _tick(at: float) -> str:
 # -- a lane of the timeline ---------------------------------------------------------------
 
 
-def lane(found: Lane, span: float) -> Markup:
+def lane(found: Lane, span: float) -> Picture:
     """What happened to one host over the time of the picture."""
+    back = _grid(span, _HEIGHT)
     if found.columns:
-        return svg(_HEIGHT, grid(span, _HEIGHT), *_columns(found.columns), _ground())
+        return Picture(_HEIGHT, [*back, *_columns(found.columns), _across(_BASE)])
     exchanges = [mark for mark in found.marks if mark.kind not in POINTS]
     points = [mark for mark in found.marks if mark.kind in POINTS]
-    return svg(
-        _HEIGHT,
-        grid(span, _HEIGHT),
+    shapes = [
+        *back,
         *_bands(exchanges, span),
-        _ground(),
-        *map(_exchange, exchanges, repeat(span), _beside([mark.at / span for mark in exchanges])),
+        _across(_BASE),
+        *_exchanges(exchanges, span),
         *_answers(exchanges, span),
-        *map(_point, points, repeat(span), _beside([mark.at / span for mark in points])),
-    )
+        *(_use(mark.kind, at, _UNDER, beside) for mark, at, beside in _placed(points, span)),
+    ]
+    return Picture(_HEIGHT, shapes)
 
 
-def _ground() -> Markup:
-    return element("line", x1="0%", x2="100%", y1=_BASE, y2=_BASE, class_="ground")
+def _placed(marks: Sequence[Mark], span: float) -> Iterator[tuple[Mark, float, int]]:
+    """Marks, where they are, and how far beside that they are drawn."""
+    parts = [mark.at / span for mark in marks]
+    return zip(marks, parts, _beside(parts), strict=True)
 
 
-def _bands(exchanges: Sequence[Mark], span: float) -> list[Markup]:
+def _bands(exchanges: Sequence[Mark], span: float) -> Iterator[Shape]:
     """How long the host was to be left alone: by its spacing, and by R5 over it."""
-    found = []
     for place, mark in enumerate(exchanges):
         follows = exchanges[place + 1].at if place + 1 < len(exchanges) else span
-        for until, y, height, name in (
+        for until, y, high, name in (
             (mark.spaced, _BASE - 10, 10, "wait"),
             (mark.held or 0.0, _BASE - 13, 7, "hold"),
         ):
             end = min(until, max(follows, mark.until), span)
             if end > mark.until:
-                found.append(
-                    element(
-                        "rect",
-                        x=_percent(mark.until / span),
-                        width=_percent((end - mark.until) / span),
-                        y=y,
-                        height=height,
-                        class_=name,
-                    )
-                )
-    return found
+                wide = (end - mark.until) / span
+                yield Shape("rect", name, mark.until / span, y, wide, high)
 
 
-def _exchange(mark: Mark, span: float, beside: int) -> Markup:
-    bar = None
-    if mark.until - mark.at > span / 200:
-        bar = element(
-            "rect",
-            x=_percent(mark.at / span),
-            width=_percent((mark.until - mark.at) / span),
-            y=_BASE - _TALL,
-            height=_TALL,
-            class_=mark.kind,
-        )
-    wrong = _use("short", mark.at / span, _BASE, beside) if mark.short else None
-    return joined((bar, _use(mark.kind, mark.at / span, _BASE, beside), wrong))
+def _exchanges(exchanges: Sequence[Mark], span: float) -> Iterator[Shape]:
+    for mark, at, beside in _placed(exchanges, span):
+        if mark.until - mark.at > span / 200:
+            wide = (mark.until - mark.at) / span
+            yield Shape("rect", mark.kind, at, _BASE - _TALL, wide, _TALL)
+        yield _use(mark.kind, at, _BASE, beside)
+        if mark.short:
+            yield _use("short", at, _BASE, beside)
 
 
-def _answers(exchanges: Sequence[Mark], span: float) -> list[Markup]:
+def _answers(exchanges: Sequence[Mark], span: float) -> Iterator[Shape]:
     """The status of what went wrong, as far as there is room; the rest are in the table."""
-    found, free = [], -1.0
+    free = -1.0
     for mark in exchanges:
         at = mark.at / span
         if (mark.trouble or not mark.answer.startswith(("2", "3"))) and at * 100 >= free:
             words = mark.answer if mark.answer.isdigit() else "none"
-            found.append(_label(words, at, _BASE - _TALL - 4, "bad"))
+            yield _label(words, at, _BASE - _TALL - 4, "bad")
             free = at * 100 + _LABEL
-    return found
 
 
-def _point(mark: Mark, span: float, beside: int) -> Markup:
-    return _use(mark.kind, mark.at / span, _UNDER, beside)
-
-
-def _columns(columns: Sequence[Column]) -> list[Markup]:
+def _columns(columns: Sequence[Column]) -> Iterator[Shape]:
     """Bars as high as their requests are many; under them what else was decided."""
-    most = max((column.requests for column in columns), default=0) or 1
-    found, free = [], -1.0
+    scale, wide, free = 20 / _most(columns), 1 / len(columns), -1.0
     for place, column in enumerate(columns):
         part = place / len(columns)
-        found.append(_stack(column, part, 1 / len(columns), 20 / most, _BASE))
+        middle = part + 0.5 / len(columns)
+        yield from _stack(column, part, wide, scale, _BASE)
         if column.counts[TROUBLE] and part * 100 >= free:
-            found.append(_label("R5", part + 0.5 / len(columns), 8, "bad"))
+            yield _label("R5", middle, 8, "bad")
             free = part * 100 + _LABEL / 2
         kinds = [kind for kind in POINTS if column.counts[kind]]
         if column.counts[SHORT]:
-            found.append(_use("short", part + 0.5 / len(columns), _BASE))
+            yield _use("short", middle, _BASE)
         if kinds:
-            found.append(_use(kinds[-1], part + 0.5 / len(columns), _UNDER))
-    return found
+            yield _use(kinds[-1], middle, _UNDER)
 
 
-def _stack(column: Column, part: float, width: float, scale: float, base: int) -> Markup:
-    bars, top = [], float(base)
+def _most(columns: Sequence[Column]) -> int:
+    return max((column.requests for column in columns), default=0) or 1
+
+
+def _stack(column: Column, part: float, wide: float, scale: float, base: int) -> Iterator[Shape]:
+    top = float(base)
     for kind in EXCHANGES:
-        height = column.counts[kind] * scale
-        if height:
-            top -= height
-            bars.append(
-                element(
-                    "rect",
-                    x=_percent(part + width * 0.08),
-                    width=_percent(width * 0.84),
-                    y=top,
-                    height=height,
-                    class_=kind,
-                )
-            )
-    return joined(bars)
+        high = column.counts[kind] * scale
+        if high:
+            top -= high
+            yield Shape("rect", kind, part + wide * 0.08, top, wide * 0.84, high)
 
 
 # -- the run as a whole -------------------------------------------------------------------
 
 
-def overview(columns: Sequence[Column], span: float) -> Markup:
+def overview(columns: Sequence[Column], span: float) -> Picture:
     """Requests over the time of the run."""
-    most = max((column.requests for column in columns), default=0) or 1
-    bars = (
-        _stack(column, place / len(columns), 1 / len(columns), 84 / most, 100)
-        for place, column in enumerate(columns)
-    )
-    floor = element("line", x1="0%", x2="100%", y1=100, y2=100, class_="ground")
-    top = element("line", x1="0%", x2="100%", y1=16, y2=16, class_="grid")
-    words = element("text", f"{most:,} in {seconds(span / len(columns))}", x="0%", y=11)
-    return svg(102, grid(span, 102), top, words, *bars, floor)
+    most, wide = _most(columns), 1 / len(columns)
+    words = f"{most:,} in {seconds(span / len(columns))}"
+    shapes = [*_grid(span, 102), _across(16, "grid"), Shape("text", "", 0, 11, words=words)]
+    for place, column in enumerate(columns):
+        shapes += _stack(column, place / len(columns), wide, 84 / most, 100)
+    return Picture(102, [*shapes, _across(100)])
 
 
 # -- gaps ---------------------------------------------------------------------------------
 
 
-def strip(host: Host) -> Markup:
+def strip(host: Host) -> Picture:
     """The host's closest gap, and its exempt one, on the scale of what was required."""
-    marks = []
+    start, one = _on_scale(0), _on_scale(1)
+    shapes = [Shape("rect", "below", start, 0, one - start, 22)]
+    for at in (0.0, 1.0, 2.0, MOST):
+        kind = "one" if at == 1.0 else "grid"
+        shapes.append(Shape("line", kind, _on_scale(at), -2, high=26))
     if host.exempt is not None:
-        marks.append(_use("exempt", _on_scale(host.exempt.ratio), 11))
+        shapes.append(_use("exempt", _on_scale(host.exempt.ratio), 11))
     if host.closest is not None:
         part = _on_scale(host.closest.ratio)
         if host.closest.verdict == SHORT:
-            marks.append(_use("short", part, 11))
+            shapes.append(_use("short", part, 11))
         elif host.closest.ratio > MOST:
-            marks.append(_use("deferred", part, 11))
+            shapes.append(_use("deferred", part, 11))
         else:
-            marks.append(element("circle", cx=_percent(part), cy=11, r=5, class_="kept"))
-    return svg(22, *_scale(22), *marks)
+            shapes.append(Shape("circle", "kept", part, 11))
+    return Picture(22, shapes)
 
 
-def scale() -> Markup:
+def scale() -> Picture:
     """The numbers of the scale."""
     places = ((0.0, "0"), (1.0, "required"), (2.0, "2x"), (MOST, f"{MOST:g}x or more"))
-    return svg(18, *(_label(words, _on_scale(at), 13) for at, words in places), class_="strip axis")
-
-
-def _scale(height: int) -> list[Markup]:
-    before = element(
-        "rect", x=_percent(_on_scale(0)), width=_percent(_on_scale(1) - _on_scale(0)), y=0,
-        height=height, class_="below",
-    )  # fmt: skip
-    lines = [
-        element(
-            "line", x1=_percent(_on_scale(at)), x2=_percent(_on_scale(at)), y1=-2, y2=height + 2,
-            class_="one" if at == 1.0 else "grid",
-        )
-        for at in (0.0, 1.0, 2.0, MOST)
-    ]  # fmt: skip
-    return [before, *lines]
+    return Picture(18, [_label(words, _on_scale(at), 13) for at, words in places], axis=True)
 
 
 def _on_scale(ratio: float) -> float:
@@ -308,20 +260,6 @@ def _on_scale(ratio: float) -> float:
 # -- counts -------------------------------------------------------------------------------
 
 
-def bar(count: int, most: int, class_: str) -> Markup:
+def bar(count: int, most: int, kind: str) -> Picture:
     """A bar as long as *count* is large."""
-    width = _percent(count / most)
-    return svg(16, element("rect", x="0%", width=width, y=2, height=12, class_=f"bar {class_}"))
-
-
-def sign(name: str) -> Markup:
-    """One mark, for the legend."""
-    if name in ("wait", "hold"):
-        inner = element("rect", x=1, y=4, width=26, height=10, class_=name)
-    elif name == "kept":
-        inner = element("circle", cx=14, cy=9, r=5, class_="kept")
-    elif name in EXCHANGES:
-        inner = element("use", href=f"#m-{name}", x=11, y=17)
-    else:
-        inner = element("use", href=f"#m-{name}", x=14, y=9)
-    return element("svg", inner, width=28, height=18, class_="sign", aria_hidden="true")
+    return Picture(16, [Shape("rect", f"bar {kind}", 0, 2, count / most, 12)])

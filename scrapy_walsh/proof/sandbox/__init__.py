@@ -1,4 +1,4 @@
-"""A small internet on one loopback port: sites as data, and a log of every request as it arrived.
+"""Many test sites on one loopback port: sites as data, and a log of every request as it arrived.
 
 ``with Sandbox() as box:`` starts it; ``http://any.test/`` is reached through ``box.proxy_url``.
 """

@@ -91,8 +91,8 @@ class Connection:
         )
 
     async def _exchange(self, head: Head, number: int, answer: Answer) -> None:
-        # The completion is stamped in the step that wrote the last octet: the client's next
-        # request cannot be read before it.
+        # The completion is stamped in the same step of the loop that wrote the last octet, so the
+        # client's next request cannot be read before it.
         try:
             body = await read_body(self._reader, head)
             await answer.send(self._route(head, body))
@@ -140,8 +140,8 @@ class Connection:
             answer.status = 200
         finally:
             self._log.end(number, answer.status)
-        # No step of the loop comes between the write and this, or the client's first TLS record
-        # could be read as HTTP.
+        # No await may come between the write and this, or the client's first TLS record could be
+        # read as HTTP.
         await self._writer.start_tls(context, ssl_handshake_timeout=_HANDSHAKE_SECONDS)
         self._drain_to_the_last_octet()
         self._scheme, self._tunnel = "https", head.target

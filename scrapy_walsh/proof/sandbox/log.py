@@ -1,4 +1,4 @@
-"""The sandbox's log: a record per request, as it arrived, and the questions a judge asks of it."""
+"""The sandbox's log: a record per request, as it arrived, and functions to judge it by."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LoggedRequest:
     ``arrived``: monotonic seconds when the header block had been read completely.
     ``completed``: monotonic seconds when the last octet was handed to the kernel, or the client
     left; None while the request is still being answered.
-    ``wall``: Unix seconds of the arrival. ``host``: ``host[:port]`` as asked for.
+    ``wall``: Unix seconds of the arrival. ``host``: ``host[:port]`` as the request names it.
     ``target``: the raw request target. ``path``: its path, raw, without the query.
     ``headers``: every header line, in order, names in their own case, duplicates kept.
     ``connection``: number of the TCP connection, from 1.
@@ -73,7 +73,7 @@ class RequestLog:
         headers: tuple[tuple[str, str], ...],
         connection: int,
     ) -> int:
-        """Record an arrival. Returns the number to hand to ``end``."""
+        """Record an arrival. Returns the number to call ``end`` with."""
         arrived, wall = time.monotonic(), time.time()
         number = self._cleared + len(self._records)
         self._pending.add(number)
@@ -114,7 +114,7 @@ class RequestLog:
         return self._records
 
     def clear(self) -> None:
-        """Forget the records. Requests still being answered keep counting as in flight."""
+        """Drop the records. Requests still being answered keep counting as in flight."""
         self._cleared += len(self._records)
         self._records.clear()
 
@@ -168,13 +168,13 @@ def requests(log: Iterable[LoggedRequest], host: str | None = None) -> list[Logg
 
 
 def hosts(log: Iterable[LoggedRequest]) -> list[str]:
-    """Every host that was reached for, CONNECT included, in order of first arrival."""
+    """Every host that had a request, CONNECT included, in order of first arrival."""
     ordered = sorted(log, key=lambda record: record.arrived)
     return list(dict.fromkeys(host_key(record.scheme, record.host) for record in ordered))
 
 
 def paths(log: Iterable[LoggedRequest], host: str | None = None) -> list[str]:
-    """The paths asked for, in order of arrival, repetitions kept."""
+    """The paths requested, in order of arrival, repetitions kept."""
     return [record.path for record in requests(log, host)]
 
 

@@ -191,7 +191,7 @@ def _reference() -> Site:
 
 
 def _state(request: Request) -> Route:
-    """What this host was asked so far, and by whom."""
+    """The paths that were requested from this host so far, and the User-Agents."""
     host = host_key(request.scheme, request.host)
     asked = [each for each in request.log if host_key(each.scheme, each.host) == host]
     state = {"paths": paths(asked), "user_agents": sorted(user_agents(asked))}
@@ -199,7 +199,7 @@ def _state(request: Request) -> Route:
 
 
 def _robots_sites() -> list[Site]:
-    """Rules by path and by group, delays, and robots.txt files that cannot be had."""
+    """Rules by path and by group, delays, and robots.txt files that cannot be fetched."""
     files_of: Mapping[str, Route] = {
         "path.test": _robots("User-agent: *\nDisallow: /private/\nAllow: /private/open\n"),
         "named-allow.test": _robots(
@@ -219,7 +219,7 @@ def _robots_sites() -> list[Site]:
 
 
 def _blocked_sites() -> list[Site]:
-    """Would answer everything. Nobody may ask."""
+    """Hosts on the blocklist. They would answer every request, and must not get any."""
     routes = {"/robots.txt": _robots(), "*": _negotiated()}
     return [Site("blocked.test", routes), Site("www.blocked.test", routes)]
 

@@ -14,7 +14,6 @@ from .connection import Connection
 from .log import LoggedRequest, RequestLog
 from .scenario import default_sites
 from .site import Answerer, Route, Site, Sites
-from .tls import Authority
 from .wire import WatchedReader
 
 if TYPE_CHECKING:
@@ -22,20 +21,28 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from .tls import Authority
+
 _LOOPBACK = "127.0.0.1"
 _PATIENCE_SECONDS = 10.0
 _T = TypeVar("_T")
 
 
+def _authority() -> Authority:
+    from .tls import Authority  # noqa: PLC0415  slow, and no business of `walsh init`
+
+    return Authority()
+
+
 class Sandbox:
     """A context manager that serves ``sites`` (the default scenario when None) from a thread.
 
-    ``http://any.test/`` is reached through ``proxy_url``; asked directly, the sandbox answers as
-    ``direct_host``. ``ports``: how many ports to listen on, so that one site can be many hosts.
+    ``http://any.test/`` is reached through ``proxy_url``; a request that is not for a proxy is
+    answered as ``direct_host``. ``ports``: how many to listen on: then one site is many hosts.
     ``port``: the first of them, 0 for any. ``log_path``: JSON lines are appended to this file.
     ``tls=False``: CONNECT is answered with 501.
 
-    Raises: OSError from ``with`` when a port is taken or the log cannot be written.
+    ``with`` raises OSError when a port is taken or the log cannot be written.
     """
 
     def __init__(
@@ -52,7 +59,7 @@ class Sandbox:
         self._wanted = [port] + [0] * (ports - 1)
         self._log_path = log_path
         self._log = RequestLog()
-        self._authority = Authority() if tls else None
+        self._authority = _authority() if tls else None
         self._numbers = itertools.count(1)
         self._serving: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
@@ -79,7 +86,7 @@ class Sandbox:
         return self._do(lambda: list(self._log.so_far))
 
     def clear(self) -> None:
-        """Forget the log."""
+        """Empty the log."""
         self._do(self._log.clear)
 
     def put(self, site: Site) -> None:

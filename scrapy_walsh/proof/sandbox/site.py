@@ -25,7 +25,7 @@ Headers: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
 class Request:
     """What a callable route is given.
 
-    ``path`` and ``query`` are raw; ``log`` holds every request so far, this one included.
+    ``path`` and ``query`` are raw; ``log`` has every request so far, this one included.
     """
 
     scheme: str
@@ -99,7 +99,7 @@ NOT_FOUND = Route(404, "Not Found\n", "text/plain; charset=utf-8")
 
 
 class Sites:
-    """The sites being served, and how often each route was asked."""
+    """The sites being served, and how often each route has answered."""
 
     def __init__(self, sites: Iterable[Site], direct_host: str) -> None:
         self._sites: dict[str, Site] = {}
@@ -119,7 +119,7 @@ class Sites:
         self.put(replace(site, routes={**site.routes, path: route}))
 
     def find(self, scheme: str, host: str) -> Site | None:
-        """The site for a host as asked for; loopback names lead to the direct host."""
+        """The site for *host* as a request names it; loopback names mean the direct host."""
         key = host_key(scheme, host)
         name = without_port(key)
         names = [key, name]
@@ -170,7 +170,7 @@ def _conditional(route: Route, request: Request) -> Route:
 
 
 def _unchanged(route: Route, request: Request) -> bool:
-    """RFC 9110, 13.2.2: If-None-Match decides alone where there is one."""
+    """Whether a conditional request gets a 304: If-None-Match first (RFC 9110, 13.2.2)."""
     tags = request.header("If-None-Match")
     if tags is not None:
         held = [tag.strip().removeprefix("W/") for tag in tags.split(",")]

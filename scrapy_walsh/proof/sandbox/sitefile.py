@@ -53,7 +53,7 @@ _SITE_KEYS = {field.name for field in fields(Site)}
 def load_sites(path: Path | str) -> list[Site]:
     """The sites that a file describes.
 
-    Raises: ConfigError naming the file and the place; OSError when it cannot be read.
+    Raises ConfigError, which names the file and the place; OSError when it cannot be read.
     """
     path = Path(path)
     text = path.read_text(encoding="utf-8")

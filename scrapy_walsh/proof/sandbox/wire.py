@@ -48,7 +48,7 @@ class Head:
 
 
 class Place(NamedTuple):
-    """What a request target asks for: ``host`` with its port as written, path and query raw."""
+    """What a request target names: ``host`` with its port as written, path and query raw."""
 
     scheme: str
     host: str
@@ -57,7 +57,7 @@ class Place(NamedTuple):
 
 
 async def read_head(reader: asyncio.StreamReader) -> Head | None:
-    """The next request's head, or None when the client ended, or cut it off, or it is too long."""
+    """The next request's head; None where the client ended, or the head is cut off or too long."""
     try:
         lines = await _head_lines(reader)
     except (ValueError, ConnectionError):

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.policy import chain, hosts, robots_fetch
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy import hosts, operator, robots_fetch
+from scrapy_walsh.policy.backoff import GiveUp, Retry, is_failure
 from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.freshness import robots_ttl
 from scrapy_walsh.policy.robots import Robots, no_rules
-from scrapy_walsh.policy.verdict import (
-    DEFERRED,
-    UNKNOWN_PARSE_ERROR,
-    UNKNOWN_UNREACHABLE,
-    Verdict,
-)
+from scrapy_walsh.policy.robots_fetch import Keep, Leave, StandIn
+from scrapy_walsh.policy.urls import REDIRECTS
+from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR
 from scrapy_walsh.proof.verify.documents import Known, ListHeld, RulesHeld
-from scrapy_walsh.proof.verify.retries import REDIRECTS
-from scrapy_walsh.proof.verify.run import Standing
 
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.reading import Line
+    from scrapy_walsh.policy.verdict import Verdict
     from scrapy_walsh.proof.verify.documents import LookUp
     from scrapy_walsh.proof.verify.report import Report
     from scrapy_walsh.proof.verify.run import Run
@@ -40,14 +38,14 @@ class Adoptions:
         #: When each list, by URL and digest, was last fetched, and the line that says so. The
         #: later line counts, not the later time: the clock may have been put back (D9).
         self._lists: dict[tuple[str, str], tuple[float, int]] = {}
-        #: The line and the digest of the last list that any run went by, by URL.
+        #: By URL, the line and the digest of the last list that was in force in any run.
         self._last_list: dict[str, tuple[int, str]] = {}
         self._robots: dict[str, Known] = {}
         #: The origins that each robots.txt was adopted for, by any run.
         self._adopted_for: dict[str, set[str]] = {}
 
     def take(self, run: Run, line: Line) -> None:
-        """Judge a line ``adopted``, ``taken_up`` or ``rejected``, and go by it."""
+        """Judge a line ``adopted``, ``taken_up`` or ``rejected``; its document is then in force."""
         if line.requirement == "R3":
             self._operator_list(run, line)
         elif line.requirement == "R2" and line.url.endswith(_ROBOTS):
@@ -56,12 +54,12 @@ class Adoptions:
             self._report.find(line.n, "run", f"{line.url} is no document that a gate goes by")
 
     def fetched_at(self, url: str, held: ListHeld) -> float | None:
-        """When the list was last fetched, whichever run did it; None where nothing tells."""
+        """When any run last fetched the list, Unix seconds; None where no line says so."""
         at, line = self._lists.get((url, held.digest or ""), (None, 0))
         return held.fetched_at if line <= held.serial and held.fetched_at is not None else at
 
     def rules_fetched_at(self, origin: str, held: RulesHeld) -> float | None:
-        """When the rules in force were last fetched, whichever run did it."""
+        """When any run last fetched the rules in force, Unix seconds; None where no line says."""
         known = self._robots.get(origin)
         same = known is not None and known.digest == held.digest and held.digest is not None
         if known is None or not same or (known.line <= held.serial and held.fetched_at is not None):
@@ -92,12 +90,12 @@ class Adoptions:
         run.held.put_list(ListHeld(line.n, line.at, nothing, None, rejected=True, verdict=verdict))
 
     def _without_list(self, run: Run, line: Line) -> Verdict | None:
-        """What goes for every target while no list can be had: as the run's setting says.
+        """The verdict on every target while there is no list: as the run's setting says.
 
-        Whether a list that was held could be read no ledger tells: to defer is always right.
+        The ledger does not tell if a stored list could be read, so DEFERRED is always right.
         """
         position = run.terms.blocklist_unreachable
-        verdict = chain.without_list(position, line.url, lost=line.verdict == DEFERRED)
+        verdict = operator.without_list(position, line.url, lost=line.verdict == DEFERRED)
         stands = "" if verdict is None else verdict.name
         if run.begun and stands != line.verdict:
             told = line.verdict or "an empty list"
@@ -123,7 +121,7 @@ class Adoptions:
         run.held.put_list(ListHeld(line.n, line.at, found, fetched_at, digest))
 
     def _check_last_list(self, run: Run, line: Line, digest: str | None) -> None:
-        """R3b, T7: what a run begins with is the list that was held before it began, or none."""
+        """R3b, T7: a run begins with the list that was in force before it, if there was one."""
         number, held = self._last_list.get(line.url, (0, digest))
         if digest == held or number > run.line or not run.begun or run.holes:
             return
@@ -172,7 +170,7 @@ class Adoptions:
         self._put(run, line, origin, fetched_at, run.terms.robots_ttl)
 
     def _check_owner(self, run: Run, line: Line, origin: str) -> None:
-        """What a run takes up is not the robots.txt of other origins alone.
+        """Find a robots.txt from the store that was adopted for other origins only.
 
         One that no line adopted at all may come from a run that kept no ledger, or an import.
         """
@@ -185,7 +183,7 @@ class Adoptions:
             self._report.find(line.n, "R2", text)
 
     def _brought(self, run: Run, line: Line) -> Line | None:
-        """The exchange that brought an adopted robots.txt."""
+        """The exchange that brought an adopted robots.txt; None, and a finding, without one."""
         answer = run.robots_asked.get(line.document or line.url)
         first = run.robots_asked.get(line.url)
         if answer is None or first is None:
@@ -238,13 +236,15 @@ class Adoptions:
         fault = None if run.holes else _no_cause(run, line)
         if fault is not None:
             self._report.find(line.n, "R2", fault)
-        if line.verdict:
-            self._stand_in(run, line, origin)
-        elif line.digest is not None or line.status is not None:
-            self._put(run, line, origin, line.at, robots_fetch.REASK)
-            self._check_kept(line, origin)
-        else:
+        position, fleet = run.terms.robots_unreachable, run.terms.shared
+        found = robots_fetch.without(_cause(line), "", line.url, position, fleet=fleet)
+        if isinstance(found, Leave):
             run.held.put_rules(origin, None)
+        elif line.verdict:
+            self._stand_in(run, line, origin, found)
+        else:
+            self._put(run, line, origin, line.at, found.ttl)
+            self._check_kept(line, origin)
 
     def _check_kept(self, line: Line, origin: str) -> None:
         known = self._robots.get(origin)
@@ -252,23 +252,22 @@ class Adoptions:
             text = f"the rules that were held are those of line {known.line}"
             self._report.find(line.n, "R2", text)
 
-    def _stand_in(self, run: Run, line: Line, origin: str) -> None:
-        """T3, T6: one verdict in place of rules that were never held."""
+    def _stand_in(self, run: Run, line: Line, origin: str, found: Keep | StandIn) -> None:
+        """T3, T6: a run goes by one verdict, since it never had the rules of *origin*."""
         known = self._robots.get(origin)
-        position = run.terms.robots_unreachable
-        if line.verdict == UNKNOWN_UNREACHABLE and known is not None:
+        stands = found.otherwise if isinstance(found, Keep) else found
+        right = line.verdict == stands.verdict.name
+        if not right:
+            self._report.find(line.n, "R2", f"{line.verdict!r} stands for no robots.txt")
+        elif isinstance(found, Keep) and known is not None:
             text = f"goes by none, though rules were held (line {known.line}, T6)"
             self._report.find(line.n, "R2", text)
-        elif line.verdict not in (UNKNOWN_UNREACHABLE, UNKNOWN_PARSE_ERROR):
-            self._report.find(line.n, "R2", f"{line.verdict!r} stands for no robots.txt")
         elif run.begun:
             self._report.derived += 1
-        allowed = line.verdict == UNKNOWN_UNREACHABLE and position == "allow"
-        verdict = Verdict(allowed, line.verdict, "R2", line.reason, line.url)
-        run.held.put_rules(
-            origin,
-            RulesHeld(line.n, line.at, Standing(verdict), line.at, robots_fetch.REASK),
-        )
+        allowed = right and stands.verdict.allowed
+        verdict = replace(stands.verdict, allowed=allowed, name=line.verdict, reason=line.reason)
+        held = RulesHeld(line.n, line.at, StandIn(verdict), line.at, stands.ttl)
+        run.held.put_rules(origin, held)
 
 
 def _is_origin(text: str) -> bool:
@@ -279,20 +278,35 @@ def _is_origin(text: str) -> bool:
 
 
 def _no_cause(run: Run, line: Line) -> str | None:
-    """Why what the host answered does not let the run go without its robots.txt; None: it does."""
+    """Why the host's answer does not allow the run to go on without its robots.txt, or None."""
     answer = run.robots_asked.get(line.url)
     if answer is None:
         return f"{line.url} was not asked for in this run"
     if answer.status in REDIRECTS:
-        return None  # a hop ended it, which lines of other URLs tell
-    status: Any = answer.status
-    if line.verdict == UNKNOWN_PARSE_ERROR:
-        good = status is not None and 200 <= status < 300
-    elif status == 429:
-        good = answer.gives_up and not line.verdict
-    elif status is None or status >= 500:
-        good = answer.gives_up or not answer.answered
+        return None  # the fetch ended at a hop, whose line has another URL
+    means = _meaning(answer)
+    if _cause(line) == robots_fetch.UNREADABLE:
+        good = means == robots_fetch.PARSE
     else:
-        means = robots_fetch.meaning(status, location=False, hops=0, failure=None)
-        good = means == robots_fetch.UNREACHABLE
-    return None if good else f"line {answer.n} answered {status}, which does not lead to this"
+        good = means == robots_fetch.UNREACHABLE or (
+            means == robots_fetch.DEFER and not line.verdict
+        )
+    if good:
+        return None
+    return f"line {answer.n} answered {answer.status}, which does not lead to this"
+
+
+def _meaning(answer: Line) -> str:
+    """What an exchange for a robots.txt meant to the run; its redirects are judged apart."""
+    failure: Retry | GiveUp | None = None
+    if is_failure(answer.status) and (answer.gives_up or answer.answered):
+        failure = GiveUp("", 0.0) if answer.gives_up else Retry(0.0, "")
+    return robots_fetch.meaning(answer.status, location=False, hops=0, failure=failure)
+
+
+def _cause(line: Line) -> str:
+    """Why a run has no new rules, as its line ``rejected`` tells."""
+    if line.verdict == UNKNOWN_PARSE_ERROR:
+        return robots_fetch.UNREADABLE
+    kept = line.digest is not None or line.status is not None
+    return robots_fetch.UNREACHABLE if line.verdict or kept else robots_fetch.DEFER

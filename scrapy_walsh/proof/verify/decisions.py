@@ -1,4 +1,9 @@
-"""R2, R3, R6, R7, R8: each decision derived again, by ``policy/chain.py``, as the crawl did."""
+"""R2, R3, R6, R7, R8: each decision derived again, by ``policy/chain.py``, as the crawl did.
+
+``chain.judge`` is called with the documents in force when an exchange began (``Snapshot``), and its
+verdict is compared with what the line says. Where lines or documents are missing, a decision is not
+derived and is counted as such, which is not a finding.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,10 @@ from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, Visit
+from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, EXCLUDED_TLD, OUT_OF_SCOPE, Verdict
-from scrapy_walsh.proof.verify.retries import REDIRECTS, never_an_answer
+from scrapy_walsh.proof.verify.documents import origin_of
+from scrapy_walsh.proof.verify.retries import never_an_answer
 from scrapy_walsh.proof.verify.run import Snapshot
 
 if TYPE_CHECKING:
@@ -39,14 +46,14 @@ _NAMES: Final = {chain.BLOCKLIST: "the blocklist", chain.ROBOTS: "robots.txt"}
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """The last visit of a source that was answered, by which run and line."""
+    """The last request for a source that was answered, and its run and line."""
 
     visit: Visit
     run: str
     line: int
 
     def as_seen_by(self, run: Run) -> Visit:
-        """The visit, such that ``recrawl`` comes to what *run*'s own version came to."""
+        """The last request, such that ``recrawl`` decides as the version did that made *run*."""
         sent_at = self.visit.sent_at
         if run.terms.rhythm:
             return self.visit
@@ -54,32 +61,31 @@ class _Answered:
 
 
 class Decisions:
-    """Judges targets; remembers over all runs when each source was answered."""
+    """Judges targets, and keeps for all runs when each source was answered."""
 
     def __init__(self, report: Report, adoptions: Adoptions) -> None:
         self._report = report
         self._adoptions = adoptions
         self._answered: dict[str, _Answered] = {}
-        #: Sources asked again too soon, if the run that had the answer comes to its end.
+        #: By the run that had the answer: sources sent again too soon, if that run has an end.
         self._doubts: dict[str, list[tuple[int, str]]] = {}
         self._over: set[str] = set()
-        #: Targets that answered with a redirect: a run that is resumed goes on with its hop.
-        self._redirected: set[str] = set()
+        #: Targets that answered with a redirect, and the form of the last such request: a run that
+        #: is resumed goes on with its hop.
+        self._redirected: dict[str, str] = {}
         self.partial = False
 
     # -- R6 -------------------------------------------------------------------------------
 
     def declared(self, run: Run, line: Line) -> None:
-        """Take a target in, and what one that is declared was redirected to."""
+        """Take a declared target into the run's scope, or the hop that one was redirected to."""
         if run.terms.tells_ends and line.via:
             self._followed(run, line)
         if not line.via:
             run.scope.declare(line.url)
-        elif line.via == line.url and run.scope.is_source(line.url):
-            return
         elif line.via in self._redirected and run.scope.source_of(line.via) is not None:
             run.scope.declare_hop(line.url, line.via)
-            run.hops.setdefault(line.url, run.hops.get(line.via, line.via))
+            self._hop(run, line, line.via)
         elif run.holes or (self.partial and run.scope.source_of(line.via) is not None):
             run.scope.declare_hop(line.url, line.via)
             self._report.missed(_HOLES)
@@ -87,8 +93,18 @@ class Decisions:
             text = f"{line.via} did not redirect there, or is no target itself"
             self._report.find(line.n, "R6", text)
 
+    def _hop(self, run: Run, line: Line, via: str) -> None:
+        """Note for which sources an answer to the hop of *line* counts (R8)."""
+        key = recrawl.key_of(via, self._redirected[via])
+        sources = recrawl.led_from(key, (), run.hops)
+        if run.scope.is_source(via):
+            sources[key] = None
+        elif not sources:
+            sources[run.scope.source_of(via) or via] = None
+        run.hops.setdefault(recrawl.key_of(line.url, line.form), {}).update(sources)
+
     def _followed(self, run: Run, line: Line) -> None:
-        """A redirect that is followed is no answer for a spider."""
+        """Note that a redirect was followed, so that it is not an answer for a spider."""
         run.passed.pop(line.via, None)
         if (told := run.redirects_told.pop(line.via, None)) is not None:
             text = f"{line.via} is told as fetched, and line {line.n} follows its redirect"
@@ -102,13 +118,13 @@ class Decisions:
         run.passed[line.url] = (line, verdict)
         run.redirects_told.pop(line.url, None)
         if line.status in REDIRECTS:
-            self._redirected.add(line.url)
+            self._redirected[line.url] = line.form
         if run.begun and REDACTED not in line.url:
             self._not_refused_before(run, line)
             self._visit(run, line)
 
     def _derive(self, run: Run, line: Line) -> Verdict | None:
-        """The verdict that let it go; None where there is none to compare with."""
+        """The verdict that let the request pass, derived again; None where that is not possible."""
         if not run.begun:
             self._report.missed(_NO_START)
             return None
@@ -155,7 +171,7 @@ class Decisions:
         self._report.find(line.n, rule, text)
 
     def _fresh(self, run: Run, line: Line) -> None:
-        """R12: nothing is asked by a document that is older than it may be."""
+        """R12: no request is let through by a document that is older than it may be."""
         began, held = line.moment.began, run.held.blocklist(line.moment)
         if held is not None and held.blocklist is not None and not held.rejected:
             fetched_at = self._adoptions.fetched_at(run.terms.blocklist_url, held)
@@ -184,7 +200,7 @@ class Decisions:
             self._report.find(line.n, "R2", f"{line.sent} was sent, though {verdict.reason}")
 
     def _not_refused_before(self, run: Run, line: Line) -> None:
-        """Independent of ``chain``: what was refused is not asked while nothing has changed."""
+        """Without ``chain``: what was refused is not requested while no document has changed."""
         before = run.refused.get(line.url)
         if before is None:
             return
@@ -203,7 +219,7 @@ class Decisions:
         if terms.rhythm:
             if not run.holes and line.again != (key in run.answered):
                 self._report.find(line.n, "R8", f"again is {line.again}: {_TOLD_AGAIN[line.again]}")
-            if last and (last.run == run.name or line.url in run.hops):
+            if last and (last.run == run.name or key in run.hops):
                 last = None
         if last is not None:
             self._not_too_soon(run, line, last)
@@ -224,14 +240,14 @@ class Decisions:
 
     @staticmethod
     def _sources(run: Run, line: Line, key: str) -> Iterator[str]:
-        """The sources that the answer answers: one that redirected there, and the URL's own."""
+        """Keys of the sources that the answer counts for: one that redirected there, the URL's."""
         if not run.terms.rhythm:
             yield from filter(None, [run.scope.source_of(line.url)])
             return
-        via, own = run.hops.get(line.url), run.scope.is_source(line.url)
-        if via is None and not own:
-            via = run.scope.source_of(line.url)
-        yield from filter(None, [via, key if own else None])
+        sources, own = recrawl.led_from(key, (), run.hops), run.scope.is_source(line.url)
+        if not (sources or own):
+            yield from filter(None, [run.scope.source_of(line.url)])
+        yield from {**sources, **({key: None} if own else {})}
 
     def _note(self, run: Run, line: Line, source: str) -> None:
         visit = Visit(line.at, line.at)
@@ -243,20 +259,20 @@ class Decisions:
         self._answered[source] = _Answered(visit, run.name, line.n)
 
     def over(self, run: str) -> None:
-        """That run has ended: what it had answered counts."""
+        """Note that *run* has ended, so that the answers it had count for R8."""
         self._over.add(run)
         for number, text in self._doubts.pop(run, ()):
             self._report.find(number, "R8", text)
 
     def end(self) -> None:
-        """Count what no end of a run has settled."""
+        """Count the doubts about runs without an end as not derived."""
         for doubts in self._doubts.values():
             self._report.underived[_KILLED] += len(doubts)
 
-    # -- what a spider gets ---------------------------------------------------------------
+    # -- how a request ended for its spider -----------------------------------------------
 
     def told(self, run: Run, line: Line) -> None:
-        """Judge a line ``fetched`` or ``not_modified``: it says what its exchange said."""
+        """Judge a line ``fetched`` or ``not_modified``: it must agree with its exchange."""
         asked, verdict = run.passed.pop(line.url, (None, None))
         if line.status in REDIRECTS:
             run.redirects_told[line.url] = line.n
@@ -292,7 +308,7 @@ class Decisions:
             self._report.derived += 1
 
     def _differs(self, run: Run, line: Line, rule: str, text: str) -> None:
-        """A finding, unless what it differs from may be what lines that are missing said."""
+        """A finding, unless lines are missing that may explain the difference."""
         if run.holes:
             self._report.missed(_HOLES)
         else:
@@ -320,7 +336,7 @@ class Decisions:
             found = self._judge_proxy(run, line, snapshot)
         self._compare(run, line, found, snapshot)
         if not isinstance(found, NeedDocument) and REDACTED not in line.url and not line.proxy:
-            basis = run.basis(_origin(line.url), line.moment)
+            basis = run.basis(origin_of(line.url), line.moment)
             run.refused[line.url] = (line.n, line.requirement, basis)
 
     @staticmethod
@@ -362,16 +378,9 @@ def _is_r8(found: Verdict | NeedDocument) -> bool:
 
 
 def _stale(run: Run, fetched_at: float, began: float, ttl: float) -> bool:
-    """Whether a document was too old when an exchange began; a clock set meanwhile has two says."""
+    """Whether a document was too old when an exchange began, also by a clock that was put back."""
     ages = [moment - fetched_at for moment in {began, began + run.put_back}]
     return not any(-_CLEARED <= age <= ttl + _CLEARED for age in ages)
-
-
-def _origin(url: str) -> str:
-    try:
-        return hosts.origin(url)
-    except ValueError:
-        return ""
 
 
 def _shown(line: Line) -> tuple[object, ...]:

@@ -1,9 +1,11 @@
-"""What documents a run goes by at each moment: lines ``adopted``, ``taken_up``, ``rejected``."""
+"""The documents in force in a run at each moment: lines ``adopted``, ``taken_up``, ``rejected``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
+
+from scrapy_walsh.policy import hosts
 
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.reading import Moment
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LookUp(Protocol):
-    """The documents that a ledger names. None: it is not there."""
+    """Finds the documents that a ledger names, by their digests. None: it is not there."""
 
     def adopted_list(self, digest: str, schema: str | None, url: str) -> Blocklist | None:
         """The list with that digest, validated with the standalone schema of digest *schema*.
@@ -29,15 +31,16 @@ class LookUp(Protocol):
         """The rules of the file with that digest, which came from *document*."""
 
     def altered(self, digest: str) -> bool:
-        """Whether something else lies under that digest; known once it was looked up."""
+        """Whether another body was found under that digest; known once it was looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class RulesHeld:
-    """The rules of an origin. ``rules``: None where the file is not there to be read.
+    """The rules of an origin. ``rules``: None where the document is not there to be read.
 
-    ``since``: when they came into force. ``fetched_at``: when they were fetched, None where
-    nothing tells. ``ttl``, ``crawl_delay``: seconds. ``serial``: the line's number.
+    ``since``: when they came into force. ``fetched_at``: when they were fetched, None where no
+    line says so; both Unix seconds. ``ttl``, ``crawl_delay``: seconds. ``serial``: the line's
+    number.
     """
 
     serial: int
@@ -53,8 +56,8 @@ class RulesHeld:
 class ListHeld:
     """The blocklist of a run; ``blocklist`` None where the document is not there to be read.
 
-    ``rejected``: no newer one could be had, and attempts go on beside the crawl. ``verdict``: about
-    every target, where none could be had and nothing may be requested without one.
+    ``rejected``: the last attempt to get a newer one failed. ``verdict``: on every target, where
+    there is no list and nothing may be requested without one.
     """
 
     serial: int
@@ -78,7 +81,7 @@ class Known:
 
 @dataclass(slots=True)
 class InForce:
-    """The documents of one run; of each also the one before (see ``Moment``)."""
+    """The documents in force in one run, and of each the one before (see ``Moment``)."""
 
     _lists: list[ListHeld] = field(default_factory=list)
     _rules: dict[str, tuple[RulesHeld | None, RulesHeld | None]] = field(default_factory=dict)
@@ -92,11 +95,11 @@ class InForce:
         return self._lists[-1] if self._lists else None
 
     def put_list(self, held: ListHeld) -> None:
-        """Go by *held* from now on."""
+        """*held* is in force from now on."""
         self._lists = [*self._lists[-1:], held]
 
     def keep_list(self) -> None:
-        """Note that no newer list than the one held could be had."""
+        """Note that an attempt to get a newer list failed."""
         self._lists[-1:] = [replace(self._lists[-1], rejected=True)]
 
     def rules(self, origin: str, moment: Moment) -> RulesHeld | None:
@@ -105,10 +108,18 @@ class InForce:
         return now if now is None or moment.saw(now.since) else before
 
     def put_rules(self, origin: str, held: RulesHeld | None) -> None:
-        """Go by *held* for *origin* from now on; None: by nothing."""
+        """*held* is in force for *origin* from now on; None: nothing is."""
         self._rules[origin] = (self._rules.get(origin, (None, None))[1], held)
 
     def crawl_delay(self, host: str, moment: Moment) -> float:
         """The longest Crawl-delay that the rules of both schemes of *host* ask for."""
         held = (self.rules(f"{scheme}://{host}", moment) for scheme in ("http", "https"))
         return max((each.crawl_delay for each in held if each is not None), default=0.0)
+
+
+def origin_of(url: str) -> str:
+    """The origin of *url*; *url* itself where it has none, which no document is held for."""
+    try:
+        return hosts.origin(url)
+    except ValueError:
+        return url

@@ -1,7 +1,7 @@
-"""Each line of a ledger in its turn: which part of the check it is for.
+"""Passes each line of a ledger, in order, to the part of the check that it is for.
 
-Pure: lines and a look-up of documents in, findings out. What is kept grows with hosts and
-targets, never with lines.
+Pure: lines and a look-up of documents in, findings out. The memory that it takes grows with hosts
+and targets, never with lines.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from scrapy_walsh.ledger.reading import Malformed, line_of
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, DEFERRED, UNKNOWN_PARSE_ERROR
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
 from scrapy_walsh.proof.verify import pacing
 from scrapy_walsh.proof.verify.adoptions import Adoptions
 from scrapy_walsh.proof.verify.decisions import Decisions
+from scrapy_walsh.proof.verify.documents import origin_of
 from scrapy_walsh.proof.verify.pacing import Asked, Pacing
-from scrapy_walsh.proof.verify.retries import REDIRECTS, wait_faults
+from scrapy_walsh.proof.verify.retries import wait_faults
 from scrapy_walsh.proof.verify.run import CLOCK_SET, Run
 from scrapy_walsh.proof.verify.tags import sent_fault
 from scrapy_walsh.proof.verify.terms import Terms, broken_terms, terms_of
@@ -34,11 +36,10 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.verify.documents import LookUp
     from scrapy_walsh.proof.verify.report import Report
 
-_PURPOSES: Final = (events.TARGET, "robots", "operator")
-#: Seconds that a deferral's wait may seem short by: it was reckoned before its line.
+#: Seconds that a deferral's wait may seem short by: it was computed before its line was written.
 _RECKONED: Final = 0.1
-#: Seconds that a hold may seem long by: a later run does not know to the moment when an earlier
-#: one's last request reached the server.
+#: Seconds that a wait may seem long by: a later run does not know exactly when the last request of
+#: an earlier one reached the server.
 _RESTORED: Final = 0.5
 
 
@@ -52,7 +53,7 @@ class Judge:
         self._adoptions = Adoptions(report, documents)
         self._decisions = Decisions(report, self._adoptions)
         self._holed = False
-        #: Whether the wall clock is known to have been set: due times are of another clock.
+        #: Whether the wall clock was set at some time, so that times of lines say less.
         self._clock_set = False
         self._take: Mapping[str, Callable[[Run, Line], None]] = {
             reading.ENDED: self._ended,
@@ -202,7 +203,7 @@ class Judge:
             self._pacing.hold(host, line.ended, line.wait, run.process, why)
 
     def _exempt(self, line: Line) -> bool:
-        """Whether T1 exempts the robots.txt that says so."""
+        """Whether T1 exempts the robots.txt of *line*, which says that it does."""
         fault = pacing.exempt_fault(line, first=self._pacing.is_first(line))
         if fault is not None:
             self._report.find(line.n, "R4", fault)
@@ -266,7 +267,7 @@ class Judge:
     def _asked_operator(self, run: Run, line: Line) -> None:
         terms = run.terms
         known = [url for url in (terms.blocklist_url, terms.schema_url) if url]
-        if run.begun and _origin(line.url) not in map(_origin, known):
+        if run.begun and origin_of(line.url) not in map(origin_of, known):
             self._report.find(line.n, "R3", f"{line.url} is not of the operator")
         elif run.begun and line.url not in known and not (run.operator_hop or run.holes):
             text = f"{line.url} is neither blocklist nor schema, and neither redirected to it"
@@ -296,7 +297,7 @@ class Judge:
             self._report.find(line.n, "R4", f"{line.url} is of the host {host}, not {line.host}")
         elif self._steady(run, line) + (line.wait or 0.0) <= self._due(run, host, line) + _RESTORED:
             self._report.derived += 1
-        else:  # AutoThrottle, other processes: longer than was due harms nobody
+        else:  # AutoThrottle, or another process, made it longer: that is allowed
             self._report.missed("holds that rest on what is not in this ledger")
 
     def _deferred(self, run: Run, line: Line) -> None:
@@ -336,12 +337,12 @@ class Judge:
             self._report.find(line.n, "R5", f"{text} than a run grants a host")
 
     def _unknown_clock(self, run: Run) -> bool:
-        """Whether the wall clock was set once, and this run has not told yet by how much."""
+        """Whether the wall clock was set once, and no exchange of this run shows by how much."""
         return run.ahead is None and self._clock_set
 
     @staticmethod
     def _steady(run: Run, line: Line) -> float:
-        """When a line was written, by the clock that pacing goes by, as far as the run tells."""
+        """When a line was written, by the steady clock, as far as the run's exchanges show it."""
         return line.at - (run.ahead or 0.0)
 
     def _due(self, run: Run, host: str, line: Line) -> float:
@@ -367,10 +368,3 @@ def _is_robots(url: str) -> bool:
         return url == hosts.robots_url(url)
     except ValueError:
         return False
-
-
-def _origin(url: str) -> str:
-    try:
-        return hosts.origin(url)
-    except ValueError:
-        return url

@@ -1,7 +1,7 @@
-"""R4 and R5, from the exchanges alone: serial, spaced, exempt once, held as long as was said.
+"""R4 and R5, judged by the exchanges alone: one at a time, spaced, T1 once, holds kept.
 
-Spacing is judged as design section 8 says: within a process from the end of one exchange to
-the start of the next, between processes from start to start.
+Spacing is measured within a process from the end of one exchange to the start of the next, and
+between processes from start to start: one may not know yet when the other's exchange ended.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ if TYPE_CHECKING:
     from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.proof.verify.report import Report
 
-#: Seconds in which another process may not know yet of the end of an exchange.
+#: Seconds after the end of an exchange in which another process may not know of it yet.
 _UNKNOWN_YET: Final = 0.1
-#: Seconds for which the last exchange of another process is remembered.
+#: Seconds for which the last exchange of another process is kept.
 _REMEMBERED: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One exchange. ``need``: seconds that must pass. ``spacing``: before a target that T1 lets
-    go ahead, None where it is no exempt one. ``ahead``: seconds that must pass in place of ``need``
-    before the one target of a slow host, None where it is none. Times: Unix seconds.
+    """One exchange; times are Unix seconds, all others seconds. ``need``: must pass before it.
+
+    ``spacing``: for a robots.txt that T1 exempts, what must pass before the target after it, else
+    None. ``ahead``: for the one target of a slow host (D11), what must pass instead of ``need``,
+    else None.
     """
 
     line: int
@@ -83,7 +85,7 @@ class Pacing:
         return max((each.ended for each in known.last.values()), default=-math.inf)
 
     def due(self, host: str, interval: float) -> float:
-        """When *host* may be asked again; -inf where nothing is known of it."""
+        """When *host* is due, Unix seconds; -inf where nothing is known of it."""
         known = self._hosts.get(host, _NEVER)
         holds = [hold.until for hold in known.holds]
         spaced = [each.ended + max(each.need, interval) for each in known.last.values()]
@@ -112,7 +114,7 @@ class Pacing:
         return None
 
     def asked(self, one: Asked) -> None:
-        """Judge an exchange, and remember it."""
+        """Judge an exchange, and keep it for the next ones."""
         host = self._hosts.setdefault(one.host, _Host())
         self._serial(one)
         self._spaced(one, host)

@@ -33,13 +33,13 @@ class Parse(Protocol):
     """Reads a blocklist, also one that ``policy.schema.is_tame`` is not sure of."""
 
     def __call__(self, body: bytes, standalone: dict[str, Any] | None, url: str) -> Blocklist:
-        """The list in *body*; DocumentInvalid."""
+        """The list in *body*. Raises DocumentInvalid."""
 
 
 def verify(files: Files, heads: Sequence[Head], parse: Parse) -> Report:
-    """Check a ledger. *heads*: known from elsewhere. *parse*: reads a blocklist. OSError."""
+    """Check a ledger. *heads*: known from elsewhere. *parse*: reads a list. Raises OSError."""
     report = Report()
-    known = read_head(files.head) if files.head is not None else None  # before what it is of
+    known = read_head(files.head) if files.head is not None else None  # before lines are added
     said = [Head(*known, said_by=HEAD)] if known is not None else []
     chain = Chain(lambda line, text: report.find(line, "chain", text), report.note, [*said, *heads])
     documents = Documents(files.documents)

@@ -15,7 +15,7 @@ _NOTES_KEPT: Final = 100
 
 @dataclass(slots=True)
 class Report:
-    """The answer. ``findings``: each broken, by ``chain``, ``run``, or R1 to R12.
+    """The result. ``findings``: what is broken, each with its rule: ``chain``, ``run``, R1 to R13.
 
     ``underived``: what could not be derived again, by its reason, counted.
     """
@@ -43,7 +43,7 @@ class Report:
             self.more += 1
 
     def note(self, text: str) -> None:
-        """Add what a reader should know and is no breach."""
+        """Add what a reader should know and is not a breach."""
         if len(self.notes) < _NOTES_KEPT:
             self.notes.append(text)
 

@@ -13,6 +13,7 @@ from scrapy_walsh.policy.backoff import (
     repeatable,
     retry_after_floor,
 )
+from scrapy_walsh.policy.urls import REDIRECTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.verify.terms import Terms
 
 _EXACT: Final = 0.001
-#: Seconds between the moment that a date was compared with and that of the line.
+#: Seconds that may lie between reading a Retry-After date and writing the line.
 _LATER: Final = 2.0
-REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 def wait_faults(line: Line, terms: Terms) -> Iterator[str]:
@@ -97,7 +97,7 @@ class Retries:
             self._next[url] = line.attempt + 1
 
     def _document(self, line: Line) -> Iterator[str]:
-        """A robots.txt may be asked for several origins, where others redirect to it."""
+        """Order of tries of a document: other origins' files may redirect to one robots.txt."""
         due = self._robots.setdefault(line.url, [])
         if line.attempt in due:
             due.remove(line.attempt)

@@ -1,4 +1,4 @@
-"""One run of a ledger: what it declared, what it goes by, what it has asked."""
+"""One run of a ledger: its scope, the documents in force, and what it has sent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.blocklist import Blocklist
+from scrapy_walsh.policy.robots_fetch import StandIn
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, Verdict
 from scrapy_walsh.proof.verify.documents import InForce
@@ -20,27 +21,16 @@ if TYPE_CHECKING:
 
 _UNREAD_LIST = Blocklist.empty()
 
-#: Seconds by which the wall clock must differ from the other one to have been set.
+#: Seconds by which wall clock and steady clock must have moved apart for the wall clock to be set.
 CLOCK_SET: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """One verdict for every URL: what stands in for rules that cannot be had, or be read."""
-
-    verdict: Verdict
-
-    def decide(self, url: str) -> Verdict:  # noqa: ARG002
-        """The verdict."""
-        return self.verdict
-
-
-_UNREAD_RULES = Standing(Verdict(True, ALLOWED_IMPLICIT, "R2", "the file is not here"))
+_UNREAD_RULES = StandIn(Verdict(True, ALLOWED_IMPLICIT, "R2", "the file is not here"))
 
 
 @dataclass(slots=True)
 class Run:
-    """``begun``: its line ``started``, number ``line``, is here. ``holes``: lines may miss."""
+    """``begun``: its line ``started``, number ``line``, is here. ``holes``: lines may be absent."""
 
     name: str
     terms: Terms
@@ -53,25 +43,25 @@ class Run:
     held: InForce = field(default_factory=InForce)
     retries: Retries = field(default_factory=Retries)
     silence: Silence = field(init=False)
-    #: Seconds by which the wall clock was ahead of the one that pacing goes by, when last told.
+    #: Seconds by which the wall clock was ahead of the steady clock at the last exchange.
     ahead: float | None = None
     #: Seconds by which it was put back between the last two exchanges; 0 if it was not.
     put_back: float = 0.0
     #: The last exchange for a robots.txt, or for what one redirects to, by URL.
     robots_asked: dict[str, Line] = field(default_factory=dict)
-    #: Redirects among them that no request has followed yet.
+    #: How many of their redirects no request has followed yet.
     robots_hops: int = 0
     #: Whether the operator's last answer was a redirect.
     operator_hop: bool = False
     #: The operator's answer that is not yet adopted or rejected.
     operator_answer: Line | None = None
-    #: Exchanges whose answer no line has told yet, with the verdict that was derived.
+    #: By URL, exchanges without a line ``fetched`` so far, and the verdict that was derived.
     passed: dict[str, tuple[Line, Verdict | None]] = field(default_factory=dict)
-    #: Redirects that were told as a spider's answer, and the line that did.
+    #: By URL, the line ``fetched`` that has a redirect as the spider's answer.
     redirects_told: dict[str, int] = field(default_factory=dict)
-    #: URLs that a redirect led to in this run, and the source that was redirected.
-    hops: dict[str, str] = field(default_factory=dict)
-    #: What this run has had an answer to, as ``recrawl.key_of`` calls it.
+    #: By key of what redirects led to in this run, the keys of the sources that they led from.
+    hops: dict[str, dict[str, None]] = field(default_factory=dict)
+    #: Keys (``recrawl.key_of``) of what this run has had an answer to.
     answered: set[str] = field(default_factory=set)
     #: Refusals by URL: the line, its requirement, and the documents that it was made with.
     refused: dict[str, tuple[int, str, tuple[int, int]]] = field(default_factory=dict)
@@ -93,8 +83,8 @@ class Run:
 
 @dataclass(slots=True)
 class Snapshot:
-    """``chain.Held`` of a run at one moment. ``unread``: what a judgement asked for, and is not
-    there to be read, in the order in which it was asked for.
+    """``chain.Held`` of a run at one moment. ``unread``: which documents were needed and are not
+    there to be read, in the order in which they were needed.
     """
 
     run: Run
@@ -123,5 +113,5 @@ class Snapshot:
         return held.rules or _UNREAD_RULES
 
     def last_visit(self, key: str) -> Visit | None:  # noqa: ARG002
-        """When the source was last answered: as the caller says."""
+        """The last request for the source: the one that the caller gave."""
         return self.last

@@ -1,4 +1,4 @@
-"""R5: does a run leave a host alone that gave no answer to all that the run grants it?"""
+"""R5: does a run leave a host alone that gave no answer to as many requests as D13 grants it?"""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.silence import Silences
+from scrapy_walsh.proof.verify.documents import origin_of
 from scrapy_walsh.proof.verify.retries import is_last
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ _TRIALS: Final = 2
 class Silence:
     """The requests of one run that got no answer.
 
-    Of a run before 0.2.0 nothing is judged here. Of a fleet's worker only what defers a host is:
-    it forgets, and no line says when.
+    A run before version 0.2.0 is not judged here. Of a fleet's worker only deferrals are: it drops
+    what it has counted after some time, and no line says when.
     """
 
     terms: Terms
@@ -55,7 +55,7 @@ class Silence:
             yield f"gives_up is {line.gives_up}, though {line.host} {self._told(line)}"
 
     def is_silent(self, host: str, now: float) -> bool:
-        """Whether targets of *host* may be put off: robots.txt, at least, gets no more requests."""
+        """Whether targets of *host* may be deferred: not even its robots.txt may be requested."""
         granted = self.terms.silent_attempts is not None
         return granted and self._counted.spent(host, now, robots=True)
 
@@ -75,19 +75,12 @@ class Silence:
         return f"gave no answer to {count} requests of this run"
 
     def _trial(self, line: Line, *, silent: bool) -> Iterator[str]:
-        """``walsh_try_https``: not counted, so it is one robots.txt and one target at most."""
+        """A trial of https is not counted, so it is one robots.txt and one target at most."""
         if not silent or not line.url.startswith("https://"):
             yield f"{line.url} is told as a trial of https that got no answer"
             return
-        self._trials[_origin(line.url)] += 1
-        if self._trials[_origin(line.url)] > _TRIALS:
+        self._trials[origin_of(line.url)] += 1
+        if self._trials[origin_of(line.url)] > _TRIALS:
             yield f"{line.url} was tried by https again, after {_TRIALS} requests without an answer"
         if line.purpose == events.TARGET and not line.gives_up:
             yield "gives_up is False, though https is tried once"
-
-
-def _origin(url: str) -> str:
-    try:
-        return hosts.origin(url)
-    except ValueError:
-        return url

@@ -1,4 +1,4 @@
-"""R13: is what went on the wire the URL that was judged, with no more than the tags?"""
+"""R13: is the URL that was sent the one that was judged, with the tags and nothing else added?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TAGS: Final = re.compile(r"[?&]impl=([^&#]+)(?:&sha=([^&#]+))?&spec=[^&#]+(?:#|
 
 
 def sent_fault(line: Line, terms: Terms) -> str | None:
-    """Why the request may not have been sent as it was; None where it may, or had no tags."""
+    """What is wrong with the tagged URL that was sent; None where nothing is, or it had no tags."""
     if line.sent is None or REDACTED in line.sent:
         return None
     found = _TAGS.search(line.sent)

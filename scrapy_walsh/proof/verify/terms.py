@@ -1,4 +1,4 @@
-"""What a run says it goes by, in its line ``started``: typed, and held to what the spec allows."""
+"""The terms of a run, from its line ``started``: typed, and compared with what the spec allows."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 #: ROBOTS_TTL_SECONDS of spec section 6.
 _LONGEST_TTL: Final = 86400.0
 _SHELL: Final = "asked from a shell"
-#: The version whose R8 counted from the last answer, and within a run too; that told as fetched
-#: what was then sent again or redirected; that counted excluded suffixes under R6; and that sent
-#: any method again.
+#: In this version R8 counted from the last answer, and within a run too; ``fetched`` was also
+#: written for what was then retried or redirected; excluded suffixes were refused under R6; and
+#: requests of any method were retried.
 _FIRST: Final = "0.1.0"
 _AGENT: Final = re.compile(r"Mozilla/5\.0 \(compatible; ([A-Za-z_-]+)/[0-9]+\.[0-9]+; \+[^ ;)]+\)")
 
@@ -57,17 +57,17 @@ class Terms:
     slow_hosts: str = SLOW_SKIP
     shared: bool = False
     tag_requests: bool = False
-    #: What a run grants a host that gives no answer. None of runs before 0.2.0: no such rule.
+    #: Requests that a run grants a host that gives no answer. None before 0.2.0: no such rule.
     silent_attempts: int | None = None
 
     @property
     def rhythm(self) -> bool:
-        """Whether R8 goes by due times and looks at runs alone, as it does since 0.2.0."""
+        """Whether R8 goes by due times, and compares runs only: so since 0.2.0."""
         return self.version != _FIRST
 
     @property
     def tells_ends(self) -> bool:
-        """Whether ``fetched`` tells of what a spider gets alone, as it does since 0.2.0."""
+        """Whether ``fetched`` is written only for answers that a spider gets: so since 0.2.0."""
         return self.version != _FIRST
 
     @property
@@ -77,7 +77,7 @@ class Terms:
 
     @property
     def by_method(self) -> bool:
-        """Whether the method of a request has a say in its retries, as since 0.2.0."""
+        """Whether it depends on its method if a request is retried: so since 0.2.0."""
         return self.version != _FIRST
 
     @property

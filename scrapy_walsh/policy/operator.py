@@ -1,0 +1,241 @@
+"""R3b, R5, R12: what follows an attempt to get the operator's blocklist, as a state machine.
+
+One :class:`State` says how a crawl stands with the list: which one is in force, when it was
+fetched, and how the attempts to get a newer one went. It is a frozen value, and each of its methods
+returns a value: what happens makes a new state, and nothing here reads a clock, a file or chance.
+``adapters/operator_list.py`` keeps the state, makes the requests, and does what the answers say.
+
+After each change, :meth:`State.in_force` says what targets go by, and for how long:
+
+| state | what a target does | until |
+|---|---|---|
+| the run begins | waits | the stored list was read, and requested anew if stale |
+| an answer has come | waits: it may name the target's host | it was validated, or rejected |
+| a list is in force, and no attempt failed | goes by the list | its ``refresh`` is over (R12) |
+| the last attempt failed | goes by the old list (R3b), or :func:`without_list` | one succeeds |
+
+Where the list is stale, a target that waits causes an attempt. The attempt looks into the store
+first, where another process may have put a newer list meanwhile. It ends in one of two ways:
+
+- A list was validated and adopted, or the operator answered that the old one still holds (304).
+  The count of failures begins anew.
+- Anything else is a failure, and :meth:`State.failed` says what follows. So is an attempt for which
+  no request is made, since R5 leaves the list's host alone (:func:`held_off`). The list in force
+  stays, however old it is: no failure ever empties it. The next attempt comes on R5's schedule, and
+  normally no target waits for it, since it is made beside the crawl. Targets wait only at the
+  beginning of a run in which nothing may be requested without a list, as long as R5 grants a retry
+  that comes within WALSH_PATIENCE.
+
+A list that an earlier run stored and that cannot be read any more is *lost*. That is not the same
+as a list that was never held: site owners have opted out, and nobody knows which. So nothing is
+requested until a list can be had, whatever WALSH_BLOCKLIST_UNREACHABLE says.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_delay
+from scrapy_walsh.policy.blocklist import Blocklist
+from scrapy_walsh.policy.event import REJECTED, Event
+from scrapy_walsh.policy.freshness import is_fresh
+from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_BLOCKLIST, Verdict
+
+if TYPE_CHECKING:
+    from scrapy_walsh.policy.chain import Gates
+
+#: Seconds that an attempt may take while targets wait for it.
+_TIMEOUT: Final = 30.0
+#: Seconds that an attempt beside the crawl may take, and so keep the wire from the targets.
+_TIMEOUT_BESIDE: Final = 5.0
+#: Seconds by which two processes may differ over the time of one fetch.
+_SAME: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What targets go by while ``is_fresh(since, now, keep)``; at other times they wait.
+
+    ``answer``: the list, or one verdict about every target; None: targets wait at all times.
+    ``since``: Unix seconds; ``keep``: seconds.
+    """
+
+    answer: Blocklist | Verdict | None
+    since: float = 0.0
+    keep: float = math.inf
+
+
+_WAIT: Final = InForce(None)
+_NOTHING: Final = Blocklist.empty()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What follows a failed attempt. ``event``: what the log and the ledger say about it.
+
+    ``delay``: seconds until the next attempt. ``targets_wait``: whether targets wait for that one;
+    else it is made beside the crawl.
+    """
+
+    state: State
+    event: Event
+    delay: float
+    targets_wait: bool
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How a crawl stands with the list at ``url``; times in Unix seconds.
+
+    ``position``: WALSH_BLOCKLIST_UNREACHABLE. ``blocklist``: the list in force, None where there is
+    none. ``fetched_at``: when it was fetched, or confirmed. ``serial``: grows with each list.
+    ``lost``: one was stored and cannot be read. ``begun``: the first attempt of the run is over,
+    with all retries that targets wait for. ``arrived``: an answer has come that is neither adopted
+    nor rejected. ``beside``: the last attempt failed, and the next is made beside the crawl.
+    ``failures``: failed attempts since the last one that succeeded, or that R5 gave up.
+    """
+
+    url: str
+    position: str
+    blocklist: Blocklist | None = None
+    fetched_at: float = 0.0
+    serial: int = 0
+    lost: bool = False
+    begun: bool = False
+    arrived: bool = False
+    beside: bool = False
+    failures: int = 0
+
+    # -- what holds now -------------------------------------------------------------------
+
+    def in_force(self) -> InForce:
+        """What targets go by, as the table in the module's docstring says."""
+        held = self.blocklist
+        if not self.begun or self.arrived or (held is None and not self.beside):
+            return _WAIT
+        if held is None:
+            return InForce(self._without() or _NOTHING)
+        return InForce(held) if self.beside else InForce(held, self.fetched_at, held.refresh)
+
+    def is_stale(self, now: float) -> bool:
+        """Whether a target that comes at *now* needs an attempt first (R12)."""
+        held = self.blocklist
+        return held is None or not is_fresh(self.fetched_at, now, held.refresh)
+
+    def _without(self) -> Verdict | None:
+        return without_list(self.position, self.url, lost=self.lost)
+
+    # -- the next attempt -----------------------------------------------------------------
+
+    @property
+    def looks_first(self) -> bool:
+        """Whether an attempt begins in the store, since the last look was some time ago (R4.6)."""
+        return self.begun or self.failures > 0
+
+    @property
+    def newer_from(self) -> float:
+        """The time from which on a list must have been fetched to be newer than the one held."""
+        return 0.0 if self.blocklist is None else self.fetched_at + _SAME
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that one request of the attempt may take."""
+        return _TIMEOUT_BESIDE if self.beside else _TIMEOUT
+
+    # -- what happens ---------------------------------------------------------------------
+
+    def lose(self) -> State:
+        """The list that an earlier run stored cannot be read."""
+        return replace(self, lost=True)
+
+    def answered(self) -> State:
+        """The operator's server has answered: no target passes before the answer was read."""
+        return replace(self, arrived=True)
+
+    def adopt(self, blocklist: Blocklist, fetched_at: float) -> State:
+        """*blocklist* is validated, and in force from now on."""
+        return replace(self, blocklist=blocklist, fetched_at=fetched_at, serial=self.serial + 1)
+
+    def confirm(self, now: float) -> State:
+        """The list in force is still the operator's (304)."""
+        return replace(self, fetched_at=now)
+
+    def succeeded(self) -> State:
+        """The attempt has brought or confirmed a list."""
+        return replace(self, beside=False, failures=0)
+
+    def over(self) -> State:
+        """The attempt is over, however it ended."""
+        return replace(self, arrived=False)
+
+    def begin(self) -> State:
+        """The run's first attempt is over, and so are the retries that targets wait for."""
+        return replace(self, begun=True)
+
+    def failed(self, why: str, failure: Retry | GiveUp | None, gates: Gates, rand: float) -> Failed:
+        """The attempt has failed: *why*, in one line. *failure*: what R5 said, if it applied.
+
+        *rand*: in [0, 1), for the back-off; ValueError otherwise.
+        """
+        without = self._without() if self.blocklist is None else None
+        name, stays = "" if without is None else without.name, self._stays(without)
+        event = Event(REJECTED, self.url, "R3", name, f"blocklist not refreshed: {why}; {stays}")
+        delay, failures = self._backed_off(failure, gates, rand)
+        waits = (
+            without is not None
+            and not self.begun
+            and 0 < failures <= gates.max_retries
+            and delay <= gates.patience
+        )
+        state = replace(self, failures=failures, beside=self.beside or not waits)
+        return Failed(state, event, delay, waits)
+
+    def _stays(self, without: Verdict | None) -> str:
+        if self.blocklist is not None:
+            return f"the last list stays in force ({len(self.blocklist)} domains)"
+        if without is not None:
+            return f"no target is requested: {without.reason}"
+        return "NO LIST WAS EVER HELD: no opt-out is known, nothing is blocked by R3"
+
+    def _backed_off(
+        self, failure: Retry | GiveUp | None, gates: Gates, rand: float
+    ) -> tuple[float, int]:
+        """R5: seconds until the next attempt, and the count of failures.
+
+        A failure that R5 does not know of, such as an invalid list, is backed off from as one that
+        it does. Giving up is the end of a series, not of the attempts: the next series begins
+        after the longest back-off.
+        """
+        delay = backoff_delay(self.failures, rand, gates.backoff_base, gates.backoff_cap)
+        if isinstance(failure, GiveUp):
+            return max(failure.hold, BACKOFF_CAP), 0
+        least = 0.0 if failure is None else failure.delay
+        return max(delay, least), self.failures + 1
+
+
+def held_off(wait: float, interval: float) -> float | None:
+    """Seconds for which R5 leaves the list's host alone; None where an attempt may be made.
+
+    *wait*: seconds until the host is due, infinite while a request to it is under way. What is no
+    longer than *interval*, the host's spacing in seconds, an attempt waits for.
+    """
+    return wait if interval < wait < math.inf else None
+
+
+def without_list(position: str, document: str, *, lost: bool) -> Verdict | None:
+    """R3 while no list can be had: the verdict about every target, or None for an empty list.
+
+    ``position``: ``allow`` (the specification's, R3.10), ``defer`` or ``deny``, of
+    WALSH_BLOCKLIST_UNREACHABLE. ``document``: the list's URL. ``lost``: a list was held and cannot
+    be read any more: then nothing is allowed, whatever the position (D14).
+    """
+    if lost:
+        reason = "the blocklist that was held cannot be read, and no other can be had"
+        return Verdict(False, DEFERRED, "R3", reason, document)
+    if position == "allow":
+        return None
+    reason = f"no blocklist can be had, and WALSH_BLOCKLIST_UNREACHABLE is {position}"
+    name = DEFERRED if position == "defer" else UNKNOWN_BLOCKLIST
+    return Verdict(False, name, "R3", reason, document)

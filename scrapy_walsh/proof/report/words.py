@@ -1,0 +1,72 @@
+"""How a page says what it says: texts cut to a width, numbers, times, kinds of lines. Pure."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Final
+
+from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.text import visible
+
+#: What a kind of line, or a purpose, is called.
+WORDS: Final = {
+    "target": "target", "robots": "robots.txt", "operator": "operator's document",
+    events.FETCHED: "fetched", events.NOT_MODIFIED: "not modified", events.REFUSED: "refused",
+    events.HELD: "held", events.RETRIED: "backed off", events.GIVEN_UP: "given up",
+    events.TOO_MANY_REDIRECTS: "redirected too often",
+    events.DEFERRED: "deferred", events.ADOPTED: "document adopted",
+    events.TAKEN_UP: "document taken up", events.REJECTED: "document rejected",
+}  # fmt: skip
+
+
+def word(kind: str) -> str:
+    """What *kind* is called; a kind that is not known is called as it is."""
+    return WORDS.get(kind, kind)
+
+
+def cut(text: str, width: int) -> str:
+    """*text*, with its middle left out where it is longer than *width*."""
+    text = visible(text)
+    if len(text) <= width:
+        return text
+    tail = width // 3
+    return f"{text[: width - tail - 1]}…{text[-tail:]}"
+
+
+def seconds(value: float) -> str:
+    """A time span as a person reads it: ``0.002 s``, ``1.5 s``, ``5 min``, ``1 d 2 h``."""
+    if not math.isfinite(value):
+        return "?"
+    size = abs(value)
+    if size < 120:
+        return f"{value:.3f} s" if size < 10 and value != int(value) else f"{value:.4g} s"
+    return ("-" if value < 0 else "") + _clock(size)
+
+
+def _clock(size: float) -> str:
+    for unit, length, smaller, part in (
+        ("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1),
+    ):  # fmt: skip
+        if size >= length:
+            whole, rest = divmod(int(size + 0.5 * part), length)
+            more = f" {rest // part} {smaller}" if rest // part and whole < 1000 else ""
+            return f"{whole:,} {unit}{more}"
+    return f"{size:.0f} s"
+
+
+def instant(at: float, layout: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Unix seconds as a UTC time."""
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime(layout) + " UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{at:.0f} (Unix seconds)"
+
+
+def octets(count: int) -> str:
+    """``512 B``, ``1.2 MB``."""
+    size, units = float(count), ["B", "kB", "MB", "GB"]
+    while size >= 1000 and len(units) > 1:
+        size /= 1000
+        units.pop(0)
+    return f"{size:.3g} {units[0]}" if units[0] != "B" else f"{count} B"
