@@ -171,6 +171,21 @@ def test_own_what_needs_an_interpreter_of_its_own_gets_one(project: Path) -> Non
         assert own.wait(60) == 0
 
 
+def test_own_a_clock_that_was_replaced_is_replaced_wherever_it_was_kept(project: Path) -> None:
+    (project / "sitecustomize.py").write_text("import time\ntime.time = lambda: 7.5\n")
+    (project / "clocks_of_it.py").write_text(
+        "import time\nimport scrapy.core.engine, twisted.internet.base, twisted.python.runtime\n"
+        "print(time.time(), scrapy.core.engine.time(), twisted.python.runtime.seconds(),\n"
+        "      twisted.python.runtime.platform.seconds(), twisted.internet.base.runtimeSeconds())\n"
+    )
+    command = [sys.executable, "-m", "clocks_of_it"]
+    assert zygote.why_not(command, project, dict(os.environ)) is not None
+    environment = {**os.environ, zygote.BROKEN: "1"}
+    with zygote.Popen(command, cwd=project, env=environment, stdout=subprocess.PIPE) as process:
+        assert process.forked
+        assert process.communicate(timeout=60)[0].split() == [b"7.5"] * 5
+
+
 def test_own_chance_is_not_shared(project: Path) -> None:
     """Two children draw other numbers, as two interpreters do: back-off is drawn so."""
     words = ["walsh_of_it"]

@@ -23,32 +23,39 @@ imported everything already, to fork a child that runs it.
   would take as long as a short crawl: a file that is still open then, and that a module or the
   reactor holds, is not written to its end.
 
-What needs an interpreter of its own is started by :mod:`subprocess`: another module or program,
+What needs an interpreter of its own is started by :mod:`subprocess`: another program, a module that
+is neither of these packages nor a file in the command's directory,
 ``preexec_fn``, another value of what an interpreter reads at its start (``PYTHON*``, locale), a
 ``sitecustomize`` or another file on the command's path that has the name of a module which the
 server holds, a terminal, everything where ``WALSH_TESTS_PLAIN`` is set, and any system without
 ``fork``. :func:`why_not` decides that. What it cannot see, a test must say by calling
 :mod:`subprocess`: a measurement of memory, hashes that differ from one process to the next.
 
-A ``sitecustomize`` that changes nothing but this package can be run in a forked child as well,
-before the package is imported: ``WALSH_TESTS_BROKEN`` in the command's environment says so.
+A ``sitecustomize`` that changes nothing but this package, or clocks of :mod:`time`, can be run in
+a forked child as well, before the package is imported: ``WALSH_TESTS_BROKEN`` in the command's
+environment says so. For one that only looks on (an audit hook), the package is not imported anew:
+``WALSH_TESTS_WATCHED``.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
-import importlib
+import importlib.util
 import json
 import os
 import pkgutil
+import platform
 import selectors
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import sysconfig
 import threading
+import time
+import types
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +69,8 @@ ROOT: Final = Path(__file__).parents[1]
 PLAIN: Final = "WALSH_TESTS_PLAIN"
 #: Set in a command's environment: its ``sitecustomize`` is of use to a forked child, too.
 BROKEN: Final = "WALSH_TESTS_BROKEN"
+#: Set in a command's environment: its ``sitecustomize`` changes nothing that was imported.
+WATCHED: Final = "WALSH_TESTS_WATCHED"
 #: What the server can run: these, and their modules.
 PACKAGES: Final = frozenset({"scrapy", "scrapy_walsh"})
 #: Remembered: a test may set another.
@@ -81,7 +90,13 @@ _WARM: Final = (
 #: What an interpreter reads once, at its start.
 _AT_THE_START: Final = ("PYTHON", "LC_", "LANG")
 #: Of these: what a child can still change, or what changes nothing that a command shows.
-_LATER: Final = frozenset({"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"})
+_LATER: Final = frozenset({"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONIOENCODING"})
+#: Where the server's modules are from.
+_EVERYWHERE: Final = {ROOT} | {
+    Path(sysconfig.get_path(name), below).resolve()
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    for below in ("", "lib-dynload")
+}
 _NUMBER: Final = struct.Struct("!i")
 
 
@@ -90,6 +105,7 @@ def warm(*names: str) -> None:
 
     AssertionError where that has installed a reactor.
     """
+    assert platform.uname().processor is not None  # asked of another program, and remembered
     default_settings = importlib.import_module("scrapy.settings.default_settings")
     bases = ("EXTENSIONS_BASE", "DOWNLOADER_MIDDLEWARES_BASE", "SPIDER_MIDDLEWARES_BASE")
     seats = [path.rpartition(".")[0] for base in bases for path in getattr(default_settings, base)]
@@ -214,7 +230,8 @@ def why_not(words: Any, directory: Any, environment: Mapping[str, str]) -> str |
         return f"{PLAIN} is set"
     if isinstance(words, str) or list(words[:2]) != [_PYTHON, "-m"]:
         return "not a module of this interpreter"
-    if words[2].partition(".")[0] not in PACKAGES:
+    own = Path(directory or ".", f"{words[2]}.py").is_file()
+    if words[2].partition(".")[0] not in PACKAGES and not own:
         return f"{words[2]} is not what the server runs"
     return _set_at_the_start(environment) or _hidden(directory, environment)
 
@@ -229,7 +246,9 @@ def _set_at_the_start(environment: Mapping[str, str]) -> str | None:
 
 def _hidden(directory: Any, environment: Mapping[str, str]) -> str | None:
     """What the command would import, and does not where it is forked."""
-    hidden = {"sitecustomize", "usercustomize"} - {environment.get(BROKEN) and "sitecustomize"}
+    hidden = {"sitecustomize", "usercustomize"}
+    if environment.get(BROKEN) or environment.get(WATCHED):
+        hidden.remove("sitecustomize")
     for folder in _path(directory, environment):
         for name in _modules_in(folder):
             if name in hidden or name in _server().holds:
@@ -238,11 +257,11 @@ def _hidden(directory: Any, environment: Mapping[str, str]) -> str | None:
 
 
 def _path(directory: Any, environment: Mapping[str, str]) -> list[Path]:
-    """What ``python -m`` puts in front of ``sys.path``, this repository apart."""
+    """What ``python -m`` puts in front of ``sys.path``, this repository and Python's own apart."""
     base = Path(directory or ".").resolve()
     named = environment.get("PYTHONPATH", "").split(os.pathsep)
     folders = [base, *(base / each for each in named if each)]
-    return [each for each in folders if each.resolve() != ROOT]
+    return [each for each in folders if each.resolve() not in _EVERYWHERE]
 
 
 def _modules_in(folder: Path) -> list[str]:
@@ -427,6 +446,10 @@ def _become(born: _Born, path: Sequence[str]) -> str:
     os.environ.update(question["environment"])
     importlib.import_module("time").tzset()
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    encoding, _, errors = os.environ.get("PYTHONIOENCODING", "").partition(":")
+    if encoding or errors:
+        for each in (sys.stdin, sys.stdout, sys.stderr):
+            each.reconfigure(encoding=encoding or None, errors=errors or None)  # type: ignore[union-attr]
     here = str(Path.cwd())
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [here, *(str(Path(here, each)) for each in named if each), *path]
@@ -435,20 +458,45 @@ def _become(born: _Born, path: Sequence[str]) -> str:
     importlib.invalidate_caches()
     if os.environ.get(BROKEN):
         _break()
+    elif os.environ.get(WATCHED):
+        _customize()
     return str(question["module"])
 
 
 def _break() -> None:
-    """What ``sitecustomize`` does to this package, whose modules are then imported once more."""
+    """What ``sitecustomize`` does to this package, whose modules are then imported once more.
+
+    A clock that it has replaced is replaced wherever a module or a class has kept it.
+    """
     for name in [each for each in sys.modules if each.partition(".")[0] == "scrapy_walsh"]:
         del sys.modules[name]
-    importlib.import_module("sitecustomize")
+    clocks, modules = dict(vars(time)), list(sys.modules.values())
+    _customize()
+    for name, clock in clocks.items():
+        if vars(time)[name] is not clock:
+            _replace(clock, vars(time)[name], modules)
+
+
+def _customize() -> None:
+    """Import the command's ``sitecustomize``, where it has one; the server may have another."""
+    sys.modules.pop("sitecustomize", None)
+    if importlib.util.find_spec("sitecustomize") is not None:
+        importlib.import_module("sitecustomize")
+
+
+def _replace(old: Any, new: Any, modules: Iterable[Any]) -> None:
+    """Put *new* in the place of *old*, in *modules* and in every class that has a place in one."""
+    places = [each for each in modules if isinstance(each, types.ModuleType)]
+    classes = {each for place in places for each in vars(place).values() if type(each) is type}
+    for place in [*places, *classes]:
+        for name, value in list(vars(place).items()):
+            if value is old or getattr(value, "__func__", None) is old:
+                setattr(place, name, staticmethod(new) if isinstance(place, type) else new)
 
 
 def _run(module: str) -> int:
     """``python -m MODULE``, and the end of an interpreter; its exit status."""
     import runpy  # noqa: PLC0415
-    import types  # noqa: PLC0415
 
     sys.modules["__main__"] = types.ModuleType("__main__")
     code = 0

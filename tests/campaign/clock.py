@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox
+from tests import zygote
 from tests.campaign import judge
 from tests.campaign.world import LIST, REFUSED, Deadline, Place, Report, urls
 
@@ -56,6 +57,7 @@ def _round(directory: Path, box: Sandbox, report: Report, name: str) -> None:
     place = Place(directory / "project", box)
     shift, after = CASES[name]
     wrong = {"PYTHONPATH": str(directory), "SHIFT": str(shift), "AFTER": str(after)}
+    wrong[zygote.BROKEN] = "1"  # a clock and nothing else
     plain: Mapping[str, str] = {}
     cuts = []
     for page, environment in (("a", plain), ("b", wrong), ("c", plain)):

@@ -231,7 +231,8 @@ def visit(project: Path, *arguments: str, module: str = "scrapy", box: Sandbox) 
     (project / "sitecustomize.py").write_text(SITECUSTOMIZE)
     before = files(project)
     words = ("walsh", "doctor") if module == "scrapy" else ("doctor",)
-    done = run_scrapy(project, box, *words, *arguments, module=module)
+    watched = {zygote.WATCHED: "1"}
+    done = run_scrapy(project, box, *words, *arguments, module=module, **watched)
     return Visit(
         done.returncode,
         done.stdout,

@@ -225,11 +225,20 @@ def make_project(
 
 
 def run_scrapy(
-    project: Path, box: Sandbox, *arguments: str, timeout: float = 60, module: str = "scrapy"
+    project: Path,
+    box: Sandbox,
+    *arguments: str,
+    timeout: float = 180,
+    module: str = "scrapy",
+    **more: str,
 ) -> subprocess.CompletedProcess[str]:
-    """``scrapy ARGUMENTS`` in *project*, or another *module*, with the sandbox as its proxy."""
+    """``scrapy ARGUMENTS`` in *project*, or another *module*, with the sandbox as its proxy.
+
+    *more*: what its environment has besides.
+    """
     environment = {
         **os.environ,
+        **more,
         "http_proxy": box.proxy_url,
         "https_proxy": box.proxy_url,
         "no_proxy": "",
@@ -254,16 +263,19 @@ def crawl(
     *urls: str,
     spider_name: str = "probe",
     arguments: tuple[str, ...] = (),
-    timeout: float = 60,
+    timeout: float = 180,
+    **more: str,
 ) -> Crawl:
-    """``scrapy crawl`` in *project*; the log holds what this run asked, nothing earlier."""
+    """``scrapy crawl`` in *project*; the log holds what this run asked, nothing earlier.
+
+    *more*: what its environment has besides.
+    """
     box.clear()
     for name in ("items.jsonl", "stats.json"):
         (project / name).unlink(missing_ok=True)
     given = ("-a", f"urls={' '.join(urls)}") if urls else ()
-    done = run_scrapy(
-        project, box, "crawl", spider_name, "-o", "items.jsonl", *given, *arguments, timeout=timeout
-    )
+    command = ("crawl", spider_name, "-o", "items.jsonl", *given, *arguments)
+    done = run_scrapy(project, box, *command, timeout=timeout, **more)
     items, stats = project / "items.jsonl", project / "stats.json"
     return Crawl(
         returncode=done.returncode,

@@ -39,6 +39,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "seen_items": ("canonical_url", "seen_at"),
 }
 UNREACHABLE = Route(behaviour="reset")
+#: The ``sitecustomize`` of :mod:`tests.upgrade.world` moves clocks, and does nothing else.
+CLOCKS = {zygote.BROKEN: "1"}
 
 
 def copy(name: str, target: Path) -> Path:
@@ -81,7 +83,7 @@ class Project:
 
     def crawl(self, *urls: str, arguments: tuple[str, ...] = (), **options: Any) -> Crawl:
         """One run of today's version."""
-        done = crawl(self.directory, self.box, *urls, arguments=arguments, **options)
+        done = crawl(self.directory, self.box, *urls, arguments=arguments, **options, **CLOCKS)
         assert "Traceback" not in done.output, done.output
         return done
 
@@ -91,7 +93,7 @@ class Project:
         return zygote.run(
             [sys.executable, "-m", "scrapy_walsh", *arguments],
             cwd=self.directory,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), **CLOCKS},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
