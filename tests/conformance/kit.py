@@ -43,7 +43,12 @@ class Done:
 
     def failed(self) -> set[str]:
         """The ids of the rows that failed."""
-        return {check["id"] for check in self.found["checks"] if check["outcome"] == "FAIL"}
+        return {identity for identity, _ in self.failed_rows()}
+
+    def failed_rows(self) -> set[tuple[str, str]]:
+        """The rows that failed: id and title."""
+        checks = self.found["checks"]
+        return {(each["id"], each["title"]) for each in checks if each["outcome"] == "FAIL"}
 
 
 def conformance(
