@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-#: One second is not much, and yet more than a loopback server that is busy needs.
-SHORT: dict[str, Any] = {"DOWNLOAD_TIMEOUT": 1, "WALSH_BACKOFF_BASE": 0.01}
+SHORT: dict[str, Any] = {"WALSH_BACKOFF_BASE": 0.01}
 HANG = Route(behaviour="hang")
-HANGING = site("hang.test", {"*": HANG}, HANG)
+CLOSE = Route(behaviour="close")
+SILENT = site("hang.test", {"*": CLOSE}, CLOSE)
 URLS = tuple(f"http://hang.test/{number}" for number in range(4))
 OTHER = tuple(f"http://other.test/{number}" for number in range(3))
 
@@ -50,9 +50,10 @@ def project(tmp_path: Path) -> Callable[..., Path]:
 def test_r5_6_a_host_that_hangs_gets_six_requests(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
-    box.put(HANGING)
+    box.put(site("hang.test", {"*": HANG}, HANG))
     box.put(site("other.test"))
-    made = project()
+    # Not much, and yet more than a loopback server that is busy needs.
+    made = project(DOWNLOAD_TIMEOUT=2)
     run = crawl(made, box, *URLS, *OTHER)
     assert run.asked("hang.test") == [*["/robots.txt"] * 5, "/0"]
     assert run.asked("other.test") == ["/robots.txt", "/0", "/1", "/2"]
@@ -66,7 +67,7 @@ def test_r5_6_a_host_that_hangs_gets_six_requests(
 def test_own_one_line_tells_of_all_targets_of_a_silent_host(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
-    box.put(HANGING)
+    box.put(SILENT)
     made = project()
     run = crawl(made, box, *URLS)
     (line,) = run.lines("WARNING: deferred")
@@ -84,7 +85,7 @@ def test_own_one_line_tells_of_all_targets_of_a_silent_host(
 
 
 def test_r5_6_the_next_run_asks_again(box: Sandbox, project: Callable[..., Path]) -> None:
-    box.put(HANGING)
+    box.put(SILENT)
     made = project(WALSH_MAX_RETRIES=1)
     crawl(made, box, *URLS)
     box.put(site("hang.test"))
@@ -106,7 +107,7 @@ def test_r5_6_the_next_run_asks_again(box: Sandbox, project: Callable[..., Path]
 def test_r5_6_with_one_retry(
     box: Sandbox, project: Callable[..., Path], position: str, paths: list[str], verdict: str
 ) -> None:
-    box.put(HANGING)
+    box.put(SILENT)
     made = project(WALSH_MAX_RETRIES=1, WALSH_ROBOTS_UNREACHABLE=position)
     run = crawl(made, box, *URLS)
     assert run.asked("hang.test") == paths
@@ -119,7 +120,7 @@ def test_r5_6_with_one_retry(
 def test_r5_6_robots_txt_may_use_all_where_no_target_could_follow(
     box: Sandbox, project: Callable[..., Path], position: str
 ) -> None:
-    box.put(HANGING)
+    box.put(SILENT)
     made = project(WALSH_ROBOTS_UNREACHABLE=position)
     run = crawl(made, box, *URLS[:2])
     assert run.asked("hang.test") == ["/robots.txt"] * 6
@@ -128,7 +129,7 @@ def test_r5_6_robots_txt_may_use_all_where_no_target_could_follow(
 
 def test_r5_6_whatever_urls_they_were_for(box: Sandbox, project: Callable[..., Path]) -> None:
     """Where robots.txt answers, one target or another has the six."""
-    box.put(site("hang.test", {"*": HANG}))
+    box.put(site("hang.test", {"*": CLOSE}))
     made = project(WALSH_MAX_RETRIES=3)
     run = crawl(made, box, *URLS)
     assert len(run.asked("hang.test")) == 1 + 4
@@ -148,14 +149,12 @@ def mixed(request: Request) -> Route:
 def test_r5_6_an_answer_of_any_status_never_counts(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
-    """Four attempts without an answer, and some twenty with: the host stays open."""
+    """Four attempts without an answer, and eleven with: the host stays open."""
     box.put(site("mixed.test", {"*": mixed}))
     made = project()
-    urls = [f"http://mixed.test/{number}" for number in range(6)]
-    run = crawl(made, box, *urls, timeout=120)
+    run = crawl(made, box, *(f"http://mixed.test/{number}" for number in range(3)), timeout=120)
     asked = run.asked("mixed.test")
-    assert {f"/{number}" for number in range(6)} < set(asked)
-    assert [asked.count(f"/{number}") for number in range(6)] == [6, 3, 6, 6, 1, 6]
+    assert [asked.count(f"/{number}") for number in range(3)] == [6, 3, 6]
     assert run.stats.get("walsh/deferred") is None
     honest(made)
 
@@ -164,11 +163,11 @@ def test_own_rules_that_were_held_still_hold_for_a_silent_host(
     box: Sandbox, project: Callable[..., Path]
 ) -> None:
     """T6: what an earlier robots.txt refused is refused, what it allows gets the last attempt."""
-    box.put(site("hang.test", {"*": HANG}, "User-agent: *\nDisallow: /1\n"))
+    box.put(site("hang.test", {"*": CLOSE}, "User-agent: *\nDisallow: /1\n"))
     made = project(WALSH_MAX_RETRIES=2)
     crawl(made, box, URLS[1])
     age_document(made, "robots", "http://hang.test")
-    box.put(HANGING)
+    box.put(SILENT)
     run = crawl(made, box, URLS[1], URLS[0], URLS[2])
     assert run.asked("hang.test") == ["/robots.txt", "/robots.txt", "/0"]
     assert "disallowed_explicit" in run.why(URLS[1])
@@ -216,6 +215,7 @@ def test_r5_6_no_connection_no_tls_and_no_answer_count_alike(
     direct = f"http://127.0.0.1:{box.port}"
     made = project(
         HTTPPROXY_ENABLED=False,
+        DOWNLOAD_TIMEOUT=2,
         WALSH_MAX_RETRIES=2,
         WALSH_BLOCKLIST_URL=f"{direct}/.well-known/walsh-research/blocklist.json",
         WALSH_BLOCKLIST_SCHEMA_URL=f"{direct}/.well-known/walsh-research/blocklist.schema.json",

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scrapy_walsh.proof.sandbox import Sandbox
 
 PROJECT = 12345
@@ -160,7 +163,7 @@ class Running:
                 kind, _, payload = line.partition(" ")
                 self._lines.append((kind, json.loads(payload)))
 
-    def until(self, text: str, timeout: float = 20) -> None:
+    def until(self, text: str, timeout: float = 60) -> None:
         """Wait until *text* was logged."""
         end = time.monotonic() + timeout
         while not any(kind == "LOG" and text in entry["message"] for kind, entry in self._lines):
@@ -170,6 +173,15 @@ class Running:
 
     def kill(self) -> None:
         self._process.kill()
+
+    @contextmanager
+    def held_up(self) -> Iterator[None]:
+        """Until the end, the job does nothing: it lasts as long as another needs to start."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def wait(self, timeout: float = 60) -> Job:
         try:

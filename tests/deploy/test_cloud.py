@@ -136,8 +136,6 @@ def test_own_settings_of_a_job_cannot_loosen_a_must(cloud: Cloud, layer: str) ->
     [
         ("WALSH_MIN_INTERVAL", 0.1),
         ("WALSH_MAX_RETRIES", "50"),
-        ("WALSH_FOLLOW_LINKS", True),
-        ("WALSH_REVISIT", 60),
         ("ADDONS", {}),
     ],
 )
@@ -151,8 +149,8 @@ def test_own_a_job_out_of_bounds_asks_nothing(cloud: Cloud, setting: str, value:
 
 
 def slow_feed() -> Site:
-    """A host whose page takes longer than another job needs to start."""
-    return make_site("slow.test", {"/feed.xml": Route(body="<rss/>", delay=10)}, robots=OPEN)
+    """A host whose page takes longer than a job that asks for it needs to be held up."""
+    return make_site("slow.test", {"/feed.xml": Route(body="<rss/>", delay=5)}, robots=OPEN)
 
 
 def test_own_a_job_that_overlaps_another_is_refused(cloud: Cloud) -> None:
@@ -162,7 +160,8 @@ def test_own_a_job_that_overlaps_another_is_refused(cloud: Cloud) -> None:
         1, arguments=urls("http://slow.test/feed.xml"), project_settings=MIRROR
     )
     running.until("adopted http://slow.test/robots.txt")
-    late = cloud.container(2).run(2, arguments=urls(FEED), project_settings=MIRROR)
+    with running.held_up():
+        late = cloud.container(2).run(2, arguments=urls(FEED), project_settings=MIRROR)
     assert (late.returncode, late.outcome) == (1, "walsh_refused"), late.log
     assert "job 12345/1/1 of this project showed life" in late.log
     done = running.wait()
@@ -179,7 +178,8 @@ def test_own_jobs_on_one_disk_are_refused_without_the_storage(cloud: Cloud) -> N
     shared.storage = None
     running = shared.start(1, arguments=urls("http://slow.test/feed.xml"), project_settings=MIRROR)
     running.until("adopted http://slow.test/robots.txt")
-    late = shared.run(2, arguments=urls(FEED), project_settings=MIRROR)
+    with running.held_up():
+        late = shared.run(2, arguments=urls(FEED), project_settings=MIRROR)
     assert (late.returncode, late.outcome) == (1, "walsh_refused"), late.log
     assert running.wait().returncode == 0
     assert list((shared.folder / ".scrapy/walsh").glob("job-*")) == []

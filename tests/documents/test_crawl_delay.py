@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING
 
 import pytest
 
 from scrapy_walsh.proof.sandbox import Sandbox, Site, requests
-from tests.crawl.harness import Crawl, crawl, kept, make_project, site
+from scrapy_walsh.state import open_store
+from tests.crawl.harness import Crawl, crawl, kept, make_project, site, state_dir
 from tests.documents.kit import targets
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PATIENCE = 10.0
 
@@ -55,8 +60,12 @@ BOTH = ("http://both.test/1", "https://both.test/2", "http://both.test/3", "http
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawl, Crawl]:
-    project = make_project(tmp_path_factory.mktemp("delays"), settings={"WALSH_PATIENCE": PATIENCE})
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_project(tmp_path_factory.mktemp("delays"), settings={"WALSH_PATIENCE": PATIENCE})
+
+
+@pytest.fixture(scope="module")
+def runs(project: Path) -> tuple[Crawl, Crawl]:
     sites: list[Site] = [site(host, {}, body) for host, (body, _) in DELAYS.items()]
     sites += [site(host, {}, rules(value)) for host, value in (IGNORED | DEFERRED).items()]
     paths = [f"http://{each.host}/{number}" for number in range(3) for each in sites]
@@ -71,26 +80,36 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawl, Crawl]:
         return first, crawl(project, box, *(f"http://{host}/later" for host in DEFERRED))
 
 
+@pytest.fixture(scope="module")
+def intervals(project: Path, runs: tuple[Crawl, Crawl]) -> dict[str, float]:
+    """By host, the interval on record after the runs, in seconds."""
+    store = open_store(state_dir(project))
+    found = {record.host: record.interval for record in store.hosts()}
+    store.close()
+    return found
+
+
 @pytest.mark.parametrize("host", DELAYS)
 def test_r2_29_the_delay_of_the_selected_group_is_the_spacing(
-    runs: tuple[Crawl, Crawl], host: str
+    runs: tuple[Crawl, Crawl], intervals: dict[str, float], host: str
 ) -> None:
     seconds = DELAYS[host][1]
     assert len(targets(runs[0], host)) == 3
     assert kept(runs[0].gaps(host)[1:], seconds)
-    assert min(runs[0].gaps(host)[1:]) < seconds + 4, "another group's delay was waited for"
+    assert intervals[host] == seconds, "another group's delay"
 
 
 @pytest.mark.parametrize("host", IGNORED)
-def test_r2_30_what_is_no_finite_number_is_ignored(runs: tuple[Crawl, Crawl], host: str) -> None:
+def test_r2_30_what_is_no_finite_number_is_ignored(
+    runs: tuple[Crawl, Crawl], intervals: dict[str, float], host: str
+) -> None:
     assert len(targets(runs[0], host)) == 3
     assert kept(runs[0].gaps(host)[1:], 1.0)
-    assert min(runs[0].gaps(host)[1:]) < 5.0
+    assert intervals[host] == 1.0
 
 
 def test_r4_4_the_first_target_does_not_wait_for_the_delay(runs: tuple[Crawl, Crawl]) -> None:
-    assert runs[0].gaps("day.test")[0] < 60
-    assert targets(runs[0], "day.test") == ["/0"]
+    assert targets(runs[0], "day.test") == ["/0"]  # within a run that took no day
 
 
 def test_own_t17_the_larger_delay_of_http_and_https_spaces_both(runs: tuple[Crawl, Crawl]) -> None:
@@ -118,4 +137,3 @@ def test_own_d8_no_later_run_asks_before_the_time(runs: tuple[Crawl, Crawl], hos
     if host != "over-patience.test":  # 11 s may be over by now
         assert runs[1].asked(host) == []
         assert "deferred" in runs[1].why(f"http://{host}/later")
-    assert runs[0].stats["elapsed_time_seconds"] < 60

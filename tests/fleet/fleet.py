@@ -23,9 +23,37 @@ if TYPE_CHECKING:
 
 BINARY = shutil.which("redis-server")
 
+#: Declares nothing before :func:`all_at_once`: how long a machine takes to start the workers, one
+#: after another, decides nothing.
+PATIENT = """
+import scrapy
+from pathlib import Path
+from scrapy_walsh.adapters import compat
+
+class Probe(scrapy.Spider):
+    name = "probe"
+
+    def __init__(self, urls="", **kwargs):
+        super().__init__(**kwargs)
+        self.start_urls = urls.split()
+
+    async def start(self):
+        Path("ready").touch()
+        while not Path("go").exists():
+            await compat.sleep(0.02)
+        for url in self.start_urls:
+            yield scrapy.Request(url)
+
+    def parse(self, response):
+        pass
+"""
+
 
 class Server:
-    """A ``redis-server`` on a free loopback port; *keep*: it remembers across :meth:`kill`."""
+    """A ``redis-server`` on a free loopback port; *keep*: it remembers across :meth:`kill`.
+
+    ``started``: the monotonic clock just before it was last started.
+    """
 
     def __init__(self, folder: Path, *, keep: bool = False) -> None:
         with socket.socket() as probe:
@@ -43,8 +71,9 @@ class Server:
         )
         command = [str(BINARY), *options.split(), "--dir", str(self._folder), "--save", ""]
         command += ["--appendfsync", "always"]
+        self.started = time.monotonic()
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while True:
             try:
                 self.client.ping()
@@ -73,7 +102,7 @@ class Worker:
         """What it has said so far."""
         return (self.project / "output").read_text()
 
-    def finish(self, timeout: float = 60) -> str:
+    def finish(self, timeout: float = 180) -> str:
         """Its output; AssertionError unless it exits with 0."""
         self.process.wait(timeout)
         assert self.process.returncode == 0, self.output
@@ -106,6 +135,25 @@ def worker(
     return Worker(project, process)
 
 
+def all_at_once(workers: Sequence[Worker]) -> None:
+    """Let workers with :data:`PATIENT` begin, once all of them have started."""
+    wait_until(lambda: all((each.project / "ready").exists() for each in workers))
+    for each in workers:
+        (each.project / "go").touch()
+
+
+def settled(box: Sandbox, timeout: float = 120) -> int:
+    """How many requests there are, once none has come for two seconds."""
+    end = time.monotonic() + timeout
+    seen, since = -1, 0.0
+    while time.monotonic() < since + 2:
+        assert time.monotonic() < end, "requests go on"
+        time.sleep(0.05)
+        if len(requests(box.log)) != seen:
+            seen, since = len(requests(box.log)), time.monotonic()
+    return seen
+
+
 def targets(log: Sequence[LoggedRequest], host: str | None = None) -> list[LoggedRequest]:
     """The requests for pages, in order of arrival."""
     return [each for each in requests(log, host) if each.path.startswith("/page")]
@@ -127,7 +175,7 @@ def too_close(log: Sequence[LoggedRequest], interval: float = 1.0) -> list[str]:
     return found
 
 
-def wait_until(condition: Any, timeout: float = 40) -> None:
+def wait_until(condition: Any, timeout: float = 120) -> None:
     """Return when *condition* holds; AssertionError when it does not within *timeout*."""
     end = time.monotonic() + timeout
     while not condition():

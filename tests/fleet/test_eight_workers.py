@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.proof.sandbox import Route, hosts
 from tests.crawl.harness import site
-from tests.fleet.fleet import Worker, targets, too_close, worker
+from tests.fleet.fleet import PATIENT, Worker, all_at_once, targets, too_close, worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,30 +24,6 @@ HOSTS = [f"h{number:02}.test" for number in range(30)]
 PAGES = 8
 LATENCY = 0.8
 
-#: All begin to ask at once: what starting a process costs is not what is measured.
-PATIENT = """
-import scrapy
-from pathlib import Path
-from scrapy_walsh.adapters import compat
-
-class Probe(scrapy.Spider):
-    name = "probe"
-
-    def __init__(self, urls="", **kwargs):
-        super().__init__(**kwargs)
-        self.start_urls = urls.split()
-
-    async def start(self):
-        Path("ready").touch()
-        while not Path("go").exists():
-            await compat.sleep(0.02)
-        for url in self.start_urls:
-            yield scrapy.Request(url)
-
-    def parse(self, response):
-        pass
-"""
-
 
 def run(box: Sandbox, server: Server, folder: Path, count: int, pages: int) -> list[LoggedRequest]:
     """What *count* workers asked the hosts for, and nothing of an earlier run."""
@@ -61,10 +36,7 @@ def run(box: Sandbox, server: Server, folder: Path, count: int, pages: int) -> l
         options = {"WALSH_STATE_DIR": "memory", "LOG_LEVEL": "INFO"}
         each = worker(folder / f"{count}.{number}", box, server, urls, spider=PATIENT, **options)
         workers.append(each)
-    while not all((each.project / "ready").exists() for each in workers):
-        time.sleep(0.02)
-    for each in workers:
-        (each.project / "go").touch()
+    all_at_once(workers)
     for each in workers:
         each.finish()
     return [each for each in box.log if each.host in HOSTS]

@@ -11,15 +11,25 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Sandbox, requests
 from tests.crawl.harness import site
-from tests.fleet.fleet import Server, Worker, targets, too_close, wait_until, worker
+from tests.fleet.fleet import (
+    PATIENT,
+    Server,
+    Worker,
+    all_at_once,
+    settled,
+    targets,
+    too_close,
+    wait_until,
+    worker,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 HOSTS = ["a.test", "b.test"]
-#: So many that a worker is still at it when a slow machine has started the other one.
-PAGES = 7
+#: Of each host and worker; the hosts are asked once a second, by both workers together.
+PAGES = 5
 
 
 def urls(of: int) -> list[str]:
@@ -38,15 +48,28 @@ def lasting(tmp_path: Path) -> Iterator[Server]:
 def begin(box: Sandbox, server: Server, tmp_path: Path, count: int = 2) -> list[Worker]:
     for host in HOSTS:
         box.put(site(host))
-    return [worker(tmp_path / str(n), box, server, urls(n)) for n in range(count)]
+    folders = [tmp_path / str(n) for n in range(count)]
+    return [worker(each, box, server, urls(int(each.name)), spider=PATIENT) for each in folders]
+
+
+def both_ask(box: Sandbox, *workers: Worker) -> None:
+    """Return when each of the two has asked for a page of its own."""
+    all_at_once(workers)
+    wait_until(lambda: {each.path.split("/")[2] for each in targets(box.log)} == {"0", "1"})
+
+
+def shut(box: Sandbox, *workers: Worker) -> int:
+    """Return how many requests there are, once each worker has said that it waits for Redis."""
+    wait_until(lambda: waits(*workers))
+    said = len(requests(box.log))
+    seen = settled(box)
+    assert seen <= said + len(workers)  # what was booked before may still leave
+    assert len(targets(box.log)) < len(workers) * len(urls(0)), "nothing was left to keep back"
+    return seen
 
 
 def waits(*workers: Worker) -> bool:
     return all("nothing is sent until it is back" in each.output for each in workers)
-
-
-def both_ask(box: Sandbox) -> bool:
-    return {each.path.split("/")[2] for each in targets(box.log)} == {"0", "1"}
 
 
 def check_all_fetched(box: Sandbox, workers: int) -> None:
@@ -59,12 +82,9 @@ def test_own_while_redis_is_away_nothing_leaves_and_then_the_crawl_goes_on(
     box: Sandbox, lasting: Server, tmp_path: Path
 ) -> None:
     workers = begin(box, lasting, tmp_path)
-    wait_until(lambda: both_ask(box))
+    both_ask(box, *workers)
     lasting.kill()
-    wait_until(lambda: waits(*workers))  # what was booked before may still leave
-    seen = len(requests(box.log))
-    time.sleep(2)
-    assert len(requests(box.log)) == seen
+    seen = shut(box, *workers)
     lasting.start()
     for each in workers:
         output = each.finish()
@@ -72,27 +92,27 @@ def test_own_while_redis_is_away_nothing_leaves_and_then_the_crawl_goes_on(
         assert len(re.findall(r"is back after \d+ s", output)) == 1
         assert "Traceback" not in output
     check_all_fetched(box, 2)
+    assert requests(box.log)[seen].arrived > lasting.started
 
 
 def test_own_a_redis_that_comes_back_empty_is_told_before_anything_leaves(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
     workers = begin(box, server, tmp_path)
-    wait_until(lambda: both_ask(box))
+    both_ask(box, *workers)
     server.kill()
-    wait_until(lambda: waits(*workers))
-    seen = len(requests(box.log))
+    seen = shut(box, *workers)
     server.start()
-    time.sleep(2)
-    assert len(requests(box.log)) == seen
     for each in workers:
         each.finish()
     check_all_fetched(box, 2)
+    assert requests(box.log)[seen].arrived > server.started + 2
 
 
 def test_own_a_crawl_that_starts_without_redis_waits_for_it(box: Sandbox, tmp_path: Path) -> None:
     server = Server(tmp_path)
     (one,) = begin(box, server, tmp_path, count=1)
+    all_at_once([one])
     wait_until(lambda: waits(one))
     assert not requests(box.log)
     server.start()
@@ -103,8 +123,8 @@ def test_own_a_crawl_that_starts_without_redis_waits_for_it(box: Sandbox, tmp_pa
 
 def test_own_ctrl_c_ends_a_crawl_that_waits_for_redis(box: Sandbox, tmp_path: Path) -> None:
     (one,) = begin(box, Server(tmp_path), tmp_path, count=1)
+    all_at_once([one])  # Scrapy 2.13 logs a traceback where its own start task has not begun yet
     wait_until(lambda: waits(one))
-    time.sleep(0.5)  # Scrapy 2.13 logs a traceback where its own start task has not begun yet
     began = time.monotonic()
     one.process.send_signal(signal.SIGINT)
     output = one.finish()

@@ -53,10 +53,10 @@ def test_r4_6_two_workers_keep_the_spacing_whatever_their_clocks(
     server: Server, skew: float
 ) -> None:
     one, other = worker(server), worker(server, skew)
-    assert reserve(one) == 0
-    assert 0.9 < reserve(other) <= 1.0
-    one.book_host(HOST, 1.0, time.time(), 0.0)
-    assert 0.9 < reserve(other) <= 1.0
+    assert reserve(one, 60.0) == 0
+    assert 50.0 < reserve(other, 60.0) <= 60.0
+    one.book_host(HOST, 60.0, time.time(), 0.0)
+    assert 50.0 < reserve(other, 60.0) <= 60.0
 
 
 def test_r4_6_a_booking_is_granted_once_the_interval_is_over(server: Server) -> None:
@@ -64,13 +64,13 @@ def test_r4_6_a_booking_is_granted_once_the_interval_is_over(server: Server) -> 
     assert reserve(one, 0.2) == 0
     time.sleep(0.21)
     assert reserve(other, 0.2) == 0
-    assert reserve(one, 0.2) > 0
+    assert reserve(one, 60.0) > 50.0
 
 
 def test_r4_6_the_longer_of_two_workers_intervals_counts(server: Server) -> None:
     one, other = worker(server), worker(server)
-    assert reserve(one, 10.0) == 0
-    assert 9.0 < reserve(other, 1.0) <= 10.0
+    assert reserve(one, 60.0) == 0
+    assert 50.0 < reserve(other, 1.0) <= 60.0
 
 
 def test_r4_6_a_worker_keeps_its_own_spacing_itself(server: Server) -> None:
@@ -83,9 +83,9 @@ def test_own_the_end_of_a_long_answer_does_not_hide_who_asked_meanwhile(server: 
     assert reserve(one, 0.05) == 0
     time.sleep(0.06)
     assert reserve(other, 0.05) == 0
-    one.book_host(HOST, 1.0, time.time(), 0.0)
-    assert reserve(one) > 0.9
-    assert reserve(other) > 0.9
+    one.book_host(HOST, 60.0, time.time(), 0.0)
+    assert reserve(one, 60.0) > 50.0
+    assert reserve(other, 60.0) > 50.0
 
 
 def test_own_the_end_of_a_long_answer_does_not_hide_it_in_a_local_store_either(

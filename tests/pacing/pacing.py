@@ -143,7 +143,7 @@ def stop(
     *arguments: str,
     when: Callable[[list[LoggedRequest]], bool],
     after: float = 0.3,
-    timeout: float = 60,
+    timeout: float = 180,
 ) -> Stopped:
     """``scrapy ARGUMENTS`` in *project*; SIGINT *after* seconds from when the log says *when*."""
     box.clear()

@@ -207,7 +207,7 @@ CRAWLS: dict[str, Callable[[Path], Any]] = {
     "denied": crawl_of(
         "http://delay.test/yes",
         *(f"http://delay.test/no/{page}" for page in range(50)),
-        sites=[site("delay.test", robots=rules("Disallow: /no/\nCrawl-delay: 10"))],
+        sites=[site("delay.test", robots=rules("Disallow: /no/\nCrawl-delay: 60"))],
     ),
     "lazy": crawl_of(sites=[site(f"lazy{host}.test") for host in range(3)], spider=LAZY),
     "idle": crawl_of(sites=[site("idle.test")], spider=IDLE),
@@ -271,7 +271,7 @@ def test_r7g_1_what_is_denied_never_waits(crawls: Callable[[str], Crawl]) -> Non
     result = crawls("denied")
     assert result.asked("delay.test") == ["/robots.txt", "/yes"]
     assert result.stats["walsh/refused"] == 50
-    assert result.stats["elapsed_time_seconds"] < 10
+    assert result.stats["elapsed_time_seconds"] < 60
 
 
 def test_own_a_lazy_start_hears_of_an_empty_scheduler(crawls: Callable[[str], Crawl]) -> None:
@@ -297,7 +297,7 @@ def test_own_closespider_closes_without_waiting_out_a_hold(
     result = crawls(name)
     assert result.stats["close_reason"] == reason
     assert 1 <= len(targets(result.log)) <= 3
-    assert result.stats["elapsed_time_seconds"] < 10
+    assert result.stats["elapsed_time_seconds"] < 60  # the Crawl-delay of held.test
 
 
 def test_own_a_paused_engine_asks_for_nothing(crawls: Callable[[str], Crawl]) -> None:

@@ -33,6 +33,11 @@ SITES = (
     site("page.test", {"/": Route(body="<p>", delay=0.5), "*": Route(404, "no")}),
 )
 URLS = "http://a.test/feed http://later.test/ http://page.test/"
+#: A line costs a busy machine so much that the next one would come after the crawl.
+EACH_SECOND = """
+from scrapy_walsh.adapters import progress
+progress._SHARE = 1.0
+"""
 
 
 def on_a_terminal(box: Sandbox, project: Path, *arguments: str) -> tuple[int, str]:
@@ -82,7 +87,10 @@ def project(box: Sandbox, tmp_path: Path) -> Path:
     for each in SITES:
         box.put(each)
     settings = {**QUICK, "SPIDER_MODULES": ["scrapy_walsh.spiders"], "LOG_LEVEL": "INFO"}
-    return make_project(tmp_path / "project", settings=settings)
+    made = make_project(tmp_path / "project", settings=settings)
+    with (made / "probe_settings.py").open("a") as file:
+        file.write(EACH_SECOND)
+    return made
 
 
 def test_own_one_line_that_is_rewritten_and_gone_at_the_end(box: Sandbox, project: Path) -> None:
