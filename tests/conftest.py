@@ -37,8 +37,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="skip what starts a process or a server")
 
 
+#: The files that take longest, or wait longest: begun last, one of them would be waited for.
+LONGEST = (
+    *("year/test_year", "conformance/test_broken", "crawl/test_silent_host", "bench/test_bench"),
+    *("deploy/test_cloud", "documents/test_list_in_force", "runs/test_revisit"),
+    *("documents/test_blocklist_document", "campaign/test_campaign", "fleet/test_scrapy_redis"),
+    *("fleet/test_outage", "conformance/test_run", "runs/test_clock_jumps", "state/test_database"),
+    *("report/test_browser", "runs/test_slow_hosts", "sources/test_bare_host", "crawl/test_r9"),
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the order of the files: pytest-xdist would begin with those that have most tests."""
+    config.option.loadscopereorder = False
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ``--quick``, leave out what is known to be no part of it."""
+    """Begin with the longest files; with ``--quick``, leave out what is no part of it."""
+    places = {f"tests/{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda each: places.get(each.nodeid.partition("::")[0], len(places)))
     if not config.getoption("--quick"):
         return
     left = [each for each in items if {"crawl", "slow"} & {m.name for m in each.iter_markers()}]
