@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist
+from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import (
-    FAR_OFF,
-    OPERATOR,
     Crawl,
-    age_blocklist,
     crawl,
-    forget_pacing,
     make_project,
     side_by_side,
     site,
@@ -87,55 +81,7 @@ def test_own_a_bomb_does_not_fill_the_memory(robots: Crawl) -> None:
     assert grown < 64 << 20  # octets: what the bomb unpacks to
 
 
-LIST = "/.well-known/walsh-research/blocklist.json"
-WHOLE = json.dumps(blocklist())
-BAD_LISTS = {
-    "HTML": Route(body="<!doctype html><title>Sign in</title>"),
-    "cut off by the server": Route(body=WHOLE[: len(WHOLE) // 2]),
-    "cut off on the way": Route(body=WHOLE, behaviour="truncate"),
-    "garbage": Route(body=GARBAGE),
-    "deeply nested": Route(body="[" * 200_000),
-}
 HELD, FREE = "http://blocked.test/x", "http://path.test/public"
-
-
-@dataclass
-class Lists:
-    held: dict[str, Crawl]
-    afterwards: Crawl
-
-
-@pytest.fixture(scope="module")
-def lists(tmp_path_factory: pytest.TempPathFactory) -> Lists:
-    settings = {"WALSH_REVISIT_REASON": "again", **FAR_OFF}
-    project = make_project(tmp_path_factory.mktemp("lists"), settings=settings)
-    with Sandbox() as box:
-        crawl(project, box, HELD)
-        held = {}
-        for name, answer in BAD_LISTS.items():
-            box.set_route("operator.test", LIST, answer)
-            age_blocklist(project)
-            forget_pacing(project)
-            held[name] = crawl(project, box, HELD, FREE)
-        box.set_route("operator.test", LIST, Route(404))
-        forget_pacing(project)
-        afterwards = crawl(project, box, HELD, FREE)
-    return Lists(held, afterwards)
-
-
-@pytest.mark.parametrize("name", BAD_LISTS)
-def test_r3_9_a_bad_list_loses_nothing_and_stops_nothing(lists: Lists, name: str) -> None:
-    run = lists.held[name]
-    assert run.returncode == 0
-    assert run.asked("operator.test") == [LIST]
-    assert run.asked("blocked.test") == []
-    assert "/public" in run.asked("path.test")
-    assert len(run.lines("WARNING", f"{OPERATOR}/blocklist.json", "stays in force")) == 1
-    assert "Traceback" not in run.output
-
-
-def test_r3_9_the_list_is_held_afterwards_too(lists: Lists) -> None:
-    assert lists.afterwards.asked("blocked.test") == []
 
 
 @pytest.mark.parametrize(

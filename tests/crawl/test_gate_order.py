@@ -1,4 +1,4 @@
-"""Section 7: R3, then R2, then R4, in this order; and R2.1, R2.4: robots.txt first, per origin."""
+"""Section 7: R3, then R2, in this order; and R2.4: a robots.txt for each origin."""
 
 from __future__ import annotations
 
@@ -18,32 +18,22 @@ CLOSED = Route(behaviour="close")
 @pytest.fixture(scope="module")
 def order(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
     dead = site("dead.blocked.test", {"*": CLOSED}, robots=CLOSED)
-    slow = site("slow.test", robots="User-agent: *\nDisallow: /private/\nCrawl-delay: 60\n")
     ports = [site(f"ports.test{port}") for port in ("", ":8080")]
     return solo(
         tmp_path_factory.mktemp("order"),
-        "http://slow.test/public",
-        *(f"http://slow.test/private/{number}" for number in range(20)),
         "http://blocked.test/x",
         "http://dead.blocked.test/x",
         "http://path.test/private/x",
         "http://ports.test/a",
         "http://ports.test:8080/a",
         "https://ports.test/a",
-        sites=(dead, slow, *ports),
+        sites=(dead, *ports),
     )
 
 
 def test_r7g_1_a_blocked_host_is_not_even_asked_for_robots_txt(order: Crawl) -> None:
     assert not {"blocked.test", "dead.blocked.test"} & set(hosts(order.log))
     assert "R3 blocked_operator" in order.why("http://blocked.test/x")
-
-
-def test_r7g_1_a_disallowed_path_spends_no_wait(order: Crawl) -> None:
-    assert order.asked("slow.test") == ["/robots.txt", "/public"]
-    refused = [item for item in order.items if "disallowed_explicit" in item.get("why", "")]
-    assert len(refused) == 21
-    assert order.stats["elapsed_time_seconds"] < 60  # one held refusal would take the Crawl-delay
 
 
 def test_r7g_2_the_first_refusal_stops(order: Crawl) -> None:
@@ -66,11 +56,6 @@ def test_r7g_4_what_is_allowed_goes_out_conditionally_and_backs_off(
     assert [each.status for each in second.requests("again.test")] == [429, 304]
     asked = [each.values("If-None-Match") for each in second.requests("again.test")]
     assert asked == [['"1"'], ['"1"']]
-
-
-def test_r2_1_robots_txt_comes_before_any_target(order: Crawl) -> None:
-    for host in ("slow.test", "path.test", "ports.test", "ports.test:8080"):
-        assert order.asked(host)[0] == "/robots.txt"
 
 
 def test_r2_4_one_robots_txt_per_scheme_host_and_port(order: Crawl) -> None:

@@ -72,7 +72,6 @@ class Probe(Rude):
             ("http://all.test/", {"meta": {"handle_httpstatus_all": True, "dont_retry": True}}),
             ("http://stay.test/", {"meta": {"dont_redirect": True}}),
             ("http://blocked.test/x", {"meta": {"walsh_document": object()}}),
-            ("http://refresh.test/", {}),
             ("http://post.test/", {"method": "POST", "body": "x"}),
         ):
             yield scrapy.Request(url, errback=self.failed, dont_filter=True, **options)
@@ -172,7 +171,6 @@ def asks(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
         site("list.test", {"/": LATER}),
         site("all.test", {"/": SLOW}),
         site("stay.test", {"/": Route(302, location="/next")}),
-        site("refresh.test", {"/": Route(body='<meta http-equiv=refresh content="0; url=/next">')}),
     )
     directory = tmp_path_factory.mktemp("asks")
     return solo(directory, sites=sites, spider=REQUESTS, settings=FAST)
@@ -255,10 +253,6 @@ def test_r6_2_dont_redirect_asks_no_more_and_not_less(asks: Crawl) -> None:
     assert asks.asked("stay.test") == ["/robots.txt", "/"]
 
 
-def test_r6_1_no_meta_refresh(asks: Crawl) -> None:
-    assert asks.asked("refresh.test") == ["/robots.txt", "/"]
-
-
 def test_r3_2_a_made_up_mark_opens_no_door(asks: Crawl) -> None:
     assert "R3 blocked_operator" in asks.why("http://blocked.test/x")
 
@@ -269,11 +263,6 @@ def test_r3_2_a_made_up_mark_opens_no_door(asks: Crawl) -> None:
 def test_r6_2_nothing_undeclared_is_asked(callbacks: Crawl, name: str) -> None:
     assert f"{name}.test" not in hosts(callbacks.log)
     assert callbacks.lines(f"refused http://{name}.test/", "R6 out_of_scope")
-
-
-def test_r6_1_a_link_is_not_followed(callbacks: Crawl) -> None:
-    assert "/link" not in callbacks.asked("start.test")
-    assert "R6 out_of_scope" in callbacks.why("http://start.test/link")
 
 
 def test_r6_3_media_pipelines_fetch_nothing(callbacks: Crawl) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -69,21 +68,6 @@ def test_r1_1_a_tunnel_is_not_opened_under_another_name(every_kind: Crawl) -> No
     tunnels = [each for each in every_kind.log if each.method == "CONNECT"]
     assert tunnels
     assert all(each.values("User-Agent") in ([], [USER_AGENT]) for each in tunnels)
-
-
-def test_r1_2_the_token_is_matched_without_regard_to_case(every_kind: Crawl) -> None:
-    assert "/x" in every_kind.asked("named-allow.test")
-    assert "/x" in every_kind.asked("upper.test")
-    assert every_kind.asked("named-deny.test") == ["/robots.txt"]
-
-
-def test_r1_3_the_token_is_followed_by_major_and_minor(every_kind: Crawl) -> None:
-    (agent,) = user_agents(every_kind.log)
-    assert re.search(r"\bWalsh-Research/\d+\.\d+;", agent)
-
-
-def test_r1_7_the_user_agent_never_changes(every_kind: Crawl) -> None:
-    assert user_agents(every_kind.log) == {USER_AGENT}
 
 
 def test_r1_1_the_metadata_spider_too(run: Callable[..., Crawl]) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from scrapy_walsh.adapters.tags import implementation
 from scrapy_walsh.proof.sandbox import Route, Sandbox
-from scrapy_walsh.proof.sandbox.scenario import default_sites
 from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, solo
 
 if TYPE_CHECKING:
@@ -38,16 +37,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
     )
 
 
-def test_r13_1_every_request_to_the_operators_origin_is_tagged(run: Crawl) -> None:
-    found = tags(run, "operator.test")
-    assert len(found) == 3, "the blocklist, robots.txt and one canary"
-    assert found == [{"impl": ["org/repo"], "sha": ["afd2c01"], "spec": [SPEC]}] * 3
-
-
-def test_r13_t35_no_other_host_sees_a_tag(run: Crawl) -> None:
-    assert tags(run, "other.test") == [{}, {}]
-
-
 def test_r13_2_the_spider_sees_the_url_that_it_asked_for(run: Crawl) -> None:
     assert run.fetched(CANARY)
     assert not any("impl=" in item["url"] for item in run.items)
@@ -57,18 +46,6 @@ def test_r13_2_the_gates_see_the_url_without_tags(run: Crawl) -> None:
     assert "R2 disallowed_explicit" in run.why(
         "http://operator.test/research/bots/dogfood-disallow"
     )
-
-
-def test_own_n3_sent_untagged_where_the_tagged_form_is_denied(tmp_path: Path) -> None:
-    closed = "User-agent: Walsh-Research\nDisallow: /*?*impl=\n"
-    with Sandbox() as box:
-        operator = next(each for each in default_sites() if each.host == "operator.test")
-        robots = Route(body=closed, content_type="text/plain")
-        box.put(site("operator.test", {**operator.routes, "/robots.txt": robots}))
-        project = make_project(tmp_path / "denied", settings=TAGGED)
-        found = crawl(project, box, CANARY)
-    assert found.fetched(CANARY)
-    assert [each.target for each in found.requests("operator.test")][2:] == [CANARY]
 
 
 def test_r13_4_an_ordinary_crawl_is_not_tagged(tmp_path: Path) -> None:

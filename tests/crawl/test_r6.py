@@ -64,20 +64,10 @@ def scoped(project: Path) -> Crawl:
     return solo(project, "http://page.test/", sites=sites, spider=SPIDER, settings=settings)
 
 
-def test_r6_1_no_link_is_followed_even_when_the_spider_yields_it(scoped: Crawl) -> None:
-    assert scoped.asked("page.test") == ["/robots.txt", "/"]
-    assert "linked.test" not in hosts(scoped.log)
-
-
 def test_r6_1_each_refusal_is_said(scoped: Crawl) -> None:
     for link in LINKS:
         url = link if link.startswith("http") else f"http://page.test{link}"
         assert "R6 out_of_scope" in scoped.why(url)
-
-
-def test_r6_2_an_undeclared_request_is_refused_and_named(scoped: Crawl) -> None:
-    assert "undeclared.test" not in hosts(scoped.log)
-    assert scoped.lines("refused http://undeclared.test/x", "R6 out_of_scope")
 
 
 def test_r6_3_no_sub_resource_is_asked(scoped: Crawl) -> None:

@@ -12,11 +12,9 @@ from tests.crawl.harness import Crawl, crawl, make_project, site
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DATE = "Sat, 23 May 2026 00:00:00 GMT"
 V1, V2, PLAIN = Route(body="1", etag='"v1"'), Route(body="2", etag='"v2"'), Route(body="3")
 SITES = (
     site("weak.test", {"/p": Route(body="p", etag='W/"v1"')}),
-    site("dated.test", {"/p": Route(body="p", last_modified=DATE)}),
     site("new.test", {"/p": Route(sequence=(V1, V2))}),
     site("none.test", {"/p": Route(sequence=(V1, PLAIN))}),
     site("slash.test", {"/a": Route(body="a", etag='"a"'), "/a/": Route(body="b", etag='"b"')}),
@@ -71,10 +69,6 @@ def sent(run: Crawl, host: str, name: str = "If-None-Match") -> list[str]:
 def test_r7_1_the_etag_is_replayed_as_received(runs: list[Crawl]) -> None:
     assert sent(runs[0], "weak.test") == []
     assert sent(runs[2], "weak.test") == ['W/"v1"']  # cf-2
-
-
-def test_r7_2_last_modified_is_replayed_as_received(runs: list[Crawl]) -> None:
-    assert sent(runs[2], "dated.test", "If-Modified-Since") == [DATE]  # cf-3
 
 
 def test_r7_3_a_304_is_no_item_and_keeps_the_validators(runs: list[Crawl]) -> None:
