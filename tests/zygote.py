@@ -43,6 +43,7 @@ import atexit
 import gc
 import importlib.util
 import json
+import locale
 import os
 import pkgutil
 import platform
@@ -90,7 +91,9 @@ _WARM: Final = (
 #: What an interpreter reads once, at its start.
 _AT_THE_START: Final = ("PYTHON", "LC_", "LANG")
 #: Of these: what a child can still change, or what changes nothing that a command shows.
-_LATER: Final = frozenset({"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONIOENCODING"})
+_LATER: Final = frozenset({"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"})
+#: Names with the values that every interpreter here has without them.
+_AS_EVER: Final = {("PYTHONIOENCODING", locale.getpreferredencoding(do_setlocale=False).lower())}
 #: Where the server's modules are from.
 _EVERYWHERE: Final = {ROOT} | {
     Path(sysconfig.get_path(name), below).resolve()
@@ -238,8 +241,9 @@ def why_not(words: Any, directory: Any, environment: Mapping[str, str]) -> str |
 
 def _set_at_the_start(environment: Mapping[str, str]) -> str | None:
     """What of *environment* an interpreter reads at its start, where it is not as here."""
-    for name in {*environment, *os.environ} - _LATER:
-        if name.startswith(_AT_THE_START) and environment.get(name) != os.environ.get(name):
+    given = {name: value for name, value in environment.items() if (name, value) not in _AS_EVER}
+    for name in {*given, *os.environ} - _LATER:
+        if name.startswith(_AT_THE_START) and given.get(name) != os.environ.get(name):
             return f"{name} is read when an interpreter starts"
     return None
 
@@ -446,10 +450,6 @@ def _become(born: _Born, path: Sequence[str]) -> str:
     os.environ.update(question["environment"])
     importlib.import_module("time").tzset()
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
-    encoding, _, errors = os.environ.get("PYTHONIOENCODING", "").partition(":")
-    if encoding or errors:
-        for each in (sys.stdin, sys.stdout, sys.stderr):
-            each.reconfigure(encoding=encoding or None, errors=errors or None)  # type: ignore[union-attr]
     here = str(Path.cwd())
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [here, *(str(Path(here, each)) for each in named if each), *path]

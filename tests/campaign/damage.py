@@ -17,6 +17,7 @@ from scrapy_walsh.state.tables import TABLES
 from tests.campaign import judge
 from tests.campaign.world import (
     LIST,
+    PAUSED,
     REFUSED,
     Deadline,
     Place,
@@ -75,7 +76,9 @@ def _round(
     place = Place(directory, box)
     cuts: list[float] = []
     if file in ("wal", "log"):  # only a run that was killed leaves one
-        run = place.start([*urls("a"), *REFUSED])
+        # Nine seconds go by before it could end by itself, and its log with it.
+        waiting = [f"http://{PAUSED}/late/{number}" for number in range(6)]
+        run = place.start([*urls("a"), *REFUSED, *waiting])
         killed = run.kill_when(lambda log: sum(each.status == 200 for each in log) > 11, 0.2)
         if killed is None:
             run.finish()

@@ -430,7 +430,8 @@ def holds_of(line: DueQueue) -> list[tuple[str, float]]:
 
 
 def test_own_a_hold_is_told_once_by_who_asked_the_host(server: Server) -> None:
-    one, other = (queue(server, WALSH_MIN_INTERVAL=30) for _ in range(2))
+    one, other = queue(server), queue(server)
+    one._crawl.pacing.throttle.min_interval = 30.0
     told, told_by_other = holds_of(one), holds_of(other)
     for page in range(3):
         one.push(Request(f"http://a.test/{page}"))
