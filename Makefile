@@ -7,7 +7,7 @@ SCRAPY ?=
 TESTS ?= tests
 # Most tests wait for a host's time: more of them run at once than there are processors. What they
 # import is compiled once, also where the environment says otherwise: they start many processes.
-WORKERS ?= 6
+WORKERS ?= 8
 
 # What the package needs beside Scrapy, one a line.
 OTHER_DEPENDENCIES := "import tomllib; \
