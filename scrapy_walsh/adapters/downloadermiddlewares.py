@@ -27,7 +27,7 @@ from scrapy_walsh.adapters.pacing import FILTERED
 from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import revalidate
-from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp, Retry
+from scrapy_walsh.policy.backoff import GiveUp, Retry, reaches_spider
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.formats import ACCEPT_PAGE
 from scrapy_walsh.policy.urls import canonical_url
@@ -85,7 +85,7 @@ class BackoffMiddleware(_Seat):
             return self._again(request, failure, failure.why, response.status)
         self._give_up(request, failure, failure.why, response.status)
         self.crawl.readings.ended(request, GaveUp(request.url, failure.why))
-        if response.status in BACKOFF_STATUSES:
+        if not reaches_spider(response.status):
             raise GaveUp(request.url, failure.why, response.status)
         return response
 

@@ -24,7 +24,7 @@ from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.retries import retry_after
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp
+from scrapy_walsh.policy.backoff import GiveUp, reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import TARGET, Event, Exchange
 from scrapy_walsh.policy.verdict import (
@@ -400,7 +400,7 @@ class Gate:
         cleared = standing is not None and standing.cleared_at is not None
         if standing is not None and cleared and not isinstance(outcome, Refused):
             self._context.recorder.verdict(standing.verdict)
-        if not isinstance(outcome, BaseException) and outcome.status not in BACKOFF_STATUSES:
+        if not isinstance(outcome, BaseException) and reaches_spider(outcome.status):
             self.tell(events.FETCHED, request, outcome.status, f"HTTP {outcome.status}")
 
     # -- what is recorded -----------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.state.files import private
+from scrapy_walsh.state.files import replace_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -58,10 +58,7 @@ class DirectoryBoard:
 
     def post(self, job: str, seen: float) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = self._file(job).with_suffix(".new")
-        with private(draft, "w") as file:
-            json.dump({"job": job, "seen": seen}, file)
-        draft.replace(self._file(job))
+        replace_private(self._file(job), json.dumps({"job": job, "seen": seen}).encode())
 
     def read(self) -> dict[str, float]:
         found = {}

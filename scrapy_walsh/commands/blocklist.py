@@ -1,53 +1,35 @@
 """``walsh blocklist``: the operator's own list of hosts that have opted out: add, remove, check.
 
 A list is read as a crawl reads it, before a change and after it, so that none is written that a
-crawl would not adopt. Exit codes: 0 done, or adopted; 1 no such host on it, or not adopted; 2
-misuse, or a file that cannot be read or written.
+crawl would not adopt.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import shutil
 import sys
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands.check_answer import LIMIT, Misuse, blocklist_of, printable, told
-from scrapy_walsh.exceptions import DocumentInvalid, WalshError
+from scrapy_walsh.commands.check_answer import LIMIT, Misuse, blocklist_of, printable
+from scrapy_walsh.commands.project import add_settings, settings_to_send
+from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.blocklist import normalised
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.text import iso, plural
+from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator
 
     from scrapy_walsh.policy.blocklist import Blocklist
 
 _FILE: Final = "blocklist.json"
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``walsh blocklist ACTION``; see the module for the exit codes."""
-    args = _parser().parse_args(argv)
-    action: Callable[[argparse.Namespace], int] = args.action
-    try:
-        return action(args)
-    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (WalshError, OSError) as error:
-        print(f"walsh blocklist: {told(error)}", file=sys.stderr)
-    return 2
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="walsh blocklist",
-        description="The list of hosts that have opted out of your bot.",
-        allow_abbrev=False,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh blocklist`` takes."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
@@ -64,13 +46,13 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("--file", type=Path, default=Path(_FILE), metavar="FILE")
     checks = add("check", _check, "tell whether a crawl would adopt a list")
     checks.add_argument("list", metavar="FILE|URL", nargs="?", default=_FILE)
-    checks.add_argument(
-        "--identity", metavar="NAME|JSON", help="for a URL: the bot's, in place of WALSH_IDENTITY"
-    )
-    checks.add_argument(
-        "-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting"
-    )
-    return parser
+    add_settings(checks)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the action."""
+    action: Callable[[argparse.Namespace], int] = args.action
+    return action(args)
 
 
 # -- add, remove --------------------------------------------------------------------------
@@ -81,7 +63,7 @@ def _add(args: argparse.Namespace) -> int:
     hosts = _hosts(args.host)
     listed = set(held)
     new = [host for host in hosts if host not in listed]
-    today = f"{_now():%Y-%m-%d}"
+    today = iso(time.time())[:10]
     for host in new:
         entry = {"domain": host, "added": today}
         document["blocked"].append(entry | ({"reason": args.reason} if args.reason else {}))
@@ -144,22 +126,11 @@ def _octets(path: Path) -> bytes:
 
 def _write(path: Path, document: dict[str, Any]) -> Blocklist:
     """Replace *path* at once, with a list that a crawl would adopt. DocumentInvalid, OSError."""
-    document["updated"] = f"{_now():%Y-%m-%dT%H:%M:%SZ}"
+    document["updated"] = iso(time.time())
     body = f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode()
     made = blocklist_of(body, str(path))
-    target = path.resolve()
-    new = target.with_name(f"{target.name}.new")
-    try:
-        new.write_bytes(body)
-        shutil.copymode(target, new)
-        new.replace(target)
-    finally:
-        new.unlink(missing_ok=True)
+    replace_file(path, body)
     return made
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _tell_when(path: Path, made: Blocklist) -> None:
@@ -198,9 +169,8 @@ def _check(args: argparse.Namespace) -> int:
 
 def _fetched(args: argparse.Namespace) -> bytes:
     from scrapy_walsh.commands.blocklist_online import fetch  # noqa: PLC0415  files need no crawl
-    from scrapy_walsh.commands.project import settings_of  # noqa: PLC0415
 
-    return fetch(args.list, settings_of(args))
+    return fetch(args.list, settings_to_send(args, "a file"))
 
 
 def _facts(held: Blocklist, document: dict[str, Any]) -> Iterator[str]:

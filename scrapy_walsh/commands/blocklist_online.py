@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.commands.check_answer import Misuse
 from scrapy_walsh.commands.check_online import crawl_apart
 from scrapy_walsh.commands.operator_pages import PagesSpider
-from scrapy_walsh.config import has_identity
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,11 +36,6 @@ class ListSpider(PagesSpider):
 
 def fetch(url: str, settings: Settings) -> bytes:
     """The octets of the list at *url*. ConfigError, StateError; Misuse if it was not fetched."""
-    if not has_identity(settings):
-        raise Misuse(
-            "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity, or "
-            "a file"
-        )
     answers: dict[str, int | str] = {}
     problems: list[str] = []
     bodies: list[bytes] = []

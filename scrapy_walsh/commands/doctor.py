@@ -1,11 +1,7 @@
-"""``walsh doctor``: whether this project can keep its promises, before it sends a request.
-
-Exit codes: 0 every MUST that was looked at holds, 1 one does not, 2 misuse, or no project.
-"""
+"""``walsh doctor``: whether this project can keep its promises, before it sends a request."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -17,14 +13,16 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands import doctor_findings, doctor_settings, doctor_state
-from scrapy_walsh.commands.check_answer import printable
+from scrapy_walsh.commands.check_answer import Misuse, printable
 from scrapy_walsh.commands.doctor_findings import line_of, members_of, one_line
+from scrapy_walsh.commands.project import add_json
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.text import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import argparse
+    from collections.abc import Iterator
 
     from scrapy.settings import Settings
 
@@ -39,16 +37,22 @@ _PROBE_TIMEOUT: Final = 120.0
 _REDIS_TIMEOUT: Final = 2.0
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``walsh doctor``; see the module for the exit codes."""
-    args = _parser().parse_args(argv)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh doctor`` takes."""
+    parser.add_argument(
+        "--online",
+        action="store_true",
+        help="request the operator's own policy page and blocklist, through the gates",
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look at the project in the working directory, and print each finding."""
     from scrapy.utils.project import inside_project  # noqa: PLC0415  slow
 
     if not inside_project():
-        print(
-            "walsh doctor: no project here: run it where scrapy.cfg is, or below", file=sys.stderr
-        )
-        return 2
+        raise Misuse("no project here: run it where scrapy.cfg is, or below")
     found = []
     for finding in _findings(online=args.online):
         found.append(finding)
@@ -62,21 +66,6 @@ def main(argv: Sequence[str]) -> int:
         warnings = sum(finding.outcome is Outcome.WARNING for finding in found)
         print(f"{plural(len(found), 'finding')}: {fails} FAIL, {warnings} warn")
     return 1 if fails else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="walsh doctor",
-        description="Can this project keep its promises? Nothing is requested without --online.",
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--online",
-        action="store_true",
-        help="request the operator's own policy page and blocklist, through the gates",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    return parser
 
 
 def _findings(*, online: bool) -> Iterator[Finding]:

@@ -54,8 +54,6 @@ _BARE: Final = (
     'it crawls without scrapy_walsh: give ADDONS {"scrapy_walsh.Addon": 500}, in the project and '
     "in custom_settings that set ADDONS"
 )
-#: In lines about missing components: where all of these are missing, ``_BARE`` says it all.
-_HEART: Final = ("middlewares.GateMiddleware", "the http handler is not scrapy_walsh's")
 
 
 def line_of(finding: Finding) -> str:
@@ -232,10 +230,7 @@ def _seat_lines(spider: Mapping[str, Any]) -> list[str]:
         why = spider["error"] or "its crawl did not open"
         return [f"cannot be looked at: {why}: correct the setting or component that fails so"]
     missing: list[str] = spider["missing"]
-    bare = all(any(part in line for line in missing) for part in _HEART)
-    if bare and not spider["addon"]:
-        return [_BARE]
-    return missing
+    return [_BARE] if spider["bare"] and not spider["addon"] else missing
 
 
 def _grouped(

@@ -149,7 +149,7 @@ def _entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
     """What is found in the settings of a spider, without a crawl."""
     entry: dict[str, Any] = {
         "name": getattr(cls, "name", None), "addon": False, "config": [], "unknown": [],
-        "overridden": [], "jobdir": [], "missing": None, "error": None,
+        "overridden": [], "jobdir": [], "missing": None, "bare": False, "error": None,
     }  # fmt: skip
     settings = project.copy()
     try:
@@ -292,6 +292,7 @@ def _of_other_scheduler(settings: BaseSettings) -> list[str]:
 
 def _look_at(crawler: Crawler, entry: dict[str, Any], queue: list[str]) -> None:
     try:
+        entry["bare"] = seats.is_bare(crawler)
         entry["missing"] = [*seats.missing(crawler, Crawl.of(crawler).config), *queue]
     except Exception as error:  # the signal would swallow it
         entry["error"] = _explained(error)

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands.check_answer import blocklist_of
 from scrapy_walsh.commands.doctor_findings import one_line
-from scrapy_walsh.commands.state_show import iso, span
+from scrapy_walsh.commands.state_show import span
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
-from scrapy_walsh.state import clock, files, verify
+from scrapy_walsh.policy.text import iso
+from scrapy_walsh.state import clock, connect, files, verify
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
 from scrapy_walsh.state.tables import DOCUMENTS
@@ -135,7 +136,7 @@ def has_files(directory: Path) -> bool:
 def held_in(directory: Path, config: WalshConfig) -> Held:
     """What is stored in the files of *directory*, which are undamaged. Raises sqlite3.Error."""
     url = config.blocklist_url
-    with closing(verify.read_only(directory / DATABASE)) as connection:
+    with closing(connect.read_only(directory / DATABASE)) as connection:
 
         def ask(question: str, *given: str) -> list[Any]:
             return [row[0] for row in connection.execute(question, given)]

@@ -1,16 +1,25 @@
-"""The subcommands, by name. Exit codes: 0 yes, 1 no, 2 misuse or unknown."""
+"""The subcommands, by name, and how each of them is run and ends.
+
+Exit codes: 0 yes, 1 no, 2 misuse or unknown.
+"""
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 
 class Subcommand(NamedTuple):
-    """Where a subcommand's ``main(argv) -> int`` lives, and what it does, in one line."""
+    """What a subcommand does, in one line, and the module that does it.
+
+    The module has ``add_options(parser)`` and ``run(args)``, which returns the exit code.
+    """
 
     module: str
     summary: str
@@ -49,7 +58,7 @@ SUBCOMMANDS: Final = {
     ),
     "report": Subcommand("scrapy_walsh.commands.report", "draw a run: its ledger as one HTML file"),
     "sandbox": Subcommand(
-        "scrapy_walsh.proof.sandbox.__main__", "serve the embedded test sites on loopback"
+        "scrapy_walsh.commands.sandbox", "serve the embedded test sites on loopback"
     ),
     "state": Subcommand(
         "scrapy_walsh.commands.state", "show, verify, forget, export or import what is stored"
@@ -79,11 +88,38 @@ def main(argv: list[str]) -> int:
         print(f"walsh: no subcommand {name!r}; {_meant(name)}", file=sys.stderr)
         return 2
     try:
-        code: int = import_module(SUBCOMMANDS[name].module).main(rest)
+        module = import_module(SUBCOMMANDS[name].module)
+        code: int = module.run(_parser(name, module).parse_args(rest))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         print(f"walsh {name}: stopped", file=sys.stderr)
-        return 2
-    return code
+    except BrokenPipeError:  # the reader has gone
+        pass
+    except (WalshError, OSError) as error:
+        from scrapy_walsh.commands.check_answer import told  # noqa: PLC0415  seldom needed
+
+        print(f"walsh {name}: {told(error)}", file=sys.stderr)
+    _write_no_more()
+    return 2
+
+
+def _parser(name: str, module: Any) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"walsh {name}", description=SUBCOMMANDS[name].summary, allow_abbrev=False
+    )
+    module.add_options(parser)
+    return parser
+
+
+def _write_no_more() -> None:
+    """Write out what is left. What nobody takes goes nowhere, or Python would fail at its exit."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _meant(name: str) -> str:

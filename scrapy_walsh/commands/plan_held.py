@@ -9,13 +9,15 @@ from scrapy_walsh.adapters import bulk
 from scrapy_walsh.commands.check_answer import blocklist_of
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.blocklist import Blocklist
-from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
+from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh, robots_ttl
 from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.robots_fetch import NO_RULES
 from scrapy_walsh.policy.schema import needs_standalone_schema
 from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.state.records import Store, StoredDocument
@@ -38,7 +40,11 @@ class Document:
 class Remembered:
     """``chain.Held`` over the store alone: stale documents count too, and nothing is fetched."""
 
-    def __init__(self, store: Store, config: WalshConfig, now: float) -> None:
+    def __init__(
+        self, store: Store, config: WalshConfig, now: float, interval: Callable[[str], float]
+    ) -> None:
+        """*interval*: by origin, the seconds between two requests to its host, as stored."""
+        self._interval = interval
         self.notices: list[str] = []
         self.documents: dict[tuple[str, str], Document] = {}
         self._store, self._config, self._now = store, config, now
@@ -53,7 +59,8 @@ class Remembered:
         """The cached rules, however old; None where there are none."""
         if origin not in self._rules:
             stored = self._store.get_document(ROBOTS, origin)
-            self._note(ROBOTS, origin, stored, self._config.robots_ttl)
+            ttl = robots_ttl(self._config.robots_ttl, self._interval(origin))
+            self._note(ROBOTS, origin, stored, ttl)
             self._rules[origin] = None if stored is None else self._parsed(stored)
         return self._rules[origin]
 

@@ -16,6 +16,7 @@ from scrapy_walsh.ledger.lines import FILE
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from scrapy.settings import Settings
 
@@ -45,6 +46,29 @@ def config_files() -> list[Path]:
     ]
 
 
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """The options that change the project's settings for one command."""
+    add = parser.add_argument
+    add("--identity", metavar="NAME|JSON", help="the bot's identity, in place of WALSH_IDENTITY")
+    add("-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option that has a command answer to a program."""
+    parser.add_argument("--json", action="store_true", help="answer with one JSON object")
+
+
+def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
+    """The values of an *option* NAME=VALUE, by name; Misuse for what is not of that form."""
+    found = {}
+    for assignment in given:
+        name, equals, value = assignment.partition("=")
+        if not (name and equals):
+            raise Misuse(f"{option} {assignment!r} is not NAME=VALUE")
+        found[name] = value
+    return found
+
+
 def settings_of(args: argparse.Namespace) -> Settings:
     """The project's settings, or Scrapy's outside one, and those of the command line; Misuse."""
     from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
@@ -55,14 +79,26 @@ def settings_of(args: argparse.Namespace) -> Settings:
     return settings
 
 
-def settings_to_read(args: argparse.Namespace | None = None) -> SettingsLike:
+def settings_to_send(args: argparse.Namespace, instead: str = "") -> Settings:
+    """As :func:`settings_of`, for a command that sends requests; Misuse where nobody is named.
+
+    *instead*: what can be given so that nothing need be sent.
+    """
+    settings = settings_of(args)
+    if not has_identity(settings):
+        raise Misuse(
+            "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity"
+            + (f", or {instead}" if instead else "")
+        )
+    return settings
+
+
+def settings_to_read(args: argparse.Namespace) -> SettingsLike:
     """As :func:`settings_of`, for a command that sends nothing, so needs no identity; Misuse."""
     if not in_project():
-        given = {} if args is None else _given(args)
+        given = _given(args)
         return given if has_identity(given) else {**given, "WALSH_IDENTITY": "walsh-research"}
-    from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
-
-    settings = get_project_settings() if args is None else settings_of(args)
+    settings = settings_of(args)
     if not has_identity(settings):  # nothing is sent, so nobody is impersonated
         settings.set("WALSH_IDENTITY", "walsh-research", priority="cmdline")
     return settings
@@ -77,20 +113,21 @@ def default_state_dir() -> str:
     return context.default_state_dir()
 
 
-def read_config(directory: Path | None) -> WalshConfig:
+def read_config(args: argparse.Namespace, directory: Path | None = None) -> WalshConfig:
     """The project's settings; outside one the defaults, since nothing is sent.
 
-    ``directory``: the state directory that ``--dir`` names, or None for the default one.
+    *directory*: the state directory that the command names, or None for the default one.
     """
-    return WalshConfig.from_settings(settings_to_read(), lambda: directory or default_state_dir())
+    settings = settings_to_read(args)
+    return WalshConfig.from_settings(settings, lambda: directory or default_state_dir())
 
 
-def ledger_dir(argument: str) -> Path:
+def ledger_dir(args: argparse.Namespace, argument: str) -> Path:
     """The state directory with the ledger of the project, or of a crawl called here.
 
     Raises Misuse where there is no ledger. *argument*: what names another one.
     """
-    directory = read_config(None).state_dir
+    directory = read_config(args).state_dir
     if directory is None:
         raise Misuse(f"WALSH_STATE_DIR is memory, where no ledger is kept: give {argument}")
     if not (directory / FILE).is_file():
@@ -100,12 +137,7 @@ def ledger_dir(argument: str) -> Path:
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
     """What ``-s`` and ``--identity`` set."""
-    given: dict[str, Any] = {}
-    for assignment in args.set:
-        name, equals, value = assignment.partition("=")
-        if not (name and equals):
-            raise Misuse(f"-s {assignment!r} is not NAME=VALUE")
-        given[name] = value
+    given: dict[str, Any] = {**pairs("-s", args.set)}
     if args.identity is not None:
         given["WALSH_IDENTITY"] = args.identity
     return given

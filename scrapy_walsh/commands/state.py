@@ -1,13 +1,9 @@
-"""``walsh state``: shows, drops, exports, imports and verifies what the bot has stored.
-
-Exit codes: 0 done and in order, 1 not in order, 2 misuse, or a directory that cannot be used.
-"""
+"""``walsh state``: shows, drops, exports, imports and verifies what the bot has stored."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from contextlib import contextmanager
@@ -15,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from scrapy_walsh import fleet
-from scrapy_walsh.commands.check_answer import Misuse, absolute, blocklist_of, printable, told
-from scrapy_walsh.commands.project import read_config
+from scrapy_walsh.commands.check_answer import Misuse, absolute, blocklist_of, printable
+from scrapy_walsh.commands.project import add_json, add_settings, read_config
 from scrapy_walsh.commands.state_show import as_lines, summary
-from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.state import files, transfer, verify
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.forget import forget
@@ -27,34 +23,19 @@ from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.state.base import RecordStore
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``walsh state ACTION``; see the module for the exit codes."""
-    args = _parser().parse_args(argv)
-    action: Callable[[argparse.Namespace, WalshConfig, Path], int] = args.action
-    try:
-        config = read_config(args.dir)
-        return action(args, config, _directory(args, config))
-    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (WalshError, OSError) as error:
-        print(f"walsh state: {told(error)}", file=sys.stderr)
-    return 2
-
-
-def _parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh state`` takes."""
     common = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     common.add_argument(
         "--dir", type=Path, metavar="DIR", help="the state directory (default: of the settings)"
     )
-    parser = argparse.ArgumentParser(
-        prog="walsh state", description="What the bot has stored.", allow_abbrev=False
-    )
+    add_settings(common)
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
@@ -63,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     show = add("show", _show, "hosts due and deferred, documents and ages, sources and next run")
-    show.add_argument("--json", action="store_true", help="everything, as one JSON object")
+    add_json(show)
     show.add_argument("--limit", type=int, default=50, metavar="N", help="lines of a table")
     forgets = add("forget", _forget, "drop what is stored of a host, but for promises to it")
     forgets.add_argument("host", metavar="HOST", help="host or host:port")
@@ -76,7 +57,13 @@ def _parser() -> argparse.ArgumentParser:
     imports = add("import", _import, "take in records that were exported; holds only grow")
     imports.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: stdin")
     add("verify", _verify, "check the files, every row, and the copy of the blocklist")
-    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the action."""
+    action: Callable[[argparse.Namespace, WalshConfig, Path], int] = args.action
+    config = read_config(args, args.dir)
+    return action(args, config, _directory(args, config))
 
 
 # -- where --------------------------------------------------------------------------------
@@ -176,7 +163,7 @@ def _verify(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
         print(printable(problem))
     for name in verify.set_aside(directory):
         print(f"set aside by an earlier run: {printable(name)}")
-    print(f"{printable(str(directory))}: {f'{found} problems' if found else 'in order'}")
+    print(f"{printable(str(directory))}: {plural(found, 'problem') if found else 'in order'}")
     return 1 if found else 0
 
 

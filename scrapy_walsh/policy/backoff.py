@@ -154,6 +154,11 @@ def is_failure(status: int | None) -> bool:
     return status is None or status in BACKOFF_STATUSES or status >= 500
 
 
+def reaches_spider(status: int) -> bool:
+    """R5.8: whether a spider may be given an answer with *status*; 429 and 503 never."""
+    return status not in BACKOFF_STATUSES
+
+
 def repeatable(method: str, status: int | None) -> bool:
     """Whether a request that ended in *status* (None: no answer) may be sent again.
 

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 from scrapy_walsh.policy import backoff, hosts, recrawl, revalidate, robots_fetch
 from scrapy_walsh.policy.event import TARGET
+from scrapy_walsh.policy.text import iso
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import (
     BLOCKED_OPERATOR,
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
 BLOCKLIST: Final = "blocklist"
 ROBOTS: Final = "robots"
-
-#: The last second that a date can name: a Crawl-delay may be longer than the calendar.
-_LAST_DATE: Final = 253402300799.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,7 @@ class Gates:
     """
 
     excluded_tlds: Sequence[str] = ()
-    revisit: float = 86400.0
+    revisit: float = recrawl.REVISIT
     revisit_reason: str | None = None
     patience: float = 300.0
     skip_slow: bool = False
@@ -233,12 +230,11 @@ def is_slow(interval: float, gates: Gates) -> bool:
 def _deferred(pace: Pace, gates: Gates, now: float) -> Verdict:
     """R4/R5 beyond WALSH_PATIENCE: the host is neither held that long nor asked sooner (D8)."""
     host, wait, patience = pace.host, pace.wait, gates.patience
-    due = datetime.fromtimestamp(min(now + wait, _LAST_DATE), UTC).isoformat(timespec="seconds")
     return Verdict(
         False,
         DEFERRED,
         "R4",
-        f"{host} may not be asked before {due}, beyond WALSH_PATIENCE ({patience:g} s)",
+        f"{host} may not be asked before {iso(now + wait)}, beyond WALSH_PATIENCE ({patience:g} s)",
     )
 
 

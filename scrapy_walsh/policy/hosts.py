@@ -28,7 +28,7 @@ _PLAIN_HOST: Final = re.compile(_HOST)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 # WHATWG URL: after these schemes any run of slashes and backslashes opens the authority.
 _SPECIAL: Final = frozenset({"http", "https", "ws", "wss", "ftp"})
-_DEFAULT_PORT: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ftp": 21}
+DEFAULT_PORT: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ftp": 21}
 _AUTHORITY: Final = re.compile(r"(?:\[([^\[\]]*:[^\[\]]*)\]|([^:\[]*))(?::([0-9]*))?")
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
 _REMOVED: Final = {ord(c): None for c in "\t\r\n"}
@@ -190,7 +190,7 @@ def _endpoint(url: str) -> tuple[str, str, int | None]:
     number = int(port)
     if number > 65535:
         raise ValueError(f"no such port in {_shown(url)}")
-    return scheme, host, None if number == _DEFAULT_PORT.get(scheme) else number
+    return scheme, host, None if number == DEFAULT_PORT.get(scheme) else number
 
 
 def _joined(host: str, port: int | None) -> str:

@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, SLACK, iso
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, SLACK
+from scrapy_walsh.policy.text import iso, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -6,13 +6,13 @@ gates see the URL without tags (N3).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
+
+from scrapy_walsh.policy.hosts import DEFAULT_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 def tag_url(url: str, impl: str | None, sha: str | None, spec: str) -> str:
@@ -57,5 +57,5 @@ def _origin(url: str) -> tuple[str, str, int | None] | None:
         return None
     if not parts.hostname or "@" in parts.netloc:
         return None
-    default = _DEFAULT_PORTS.get(parts.scheme)
+    default = DEFAULT_PORT.get(parts.scheme)
     return parts.scheme, parts.hostname, default if port is None else port

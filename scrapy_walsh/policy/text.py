@@ -72,6 +72,15 @@ def absolute_http_url(url: str) -> str | None:
 _UNUSABLE: Final = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")
 
 
+LAST_SECOND: Final = 253402300799.0
+"""Unix seconds: the last that a date can name. A Crawl-delay may lead beyond the calendar."""
+
+
+def iso(seconds: float) -> str:
+    """Unix seconds as a UTC time, ``2026-05-23T00:00:00Z``; :data:`LAST_SECOND` for later ones."""
+    return datetime.fromtimestamp(min(seconds, LAST_SECOND), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def utc_iso(moment: datetime) -> str | None:
     """``2026-05-23T00:00:00Z``; a naive time is UTC. None outside the years 1 to 9999."""
     try:

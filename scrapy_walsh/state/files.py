@@ -50,7 +50,7 @@ _LONGEST_COPY: Final = 2 * _LONGEST_LINE + 256 * 1024 * 1024
 #: The names of our own files in a state directory. Damaged files have a suffix after them.
 _OURS: Final = re.compile(
     r"(?:state\.(?:sqlite3(?:\.new)?(?:-wal|-shm|-journal)?|lock|ok|lost)"
-    r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json|new)|job-.*\.(?:json|new)|sources\.lock"
+    r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json(?:\.new)?|new)|job-.*\.(?:json(?:\.new)?|new)|sources\.lock"
     r"|ledger\.(?:jsonl|head|lock)|ledger-[0-9]{6}\.jsonl"
     r"|ledger-documents\.sqlite(?:-wal|-shm|-journal)?)(?:\.damaged-.*)?"
 )
@@ -102,6 +102,20 @@ def private(path: Path, mode: str) -> IO[Any]:
 def open_private(path: str | Path, flags: int) -> int:
     """As ``os.open``; where *flags* make the file, its mode is 0600. Raises OSError."""
     return os.open(path, flags | _SAFELY, 0o600)
+
+
+def replace_private(path: Path, *pieces: bytes, lasting: bool = False) -> None:
+    """Put *pieces* into *path*, all or nothing, for its owner only. Raises OSError.
+
+    ``lasting``: it outlives a power cut as well.
+    """
+    draft = path.with_name(f"{path.name}.new")
+    with private(draft, "wb") as file:
+        file.writelines(pieces)
+        if lasting:
+            file.flush()
+            os.fsync(file.fileno())
+    draft.replace(path)
 
 
 def make_private(path: Path) -> None:
@@ -185,14 +199,10 @@ def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> N
     head = asdict(replace(document, body=b""))
     del head["body"]
     record = json.dumps(head).encode("ascii") + b"\n"
-    draft = directory / f"{name}.new"
     with exclusive(directory):
-        with private(draft, "wb") as file:
-            # In pieces: to join them would copy a large body while the interpreter is locked.
-            file.writelines((_digest(record, document.body), b"\n", record, document.body))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(directory / name)
+        # In pieces: to join them would copy a large body while the interpreter is locked.
+        pieces = (_digest(record, document.body), b"\n", record, document.body)
+        replace_private(directory / name, *pieces, lasting=True)
 
 
 def without_text(key: str) -> StoredDocument:

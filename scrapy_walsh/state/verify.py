@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.state import files
-from scrapy_walsh.state.connect import BUSY_TIMEOUT, one_line
+from scrapy_walsh.state.connect import one_line, read_only
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.records import BLOCKLIST, DOCUMENT_KINDS, StoredDocument
 from scrapy_walsh.state.tables import DOCUMENTS, MIGRATIONS, TABLES, DamageError, Table
@@ -58,31 +58,6 @@ def problems(directory: Path, adopt: Callable[[bytes, str], object]) -> Iterator
 def set_aside(directory: Path) -> list[str]:
     """The names of the damaged files that earlier runs have renamed."""
     return sorted(path.name for path in directory.glob("*.damaged-*"))
-
-
-def read_only(path: Path) -> sqlite3.Connection:
-    """Open the database at *path* to read only; no file is made. Raises sqlite3.Error."""
-    immutable = "mode=ro&immutable=1"
-    if not path.with_name(f"{DATABASE}-wal").exists():
-        return _opened(path, immutable)  # nobody has it open: a reader would leave a -wal behind
-    try:
-        return _opened(path, "mode=ro")
-    except sqlite3.OperationalError:
-        # Where the -shm can be neither read nor made, a WAL file can be opened only in this way.
-        return _opened(path, immutable)
-
-
-def _opened(path: Path, options: str) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?{options}"
-    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
-    try:
-        # A value that is not UTF-8 must cost its own row, not the whole page of rows.
-        connection.text_factory = lambda octets: octets.decode(errors="replace")
-        connection.execute("PRAGMA schema_version").fetchone()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def _of_database(

@@ -96,7 +96,7 @@ BREAKS: dict[str, tuple[str, str, set[str]]] = {
     "the last 429 or 503 handed to the spider": (
         """
         from scrapy_walsh.adapters import downloadermiddlewares, spidermiddlewares
-        downloadermiddlewares.BACKOFF_STATUSES = spidermiddlewares.BACKOFF_STATUSES = frozenset()
+        downloadermiddlewares.reaches_spider = spidermiddlewares.reaches_spider = bool
         """,
         "edges",
         {"R5"},

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
+from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.proof.audit.accesslog import Line, method_and_target, parse_line, text
 
@@ -110,7 +111,7 @@ class Log:
     agents: bool = False
 
 
-class Unreadable(ValueError):
+class Unreadable(WalshError, ValueError):
     """A file that is not an access log, or the same one twice."""
 
 
