@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, requests
-from scrapy_walsh.proof.sandbox.scenario import blocklist
+from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, blocklist, requests
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.files import COPY
 from tests import zygote
