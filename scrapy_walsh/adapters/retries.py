@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.event import TARGET
-from scrapy_walsh.policy.silence import told
+from scrapy_walsh.policy.silence import TRIALS, told
 from scrapy_walsh.state.records import Attempts
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 #: The key of ``Request.meta`` that marks a trial of https, after which http is tried.
 TRY_HTTPS: Final = "walsh_try_https"
-#: The most requests without an answer in such a trial: one for robots.txt, one for a target.
-_TRIALS: Final = 2
 
 
 class Retries:
@@ -68,7 +66,7 @@ class Retries:
         """
         if self.tries_https(request):
             tried = self._trials[hosts.origin(request.url)]
-            if tried >= (_TRIALS if decided else 1):
+            if tried >= (TRIALS if decided else 1):
                 raise GaveUp(request.url, f"no answer by https to {tried} requests")
 
     def failed(self, request: Request, failure: Retry | GiveUp) -> None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.commands.check_answer import Misuse, printable
+from scrapy_walsh.commands.check_answer import Misuse, printable, read_file
 from scrapy_walsh.commands.project import add_settings, settings_to_send
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import DocumentInvalid
@@ -212,8 +212,4 @@ def _read(path: str) -> bytes:
     """The octets of *path*, up to one more than the limit, which its reader refuses. Misuse."""
     from scrapy_walsh.proof.attest.jwks import LIMIT  # noqa: PLC0415
 
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(LIMIT + 1)
-    except OSError as error:
-        raise Misuse(f"cannot read {path}: {error.strerror}") from None
+    return read_file(path, LIMIT + 1)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands.check_answer import LIMIT, Misuse, blocklist_of, printable
+from scrapy_walsh.commands.check_answer import LIMIT, Misuse, blocklist_of, printable, read_file
 from scrapy_walsh.commands.project import add_settings, settings_to_send
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.blocklist import normalised
@@ -120,8 +120,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Blocklist]:
 def _octets(path: Path) -> bytes:
     if not path.exists():
         raise Misuse(f"no {path} here: `walsh init` makes one, or name another")
-    with path.open("rb") as file:
-        return file.read(LIMIT)
+    return read_file(path, LIMIT)
 
 
 def _write(path: Path, document: dict[str, Any]) -> Blocklist:

@@ -21,6 +21,7 @@ from scrapy_walsh.commands.check_answer import (
     Misuse,
     absolute,
     blocklist_of,
+    read_file,
     token_of,
 )
 from scrapy_walsh.commands.project import add_json, add_settings, read_config, settings_to_send
@@ -115,13 +116,7 @@ def _defaults(args: argparse.Namespace) -> Defaults:
 
 
 def _read(path: str, limit: int) -> bytes:
-    try:
-        if path == "-":
-            return _standard_input().read(limit)
-        with Path(path).open("rb") as file:
-            return file.read(limit)
-    except OSError as error:
-        raise Misuse(f"cannot read {path}: {error.strerror}") from None
+    return _standard_input().read(limit) if path == "-" else read_file(path, limit)
 
 
 def _standard_input() -> BinaryIO:

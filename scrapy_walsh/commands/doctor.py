@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands import doctor_findings, doctor_settings, doctor_state
 from scrapy_walsh.commands.check_answer import Misuse, printable
-from scrapy_walsh.commands.doctor_findings import line_of, members_of, one_line
+from scrapy_walsh.commands.doctor_findings import line_of, members_of
 from scrapy_walsh.commands.project import add_json
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.findings import Finding, Outcome
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.text import one_line, plural
+from scrapy_walsh.state.database import has_records
 
 if TYPE_CHECKING:
     import argparse
@@ -190,7 +191,7 @@ def _of_state(reading: Reading) -> Iterator[Finding]:
     else:
         place = doctor_state.place_of(directory)
         yield from doctor_state.of_place(place)
-        if place.error is None and doctor_state.has_files(directory):
+        if place.error is None and has_records(directory):
             if place.problems:
                 yield Finding(
                     Outcome.UNSEEN,

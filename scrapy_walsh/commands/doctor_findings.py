@@ -5,7 +5,6 @@ Pure: values in, findings out.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -267,8 +266,3 @@ def of_versions(
     if all(accepts for *_, accepts in rows):
         shown = ", ".join(f"{name} {version}" for name, _, version, _ in rows)
         yield Finding(Outcome.HELD, _EVERY, "versions", f"{shown}; reactor {reactor}")
-
-
-def one_line(error: object, limit: int = 300) -> str:
-    """*error* as one line."""
-    return re.sub(r"\s+", " ", str(error)).strip()[:limit]

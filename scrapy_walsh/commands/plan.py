@@ -23,8 +23,7 @@ from scrapy_walsh.commands.project import (
     settings_to_send,
 )
 from scrapy_walsh.config import WalshConfig
-from scrapy_walsh.state import files
-from scrapy_walsh.state.database import DATABASE
+from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.sqlite import SqliteStore
 
@@ -82,7 +81,4 @@ def _spider(arguments: dict[str, str]) -> WalshMetadataSpider:
 
 def _store(directory: Path | None) -> RecordStore:
     """The store in *directory*, or an empty one: a plan makes no state directory."""
-    names = (DATABASE, files.COPY)
-    if directory is None or not any((directory / name).exists() for name in names):
-        return MemoryStore()
-    return SqliteStore(directory)
+    return SqliteStore(directory) if directory and has_records(directory) else MemoryStore()

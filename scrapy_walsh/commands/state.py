@@ -16,8 +16,8 @@ from scrapy_walsh.commands.project import add_json, add_settings, read_config
 from scrapy_walsh.commands.state_show import as_lines, summary
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.text import plural
-from scrapy_walsh.state import files, transfer, verify
-from scrapy_walsh.state.database import DATABASE
+from scrapy_walsh.state import transfer, verify
+from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.forget import forget
 from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.sqlite import SqliteStore
@@ -74,15 +74,11 @@ def _directory(args: argparse.Namespace, config: WalshConfig) -> Path:
     if directory is None:
         raise Misuse("WALSH_STATE_DIR is memory, which no run outlives; see --dir")
     shown = args.action is _show and _shared(args, config) is not None
-    if not (_holds(directory) or shown or args.action is _import):
+    if not (has_records(directory) or shown or args.action is _import):
         raise Misuse(
             f"no state in {directory}: no crawl kept any; run in the project, or give --dir"
         )
     return directory
-
-
-def _holds(directory: Path) -> bool:
-    return any((directory / name).exists() for name in (DATABASE, files.COPY))
 
 
 def _shared(args: argparse.Namespace, config: WalshConfig) -> str | None:
@@ -113,7 +109,7 @@ def _told(store: RecordStore) -> Iterator[None]:
 
 def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:
     shared = _shared(args, config)
-    held = _holds(directory) or shared is None
+    held = has_records(directory) or shared is None
     local: RecordStore = SqliteStore(directory) if held else MemoryStore()
     store = fleet.view(local, shared, config.identity.token)
     with _told(store):

@@ -21,6 +21,7 @@ from referencing import Registry
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder, normalised
 from scrapy_walsh.policy.freshness import refresh_seconds
+from scrapy_walsh.policy.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,7 +168,7 @@ def _json_object(body: bytes) -> dict[str, Any]:
     except DocumentInvalid:
         raise
     except ValueError as error:
-        raise DocumentInvalid(f"blocklist is not JSON: {_one_line(error)}") from error
+        raise DocumentInvalid(f"blocklist is not JSON: {one_line(error)}") from error
     if not isinstance(found, dict):
         raise DocumentInvalid("blocklist is not a JSON object")
     return found
@@ -186,7 +187,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _contract(found: dict[str, Any]) -> str:
     contract = found.get("contract")
     if not isinstance(contract, str) or not _CONTRACT.fullmatch(contract):
-        shown = _one_line(repr(contract))
+        shown = one_line(repr(contract))
         raise DocumentInvalid(f"blocklist contract is {shown}, not walsh-research-blocklist/v1")
     return contract
 
@@ -212,11 +213,11 @@ def _check_schema(found: dict[str, Any], schema: dict[str, Any]) -> None:
         validator = Draft202012Validator(schema, registry=Registry())
         error = next(validator.iter_errors(found), None)
     except Exception as failure:  # whatever it is, the document was not validated
-        why = _one_line(getattr(failure, "message", failure)) or type(failure).__name__
+        why = one_line(getattr(failure, "message", failure)) or type(failure).__name__
         raise DocumentInvalid(f"blocklist cannot be validated: {why}") from failure
     if error is not None:
-        where = _one_line(_place(list(error.absolute_path), indexes))
-        raise DocumentInvalid(f"blocklist fails its schema at {where}: {_one_line(error.message)}")
+        where = one_line(_place(list(error.absolute_path), indexes))
+        raise DocumentInvalid(f"blocklist fails its schema at {where}: {one_line(error.message)}")
 
 
 def _place(path: list[Any], indexes: list[int]) -> str:
@@ -304,7 +305,3 @@ def _nodes(value: object) -> Iterator[object]:
     elif isinstance(value, list):
         for element in value:
             yield from _nodes(element)
-
-
-def _one_line(text: object) -> str:
-    return " ".join(str(text).split())[:300]

@@ -13,9 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Final
 
 from scrapy_walsh.policy.text import plural
 from scrapy_walsh.policy.verdict import DEFERRED, Verdict
+
+#: The most requests without an answer in a trial of https: one for robots.txt, one for a target.
+TRIALS: Final = 2
 
 
 def granted(max_retries: int, position: str) -> int:

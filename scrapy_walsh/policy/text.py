@@ -53,6 +53,11 @@ def visible(text: str) -> str:
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
+def one_line(what: object, limit: int = 300) -> str:
+    """*what* as text, its white space folded into single spaces, cut after *limit* characters."""
+    return " ".join(str(what).split())[:limit]
+
+
 def plural(count: int, noun: str, many: str = "") -> str:
     """A count with its noun, for a person: ``1 request``, ``1,204 requests``."""
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"

@@ -41,6 +41,11 @@ _MISUSE: Final = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.Data
 _OPEN: Final[WeakSet[Database]] = WeakSet()
 
 
+def has_records(directory: Path) -> bool:
+    """Whether there is a database, or a copy of the blocklist, in *directory*."""
+    return any((directory / name).exists() for name in (DATABASE, files.COPY))
+
+
 class Database:
     """The database of *directory*. Raises StateError where it cannot be used.
 
