@@ -338,20 +338,10 @@ def _split(text: str) -> Any:
     return [entry for entry in text.split(",") if entry.strip()]
 
 
-def _default_dir(default: Callable[[], str | Path]) -> Path:
-    try:
-        return Path(default())
-    except OSError as error:  # Scrapy makes `.scrapy` when it returns its path
-        raise ConfigError(
-            f"WALSH_STATE_DIR: {error.filename} cannot be made ({error.strerror}): make the "
-            'project\'s directory writable, or set another directory, or "memory" for a one-off run'
-        ) from None
-
-
 def _state_dir(settings: SettingsLike, default: Callable[[], str | Path]) -> Path | None:
     value = _get(settings, "WALSH_STATE_DIR")
     if value is None:
-        return _default_dir(default)
+        return Path(default())
     if value == "memory":
         return None
     if not isinstance(value, (str, os.PathLike)) or not str(value).strip():

@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--record", type=Path, metavar="FILE", help="default: conformance.json of the state")
     add("--online", action="store_true", help="request the policy page, through the gates (R1.4)")
     add("--sign", type=Path, metavar="KEY.pem", help="sign the document with this Ed25519 key")
-    add("--output", type=Path, metavar="FILE", help="write the document there, not to stdout")
+    add("-o", "--output", type=Path, metavar="FILE", help="where to write (default: stdout)")
     add_settings(parser)
     add("--keygen", type=Path, metavar="DIR", help="make a key and its JWKS there, or rotate them")
     add("--verify", metavar="FILE", help="does the signature of this document hold?")

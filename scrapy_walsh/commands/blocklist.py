@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands.check_answer import LIMIT, Misuse, blocklist_of, printable, read_file
-from scrapy_walsh.commands.project import add_settings, settings_to_send
+from scrapy_walsh.commands.project import add_json, add_settings, settings_to_send
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.blocklist import normalised
 from scrapy_walsh.policy.text import iso, plural
@@ -35,6 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
         made = actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         made.set_defaults(action=action)
+        add_json(made)
         return made
 
     adds = add("add", _add, "put a host, and all below it, on the list")
@@ -43,9 +44,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     removes = add("remove", _remove, "take a host off the list")
     removes.add_argument("host", metavar="HOST", help="a host, or a URL of it")
     for made in (adds, removes):
-        made.add_argument("--file", type=Path, default=Path(_FILE), metavar="FILE")
+        made.add_argument(
+            "--file", type=Path, default=Path(_FILE), metavar="FILE",
+            help="the list (default: %(default)s)",
+        )  # fmt: skip
     checks = add("check", _check, "tell whether a crawl would adopt a list")
-    checks.add_argument("list", metavar="FILE|URL", nargs="?", default=_FILE)
+    checks.add_argument(
+        "list", metavar="FILE|URL", nargs="?", default=_FILE,
+        help="the list (default: %(default)s)",
+    )  # fmt: skip
     add_settings(checks)
 
 
@@ -68,6 +75,10 @@ def _add(args: argparse.Namespace) -> int:
         entry = {"domain": host, "added": today}
         document["blocked"].append(entry | ({"reason": args.reason} if args.reason else {}))
     made = _write(args.file, document) if new else held
+    if args.json:
+        there = [host for host in hosts if host not in new]
+        print(json.dumps({"added": new, "on_the_list_already": there, **_members(made)}))
+        return 0
     for host in hosts:
         print(f"{'added' if host in new else 'on the list already'}: {printable(host)}")
     _tell_when(args.file, made)
@@ -84,6 +95,9 @@ def _remove(args: argparse.Namespace) -> int:
         return 1
     document["blocked"] = kept
     made = _write(args.file, document)
+    if args.json:
+        print(json.dumps({"removed": sorted(hosts), **_members(made)}))
+        return 0
     for host in sorted(hosts):
         print(f"removed: {printable(host)}")
     _tell_parents(hosts, made)
@@ -157,8 +171,14 @@ def _check(args: argparse.Namespace) -> int:
     try:
         held = blocklist_of(body, args.list)
     except DocumentInvalid as error:
-        print(f"no crawl would adopt {printable(args.list)}: {printable(str(error))}")
+        if args.json:
+            print(json.dumps({"adopted": False, "reason": str(error)}))
+        else:
+            print(f"no crawl would adopt {printable(args.list)}: {printable(str(error))}")
         return 1
+    if args.json:
+        print(json.dumps({"adopted": True, **_members(held), "warnings": list(held.warnings)}))
+        return 0
     print(f"a crawl would adopt {printable(args.list)}")
     for line in _facts(held, json.loads(body)):
         print(f"  {printable(line)}")
@@ -170,6 +190,11 @@ def _fetched(args: argparse.Namespace) -> bytes:
     from scrapy_walsh.commands.blocklist_online import fetch  # noqa: PLC0415  files need no crawl
 
     return fetch(args.list, settings_to_send(args, "a file"))
+
+
+def _members(held: Blocklist) -> dict[str, Any]:
+    """What a JSON answer says of a list; ``refresh``: seconds."""
+    return {"domains": len(held), "refresh": held.refresh, "updated": held.updated}
 
 
 def _facts(held: Blocklist, document: dict[str, Any]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.commands import doctor_findings, doctor_settings, doctor_state
 from scrapy_walsh.commands.check_answer import Misuse, printable
 from scrapy_walsh.commands.doctor_findings import line_of, members_of
-from scrapy_walsh.commands.project import add_json
+from scrapy_walsh.commands.project import add_json, add_settings, given_settings
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.text import one_line, plural
@@ -23,7 +23,7 @@ from scrapy_walsh.state.database import has_records
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from scrapy.settings import Settings
 
@@ -45,6 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="request the operator's own policy page and blocklist, through the gates",
     )
+    add_settings(parser)
     add_json(parser)
 
 
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if not inside_project():
         raise Misuse("no project here: run it where scrapy.cfg is, or below")
     found = []
-    for finding in _findings(online=args.online):
+    for finding in _findings(given_settings(args), online=args.online):
         found.append(finding)
         if not args.json:
             print(printable(line_of(finding)), flush=True)
@@ -69,8 +70,11 @@ def run(args: argparse.Namespace) -> int:
     return 1 if fails else 0
 
 
-def _findings(*, online: bool) -> Iterator[Finding]:
-    """Everything, in the order in which it should be put right."""
+def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
+    """Everything, in the order in which it should be put right.
+
+    *given*: settings of the command line.
+    """
     from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
 
     from scrapy_walsh.adapters.context import default_state_dir  # noqa: PLC0415  slow
@@ -83,6 +87,8 @@ def _findings(*, online: bool) -> Iterator[Finding]:
             Outcome.BROKEN, "R0.6", "settings", f"the project's settings cannot be read: {why}"
         )
         return
+    for name, value in given.items():
+        settings.set(name, value, priority="cmdline")
     reading = doctor_settings.read(settings, default_state_dir)
     try:
         needs = _versions(reading.config)
@@ -94,7 +100,7 @@ def _findings(*, online: bool) -> Iterator[Finding]:
         yield from doctor_findings.of_versions(needs, _reactor(settings))
     yield from doctor_findings.of_identity(reading.config, reading.replaced)
     yield from doctor_findings.of_owner(reading.config, reading.replaced)
-    report = _probe()
+    report = _probe(given)
     yield from _spiders(report, reading)
     sound = True
     for finding in _of_state(reading):
@@ -145,12 +151,12 @@ def _reactor(settings: Settings) -> str:
 # -- spiders ------------------------------------------------------------------------------
 
 
-def _probe() -> dict[str, Any] | str:
+def _probe(given: Mapping[str, Any]) -> dict[str, Any] | str:
     """The report of ``doctor_probe``, or why there is none."""
     path = os.pathsep.join(os.path.abspath(each) for each in sys.path)  # noqa: PTH100  "" is here
     try:
         done = subprocess.run(  # noqa: S603  our own module, by our own interpreter
-            [sys.executable, "-m", _PROBE],
+            [sys.executable, "-m", _PROBE, json.dumps(given)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",

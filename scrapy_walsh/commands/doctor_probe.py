@@ -1,6 +1,7 @@
 """How ``walsh doctor`` looks at every spider of a project, in a process of its own.
 
-``python -m scrapy_walsh.commands.doctor_probe`` prints one JSON object. For each spider an empty
+``python -m scrapy_walsh.commands.doctor_probe SETTINGS`` prints one JSON object; SETTINGS, one as
+well, are those of the command line. For each spider an empty
 crawl is opened with the settings that it would have, and ``seats.missing`` looks at what is then in
 place. The spider itself is not made, nor are pipelines, feeds and extensions. State is kept in
 memory, and this process can open no connection, whatever the project's code tries.
@@ -79,7 +80,10 @@ def main() -> int:
         reached = _shut_network()
         warnings.simplefilter("ignore")
         os.environ.pop("SHUB_JOBKEY", None)  # the look is no job, and must post no lease
-        answer.write(json.dumps({**look(get_project_settings()), "reached": reached}))
+        settings = get_project_settings()
+        for name, value in json.loads(sys.argv[1]).items():
+            settings.set(name, value, priority="cmdline")
+        answer.write(json.dumps({**look(settings), "reached": reached}))
     return 0
 
 

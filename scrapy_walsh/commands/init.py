@@ -14,6 +14,7 @@ import sys
 import time
 import zlib
 from configparser import ConfigParser
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -23,6 +24,7 @@ from urllib.parse import urlsplit
 from scrapy_walsh.commands.check_answer import Misuse, blocklist_of, printable
 from scrapy_walsh.policy.identity import identity_from
 from scrapy_walsh.policy.text import iso
+from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
     import argparse
@@ -101,18 +103,36 @@ def run(args: argparse.Namespace) -> int:
     block = _settings(bot.identity, settings if args.write else None)
     if args.write:
         _check_unset(settings, args.dir)
-    args.dir.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        with (args.dir / name).open("x", encoding="utf-8") as file:
-            file.write(text)
+    with _undone_on_failure() as made:
+        for folder in [each for each in (args.dir, *args.dir.parents) if not each.exists()][::-1]:
+            folder.mkdir()
+            made.append(folder)
+        for name, text in files.items():
+            with (args.dir / name).open("x", encoding="utf-8") as file:
+                made.append(args.dir / name)
+                file.write(text)
+        if args.write and settings is not None:
+            replace_file(settings, settings.read_bytes() + f"\n{block}".encode())
+    for name in files:
         print(f"written: {printable(str(args.dir / name))}")
-    if args.write and settings is not None:
-        with settings.open("a", encoding="utf-8") as file:
-            file.write(f"\n{block}")
+    if args.write:
         print(f"appended to: {printable(str(settings))}")
     for line in _told(bot, args.dir, None if args.write else block):
         print(line)
     return 0
+
+
+@contextmanager
+def _undone_on_failure() -> Iterator[list[Path]]:
+    """A list for what is made; where an error ends it, all of that is deleted again."""
+    made: list[Path] = []
+    try:
+        yield made
+    except BaseException:
+        for path in reversed(made):
+            with suppress(OSError):  # a directory that somebody else has put something into
+                path.rmdir() if path.is_dir() else path.unlink()
+        raise
 
 
 # -- who ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.commands.check_answer import printable
-from scrapy_walsh.commands.project import add_settings, ledger_dir
+from scrapy_walsh.commands.project import add_ledger, add_settings, ledger_of
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.files import read_head
 from scrapy_walsh.ledger.reading import files_of, lines_in
@@ -24,17 +24,19 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh report`` takes."""
     add = parser.add_argument
-    add("--ledger", type=Path, metavar="FILE", help="default: of the project's state directory")
+    add_ledger(parser)
     add("--sources", type=Path, metavar="FILE", help="the JSON of -a report=FILE of the same run")
     add("--run", default=LAST, metavar="ID", help=f"a run's name, {LAST} (default) or {ALL}")
-    add("--output", default="walsh-report.html", metavar="FILE", help="- for stdout")
+    add(
+        "-o", "--output", metavar="FILE", default="walsh-report.html",
+        help="where to write (default: %(default)s); - for stdout",
+    )  # fmt: skip
     add_settings(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Draw the run, and say what in it is broken."""
-    ledger = args.ledger or ledger_dir(args, "--ledger")
-    code = write_report(ledger, args.sources, args.output, args.run)
+    code = write_report(ledger_of(args), args.sources, args.output, args.run)
     if args.output != "-":
         print(f"written: {printable(args.output)}")
     return code

@@ -8,6 +8,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
+from scrapy_walsh.commands.check_answer import Misuse
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, load_sites
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh sandbox`` takes."""
     add = parser.add_argument
-    add("--port", type=int, default=0, help="port to listen on (default: any)")
+    add("--port", type=int, default=0, metavar="N", help="port to listen on (default: any)")
     add("--log", metavar="FILE", help="append a JSON line for every request")
     add(
         "--sites", metavar="FILE",
@@ -28,12 +29,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--direct-host", metavar="HOST", default="reference.test",
         help="the site that answers when the port is asked directly (default: %(default)s)",
     )  # fmt: skip
-    add("--print-port", action="store_true", help="print one JSON line when ready: port, proxy")
+    add(
+        "--json", "--print-port", action="store_true",
+        help="print one JSON object when ready: port, proxy",
+    )  # fmt: skip
     add("--max-seconds", type=float, metavar="N", help="stop after that long (default: never)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal or ``--max-seconds``."""
+    if not 0 <= args.port < 65536:
+        raise Misuse(f"--port {args.port} is no port: 0 to 65535")
     sites = [*default_sites(), *(load_sites(args.sites) if args.sites else ())]
     with (
         _signals() as stop,
@@ -41,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     ):
         ready = {"port": box.port, "proxy": box.proxy_url}
         said = f"sandbox ready: http_proxy={box.proxy_url}"
-        print(json.dumps(ready) if args.print_port else said, flush=True)
+        print(json.dumps(ready) if args.json else said, flush=True)
         stop.wait(args.max_seconds)
     return 0
 

@@ -16,6 +16,7 @@ from scrapy_walsh.commands.project import add_json, add_settings, read_config
 from scrapy_walsh.commands.state_show import as_lines, summary
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.text import plural
+from scrapy_walsh.proof.files import replacing
 from scrapy_walsh.state import transfer, verify
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.forget import forget
@@ -39,12 +40,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
-        made = actions.add_parser(name, parents=[common], help=summary, description=summary)
+        made = actions.add_parser(
+            name, parents=[common], help=summary, description=summary, allow_abbrev=False
+        )
+        if name != "export":  # its lines are JSON
+            add_json(made)
         made.set_defaults(action=action)
         return made
 
     show = add("show", _show, "hosts due and deferred, documents and ages, sources and next run")
-    add_json(show)
     show.add_argument("--limit", type=int, default=50, metavar="N", help="lines of a table")
     forgets = add("forget", _forget, "drop what is stored of a host, but for promises to it")
     forgets.add_argument("host", metavar="HOST", help="host or host:port")
@@ -126,6 +130,9 @@ def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
     host = hosts.host_key(absolute(args.host))
     with _opened(directory) as store:
         done = forget(store, host, time.time(), config.revisit)
+    if args.json:
+        print(json.dumps({"host": host, "dropped": done.dropped, "kept": done.kept}))
+        return 0 if any(done.dropped.values()) or any(done.kept.values()) else 1
     dropped = ", ".join(f"{name} {count}" for name, count in done.dropped.items() if count)
     kept = ", ".join(f"{name} {count}" for name, count in done.kept.items() if count)
     print(f"forgotten of {printable(host)}: {dropped or 'nothing'}")
@@ -147,6 +154,9 @@ def _export(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
 def _import(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001
     with _in(args.file) as lines, _opened(directory) as store:
         taken, problems = transfer.import_lines(store, directory, lines, blocklist_of, time.time())
+    if args.json:
+        print(json.dumps({"records": taken, "problems": problems}))
+        return 1 if problems else 0
     for problem in problems:
         print(f"walsh state: {printable(problem)}", file=sys.stderr)
     print(f"records read: {taken}; lines that could not be: {len(problems)}")
@@ -154,13 +164,20 @@ def _import(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
 
 
 def _verify(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001
-    found = 0
-    for found, problem in enumerate(verify.problems(directory, blocklist_of), 1):  # noqa: B007
-        print(printable(problem))
-    for name in verify.set_aside(directory):
+    aside, problems = verify.set_aside(directory), []
+    for problem in verify.problems(directory, blocklist_of):
+        problems.append(problem)
+        if not args.json:
+            print(printable(problem), flush=True)
+    if args.json:
+        found = {"directory": str(directory), "problems": problems, "set_aside": aside}
+        print(json.dumps(found))
+        return 1 if problems else 0
+    for name in aside:
         print(f"set aside by an earlier run: {printable(name)}")
-    print(f"{printable(str(directory))}: {plural(found, 'problem') if found else 'in order'}")
-    return 1 if found else 0
+    said = plural(len(problems), "problem") if problems else "in order"
+    print(f"{printable(str(directory))}: {said}")
+    return 1 if problems else 0
 
 
 @contextmanager
@@ -169,7 +186,7 @@ def _out(path: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
     else:
-        with Path(path).open("wb") as file:
+        with replacing(Path(path)) as file:
             yield file
 
 

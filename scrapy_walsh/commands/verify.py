@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters import validate
 from scrapy_walsh.commands.check_answer import VALIDATION_TIMEOUT, Misuse, printable
-from scrapy_walsh.commands.project import add_json, add_settings, ledger_dir
+from scrapy_walsh.commands.project import add_json, add_ledger, add_settings, ledger_of
 from scrapy_walsh.policy import schema
 from scrapy_walsh.policy.text import plural
 from scrapy_walsh.proof.verify import Head, files_of, verify
@@ -30,10 +30,7 @@ _HEAD: Final = re.compile(r"([0-9]{1,15}):([0-9a-fA-F]{64})")
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh verify`` takes."""
     add = parser.add_argument
-    add(
-        "ledger", metavar="LEDGER", type=Path, nargs="?",
-        help="ledger.jsonl, or its directory (default: of the project's state directory)",
-    )  # fmt: skip
+    add_ledger(parser)
     add("--documents", metavar="FILE", type=Path, help="default: beside the ledger")
     add(
         "--head", metavar="N:HASH", action="append", default=[],
@@ -45,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Verify the ledger, and print what was found."""
-    ledger = args.ledger or ledger_dir(args, "LEDGER")
+    ledger = ledger_of(args)
     files = files_of(ledger)
     if args.documents is not None:
         if not args.documents.is_file():

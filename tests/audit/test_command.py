@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.commands.main import SUBCOMMANDS, main
+from scrapy_walsh.commands.main import main
 from scrapy_walsh.ledger.lines import chained
 from scrapy_walsh.proof.sandbox import Sandbox
 from tests.audit.weblog import T0, line, written
@@ -197,10 +197,6 @@ def test_own_a_project_judges_its_own_bot(folder: Path) -> None:
         assert box.log == []
     assert done.returncode == 0, done.stdout
     assert "2 of 2 exact" in done.stdout
-
-
-def test_own_it_is_a_subcommand() -> None:
-    assert SUBCOMMANDS["audit"].module == "scrapy_walsh.commands.audit"
 
 
 # -- docs ---------------------------------------------------------------------------------

@@ -62,8 +62,8 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_own_help_lists_every_subcommand(tmp_path: Path, module: str, option: str) -> None:
     done = run(tmp_path, *module.split(), option)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{commands.usage()}\n", "")
-    for name, (_, summary) in commands.SUBCOMMANDS.items():
-        assert f"  {name:<12} {summary}" in done.stdout.splitlines()
+    for name, entry in commands.SUBCOMMANDS.items():
+        assert f"  {name:<12} {entry.summary}" in done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("module", MODULES)

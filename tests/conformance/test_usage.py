@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.commands import conformance as command
-from scrapy_walsh.commands.main import SUBCOMMANDS, main
+from scrapy_walsh.commands.main import main
 from tests.conformance.kit import ROOT
 
 if TYPE_CHECKING:
@@ -54,10 +54,6 @@ def test_own_misuse_is_one_line(
     (line,) = err.splitlines()
     assert line.startswith("walsh conformance: ")
     assert said in line
-
-
-def test_own_the_command_is_registered() -> None:
-    assert SUBCOMMANDS["conformance"].module == "scrapy_walsh.commands.conformance"
 
 
 def test_own_progress_is_for_a_terminal(
