@@ -226,6 +226,23 @@ def test_r4_forget_keeps_every_promise_to_the_host(told: Any, store: SqliteStore
     assert not store.get_seen_item("https://h.test/1")
 
 
+def test_r2_the_rules_of_a_slow_host_are_fresh_for_two_intervals(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = SqliteStore(folder / "state")
+    for name, interval in (("slow.test", 200.0), ("quick.test", 1.0)):
+        url = f"https://{name}"
+        store.put_document(replace(ROBOTS, key=url, url=f"{url}/robots.txt", fetched_at=NOW - 300))
+        store.put_host(HostRecord(name, NOW - 300, interval))
+    store.close()
+    ttl = ("-s", "WALSH_ROBOTS_TTL=60")
+    assert main(["state", "show", "--dir", "state", "--json", *ttl]) == 0
+    found = json.loads(capsys.readouterr().out)["documents"]
+    kept = {each["key"]: (each["kept"], each["fresh"]) for each in found}
+    assert kept["https://slow.test"] == (400.0, True)
+    assert kept["https://quick.test"] == (60.0, False)
+
+
 def test_r2_forget_keeps_the_last_known_rules_but_not_their_freshness(
     told: Any, store: SqliteStore
 ) -> None:
