@@ -26,6 +26,7 @@ from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.blocklist import lifted
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.state.files import COPY
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
@@ -189,7 +190,7 @@ class OperatorList:
     async def _adopt(self, found: Found, kind: str) -> None:
         """Go by *found* from now on, and say which opt-outs the operator lifted (bd-14)."""
         before, adopted = self.state.blocklist, found.blocklist
-        told = f"blocklist of {len(adopted)} domains, refresh {adopted.refresh:g} s"
+        told = f"blocklist of {plural(len(adopted), 'domain')}, refresh {adopted.refresh:g} s"
         await self._put_in_force(found, kind, told)
         for warning in adopted.warnings:
             logger.warning("blocklist: %s", warning)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.scheduler_queue import HostQueue
+from scrapy_walsh.policy.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +100,8 @@ class Progress:
         hosts = f"hosts: {due} due, {held} waiting, {counts.deferred} deferred; "
         return (
             f"walsh: {counts.ended}/{counts.sources} sources; {hosts if queues else ''}"
-            f"{counts.requests} requests; {counts.items} items; {_end(seconds, counts)}"
+            f"{plural(counts.requests, 'request')}; {plural(counts.items, 'item')}; "
+            f"{_end(seconds, counts)}"
         )
 
     def _by_rate(self, counts: Counts) -> float:

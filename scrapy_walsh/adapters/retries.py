@@ -10,6 +10,7 @@ from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.silence import TRIALS, told
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.state.records import Attempts
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Retries:
         if self.tries_https(request):
             tried = self._trials[hosts.origin(request.url)]
             if tried >= (TRIALS if decided else 1):
-                raise GaveUp(request.url, f"no answer by https to {tried} requests")
+                raise GaveUp(request.url, f"no answer by https to {plural(tried, 'request')}")
 
     def failed(self, request: Request, failure: Retry | GiveUp) -> None:
         """Note what R5 decided about *request*."""

@@ -201,7 +201,7 @@ def _absent(log: Log, args: argparse.Namespace, token: str) -> str:
     else:
         who = "no User-Agents at all in these lines (common format): give the bot's --ip"
     elsewhere = f"; requests to other hosts: {log.others}" if log.others else ""
-    return f"never seen: {who}, in {log.lines} lines{elsewhere}"
+    return f"never seen: {who}, in {plural(log.lines, 'line')}{elsewhere}"
 
 
 def _matched(log: Log, args: argparse.Namespace) -> list[Row]:

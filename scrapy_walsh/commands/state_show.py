@@ -11,7 +11,7 @@ from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh, robots_ttl
 from scrapy_walsh.policy.readings import is_unread
 from scrapy_walsh.policy.recrawl import due, not_due
-from scrapy_walsh.policy.text import iso
+from scrapy_walsh.policy.text import iso, plural
 from scrapy_walsh.state.records import BLOCKLIST, DOCUMENT_KINDS, ROBOTS, SCHEMA
 from scrapy_walsh.state.tables import ATTEMPTS, SEEN_ITEMS, VALIDATORS
 
@@ -148,8 +148,9 @@ def as_lines(found: dict[str, Any], limit: int) -> Iterator[str]:
         len(unread),
     )
     yield (
-        f"validators of {found['validators']} URLs, attempts at {found['attempts']} targets, "
-        f"{found['seen_items']} items seen"
+        f"validators of {plural(found['validators'], 'URL')}, "
+        f"attempts at {plural(found['attempts'], 'target')}, "
+        f"{plural(found['seen_items'], 'item')} seen"
     )
 
 

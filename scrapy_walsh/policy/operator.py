@@ -41,6 +41,7 @@ from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_dela
 from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.event import REJECTED, Event
 from scrapy_walsh.policy.freshness import is_fresh
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_BLOCKLIST, Verdict
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ class State:
 
     def _stays(self, without: Verdict | None) -> str:
         if self.blocklist is not None:
-            return f"the last list stays in force ({len(self.blocklist)} domains)"
+            return f"the last list stays in force ({plural(len(self.blocklist), 'domain')})"
         if without is not None:
             return f"no target is requested: {without.reason}"
         return "NO LIST WAS EVER HELD: no opt-out is known, nothing is blocked by R3"

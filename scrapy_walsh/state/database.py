@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
 from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.state import files, mark
 from scrapy_walsh.state.connect import connect, explain, is_damage, one_line, salvage
 from scrapy_walsh.state.tables import DamageError
@@ -199,7 +200,7 @@ class Database:
         self.rows_lost = True
         self.notices.append(
             f"{self._path} was damaged ({one_line(damage)}): set aside as {aside.name}, "
-            f"a new one begun with the {kept} rows that could be read"
+            f"a new one begun with the {plural(kept, 'row')} that could be read"
         )
 
     @property

@@ -7,6 +7,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.state import files
 from scrapy_walsh.state.connect import one_line, read_only
 from scrapy_walsh.state.database import DATABASE
@@ -92,9 +93,9 @@ def _of_table(
     except sqlite3.Error as error:
         yield f"{DATABASE}: {table.name}: {one_line(error)}"
     if damaged:
-        yield f"{DATABASE}: {table.name}: {damaged} rows do not match their checksum"
+        yield f"{DATABASE}: {table.name}: {plural(damaged, 'row')} without a right checksum"
     if disordered:
-        yield f"{DATABASE}: {table.name}: {disordered} rows are out of order"
+        yield f"{DATABASE}: {table.name}: {plural(disordered, 'row')} out of order"
 
 
 def _of_copy(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:

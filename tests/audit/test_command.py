@@ -72,7 +72,7 @@ def test_own_honest_is_zero_broken_is_one(told: Any, tmp_path: Path) -> None:
         ([line(T0, agent="curl/8")], [], "never seen: no User-Agent with Walsh-Research, in 1"),
         (HONEST, ["--ip", "203.0.113.9"], "never seen: nothing from 203.0.113.9"),
         (HONEST, ["--ip", "203.0.113.9/99"], "--ip '203.0.113.9/99' is not an address"),
-        (["x"], [], "is not an access log: none of its 1 lines can be read"),
+        (["x"], [], "is not an access log: of 1 line none can be read"),
         ([], [], "nothing to read"),
         ([HONEST[0].rpartition(' "-"')[0]], [], "give the bot's --ip"),
         (HONEST, ["--token", "Other"], "Other is not in the User-Agent"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import json
 import os
 import re
 import shlex
@@ -21,12 +22,14 @@ from scrapy_walsh.commands import completion, init
 from scrapy_walsh.commands.main import MISUSE, SUBCOMMANDS, fill, form, main
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.proof import files
+from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.state import transfer
+from scrapy_walsh.state.records import Validators
 from scrapy_walsh.state.sqlite import SqliteStore
 from tests.ledger.verify_kit import honest, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 BASH = shutil.which("bash") or ""
@@ -364,3 +367,84 @@ def test_own_completion_says_which_package_it_needs(
     monkeypatch.setattr(completion.importlib.util, "find_spec", missing)
     assert main(["completion", "bash"]) == 2
     assert "pip install 'scrapy-walsh[completion]'" in capsys.readouterr().err
+
+
+# -- answers for a program ----------------------------------------------------------------
+
+
+@pytest.fixture
+def answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, Any]]:
+    """Runs a command with ``--json`` in a directory: exit code, and its one object."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, Any]:
+        code = main([*words, "--json"])
+        out, err = capsys.readouterr()
+        assert (out.count("\n"), err) == (1, "")
+        return code, json.loads(out)
+
+    return run
+
+
+def test_own_the_actions_on_a_list_answer_a_program(answer: Any, tmp_path: Path) -> None:
+    (tmp_path / "blocklist.json").write_text(json.dumps(blocklist()))
+    code, found = answer("blocklist", "add", "shop.test")
+    updated = found.pop("updated")
+    assert (code, found) == (
+        0,
+        {"added": ["shop.test"], "on_the_list_already": [], "domains": 2, "refresh": 21600.0},
+    )
+    assert answer("blocklist", "add", "shop.test")[1]["on_the_list_already"] == ["shop.test"]
+    assert answer("blocklist", "check") == (
+        0,
+        {"adopted": True, "domains": 2, "refresh": 21600.0, "updated": updated, "warnings": []},
+    )
+    assert answer("blocklist", "remove", "shop.test")[1]["removed"] == ["shop.test"]
+    (tmp_path / "bad.json").write_text("{}")
+    code, found = answer("blocklist", "check", "bad.json")
+    assert (code, found["adopted"]) == (1, False)
+    assert found["reason"]
+
+
+def test_own_the_actions_on_the_state_answer_a_program(answer: Any, tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "state")
+    store.put_validators(Validators("https://h.test/", "*/*", '"v"', None, 1.0, "text/xml"))
+    store.close()
+    where = ("--dir", "state")
+    assert main(["state", "export", *where, "out.jsonl"]) == 0
+    code, found = answer("state", "forget", *where, "h.test")
+    assert (code, found["host"], found["dropped"]["validators"]) == (0, "h.test", 1)
+    assert answer("state", "forget", *where, "nobody.test")[0] == 1
+    assert answer("state", "import", *where, "out.jsonl") == (0, {"records": 1, "problems": []})
+    (tmp_path / "bad.jsonl").write_text("no record\n")
+    code, found = answer("state", "import", *where, "bad.jsonl")
+    assert (code, found["records"], len(found["problems"])) == (1, 0, 1)
+    assert answer("state", "verify", *where) == (
+        0,
+        {"directory": "state", "problems": [], "set_aside": []},
+    )
+    (tmp_path / "state" / "state.sqlite3.damaged-1").touch()
+    (tmp_path / "state" / "blocklist.json").write_text("no copy")
+    code, found = answer("state", "verify", *where)
+    assert (code, found["set_aside"]) == (1, ["state.sqlite3.damaged-1"])
+    assert found["problems"][0].startswith("blocklist.json: ")
+
+
+def test_own_doctor_looks_at_the_project_as_the_command_line_would_have_it(tmp_path: Path) -> None:
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = own.settings\n")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "settings.py").write_text(SETTINGS)
+    words = ["-s", "CONCURRENT_REQUESTS=8", "-s", "WALSH_PATIENCE=long"]
+    done = subprocess.run(
+        [sys.executable, "-m", "scrapy_walsh", "doctor", "--json", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    found = [(each["mark"], each["text"]) for each in json.loads(done.stdout)["findings"]]
+    assert any(m == "FAIL" and t.startswith("WALSH_PATIENCE is 'long'") for m, t in found)

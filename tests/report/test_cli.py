@@ -75,7 +75,7 @@ def test_own_a_tampered_ledger_is_named_at_the_top(
         (["--ledger", "other.jsonl", "--sources", "none.json"], "none.json: No such file"),
         (["--ledger", "other.jsonl", "--sources", "other.jsonl"], "other.jsonl is not JSON"),
         (["--ledger", "other.jsonl", "--output", "no/such/place"], "no/such/place: No such file"),
-        ([], "no ledger .scrapy/walsh/ledger.jsonl: run it in the project, or give --ledger"),
+        ([], "no ledger .scrapy/walsh/ledger.jsonl: run it in the project, or give LEDGER"),
     ],
 )
 def test_own_misuse_is_one_line_and_exit_code_2(

@@ -275,7 +275,7 @@ def test_own_state_verify_finds_damage_in_an_old_file(old: Project) -> None:
     damage_row(old.state)
     done = old.command("state", "verify")
     assert done.returncode == 1
-    assert "hosts: 1 rows do not match their checksum" in done.stdout
+    assert "hosts: 1 row without a right checksum" in done.stdout
 
 
 def test_own_state_show_of_an_old_directory(old: Project) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.silence import TRIALS, Silences
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.proof.verify.documents import origin_of
 from scrapy_walsh.proof.verify.retries import is_last
 
@@ -70,7 +71,7 @@ class Silence:
 
     def _told(self, line: Line) -> str:
         count = self._counted.count(line.host, line.started)
-        return f"gave no answer to {count} requests of this run"
+        return f"gave no answer to {plural(count, 'request')} of this run"
 
     def _trial(self, line: Line, *, silent: bool) -> Iterator[str]:
         """A trial of https is not counted, so it is one robots.txt and one target at most."""
