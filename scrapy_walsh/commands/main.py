@@ -119,7 +119,7 @@ SUBCOMMANDS: Final = {
         "show, verify, forget, export or import what is stored",
         "done, and in order",
         "not in order; nothing was stored of the host",
-        ("show", "forget www.site.example", "export state.jsonl"),
+        ("show", "verify", "forget www.site.example", "export state.jsonl", "import state.jsonl"),
     ),
     "verify": Subcommand(
         "derive every decision of a ledger again, from its documents",
@@ -172,22 +172,37 @@ def _run(name: str, argv: list[str]) -> int:
 
 def form(name: str) -> dict[str, Any]:
     """What a parser of the subcommand *name* is made with."""
-    entry = SUBCOMMANDS[name]
-    codes = [entry.zero, entry.one, f"{MISUSE}; {entry.two}" if entry.two else MISUSE]
-    examples = [f"  walsh {name} {example}".rstrip() for example in entry.examples]
-    ends = [f"  {code}  {says}" for code, says in enumerate(codes) if says]
+    summary = SUBCOMMANDS[name].summary
     return {
-        "description": f"{entry.summary[0].upper()}{entry.summary[1:]}.",
-        "epilog": "\n".join(["examples:", *examples, "", "exit codes:", *ends]),
+        "description": f"{summary[0].upper()}{summary[1:]}.",
+        "epilog": _epilog(name),
         "formatter_class": argparse.RawDescriptionHelpFormatter,
         "allow_abbrev": False,
     }
+
+
+def _epilog(name: str, action: str = "") -> str:
+    """Examples and exit codes of a subcommand, or of one *action* of it."""
+    entry = SUBCOMMANDS[name]
+    codes = [entry.zero, entry.one, f"{MISUSE}; {entry.two}" if entry.two else MISUSE]
+    examples = [
+        f"  walsh {name} {example}".rstrip()
+        for example in entry.examples
+        if example.startswith(action)
+    ]
+    ends = [f"  {code}  {says}" for code, says in enumerate(codes) if says]
+    return "\n".join(["examples:", *examples, "", "exit codes:", *ends])
 
 
 def fill(parser: argparse.ArgumentParser, name: str) -> Any:
     """Put the options of the subcommand *name* into *parser*; the module that runs it."""
     module = import_module(f"scrapy_walsh.commands.{name}")
     module.add_options(parser)
+    for each in parser._actions:
+        if isinstance(each, argparse._SubParsersAction):
+            for action, below in each.choices.items():
+                below.epilog = _epilog(name, action)
+                below.formatter_class = parser.formatter_class
     return module
 
 

@@ -62,20 +62,22 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
 # -- help ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SUBCOMMANDS)
+@pytest.mark.parametrize("words", [*SUBCOMMANDS, "blocklist add", "state show", "state import"])
 def test_own_each_help_has_examples_that_work_and_every_exit_code(
-    name: str, capsys: pytest.CaptureFixture[str]
+    words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    name = words.split(maxsplit=1)[0]
     with pytest.raises(SystemExit) as ended:
-        main([name, "-h"])
+        main([*words.split(), "-h"])
     assert ended.value.code == 0
     out = capsys.readouterr().out
     shown = re.search(r"\nexamples:\n(.*?)\n\nexit codes:\n(.*)\Z", out, re.DOTALL)
     assert shown is not None
     for line in shown[1].splitlines():
-        words = shlex.split(re.split("[<>]", line)[0])
-        assert words[:2] == ["walsh", name]
-        parser_of(name).parse_args(words[2:])
+        example = shlex.split(re.split("[<>]", line)[0])
+        assert example[: len(words.split()) + 1] == ["walsh", *words.split()]
+        parser_of(name).parse_args(example[2:])
+    assert shown[1]
     entry = SUBCOMMANDS[name]
     codes = [says for says in (entry.zero, entry.one) if says]
     assert [line[5:] for line in shown[2].splitlines()[: len(codes)]] == codes
