@@ -170,9 +170,9 @@ def test_r12_old_documents_speak_and_are_asked_for_again(planned: Any, put: Any)
 def test_r2_a_robots_txt_of_a_slow_host_is_held_as_long_as_a_run_holds_it(
     planned: Any, put: Any
 ) -> None:
-    slow = robots("slow.test", b"User-agent: *\nCrawl-delay: 200\n", age=300)
-    put(operator_list(), slow, HostRecord("slow.test", NOW - 300, 200.0))
-    put(robots("quick.test", age=300), HostRecord("quick.test", NOW - 300, 1.0))
+    slow = robots("slow.test", b"User-agent: *\nCrawl-delay: 250\n", age=100)
+    put(operator_list(), slow, HostRecord("slow.test", NOW - 100, 250.0))
+    put(robots("quick.test", age=100), HostRecord("quick.test", NOW - 100, 1.0))
     _, plan, _ = planned("https://slow.test/ https://quick.test/", "-s", "WALSH_ROBOTS_TTL=60")
     found = documents(plan)
     assert found["robots https://slow.test"] == "held"

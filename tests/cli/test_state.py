@@ -230,7 +230,7 @@ def test_r2_the_rules_of_a_slow_host_are_fresh_for_two_intervals(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = SqliteStore(folder / "state")
-    for name, interval in (("slow.test", 200.0), ("quick.test", 1.0)):
+    for name, interval in (("slow.test", 2000.0), ("quick.test", 1.0)):
         url = f"https://{name}"
         store.put_document(replace(ROBOTS, key=url, url=f"{url}/robots.txt", fetched_at=NOW - 300))
         store.put_host(HostRecord(name, NOW - 300, interval))
@@ -239,7 +239,7 @@ def test_r2_the_rules_of_a_slow_host_are_fresh_for_two_intervals(
     assert main(["state", "show", "--dir", "state", "--json", *ttl]) == 0
     found = json.loads(capsys.readouterr().out)["documents"]
     kept = {each["key"]: (each["kept"], each["fresh"]) for each in found}
-    assert kept["https://slow.test"] == (400.0, True)
+    assert kept["https://slow.test"] == (4000.0, True)
     assert kept["https://quick.test"] == (60.0, False)
 
 
