@@ -16,9 +16,9 @@ from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.backoff import Silences
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.robots_fetch import REASK
-from scrapy_walsh.policy.silence import Silences
 from scrapy_walsh.state.records import Booking
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.policy import hosts, recrawl
+from scrapy_walsh.policy.backoff import told_of_silence
 from scrapy_walsh.policy.event import TARGET
-from scrapy_walsh.policy.silence import told
 from scrapy_walsh.state.records import Attempts
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Retries:
             host, now, robots=purpose == "robots"
         ):
             return ""
-        return told(host, self._pacing.silences.count(host, now))
+        return told_of_silence(host, self._pacing.silences.count(host, now))
 
     def tries_https(self, request: Request) -> bool:
         """Whether *request* is a trial of https, or the fetch of a document for one."""

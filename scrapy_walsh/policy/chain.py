@@ -169,7 +169,7 @@ class Pace:
 
     ``wait``: seconds until the host is due, ``inf`` while a request to it is under way.
     ``interval``: seconds between two requests to it. ``spent``: the verdict where it gave no answer
-    to all requests that one run grants it (``policy/silence.py``).
+    to all requests that one run grants it (``policy/backoff.py``).
     """
 
     host: str

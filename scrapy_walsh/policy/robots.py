@@ -1,20 +1,26 @@
 """R2: robots.txt. May this URL be fetched, and how far apart must requests be?
 
-Two layers, and either can refuse (design D1): a strict one of our own, written from the
-spec's section 9.1 with every defensible reading of it, and Protego, asked with the bare token.
-The lines are read in ``robots_groups``, the rules weighed in ``robots_match``, Protego kept on
-a leash in ``robots_protego``.
+Two layers decide, and either can refuse (D1). One is our own: it reads the file in each way that
+section 9.1 of the spec may be read, and refuses where one of them does. ``robots_groups`` reads
+the lines, ``robots_paths`` spells URLs and rules alike, ``robots_match`` finds the rules that
+match, and ``robots_rules`` weighs them. The other layer is Protego, asked with the product token
+alone.
+
+Protego can only add refusals. It takes as long as names x rules to parse a file, and a file can be
+made for which that is minutes. So Protego is given the whole file where that is cheap, else the
+groups that the first layer selected, else nothing: the first layer holds every rule of the spec.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from protego import Protego
 
 from scrapy_walsh.policy.robots_groups import Records, crawl_delay, decode, select
 from scrapy_walsh.policy.robots_match import TooCostly
 from scrapy_walsh.policy.robots_paths import forms, plain_path
-from scrapy_walsh.policy.robots_protego import SecondOpinion, shown
 from scrapy_walsh.policy.robots_rules import Finding, Rule, RuleSet, combine
 from scrapy_walsh.policy.text import visible
 from scrapy_walsh.policy.verdict import (
@@ -24,9 +30,26 @@ from scrapy_walsh.policy.verdict import (
     Verdict,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from scrapy_walsh.policy.robots_groups import Selection
+
 _SHOWN: Final = 100
 _PROTEGO_ALONE: Final = "Disallow in Protego's reading of the file, in none of the spec's"
 _PROTEGO_DENIES: Final = (("strict", True), ("protego", False))
+
+_MAX_RULES: Final = 20_000
+"""Lines, whatever is on them; one more for each anchor, of which Protego makes two rules, and two
+more for each index.html, of which it makes another for every name."""
+_MAX_PRODUCT: Final = 60_000
+"""Names x rules."""
+_MAX_SIGNS: Final = 4_000
+"""Escapes and anchors, which Protego takes apart one by one."""
+_MAX_OCTETS: Final = 3_000_000
+"""Names x characters, for few rules that are very long."""
+_MAX_COMPARED: Final = 20_000_000
+"""Characters of starred rules x characters of a URL, in one decision."""
 
 
 class Robots:
@@ -146,6 +169,60 @@ def _shown(value: str) -> str:
     return visible(text)
 
 
+class SecondOpinion:
+    """Protego on one file, asked with the bare token (D2)."""
+
+    __slots__ = ("_octets", "_parsed", "_token")
+
+    def __init__(self, texts: Iterable[str], token: str) -> None:
+        """``texts``: of :func:`_for_protego`; the first that is cheap to parse is used."""
+        self._token = token
+        self._parsed: Protego | None = None
+        self._octets = 0
+        text = next(filter(_is_cheap, texts), None)
+        if text is not None:
+            self._octets = sum([len(line) for line in text.split("\n") if "*" in line])
+            self._parsed = _parse(text)
+
+    def allows(self, url: str) -> bool:
+        """Protego's answer, or True when it has none."""
+        # Its matcher compares at most every octet of a starred value with every one of the URL.
+        if self._parsed is None or self._octets * len(url) > _MAX_COMPARED:
+            return True
+        try:
+            return bool(self._parsed.can_fetch(url, self._token))
+        except Exception:  # whatever it trips over, the strict layer decides
+            return True
+
+
+def _parse(text: str) -> Protego | None:
+    try:
+        return Protego.parse(text if text.isascii() else text.encode("utf-8", "replace").decode())
+    except Exception:  # as above
+        return None
+
+
+def _for_protego(text: str, selections: Sequence[Selection], token: str) -> Iterator[str]:
+    """What to show to Protego, if it is cheap to parse: the whole file, else our groups."""
+    yield text
+    lines = [line for selection in selections for line in selection.lines]
+    if len(lines) < _MAX_RULES:
+        yield "\n".join([f"User-agent: {token}", *[f"{kind}: {value}" for kind, value, _ in lines]])
+
+
+def _is_cheap(text: str) -> bool:
+    """Whether Protego parses a text soon; each line counts as a rule, each "agent" as a name."""
+    lower = text.lower()
+    names, anchors = lower.count("agent"), text.count("$") + 2 * lower.count("index.html")
+    rules = len(text.splitlines()) + anchors
+    return (
+        rules <= _MAX_RULES
+        and names * rules <= _MAX_PRODUCT
+        and text.count("%") + anchors <= _MAX_SIGNS
+        and names * len(text) <= _MAX_OCTETS
+    )
+
+
 def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots:
     """The rules of a robots.txt as served, for a product token. Never raises (R2, 9.1.2).
 
@@ -158,7 +235,7 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
     names = (name for selection in reversed(selections) for name in selection.names)
     return Robots(
         RuleSet(selections),
-        SecondOpinion(shown(text, selections, token), token),
+        SecondOpinion(_for_protego(text, selections, token), token),
         document=document,
         digest=hashlib.sha256(body).hexdigest(),
         group=tuple(dict.fromkeys(names)),

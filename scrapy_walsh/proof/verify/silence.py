@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.silence import Silences
+from scrapy_walsh.policy.backoff import Silences
 from scrapy_walsh.proof.verify.documents import origin_of
 from scrapy_walsh.proof.verify.retries import is_last
 
