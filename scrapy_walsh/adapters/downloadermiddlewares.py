@@ -31,6 +31,7 @@ from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp, Retry
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.formats import ACCEPT_PAGE
 from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -154,7 +155,7 @@ class RevalidateMiddleware(_Seat):
             request.headers["Accept"] = ACCEPT_PAGE
         if request.headers.get("If-None-Match") or request.headers.get("If-Modified-Since"):
             return
-        held = self.crawl.store.get_validators(request.url, _representation(request))
+        held = self.crawl.store.get(Validators, request.url, _representation(request))
         for name, value in revalidate.conditional_headers(held).items():
             request.headers[name] = value.encode("latin-1")
 
@@ -179,7 +180,7 @@ class RevalidateMiddleware(_Seat):
         return response
 
     def _content_type(self, request: Request, response: Response) -> str | None:
-        held = self.crawl.store.get_validators(request.url, _representation(request))
+        held = self.crawl.store.get(Validators, request.url, _representation(request))
         return _header(response, "Content-Type") or (held.content_type if held else None)
 
     def _applies(self, request: Request) -> bool:
@@ -196,9 +197,9 @@ class RevalidateMiddleware(_Seat):
             content_type=_header(response, "Content-Type"),
         )
         if kept is None:
-            self.crawl.remember(lambda: store.delete_validators(request.url, key))
+            self.crawl.remember(lambda: store.delete(Validators, request.url, key))
         else:
-            self.crawl.remember(lambda: store.put_validators(kept))
+            self.crawl.remember(lambda: store.put(kept))
 
 
 class RedirectMiddleware(ScrapyRedirectMiddleware):

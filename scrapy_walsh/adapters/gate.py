@@ -430,7 +430,7 @@ class Gate:
             since = self.put_off_since(request.url)
             since = context.wall() if since is None else since
             put_off = Deferral(request.url, host, due, verdict.reason, since)
-            context.remember(lambda: context.store.put_deferral(put_off))
+            context.remember(lambda: context.store.put(put_off))
         return Refused(request.url, verdict, due)
 
     def put_off_since(self, url: str) -> float | None:
@@ -440,7 +440,7 @@ class Gate:
         """
         if self._put_off is None:
             context = self._context
-            found = context.recall(lambda: list(context.store.deferrals())) or []
+            found = context.recall(lambda: list(context.store.rows(Deferral))) or []
             self._put_off = {each.url: each.since or each.due for each in found}
         return self._put_off.get(url)
 

@@ -268,7 +268,7 @@ class OperatorList:
         url = self._context.config.schema_url
         if url is None:
             return None
-        stored = self._context.store.get_document(SCHEMA, url)
+        stored = self._context.store.get(StoredDocument, SCHEMA, url)
         if stored is not None and is_fresh(stored.fetched_at, self._context.wall(), SCHEMA_TTL):
             return _schema_of(stored.body)
         try:

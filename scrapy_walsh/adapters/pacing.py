@@ -19,7 +19,7 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import Silences
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.robots_fetch import REASK
-from scrapy_walsh.state.records import Booking
+from scrapy_walsh.state.records import Booking, HostRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +96,7 @@ class Pacing:
     def _restore(self, host: str) -> None:
         """Take over the stored record of *host* (T33); its times become monotonic seconds."""
         context = self._context
-        record = context.store.get_host(host)
+        record = context.store.get(HostRecord, host)
         now, steady = context.monotonic(), context.steady()
         if context.store.rows_lost:  # a host may have had a request that is not on record
             self.throttle.restore(host, now, now)

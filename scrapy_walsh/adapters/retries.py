@@ -82,7 +82,7 @@ class Retries:
         if self._fetcher.owns(request):
             return
         if self.attempt(request):
-            context.remember(lambda: context.store.clear_attempts(request.url))
+            context.remember(lambda: context.store.delete(Attempts, request.url))
         else:
             del self._attempts[request.url]
 
@@ -97,7 +97,7 @@ class Retries:
         if url in self._attempts:
             return self._attempts[url]
         context = self._context
-        found = context.recall(lambda: context.store.get_attempts(url))
+        found = context.recall(lambda: context.store.get(Attempts, url))
         counts = found is not None and abs(context.wall() - found.last_at) < recrawl.REVISIT_FLOOR
         count = min(found.count, context.config.max_retries) if found and counts else 0
         self._attempts[url] = count
@@ -112,7 +112,7 @@ class Retries:
         context = self._context
         count = self._attempts[request.url] = self._tried(request.url) + 1
         tried = Attempts(request.url, count, context.wall())
-        context.remember(lambda: context.store.put_attempts(tried))
+        context.remember(lambda: context.store.put(tried))
         return self._pacing.again(request)
 
     def ended(self, url: str) -> str:
@@ -124,7 +124,7 @@ class Retries:
         """Note that *url* is requested no more in this run."""
         context = self._context
         self._attempts[url] = context.config.max_retries + 1
-        context.remember(lambda: context.store.clear_attempts(url))
+        context.remember(lambda: context.store.delete(Attempts, url))
 
 
 def retry_after(response: Response) -> list[str]:

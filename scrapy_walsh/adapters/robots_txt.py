@@ -230,7 +230,7 @@ class RobotsTxt:
                 assert_never(found)
 
     def _keep(self, origin: str, found: Keep) -> None:
-        stored = self._context.store.get_document(ROBOTS, origin)
+        stored = self._context.store.get(StoredDocument, ROBOTS, origin)
         if stored is None:
             self._stand_in(origin, found.otherwise)
             return
@@ -292,7 +292,7 @@ class RobotsTxt:
         rules = self._parsed(origin, document)
         # Before another process can take it up: its line must not come first.
         self._record(events.ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
-        self._context.remember(lambda: self._context.store.put_document(document))
+        self._context.remember(lambda: self._context.store.put(document))
         self._hold(origin, rules, document.fetched_at, self._ttl(origin))
         self._pacing.throttle.visit(hosts.host_key(origin), self._context.config.patience)
 
@@ -302,7 +302,7 @@ class RobotsTxt:
         return robots_ttl(self._context.config.robots_ttl, interval)
 
     def _stored(self, origin: str) -> _Entry | None:
-        document = self._context.store.get_document(ROBOTS, origin)
+        document = self._context.store.get(StoredDocument, ROBOTS, origin)
         ttl = self._ttl(origin)
         if document is None or not is_fresh(document.fetched_at, self._context.wall(), ttl):
             return None

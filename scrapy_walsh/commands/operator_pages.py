@@ -15,6 +15,7 @@ from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import NotModified
 from scrapy_walsh.commands.check_online import crawl_apart
 from scrapy_walsh.commands.doctor_findings import one_line
+from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
     from scrapy.http import Response
@@ -48,7 +49,7 @@ class PagesSpider(Spider):
         """Callback. No validators stay: a crawl that has the page as a source needs its body."""
         self.answers[url] = response.status
         core = Crawl.of(self.crawler)
-        core.remember(lambda: core.store.delete_validators(url, _ACCEPT))
+        core.remember(lambda: core.store.delete(Validators, url, _ACCEPT))
 
     def not_answered(self, failure: Failure) -> None:
         """Errback."""

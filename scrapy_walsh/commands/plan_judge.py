@@ -20,7 +20,7 @@ from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
-from scrapy_walsh.state.records import ROBOTS
+from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,7 +172,7 @@ class _Planner:
         return chain.is_slow(self._throttle.interval(host), self._gates)
 
     def _put_off_since(self, target: Target) -> float:
-        found = self._store.get_deferral(target.url)
+        found = self._store.get(Deferral, target.url)
         return math.inf if found is None else found.since or found.due
 
     def _left(self, target: Target) -> Target:
@@ -205,7 +205,7 @@ class _Planner:
 
     def _restore(self, host: str) -> None:
         """As a run does: a record in the future counts as of now (T33, D9)."""
-        record = self._store.get_host(host)
+        record = self._store.get(HostRecord, host)
         if record is not None:
             held = max(self._now, record.not_before or self._now)
             self._throttle.restore(host, min(record.last_end, self._now), held)
