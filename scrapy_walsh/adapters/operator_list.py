@@ -31,8 +31,6 @@ from scrapy_walsh.state.files import COPY
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.fetcher import Fetched, Fetcher
     from scrapy_walsh.adapters.list_store import Found
@@ -58,7 +56,7 @@ class OperatorList:
         self._store = ListStore(context)
         #: The record of the list in force: what a conditional request is made from.
         self._document: StoredDocument | None = None
-        self._cancel_retry: Callable[[], None] | None = None
+        self._retry = compat.Timer(lambda: compat.run(self._beside_the_crawl()))
         config = context.config
         self._change(operator.State(config.blocklist_url, config.blocklist_unreachable))
 
@@ -77,8 +75,7 @@ class OperatorList:
 
     def close(self) -> None:
         """Stop the attempts beside the crawl."""
-        if self._cancel_retry is not None:
-            self._cancel_retry()
+        self._retry.cancel()
         self._store.close()
 
     def _change(self, state: operator.State) -> None:
@@ -233,9 +230,7 @@ class OperatorList:
         self._change(follows.state)
         if follows.targets_wait:
             return follows.delay
-        self._cancel_retry = compat.call_later(
-            follows.delay, lambda: compat.run(self._beside_the_crawl())
-        )
+        self._retry.set(follows.delay)
         return None
 
     async def _beside_the_crawl(self) -> None:

@@ -78,8 +78,7 @@ UNREADABLE = {
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """No timers, and an engine that is done with everything at once."""
-    monkeypatch.setattr(DueQueue, "_wake_later", lambda *_: None)
-    monkeypatch.setattr(DueQueue, "_renew_later", lambda *_: None)
+    monkeypatch.setattr("scrapy_walsh.adapters.compat.Timer.set", lambda *_: None)
     monkeypatch.setattr(compat, "under_way", lambda _: ())
 
 
