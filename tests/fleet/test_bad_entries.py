@@ -9,7 +9,6 @@ import pytest
 from scrapy import FormRequest, Request
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.redis_queue import DueQueue
 from scrapy_walsh.proof.sandbox import hosts
 from tests.crawl.harness import OWN_IDENTITY, site
 from tests.fleet.fleet import targets, too_close, wait_until, worker
