@@ -1,4 +1,7 @@
-"""What a report says first: what the ledger shows to hold, not to hold, or does not show. Pure."""
+"""The findings at the head of a report: which promises the ledger shows to hold. Pure.
+
+The outcome of each is HELD, BROKEN, or UNSEEN where the ledger does not show it either way.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def findings(report: Report, sources: Sources | None) -> list[Finding]:
-    """Everything that the page says first."""
+    """The findings, in the order of the page. *sources*: the run's source report, if any."""
     found = [_chain(report), *_lost(report), _spacing(report), _serial(report), _backoff(report)]
     found += [] if sources is None else [_agreement(report, sources)]
     return found + list(_unended(report))
@@ -72,11 +75,11 @@ def _spacing(report: Report) -> Finding:
             Outcome.BROKEN,
             what,
             f"{short:,} of {plural(short + kept, 'gap')} too short, the first at line"
-            f" {gap.line:,}: {cut(host.name, 60)} asked after {seconds(gap.seconds)},"
+            f" {gap.line:,}: {cut(host.name, 60)} requested after {seconds(gap.seconds)},"
             f" {seconds(gap.required)} required{besides}",
         )
     if not kept:
-        return _finding(Outcome.UNSEEN, what, f"no host was asked twice{besides}")
+        return _finding(Outcome.UNSEEN, what, f"no host was requested twice{besides}")
     closest = min(host.closest.ratio for host in report.hosts if host.closest is not None)
     return _finding(
         Outcome.HELD,
@@ -124,7 +127,7 @@ def _backoff(report: Report) -> Finding:
 
 
 def _agreement(report: Report, sources: Sources) -> Finding:
-    what = "Source report and ledger tell of the same requests"
+    what = "Source report and ledger count the same requests"
     asked = sum(report.purposes.values())
     if sources.requests is None:
         return _finding(Outcome.UNSEEN, what, "the source report does not count them")
@@ -146,14 +149,15 @@ def _unended(report: Report) -> Iterator[Finding]:
 
 # -- settings -----------------------------------------------------------------------------
 
+#: The settings whose names in a line ``started`` are not their own in lower case.
 _NAMES: Final = {"shared": "WALSH_SHARED_STATE"}
 
 
 def other_than_default(run: Run) -> list[tuple[str, str]]:
-    """Settings of a run that are not the default's: (name, value)."""
+    """The settings of a run that differ from their defaults: (name, value as text)."""
     found = [(_NAMES.get(name, f"WALSH_{name.upper()}"), value) for name, value in _settings(run)]
-    told = [(name, _shown(value)) for name, value in found if not _is_default(name, value)]
-    return [*_mirrors(run), *told]
+    changed = [(name, _shown(value)) for name, value in found if not _is_default(name, value)]
+    return [*_mirrors(run), *changed]
 
 
 def _settings(run: Run) -> list[tuple[str, Any]]:
@@ -171,7 +175,10 @@ def _shown(value: Any) -> str:
 
 
 def _mirrors(run: Run) -> Iterator[tuple[str, str]]:
-    """The operator's documents from elsewhere: known for the built-in identity alone."""
+    """The operator's documents that came from a mirror, as (setting, URL).
+
+    Only of the built-in identity is it known where its documents should come from.
+    """
     if text(run.terms, "token").lower() != WALSH_RESEARCH.token.lower():
         return
     for name, member, default in (
