@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
 def _directory(args: argparse.Namespace, config: WalshConfig) -> Path:
     directory: Path | None = args.dir or config.state_dir
     if directory is None:
-        raise Misuse("WALSH_STATE_DIR is memory, which no run outlives; see --dir")
+        raise Misuse("WALSH_STATE_DIR is memory, which does not outlive a run; see --dir")
     shown = args.action is _show and _shared(args, config) is not None
     if not (_holds(directory) or shown or args.action is _import):
         raise Misuse(
