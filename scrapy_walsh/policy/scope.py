@@ -21,7 +21,11 @@ SCHEMES: Final = frozenset({"http", "https"})
 
 @dataclass(slots=True)
 class Scope:
-    """The declared targets of one crawl, by exact URL without fragment."""
+    """The targets of one crawl, by exact URL without fragment.
+
+    ``follow_links``: WALSH_FOLLOW_LINKS. ``_sources``: the declared ones. ``_hops``: where they
+    redirect to, each with the source that led to it.
+    """
 
     follow_links: bool = False
     _sources: set[str] = field(default_factory=set)

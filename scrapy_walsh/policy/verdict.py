@@ -1,6 +1,7 @@
-"""Outcomes of a gate, as frozen values.
+"""What a gate decided about a URL, as a frozen value, and the names that such a verdict can have.
 
-The names are those of design section 5: webcanon's five for robots.txt, and ours beside them.
+The first five names, those of robots.txt, are words that other implementations of the specification
+use too. The ledger, the stats and ``check`` have all of them, so they stay as they are (D23).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ NAMES: Final = ROBOTS_NAMES | {
 REMEDIES: Final[Mapping[tuple[str, str], str]] = {
     ("R2", DISALLOWED_EXPLICIT): "take it out of the sources, or ask the site's owner",
     ("R2", UNKNOWN_UNREACHABLE): "WALSH_ROBOTS_UNREACHABLE decides about such hosts",
-    ("R2", UNKNOWN_PARSE_ERROR): "the next run asks for robots.txt again",
+    ("R2", UNKNOWN_PARSE_ERROR): "the next run requests robots.txt again",
     ("R3", BLOCKED_OPERATOR): "its owner opted out: take it out of the sources",
     ("R3", DEFERRED): "see that the URL of the blocklist answers",
     ("R3", UNKNOWN_BLOCKLIST): "see that the URL of the blocklist answers",
@@ -68,12 +69,13 @@ REMEDIES: Final[Mapping[tuple[str, str], str]] = {
 class Verdict:
     """What a gate decided about one URL, and why.
 
-    ``allowed``: may be fetched. ``name``: one of :data:`NAMES`. ``requirement``: the spec's
-    id, such as ``"R2"``. ``reason``: one readable line. ``document``: URL of the document
-    that decided, or None. ``line``: its line, from 1, or None. ``group``: the robots.txt
-    group names that were selected. ``readings``: answer by reading, where they differ
-    (``True`` is "may be fetched"). ``rule``: what matched, as written: a robots.txt rule, a
-    listed domain. ``digest``: SHA-256 of the document's octets, hexadecimal, or None.
+    ``allowed``: whether the URL may be requested. ``name``: one of :data:`NAMES`. ``requirement``:
+    the requirement that decided, such as ``R2``. ``reason``: one line. ``document``: URL of the
+    document that decided, or None. ``line``: the rule's line in it, from 1, or None. ``group``: the
+    User-agent values of the robots.txt group that was selected. ``readings``: where ways to read a
+    robots.txt differ, the name of each and whether it allows the URL. ``rule``: what matched, as
+    written: a robots.txt rule, or a listed domain. ``digest``: SHA-256 of the document's octets,
+    hexadecimal, or None.
     """
 
     allowed: bool
@@ -100,7 +102,7 @@ class Verdict:
         rule: str | None = None,
         digest: str | None = None,
     ) -> None:
-        # What a frozen dataclass makes of itself takes twice as long: one call for each field.
+        # The __init__ that a frozen dataclass generates takes twice as long: a call for each field.
         self.__dict__.update(
             allowed=allowed,
             name=name,

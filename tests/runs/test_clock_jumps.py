@@ -63,7 +63,7 @@ def test_r5_a_hold_goes_by_the_machines_own_count(jumped: Jumped) -> None:
     assert jumped.runs[0].asked("busy.test") == ["/robots.txt", "/p"]
     for run in jumped.runs[1:]:
         assert run.asked("busy.test") == []
-        assert "may not be asked before" in run.why(world.BUSY)
+        assert "may not be requested before" in run.why(world.BUSY)
 
 
 def test_r4_a_crawl_delay_goes_by_the_machines_own_count(jumped: Jumped) -> None:

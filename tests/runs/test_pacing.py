@@ -85,8 +85,7 @@ def test_r5_3_what_is_deferred_is_listed_with_its_due_time(held: dict[str, Crawl
     assert 7100 < min(due) <= max(due) <= 7260
     for run in ("first", "second"):
         assert (
-            len(held[run].lines("WARNING: deferred", "http://held.test/p", "not be asked before"))
-            == 1
+            len(held[run].lines("WARNING: deferred", "http://held.test/p", "not be requested")) == 1
         )
     assert held["second"].stats["walsh/deferred"] == 1
 

@@ -94,7 +94,7 @@ def test_own_what_was_not_read_for_three_periods_is_named(days: dict[str, Crawl]
             "optedout",
             "R2 disallowed_explicit by Disallow: /p in http://optedout.test/robots.txt:2",
         ),
-        ("putoff", "R4 deferred (putoff.test may not be asked before 20"),
+        ("putoff", "R4 deferred (putoff.test may not be requested before 20"),
         ("never", "HTTP 404"),
     ],
 )
