@@ -184,7 +184,7 @@ class OperatorList:
             self._tell(events.TAKEN_UP, self.state.blocklist, "304, not modified")
 
     async def _adopt(self, found: Found, kind: str) -> None:
-        """Go by *found* from now on, and say which opt-outs the operator lifted (bd-14)."""
+        """Go by *found* from now on, and say which opt-outs the operator lifted."""
         before, adopted = self.state.blocklist, found.blocklist
         told = f"blocklist of {len(adopted)} domains, refresh {adopted.refresh:g} s"
         await self._put_in_force(found, kind, told)
