@@ -1,8 +1,8 @@
-"""R3 and R2 for documents that somebody hands over: may this URL be fetched? Nobody is asked.
+"""R3 and R2 for documents that somebody hands over: may this URL be fetched?
 
-:func:`check` answers in Python, ``walsh check`` for files; both ask the gates of
-:mod:`~scrapy_walsh.policy.chain`, in its order, as a crawl does. A document that was not given is
-not judged, and an answer that allows says so.
+Nothing is requested. :func:`check` is for Python code, the command ``walsh check`` for files. Both
+call ``judge`` of :mod:`~scrapy_walsh.policy.chain`, as a crawl does. Where a document was not
+given, its gate is left out, and a verdict that allows says so.
 """
 
 from __future__ import annotations
