@@ -12,11 +12,11 @@ day, so each daily run would request that and nothing else. There one target may
 robots.txt after a second, if the host had no request for its whole interval before, at most once a
 day (``visit_from``, D11).
 
-How it works: for each host there are three times, and it is due at the latest of them: the end of
-its last answer plus its interval, the end of its hold, and, while a request to it is under way,
-never. An exception sets ``credit``, a time from which one target may go before the interval is
-over, though never within a hold. The next request to the host, whatever it is for, uses it up.
-:meth:`Throttle.started` and :meth:`Throttle.finished` are called around each request.
+How it works: a host is due when the interval since its last answer and its hold are both over.
+While a request to it is under way it is not due at all: :meth:`Throttle.started` and
+:meth:`Throttle.finished` are called around each one. An exception sets ``credit``, a time from
+which one target may go before the interval is over, though never within a hold. The end of the
+host's next request, whatever that was for, takes it away.
 
 Rule for whoever edits this file: anybody may make a due time later, at any moment. Only these two
 exceptions (``credit``) make it earlier, and only for one target.
