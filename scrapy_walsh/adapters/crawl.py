@@ -143,6 +143,7 @@ class Crawl(Context):
         return journal.terms(
             self.config,
             self.gates,
+            spider=getattr(self.crawler.spider, "name", None) or "",
             follow_links=self.scope.follow_links,
             in_shell=compat.is_shell(self.crawler),
         )

@@ -33,11 +33,12 @@ def open_ledger(config: WalshConfig, wall: Callable[[], float]) -> Ledger | None
 
 
 def terms(
-    config: WalshConfig, gates: Gates, *, follow_links: bool, in_shell: bool
+    config: WalshConfig, gates: Gates, *, spider: str, follow_links: bool, in_shell: bool
 ) -> dict[str, Any]:
-    """Identity and settings that this run decides by, so that ``verify`` can decide again."""
+    """Identity, spider and settings of this run: what ``verify`` needs to decide again."""
     return {
         "process": process_name(),
+        "spider": spider,
         "version": __version__,
         "spec": SPEC_VERSION,
         "user_agent": config.identity.user_agent,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.config import DEFAULTS
 from scrapy_walsh.findings import Finding, Outcome
+from scrapy_walsh.policy.event import REFUSED
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.text import plural
 from scrapy_walsh.proof.report.entries import text
@@ -28,6 +29,22 @@ def findings(report: Report, sources: Sources | None) -> list[Finding]:
     found = [_chain(report), *_lost(report), _spacing(report), _serial(report), _backoff(report)]
     found += [] if sources is None else [_agreement(report, sources)]
     return found + list(_unended(report))
+
+
+def verdict(report: Report, found: list[Finding]) -> str:
+    """The head of a page in one sentence: how many promises of *found* hold, and what was done."""
+    seen = [each for each in found if each.outcome is not Outcome.UNSEEN]
+    kept = sum(each.outcome is Outcome.HELD for each in seen)
+    unseen = len(found) - len(seen)
+    short = report.total(SHORT)
+    parts = [
+        f"{kept} of {plural(len(seen), 'promise')} kept",
+        f"{unseen} not seen" if unseen else "",
+        plural(sum(report.purposes.values()), "request"),
+        f"{report.kinds.get(REFUSED, 0):,} refused",
+        f"{short:,} too early" if short else "none too early",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def _finding(outcome: Outcome, promise: str, why: str) -> Finding:
@@ -151,6 +168,8 @@ def _unended(report: Report) -> Iterator[Finding]:
 
 #: The settings whose names in a line ``started`` are not their own in lower case.
 _NAMES: Final = {"shared": "WALSH_SHARED_STATE"}
+#: What such a line has beside settings: it follows from two of them (D13).
+_DERIVED: Final = "silent_attempts"
 
 
 def other_than_default(run: Run) -> list[tuple[str, str]]:
@@ -162,7 +181,8 @@ def other_than_default(run: Run) -> list[tuple[str, str]]:
 
 def _settings(run: Run) -> list[tuple[str, Any]]:
     settings = run.terms.get("settings")
-    return list(settings.items()) if isinstance(settings, dict) else []
+    found = settings.items() if isinstance(settings, dict) else ()
+    return [(name, value) for name, value in found if name != _DERIVED]
 
 
 def _is_default(name: str, value: Any) -> bool:

@@ -17,13 +17,14 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.text import plural, visible
 from scrapy_walsh.proof.report import pictures, sections, words
 from scrapy_walsh.proof.report.entries import text, whole
-from scrapy_walsh.proof.report.findings import findings, other_than_default
+from scrapy_walsh.proof.report.findings import findings, other_than_default, verdict
 from scrapy_walsh.proof.report.sources import outcome
 from scrapy_walsh.spec import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scrapy_walsh.proof.report.entries import Run
     from scrapy_walsh.proof.report.model import Report
     from scrapy_walsh.proof.report.sources import Sources
 
@@ -107,17 +108,27 @@ def _values(report: Report, sources: Sources | None) -> dict[str, object]:
     """The variables of the templates, beside their filters and globals."""
     found = findings(report, sources)
     run = report.runs[-1] if report.runs else None
+    settings = other_than_default(run) if run else []
     return {
         "report": report,
         "sources": sources,
         "title": _title(report),
+        "name": _name(run),
+        "verdict": verdict(report, found),
         "ending": _ending(report),
         "titles": _titles(report, sources),
         "findings": found,
         "broken": [each for each in found if each.outcome is Outcome.BROKEN],
-        "settings": other_than_default(run)[:_SETTINGS] if run else [],
+        "settings": settings[:_SETTINGS],
+        "more_settings": len(settings) - len(settings[:_SETTINGS]),
         "numbers": list(_numbers(report, sources)),
     }
+
+
+def _name(run: Run | None) -> str:
+    """The bot's name, and the name of its spider: of the last run."""
+    parts = [text(run.terms, "token"), text(run.terms, "spider")] if run else []
+    return ", spider ".join(filter(None, parts)) or "a bot without a name"
 
 
 def _title(report: Report) -> str:
@@ -131,11 +142,12 @@ def _titles(report: Report, sources: Sources | None) -> dict[str, str]:
     return {
         "findings": "What the ledger shows",
         "numbers": "In numbers",
+        "refused": "Refused, deferred, given up",
+        **({} if sources is None else {"sources": "Sources"}),
         "overview": "The run as a whole",
         "timeline": "Host by host",
         "gaps": "Gaps",
-        "decisions": "Decisions and their rules",
-        **({} if sources is None else {"sources": "Sources"}),
+        "decisions": "Decisions",
         "documents": "Documents",
         **({"runs": "Runs"} if len(report.runs) > 1 else {}),
     }

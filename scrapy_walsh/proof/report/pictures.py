@@ -240,14 +240,14 @@ def overview(columns: Sequence[Column], span: float) -> Picture:
 
 
 def strip(host: Host) -> Picture:
-    """The host's closest gap, and its exempt one (T1), as multiples of what was required."""
+    """The closest gap, as a multiple of what was required; left of the scale an exempt one (T1)."""
     start, one = _on_scale(0), _on_scale(1)
     shapes = [Shape("rect", "below", start, 0, one - start, 22)]
     for at in (0.0, 1.0, 2.0, MOST):
         kind = "one" if at == 1.0 else "grid"
         shapes.append(Shape("line", kind, _on_scale(at), -2, high=26))
     if host.exempt is not None:
-        shapes.append(_use("exempt", _on_scale(host.exempt.ratio), 11))
+        shapes.append(_use("exempt", _EXEMPT, 11))
     if host.closest is not None:
         part = _on_scale(host.closest.ratio)
         if host.closest.verdict == SHORT:
@@ -265,8 +265,13 @@ def scale() -> Picture:
     return Picture(18, [_label(words, _on_scale(at), 13) for at, words in places], axis=True)
 
 
+#: Where the mark of an exempt gap is, as a part of the width: left of the scale, since nothing was
+#: required of it.
+_EXEMPT: Final = 0.02
+
+
 def _on_scale(ratio: float) -> float:
-    return 0.03 + 0.94 * min(max(ratio, 0.0), MOST) / MOST
+    return 0.06 + 0.91 * min(max(ratio, 0.0), MOST) / MOST
 
 
 # -- counts -------------------------------------------------------------------------------

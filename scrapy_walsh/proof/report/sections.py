@@ -159,7 +159,8 @@ def _place(requirement: str, kind: str) -> tuple[int, int]:
 def outcomes(sources: Sources) -> str:
     """How many sources had which outcome, in one line."""
     found = [(cut(name, 24), count) for name, count in sources.outcomes.items()]
-    return ", ".join(f"{count:,} {name}" for name, count in found[:_MOST_BARS])
+    more = [f"and {len(found) - _MOST_BARS:,} more outcomes"] if len(found) > _MOST_BARS else []
+    return ", ".join([*(f"{count:,} {name}" for name, count in found[:_MOST_BARS]), *more])
 
 
 def why(source: Mapping[str, object]) -> str:
