@@ -73,6 +73,7 @@ OTHERS = (
     ("policy/readings.py", "stopped ("),
     ("sources/report.py", ": cannot be written:"),
     ("sources/sources.py", "cannot be used; write an absolute http or https URL"),
+    ("spiders/walsh_metadata.py", "scrapy_walsh is not installed here: set ADDONS, see docs/install"),
     ("state/clock.py", "hosts keep their spacing and holds; documents and sources whose times do not"),
     ("state/connect.py", "free or repair the disk, or set another WALSH_STATE_DIR"),
     ("state/database.py", "cannot be used"),
