@@ -1,4 +1,5 @@
 # make demo: see a polite crawl. make test: run every test. make quick: those that start nothing, in a minute.
+# make docs: the documentation as a site, in docs/_build/html.
 # All need Python 3.11 or later, and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
@@ -14,7 +15,7 @@ OTHER_DEPENDENCIES := "import tomllib; \
 	needed = tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']; \
 	print(*[each for each in needed if not each.startswith('scrapy')], sep='\n')"
 
-.PHONY: demo test quick test-lowest test-policy lint format clean
+.PHONY: demo test quick test-lowest test-policy lint format docs clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/walsh demo
@@ -51,8 +52,13 @@ format: $(VENV)/lint.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Nothing is fetched while it builds; each warning is an error. Sphinx and what the tests of platforms need
+# want different versions of docutils, so it has an environment of its own.
+docs: .venv-docs/docs.stamp
+	.venv-docs/bin/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --nitpicky docs docs/_build/html
+
 clean:
-	rm -rf .venv .venv-lowest .venv-policy build dist .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-docs .venv-lowest .venv-policy build dist docs/_build .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -70,6 +76,11 @@ $(VENV)/test.stamp: $(VENV)/bin/python pyproject.toml
 	.venv-policy/bin/python -c $(OTHER_DEPENDENCIES) > .venv-policy/requirements.txt
 	.venv-policy/bin/python -m pip install --quiet --disable-pip-version-check pytest hypothesis \
 		-r .venv-policy/requirements.txt
+	touch $@
+
+.venv-docs/docs.stamp: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	touch $@
 
 $(VENV)/lint.stamp: $(VENV)/bin/python pyproject.toml

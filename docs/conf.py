@@ -28,15 +28,13 @@ project = "scrapy-walsh"
 author = "the scrapy-walsh authors"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["_build", "README.md"]
+exclude_patterns = ["_build"]
 # A link to a type of Python's or Scrapy's has no target here: their inventories are on the network.
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r"(?!scrapy_walsh).*")]
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_block"]
-# Some pages show JSON with a comment, or a line of a log, for which no lexer is made.
-suppress_warnings = ["misc.highlighting_failure"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -63,7 +61,7 @@ _OUTWARD = re.compile(r"\]\(((?:\.\./)+[^)\s]*)\)")
 _ANCHOR = re.compile(r'<a id="([^"]+)">')
 
 
-def lead_outward(app: Sphinx, docname: str, source: list[str]) -> None:
+def lead_outward(_app: Sphinx, docname: str, source: list[str]) -> None:
     """Links to files of the repository that are no page of the site lead to the code host."""
     here = (DOCS / docname).parent
 

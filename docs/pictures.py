@@ -1,9 +1,9 @@
 """Makes the pictures of these pages, in ``docs/pictures/``.
 
 ``python docs/pictures.py report``: of the report of a real crawl, that of ``walsh demo``.
-``python docs/pictures.py drawings --mermaid mermaid.min.js``: of each block of Mermaid; the library is
-in the npm package ``mermaid``. A drawing carries the digest of its text, so that ``make docs`` sees
-which one is out of date.
+``python docs/pictures.py drawings --mermaid mermaid.min.js``: of each block of Mermaid; the library
+is in the npm package ``mermaid``. A drawing carries the digest of its text, so that ``make docs``
+sees which one is out of date.
 
 Both need a Chromium. Exit code 1 where it made no picture.
 """

@@ -1,4 +1,4 @@
-"""The pages of the reference say what the code does: settings, meta keys, exceptions, docstrings."""
+"""The reference says what the code does: settings, meta keys, exceptions, docstrings."""
 
 from __future__ import annotations
 
