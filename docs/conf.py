@@ -1,7 +1,8 @@
 """How Sphinx builds the site of these pages: ``make docs``. Nothing is fetched while it builds.
 
-The pages are Markdown that a code host shows as well. Three things differ between the two, and are
-settled here: links that leave ``docs/``, anchors that are written as HTML, and drawings.
+The pages are Markdown that a code host shows as well. What differs between the two is settled here:
+links that leave ``docs/``, links that are called by the name of a file, anchors that are written as
+HTML, drawings, and where a long name may be broken.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ exclude_patterns = ["_build"]
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r"(?!scrapy_walsh).*")]
 
+highlight_language = "text"  # of a block that names none: output, a crontab
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_block"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_class_signature = "separated"
+autodoc_class_signature = "mixed"
 python_display_short_literal_types = True
 
 html_theme = "furo"
@@ -58,11 +60,17 @@ html_theme_options: dict[str, Any] = {
 logger = logging.getLogger(__name__)
 
 _OUTWARD = re.compile(r"\]\(((?:\.\./)+[^)\s]*)\)")
+_BY_FILE_NAME = re.compile(r"\[[\w./-]+\.md\](?=\([\w./-]+\.md[#)])")
+#: Inline code, as Sphinx writes it.
+_NAME = re.compile(r'(?<=<span class="pre">)[^<]+')
 _ANCHOR = re.compile(r'<a id="([^"]+)">')
 
 
 def lead_outward(_app: Sphinx, docname: str, source: list[str]) -> None:
-    """Links to files of the repository that are no page of the site lead to the code host."""
+    """Links to files of the repository that are no page of the site lead to the code host.
+
+    One that is called "robots.md" in the text gets the title of that page.
+    """
     here = (DOCS / docname).parent
 
     def absolute(found: re.Match[str]) -> str:
@@ -74,7 +82,7 @@ def lead_outward(_app: Sphinx, docname: str, source: list[str]) -> None:
         place = target.relative_to(ROOT).as_posix()
         return f"]({REPOSITORY}/{kind}/main/{place}{anchor and '#' + anchor})"
 
-    source[0] = _OUTWARD.sub(absolute, source[0])
+    source[0] = _OUTWARD.sub(absolute, _BY_FILE_NAME.sub("[]", source[0]))
 
 
 def know_anchors(app: Sphinx, doctree: nodes.document) -> None:
@@ -106,11 +114,24 @@ def show_drawings(app: Sphinx, doctree: nodes.document) -> None:
             )
         image = nodes.image(uri=f"/pictures/{path.name}", alt=f"drawing {number + 1}")
         image["classes"].append("drawing")
-        block.replace_self(image)
+        # A phone shows it small; a click shows it alone.
+        alone = "../" * name.count("/") + f"_images/{path.name}"
+        block.replace_self(nodes.reference("", "", image, refuri=alone))
+
+
+def let_names_break(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: object
+) -> None:
+    """Let a phone break ``WALSH_ROBOTS_TTL`` after an underscore, and nowhere else."""
+    if "body" in context:
+        context["body"] = _NAME.sub(
+            lambda name: re.sub(r"(?<=[\w-])([_/.])(?=[\w-])", r"\1<wbr>", name[0]), context["body"]
+        )
 
 
 def setup(app: Sphinx) -> None:
-    """Connect the three."""
+    """Connect what is above."""
     app.connect("source-read", lead_outward)
     app.connect("doctree-read", know_anchors)
     app.connect("doctree-read", show_drawings, priority=100)
+    app.connect("html-page-context", let_names_break)

@@ -31,8 +31,10 @@ MOST_OCTETS = 300_000
 MERMAID = re.compile(r"^```mermaid\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _PAGE = """<!doctype html><meta charset="utf-8"><body><pre class="mermaid">{text}</pre>
 <script src="{library}"></script><script>
-mermaid.initialize({{startOnLoad: false, htmlLabels: false, flowchart: {{htmlLabels: false}},
-  theme: "neutral", fontFamily: "sans-serif"}});
+mermaid.initialize({{startOnLoad: false, htmlLabels: false, theme: "default",
+  fontFamily: "sans-serif", fontSize: 18,
+  flowchart: {{htmlLabels: false, nodeSpacing: 14, rankSpacing: 32, wrappingWidth: 340, padding: 6}},
+  sequence: {{actorMargin: 10, width: 110, messageFontSize: 15, actorFontSize: 15}}}});
 mermaid.run();
 </script>"""
 
