@@ -33,7 +33,8 @@ _PAGE = """<!doctype html><meta charset="utf-8"><body><pre class="mermaid">{text
 <script src="{library}"></script><script>
 mermaid.initialize({{startOnLoad: false, htmlLabels: false, theme: "default",
   fontFamily: "sans-serif", fontSize: 18,
-  flowchart: {{htmlLabels: false, nodeSpacing: 14, rankSpacing: 32, wrappingWidth: 340, padding: 6}},
+  flowchart: {{htmlLabels: false, nodeSpacing: 14, rankSpacing: 32, wrappingWidth: 340,
+    padding: 6}},
   sequence: {{actorMargin: 10, width: 110, messageFontSize: 15, actorFontSize: 15}}}});
 mermaid.run();
 </script>"""
