@@ -298,6 +298,11 @@ def may_carry(path: Any) -> bool:
     return handler in _TRUSTED or module.startswith("scrapy.core.downloader.handlers.")
 
 
+def hear_exceptions_first(downloader: Any, method: Callable[..., object]) -> None:
+    """Call *method* as the first ``process_exception``, before that of any middleware."""
+    downloader.middleware.methods["process_exception"].appendleft(method)
+
+
 def scheduler(crawler: Crawler) -> Any:
     """The scheduler in use, or None."""
     return getattr(_slot(crawler), "scheduler", None)

@@ -16,19 +16,13 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import default_settings
 
 from scrapy_walsh.adapters.crawl import Crawl
-from scrapy_walsh.adapters.outcomes import (
-    Closing,
-    GaveUp,
-    NotModified,
-    NotYet,
-    TooManyRedirects,
-)
+from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.pacing import FILTERED
 from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import revalidate
 from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp, Retry
-from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.formats import ACCEPT_PAGE
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.state.records import Validators
@@ -97,10 +91,6 @@ class BackoffMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | None:
         """The request to send again after a transport error; None lets the error go on."""
-        if isinstance(exception, Closing):
-            return self.crawl.pacing.keep(request)
-        if isinstance(exception, NotYet):
-            return None if self.crawl.fetcher.owns(request) else self.crawl.pacing.again(request)
         failure = self.crawl.retries.failure(request)
         if failure is None or self.crawl.fetcher.owns(request):
             self.crawl.readings.ended(request, exception)
@@ -126,7 +116,7 @@ class BackoffMiddleware(_Seat):
         self._record(events.GIVEN_UP, request, why, status, failure.hold)
 
     def _record(
-        self, kind: str, request: Request, why: str, status: int | None, wait: float
+        self, kind: EventKind, request: Request, why: str, status: int | None, wait: float
     ) -> None:
         host, due = self.crawl.pacing.look_up(request.url), self.crawl.wall() + wait
         self.crawl.recorder.record(

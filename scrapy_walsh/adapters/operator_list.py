@@ -24,7 +24,7 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, operator, revalidate
 from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.blocklist import lifted
-from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.state.files import COPY
@@ -183,7 +183,7 @@ class OperatorList:
         if self.state.blocklist is not None:
             self._tell(events.TAKEN_UP, self.state.blocklist, "304, not modified")
 
-    async def _adopt(self, found: Found, kind: str) -> None:
+    async def _adopt(self, found: Found, kind: EventKind) -> None:
         """Go by *found* from now on, and say which opt-outs the operator lifted."""
         before, adopted = self.state.blocklist, found.blocklist
         told = f"blocklist of {len(adopted)} domains, refresh {adopted.refresh:g} s"
@@ -201,7 +201,7 @@ class OperatorList:
         if gone:
             logger.warning("the operator lifted the opt-out of: %s", ", ".join(gone))
 
-    async def _put_in_force(self, found: Found, kind: str, reason: str) -> None:
+    async def _put_in_force(self, found: Found, kind: EventKind, reason: str) -> None:
         """Go by *found*, record that, and keep what it and its schema were read from."""
         self._document = found.document
         self._change(self.state.adopt(found.blocklist, found.document.fetched_at))
@@ -209,7 +209,7 @@ class OperatorList:
         self._tell(kind, found.blocklist, reason, standalone)
 
     def _tell(
-        self, kind: str, adopted: Blocklist, reason: str, standalone: bytes | None = None
+        self, kind: EventKind, adopted: Blocklist, reason: str, standalone: bytes | None = None
     ) -> None:
         self._context.recorder.record(
             Event(

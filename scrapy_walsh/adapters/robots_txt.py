@@ -12,7 +12,7 @@ import math
 from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final, Literal, assert_never
 
 from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.adapters.outcomes import NotYet
@@ -21,11 +21,11 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.backoff import Retry
 from scrapy_walsh.policy.chain import NeedDocument, judge_host
-from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import is_fresh, robots_ttl
 from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.robots_fetch import Keep, Leave, StandIn
-from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, Verdict
+from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, Verdict, VerdictName
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class RobotsTxt:
         self._standing[origin] = _Entry(found, self._context.wall(), found.ttl)
         _judge_again(self._context, origin)
 
-    def _fail(self, origin: str, reason: str, verdict: str = "") -> None:
+    def _fail(self, origin: str, reason: str, verdict: VerdictName | Literal[""] = "") -> None:
         self._context.recorder.record(
             Event(
                 events.REJECTED,
@@ -257,7 +257,7 @@ class RobotsTxt:
         )
 
     def _record(
-        self, kind: str, origin: str, document: StoredDocument, rules: Robots, reason: str
+        self, kind: EventKind, origin: str, document: StoredDocument, rules: Robots, reason: str
     ) -> None:
         """Record which rules are in force for *origin* now, and keep what they were read from."""
         recorder, url = self._context.recorder, f"{origin}/robots.txt"

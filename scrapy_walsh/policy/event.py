@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
-    from scrapy_walsh.policy.verdict import Verdict
+    from scrapy_walsh.policy.verdict import Verdict, VerdictName
+
+#: What an event can be about.
+EventKind = Literal[
+    "refused",
+    "held",
+    "fetched",
+    "retried",
+    "deferred",
+    "given_up",
+    "not_modified",
+    "too_many_redirects",
+    "adopted",
+    "rejected",
+    "taken_up",
+]
 
 #: The kinds of events. HELD: a target waits, since its host is not due (R4).
 REFUSED: Final = "refused"
@@ -38,10 +53,10 @@ class Event:
     host, where that and not the URL's own was refused.
     """
 
-    kind: str
+    kind: EventKind
     url: str
     requirement: str = ""
-    verdict: str = ""
+    verdict: VerdictName | Literal[""] = ""
     reason: str = ""
     document: str | None = None
     line: int | None = None
@@ -57,7 +72,7 @@ class Event:
     proxy: str | None = None
 
     @classmethod
-    def of(cls, kind: str, url: str, verdict: Verdict, host: str, **more: Any) -> Event:
+    def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **more: Any) -> Event:
         """The event of *kind* that *verdict* on *url* caused; *more*: members not in a verdict."""
         decided = {
             "requirement": verdict.requirement,

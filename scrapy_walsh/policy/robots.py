@@ -34,6 +34,7 @@ from scrapy_walsh.policy.verdict import (
     ALLOWED_IMPLICIT,
     DISALLOWED_EXPLICIT,
     Verdict,
+    VerdictName,
 )
 
 if TYPE_CHECKING:
@@ -150,12 +151,12 @@ class Robots:
         where = f"line {rule.line}, group {' '.join(rule.names) or 'none'}"
         denying = next((name for name, answer in readings if not answer), None)
         where += f", reading: {denying}" if denying else ""
-        name = ALLOWED_EXPLICIT if rule.allow else DISALLOWED_EXPLICIT
+        name: VerdictName = ALLOWED_EXPLICIT if rule.allow else DISALLOWED_EXPLICIT
         return self._verdict(name, f"{text} ({where})", rule.line, readings, text)
 
     def _verdict(
         self,
-        name: str,
+        name: VerdictName,
         reason: str,
         line: int | None = None,
         readings: tuple[tuple[str, bool], ...] = (),

@@ -7,10 +7,25 @@ use too. The ledger, the stats and ``check`` have all of them, so they stay as t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Literal, final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+#: The names of verdicts.
+VerdictName = Literal[
+    "allowed_explicit",
+    "allowed_implicit",
+    "disallowed_explicit",
+    "unknown_unreachable",
+    "unknown_parse_error",
+    "blocked_operator",
+    "unknown_blocklist",
+    "excluded_tld",
+    "deferred",
+    "out_of_scope",
+    "not_due",
+]
 
 ALLOWED_EXPLICIT: Final = "allowed_explicit"
 ALLOWED_IMPLICIT: Final = "allowed_implicit"
@@ -28,7 +43,7 @@ NOT_DUE: Final = "not_due"
 BY_SETTING: Final = "WALSH_EXCLUDED_TLDS"
 
 #: The answers of robots.txt.
-ROBOTS_NAMES: Final = frozenset(
+ROBOTS_NAMES: Final[frozenset[VerdictName]] = frozenset(
     {
         ALLOWED_EXPLICIT,
         ALLOWED_IMPLICIT,
@@ -37,7 +52,7 @@ ROBOTS_NAMES: Final = frozenset(
         UNKNOWN_PARSE_ERROR,
     }
 )
-NAMES: Final = ROBOTS_NAMES | {
+NAMES: Final[frozenset[VerdictName]] = ROBOTS_NAMES | {
     BLOCKED_OPERATOR,
     UNKNOWN_BLOCKLIST,
     EXCLUDED_TLD,
@@ -79,7 +94,7 @@ class Verdict:
     """
 
     allowed: bool
-    name: str
+    name: VerdictName
     requirement: str
     reason: str
     document: str | None = None
@@ -92,7 +107,7 @@ class Verdict:
     def __init__(  # noqa: PLR0917
         self,
         allowed: bool,
-        name: str,
+        name: VerdictName,
         requirement: str,
         reason: str,
         document: str | None = None,
