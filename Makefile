@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SCRAPY ?=
+COMMA := ,
 TESTS ?= tests
 # Most tests wait for a host's time: more of them run at once than there are processors. What they
 # import is compiled once, also where the environment says otherwise: they start many processes.
@@ -46,6 +47,7 @@ lint: $(VENV)/lint.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/test_typing.py
 	$(BIN)/lint-imports --no-logo --no-cache
 
 format: $(VENV)/lint.stamp
@@ -68,7 +70,8 @@ $(VENV)/demo.stamp: $(VENV)/bin/python pyproject.toml
 	touch $@
 
 $(VENV)/test.stamp: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,deploy-test]' $(if $(SCRAPY),'$(SCRAPY)')
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-e '.[test,deploy-test$(if $(SCRAPY),,$(COMMA)plugins-test)]' $(if $(SCRAPY),'$(SCRAPY)')
 	touch $@
 
 .venv-policy/policy.stamp: pyproject.toml
