@@ -165,7 +165,7 @@ def test_own_a_plugin_sends_nothing_by_itself_and_what_it_does_not_do_is_said_on
 
 def test_own_each_plugin_of_the_table_is_tried_and_documented() -> None:
     assert set(CASES) | APART == {plugin.name for plugin in PLUGINS}
-    rows = re.findall(r"^\| \[([\w-]+)\]", DOC, re.MULTILINE)
+    rows = re.findall(r"^\| `([\w-]+)` \|", DOC, re.MULTILINE)
     assert Counter(rows) == Counter(plugin.name for plugin in PLUGINS)
     for plugin in PLUGINS:
         assert plugin.text in " ".join(DOC.split()), plugin.name
