@@ -171,7 +171,7 @@ def test_own_each_plugin_of_the_table_is_tried_and_documented() -> None:
         assert plugin.text in " ".join(DOC.split()), plugin.name
 
 
-@pytest.mark.parametrize("name", ["scrapy-playwright", "scrapy-poet"])
+@pytest.mark.parametrize("name", ["scrapy-impersonate", "scrapy-playwright", "scrapy-poet"])
 def test_own_doctor_says_the_same_sentence(box: Sandbox, tmp_path: Path, name: str) -> None:
     needs(name)
     spider, settings = CASES[name]
@@ -180,7 +180,7 @@ def test_own_doctor_says_the_same_sentence(box: Sandbox, tmp_path: Path, name: s
     level, _, text = sentence(name).partition(": ")
     mark = {"WARNING": "warn", "INFO": "note"}[level]
     assert [line[:4] for line in lines if line.endswith(f" plugins: {text}")] == [mark]
-    assert not [line for line in lines if "scrapy_walsh overrides it" in line]
+    assert not [line for line in lines if "DOWNLOAD_HANDLERS" in line]
     assert box.log == []
 
 
