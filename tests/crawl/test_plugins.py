@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.crawl
 
 DOC = (Path(__file__).parents[2] / "docs/compatibility.md").read_text()
+DOC = DOC.partition("## Other projects' plugins")[2]
 OURS = "scrapy_walsh.Addon"
 OWN_USER_AGENT = "Mozilla/5.0 (compatible; ExampleBot/1.0; +http://operator.test/bot/)"
 #: An identity of one's own that follows links: R6 holds nothing back.
@@ -383,6 +384,19 @@ def test_own_the_suite_fails_for_requests_that_were_given_up(
 ) -> None:
     result = monitored(run, tmp_path, URLS[0], "http://away.test/x", WALSH_MAX_RETRIES=0)
     assert result.stats["walsh/given_up"] == 1
+    assert monitors_failed(result) == ["No request was given up"]
+
+
+def test_own_the_suite_of_the_docs_is_run_by_their_settings(
+    run: Callable[..., Crawl], tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {}
+    (snippet,) = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
+    exec(snippet, settings)  # noqa: S102  our own documentation
+    shown = {name: value for name, value in settings.items() if name.isupper()}
+    assert shown.keys() <= SPIDERMON.keys()
+    urls = (URLS[0], "http://away.test/x")
+    result = monitored(run, tmp_path, *urls, WALSH_MAX_RETRIES=0, **shown)
     assert monitors_failed(result) == ["No request was given up"]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,9 +16,10 @@ from tests.crawl.harness import LIST_SPIDER, Crawl, site
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.crawl
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 LISTENER = """
 import json
@@ -97,6 +100,16 @@ def test_own_each_event_has_its_signal(run: Callable[..., Crawl], tmp_path: Path
     assert all(each["signal"] in ("walsh_asked", f"walsh_{each['kind']}") for each in heard)
     (refused,) = [each for each in heard if each["signal"] == "walsh_refused"]
     assert (refused["url"], refused["verdict"]) == (URLS[1], "disallowed_explicit")
+
+
+def test_own_the_listener_of_the_docs_hears_a_refusal(
+    run: Callable[..., Crawl], tmp_path: Path
+) -> None:
+    page = (DOCS / "signals.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    listener = f"{snippet}\n\nListener = Watch\n"
+    result = listened(run, tmp_path, listener, WALSH_MAX_RETRIES=0)
+    assert result.lines("no R2 for http://h.test/closed/x")
 
 
 def test_own_a_receiver_that_raises_changes_nothing(

@@ -33,6 +33,7 @@ MADE_ELSEWHERE = {
     ("adapters/crawl.py", "self.store.notices.pop(0)"): "notices",
     ("adapters/events.py", "line"): "policy/event.py, policy/verdict.py, and its own",
     ("adapters/events.py", "error"): "StateError",
+    ("adapters/events.py", "plugin.line"): "adapters/plugins.py",
     ("adapters/journal.py", "notice"): "notices",
     ("adapters/journal.py", "error"): "StateError",
     ("adapters/lease.py", "_unusable(str(board), error)"): "its own",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,6 @@ from tests.crawl.harness import LIST_SPIDER, crawl, make_project, run_scrapy, si
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 #: What a process without fcntl does with the directory that it is given, until it is told to end.
 OTHER = """
@@ -42,6 +42,8 @@ def missing(name, globals=None, *rest, **named):
 
 builtins.__import__ = missing
 """
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -71,6 +73,8 @@ def test_own_a_second_process_is_refused(other: subprocess.Popen[str], tmp_path:
         alone.enter(tmp_path)
     line = str(refusal.value)
     assert line.startswith(f"{tmp_path} is in use by another process")
+    shown = " ".join((ROOT / "docs/compatibility.md").read_text().split())
+    assert line.removeprefix(str(tmp_path)) in shown
     assert "\n" not in line
     assert "WALSH_STATE_DIR" in line
     other.kill()  # the system drops the lock, however the process ends
