@@ -21,7 +21,7 @@ from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.fleet import join
 from scrapy_walsh.policy.scope import Scope
-from scrapy_walsh.state import open_store
+from scrapy_walsh.state import alone, open_store
 from scrapy_walsh.state.clock import steady_clock
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class Context:
         self.monotonic: Callable[[], float] = time.monotonic
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random
+        alone.enter(self.config.state_dir)
         self.store = self.open_store()
         self.recorder = Recorder(crawler, journal.open_ledger(self.config, self.wall))
         self.steady = steady_clock(self.config.state_dir, self.store.notices)
@@ -121,6 +122,7 @@ class Context:
         """Close the store: from now on nothing is read from it, or written to it."""
         self._store_closed = True
         self.store.close()
+        alone.leave(self.config.state_dir)
 
     def recall(self, read: Callable[[], _T | None]) -> _T | None:
         """What *read* finds in the store; None once the store is closed, and where the disk fails.

@@ -16,10 +16,10 @@ from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.backoff import Silences
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.robots_fetch import REASK
-from scrapy_walsh.policy.silence import Silences
-from scrapy_walsh.state.records import Booking
+from scrapy_walsh.state.records import Booking, HostRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -252,7 +252,7 @@ def restore(throttle: Throttle, store: Store, host: str, now: float, steady: flo
     Its times become those of the clock that *now* was read from. *steady*: Unix seconds by the
     steady clock, of which stored times are (D9).
     """
-    record = store.get_host(host)
+    record = store.get(HostRecord, host)
     if store.rows_lost:  # a host may have had a request that is not on record
         throttle.restore(host, now, now)
     if record is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from scrapy_walsh.adapters.plugins import BY_LINE
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP
 
@@ -202,6 +203,10 @@ def of_spiders(report: Mapping[str, Any]) -> Iterator[Finding]:
             "pins",
             f"{text}; it is pinned: remove yours{suffix}",
         )
+    for text, suffix in _grouped(spiders, "plugins", project):
+        plugin = BY_LINE[text]
+        outcome = Outcome.WARNING if plugin.warns else Outcome.NOTE
+        yield Finding(outcome, plugin.requirement, "plugins", f"{text}{suffix}")
     for text, suffix in _grouped(spiders, "jobdir", project):
         yield Finding(
             Outcome.BROKEN,

@@ -30,7 +30,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.project import get_project_settings
 from scrapy.utils.spider import iter_spider_classes
 
-from scrapy_walsh.adapters import seats
+from scrapy_walsh.adapters import plugins, seats
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
@@ -153,7 +153,8 @@ def _entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
     """What is found in the settings of a spider, without a crawl."""
     entry: dict[str, Any] = {
         "name": getattr(cls, "name", None), "addon": False, "config": [], "unknown": [],
-        "overridden": [], "jobdir": [], "missing": None, "bare": False, "error": None,
+        "overridden": [], "plugins": [], "jobdir": [], "missing": None, "bare": False,
+        "error": None,
     }  # fmt: skip
     settings = project.copy()
     try:
@@ -162,9 +163,10 @@ def _entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
         entry["config"] = doctor_settings.read(settings, default_state_dir).problems
         entry["unknown"] = unknown_settings(settings)
         entry["jobdir"] = _jobdir(settings)
+        entry["plugins"] = [plugin.line for plugin in plugins.named_in(settings)]
         entry["addon"] = _has_addon(settings)
         if entry["addon"] and not entry["config"]:
-            entry["overridden"] = _overridden(settings, entry["unknown"])
+            entry["overridden"] = _overridden(settings, entry["unknown"] + entry["plugins"])
     except (Exception, SystemExit) as error:
         entry["error"] = _explained(error)
     return entry
@@ -182,11 +184,11 @@ def _has_addon(settings: Settings) -> bool:
     return any(load_object(each) is Addon for each in addons)
 
 
-def _overridden(settings: Settings, unknown: list[str]) -> list[str]:
-    """The warnings that the add-on logs about values that it overrides."""
+def _overridden(settings: Settings, known: list[str]) -> list[str]:
+    """The warnings that the add-on logs about values that it overrides; not those of *known*."""
     with _said() as lines:
         Addon().update_settings(settings.copy())
-    return [line for line in lines if line not in unknown]
+    return [line for line in lines if line not in known]
 
 
 @contextmanager

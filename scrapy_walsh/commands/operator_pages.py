@@ -14,6 +14,7 @@ from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import NotModified
 from scrapy_walsh.commands.check_online import crawl_apart
 from scrapy_walsh.policy.text import one_line
+from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,7 +56,7 @@ class PagesSpider(Spider):
         """Callback. No validators stay: a crawl that has the page as a source needs its body."""
         self.answers[url], self.bodies[url] = response.status, response.body
         core = Crawl.of(self.crawler)
-        core.remember(lambda: core.store.delete_validators(url, _ACCEPT))
+        core.remember(lambda: core.store.delete(Validators, url, _ACCEPT))
 
     def not_answered(self, failure: Failure) -> None:
         """Errback."""

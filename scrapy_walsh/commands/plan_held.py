@@ -13,14 +13,14 @@ from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh, robots_ttl
 from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.robots_fetch import NO_RULES
 from scrapy_walsh.policy.schema import needs_standalone_schema
-from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, SourceRun, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.policy.recrawl import Visit
-    from scrapy_walsh.state.records import Store, StoredDocument
+    from scrapy_walsh.state.records import Store
 
 FETCH: Final = "fetch"
 REFRESH: Final = "refresh"
@@ -58,7 +58,7 @@ class Remembered:
     def robots(self, origin: str) -> Robots | None:
         """The cached rules, however old; None where there are none."""
         if origin not in self._rules:
-            stored = self._store.get_document(ROBOTS, origin)
+            stored = self._store.get(StoredDocument, ROBOTS, origin)
             ttl = robots_ttl(self._config.robots_ttl, self._interval(origin))
             self._note(ROBOTS, origin, stored, ttl)
             self._rules[origin] = None if stored is None else self._parsed(stored)
@@ -66,7 +66,7 @@ class Remembered:
 
     def last_visit(self, key: str) -> Visit | None:
         """When the source *key* was last answered."""
-        run = self._store.get_source(key)
+        run = self._store.get(SourceRun, key)
         return None if run is None else run.visit
 
     def _parsed(self, stored: StoredDocument) -> Robots:
@@ -76,7 +76,7 @@ class Remembered:
 
     def _load(self) -> Blocklist:
         url = self._config.blocklist_url
-        stored = self._store.get_document(BLOCKLIST, url)
+        stored = self._store.get(StoredDocument, BLOCKLIST, url)
         found = Blocklist.empty()
         try:
             if stored is not None:
@@ -89,7 +89,7 @@ class Remembered:
         inline = stored is not None and not needs_standalone_schema(stored.body)
         schema = self._config.schema_url
         if refreshed and schema is not None and not inline:
-            held = self._store.get_document(SCHEMA, schema)
+            held = self._store.get(StoredDocument, SCHEMA, schema)
             self._note(SCHEMA, schema, held, SCHEMA_TTL)
         return found
 

@@ -20,7 +20,7 @@ from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
-from scrapy_walsh.state.records import ROBOTS
+from scrapy_walsh.state.records import ROBOTS, Deferral
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,7 +174,7 @@ class _Planner:
         return chain.is_slow(self._throttle.interval(host), self._gates)
 
     def _put_off_since(self, target: Target) -> float:
-        found = self._store.get_deferral(target.url)
+        found = self._store.get(Deferral, target.url)
         return math.inf if found is None else found.since or found.due
 
     def _left(self, target: Target) -> Target:

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 def _directory(args: argparse.Namespace, config: WalshConfig) -> Path:
     directory: Path | None = args.dir or config.state_dir
     if directory is None:
-        raise Misuse("WALSH_STATE_DIR is memory, which no run outlives; see --dir")
+        raise Misuse("WALSH_STATE_DIR is memory, which does not outlive a run; see --dir")
     shown = args.action is _show and _shared(args, config) is not None
     if not (has_records(directory) or shown or args.action is _import):
         raise Misuse(

@@ -12,7 +12,17 @@ from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh,
 from scrapy_walsh.policy.readings import is_unread
 from scrapy_walsh.policy.recrawl import due, not_due
 from scrapy_walsh.policy.text import iso, plural
-from scrapy_walsh.state.records import BLOCKLIST, DOCUMENT_KINDS, ROBOTS, SCHEMA
+from scrapy_walsh.state.records import (
+    BLOCKLIST,
+    DOCUMENT_KINDS,
+    ROBOTS,
+    SCHEMA,
+    Deferral,
+    HostRecord,
+    Reading,
+    SourceRun,
+    StoredDocument,
+)
 from scrapy_walsh.state.tables import ATTEMPTS, SEEN_ITEMS, VALIDATORS
 
 if TYPE_CHECKING:
@@ -21,7 +31,6 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.state.base import RecordStore
-    from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
     from scrapy_walsh.state.tables import Table
 
 #: The tables of which only the number of rows is told.
@@ -30,7 +39,7 @@ _COUNTED: Final[tuple[Table[Any], ...]] = (VALIDATORS, ATTEMPTS, SEEN_ITEMS)
 
 def summary(store: RecordStore, config: WalshConfig, directory: Path, now: float) -> dict[str, Any]:
     """Everything in *store*, as JSON data; times are Unix seconds. Raises StateError."""
-    found = [_host(record, config) for record in store.hosts()]
+    found = [_host(record, config) for record in store.rows(HostRecord)]
     intervals = {host["host"]: host["interval"] for host in found}
     return {
         "directory": str(directory),
@@ -39,17 +48,17 @@ def summary(store: RecordStore, config: WalshConfig, directory: Path, now: float
         "hosts": found,
         "deferrals": [
             {"url": d.url, "host": d.host, "due": d.due, "reason": d.reason}
-            for d in store.deferrals()
+            for d in store.rows(Deferral)
         ],
         "documents": [
             _document(document, config, now, intervals)
             for kind in sorted(DOCUMENT_KINDS)
-            for document in store.documents(kind)
+            for document in store.rows(StoredDocument, kind)
         ],
-        "sources": [_source(run, config, now) for run in store.sources()],
+        "sources": [_source(run, config, now) for run in store.rows(SourceRun)],
         "readings": [
             {**asdict(reading), "unread": is_unread(reading, now, config.revisit)}
-            for reading in store.readings()
+            for reading in store.rows(Reading)
         ],
         **{table.name: sum(1 for _ in store._rows(table)) for table in _COUNTED},
     }

@@ -9,21 +9,17 @@ than it is.
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
 from scrapy_walsh.ledger.lines import CONTRACT, FILE, GENESIS, HEAD, chained, parsed, redacted
-from scrapy_walsh.state.files import claim, open_private, set_aside
+from scrapy_walsh.state.files import claim, drop, hold, open_private, set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
-
-if sys.platform != "win32":
-    import fcntl
 
 LOCK: Final = "ledger.lock"
 #: Octets of a file before the next one is begun, and full files that are kept.
@@ -88,13 +84,11 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        if sys.platform != "win32":
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        hold(self._lock)
         try:
             yield
         finally:
-            if sys.platform != "win32":
-                fcntl.flock(self._lock, fcntl.LOCK_UN)
+            drop(self._lock)
 
     def _changed(self) -> bool:
         """Whether another process has written, or begun a new file, since we looked."""

@@ -1,7 +1,8 @@
-"""R13: name the implementation in the URL of a conformance request (spec section 22.1).
+"""R13: names the implementation in the URLs of requests to the operator (spec section 22.1).
 
-Tags are added when the request is sent, and only to URLs of the operator's own origin (T35). The
-gates see the URL without tags (N3).
+So the operator can see in its server's log which implementation, at which commit, was run. Tags are
+added when a request is sent, and only to URLs of the operator's own origin (T35). The gates see the
+URL without tags (N3).
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
+#: Characters of a title, with its markup, that are read.
 MAX_TITLE: Final = 10_000
-"""The most characters of a title, with its markup, that are read."""
 
 _DROPPED: Final = re.compile(r"<(script|style)\b[^<]*(?:<(?!/\1)[^<]*)*</\1[^<>]*>", re.IGNORECASE)
 _TAG: Final = re.compile(r"<(?:/?[a-z][^<>]*|!--[^<>]*--)>", re.IGNORECASE)
@@ -64,7 +64,10 @@ def plural(count: int, noun: str, many: str = "") -> str:
 
 
 def absolute_http_url(url: str) -> str | None:
-    """``url`` without surrounding or inner line breaks, or None unless absolute http(s)."""
+    """*url* as a link can be sent: without blanks around it, tabs and line ends.
+
+    None if it is not an absolute http or https URL.
+    """
     url = re.sub(r"[\t\r\n]", "", url.strip()).replace(" ", "%20")
     try:
         parts = urlsplit(url)
@@ -87,7 +90,10 @@ def iso(seconds: float) -> str:
 
 
 def utc_iso(moment: datetime) -> str | None:
-    """``2026-05-23T00:00:00Z``; a naive time is UTC. None outside the years 1 to 9999."""
+    """*moment* as ``2026-05-23T00:00:00Z``, read as UTC if it is naive.
+
+    None where its time in UTC is outside the years 1 to 9999.
+    """
     try:
         aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return aware.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"

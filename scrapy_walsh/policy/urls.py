@@ -1,7 +1,7 @@
 """R7: the canonical URL, which is a key for de-duplication and nothing else (D4).
 
-And a function that takes user name and password off a URL. Every URL passes it before it is
-declared, sent or written down.
+Also :func:`without_userinfo`, which takes user name and password off a URL. Every URL passes it
+before it is declared, sent or written down.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ import json
 import os
 import re
 import stat
-import sys
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -32,9 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-if sys.platform != "win32":
+try:
     import fcntl
+except ImportError:  # Windows: there a state directory is one process's at a time (state.alone)
+    fcntl = None  # type: ignore[assignment]
 
+#: Whether this system has locks by which processes can share a state directory.
+HAS_LOCKS: Final = fcntl is not None
 LOCK: Final = "state.lock"
 COPY: Final = "blocklist.json"
 #: The other copy of a large list.
@@ -138,19 +141,33 @@ def _close_to_others(path: Path) -> None:
 def exclusive(directory: Path) -> Iterator[None]:
     """Lock *directory*, so that no other process replaces its files meanwhile.
 
-    Nothing is locked where the lock file cannot be made.
+    Nothing is locked where the lock file cannot be made, or where the system has no locks.
     """
+    if not HAS_LOCKS:
+        yield
+        return
     try:
         lock = open_private(directory / LOCK, os.O_RDWR | os.O_CREAT)
     except OSError:
         yield
         return
     try:
-        if sys.platform != "win32":
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        hold(lock)
         yield
     finally:
         os.close(lock)
+
+
+def hold(descriptor: int) -> None:
+    """Wait until this process alone has the lock of the file; closing the file drops it too."""
+    if HAS_LOCKS:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def drop(descriptor: int) -> None:
+    """Drop the lock of the file."""
+    if HAS_LOCKS:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def set_aside(path: Path, companions: tuple[str, ...] = ()) -> Path:

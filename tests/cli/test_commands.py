@@ -412,7 +412,7 @@ def test_own_the_actions_on_a_list_answer_a_program(answer: Any, tmp_path: Path)
 
 def test_own_the_actions_on_the_state_answer_a_program(answer: Any, tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "state")
-    store.put_validators(Validators("https://h.test/", "*/*", '"v"', None, 1.0, "text/xml"))
+    store.put(Validators("https://h.test/", "*/*", '"v"', None, 1.0, "text/xml"))
     store.close()
     where = ("--dir", "state")
     assert main(["state", "export", *where, "out.jsonl"]) == 0

@@ -459,7 +459,7 @@ def test_own_the_scheduler_of_scrapy_redis_needs_our_queue() -> None:
 def test_own_a_look_that_fails_is_no_pass() -> None:
     spider = {
         "name": "s", "addon": True, "config": [], "unknown": [], "overridden": [],
-        "jobdir": [], "missing": None, "bare": False, "error": "Boom",
+        "plugins": [], "jobdir": [], "missing": None, "bare": False, "error": "Boom",
     }  # fmt: skip
     report = {"project": spider, "spiders": [spider], "broken": [], "reached": []}
     (found,) = doctor_findings.of_spiders(report)

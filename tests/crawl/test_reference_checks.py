@@ -11,6 +11,7 @@ from scrapy_walsh.policy.backoff import backoff_delay, parse_retry_after
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import HostRecord
 from tests.crawl.harness import (
     USER_AGENT,
     Crawl,
@@ -83,7 +84,7 @@ def test_r2a_the_named_group_overrides_the_star(runs: Runs) -> None:
 
 def test_r2d_crawl_delay_is_read_from_the_named_group(runs: Runs) -> None:
     store = open_store(state_dir(runs.project))
-    record = store.get_host("reference.test")
+    record = store.get(HostRecord, "reference.test")
     store.close()
     assert record is not None
     assert record.interval == 2.0

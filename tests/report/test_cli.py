@@ -52,7 +52,7 @@ def test_own_what_is_broken_is_written_and_is_exit_code_1(
     ledger = write(tmp_path, asked(0), asked(0.5))
     page = tmp_path / "out.html"
     assert main(["report", "--ledger", str(ledger), "--output", str(page)]) == 1
-    assert "asked after 0.490 s, 1 s required" in capsys.readouterr().err
+    assert "requested after 0.490 s, 1 s required" in capsys.readouterr().err
     assert 'role="alert"' in page.read_text()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy import event as events
@@ -19,7 +19,7 @@ from scrapy_walsh.proof.verify.documents import Known, ListHeld, RulesHeld
 
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.reading import Line
-    from scrapy_walsh.policy.verdict import Verdict
+    from scrapy_walsh.policy.verdict import Verdict, VerdictName
     from scrapy_walsh.proof.verify.documents import LookUp
     from scrapy_walsh.proof.verify.report import Report
     from scrapy_walsh.proof.verify.run import Run
@@ -278,7 +278,8 @@ class Adoptions:
         elif run.begun:
             self._report.derived += 1
         allowed = right and stands.verdict.allowed
-        verdict = replace(stands.verdict, allowed=allowed, name=line.verdict, reason=line.reason)
+        name = cast("VerdictName", line.verdict)  # as written, right or not
+        verdict = replace(stands.verdict, allowed=allowed, name=name, reason=line.reason)
         held = RulesHeld(line.n, line.at, StandIn(verdict), line.at, stands.ttl)
         run.held.put_rules(origin, held)
 

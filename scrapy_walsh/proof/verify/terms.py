@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.config import SLOW_SKIP, UNREACHABLE_POSITIONS
 from scrapy_walsh.ledger.reading import Malformed, seconds
-from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
+from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, granted
 from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.freshness import ROBOTS_TTL
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
-from scrapy_walsh.policy.silence import granted
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.verdict import BY_SETTING
 from scrapy_walsh.spec import SPEC_VERSION
