@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
 from scrapy_walsh.ledger.lines import CONTRACT, FILE, GENESIS, HEAD, chained, parsed, redacted
-from scrapy_walsh.state.files import claim, drop, hold, open_private, set_aside
+from scrapy_walsh.state.files import HAS_LOCKS, claim, open_private, set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+
+if HAS_LOCKS:
+    import fcntl
 
 LOCK: Final = "ledger.lock"
 #: Octets of a file before the next one is begun, and full files that are kept.
@@ -84,11 +87,13 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        hold(self._lock)
+        if HAS_LOCKS:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
             yield
         finally:
-            drop(self._lock)
+            if HAS_LOCKS:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _changed(self) -> bool:
         """Whether another process has written, or begun a new file, since we looked."""

@@ -152,22 +152,10 @@ def exclusive(directory: Path) -> Iterator[None]:
         yield
         return
     try:
-        hold(lock)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
         os.close(lock)
-
-
-def hold(descriptor: int) -> None:
-    """Wait until this process alone has the lock of the file; closing the file drops it too."""
-    if HAS_LOCKS:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-
-
-def drop(descriptor: int) -> None:
-    """Drop the lock of the file."""
-    if HAS_LOCKS:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def set_aside(path: Path, companions: tuple[str, ...] = ()) -> Path:
