@@ -38,7 +38,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "audit.md": (5, ("audit/test_command.py",)),
     "compatibility.md": (3, ("crawl/test_plugins.py", "state/test_alone.py")),
     "check.md": (4, ("cli/test_check.py",)),
-    "commands.md": (1, ("cli/test_main.py",)),
+    "commands.md": (1, ("cli/test_commands.py",)),
     "conformance.md": (6, ("conformance/test_docs.py", "conformance/test_run.py")),
     "daily.md": (2, ("deploy/test_cron.py", HERE)),
     "deploy.md": (7, (*(f"deploy/test_{each}.py" for each in ("cron", "cloud", "scrapyd")), HERE)),
