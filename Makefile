@@ -1,9 +1,11 @@
 # make demo: see a polite crawl. make test: run every test. make quick: those that start nothing, in a minute.
+# make docs: the documentation as a site, in docs/_build/html.
 # All need Python 3.11 or later, and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SCRAPY ?=
+COMMA := ,
 TESTS ?= tests
 # Most tests wait for a host's time: more of them run at once than there are processors. What they
 # import is compiled once, also where the environment says otherwise: they start many processes.
@@ -14,7 +16,7 @@ OTHER_DEPENDENCIES := "import tomllib; \
 	needed = tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']; \
 	print(*[each for each in needed if not each.startswith('scrapy')], sep='\n')"
 
-.PHONY: demo test quick test-lowest test-policy lint format clean
+.PHONY: demo test quick test-lowest test-policy lint format docs clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/walsh demo
@@ -45,14 +47,20 @@ lint: $(VENV)/lint.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/test_typing.py
 	$(BIN)/lint-imports --no-logo --no-cache
 
 format: $(VENV)/lint.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Nothing is fetched while it builds; each warning is an error. Sphinx and what the tests of platforms need
+# want different versions of docutils, so it has an environment of its own.
+docs: .venv-docs/docs.stamp
+	.venv-docs/bin/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --nitpicky docs docs/_build/html
+
 clean:
-	rm -rf .venv .venv-lowest .venv-policy build dist .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-docs .venv-lowest .venv-policy build dist docs/_build .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -62,7 +70,8 @@ $(VENV)/demo.stamp: $(VENV)/bin/python pyproject.toml
 	touch $@
 
 $(VENV)/test.stamp: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,deploy-test]' $(if $(SCRAPY),'$(SCRAPY)')
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-e '.[test,deploy-test$(if $(SCRAPY),,$(COMMA)plugins-test)]' $(if $(SCRAPY),'$(SCRAPY)')
 	touch $@
 
 .venv-policy/policy.stamp: pyproject.toml
@@ -70,6 +79,11 @@ $(VENV)/test.stamp: $(VENV)/bin/python pyproject.toml
 	.venv-policy/bin/python -c $(OTHER_DEPENDENCIES) > .venv-policy/requirements.txt
 	.venv-policy/bin/python -m pip install --quiet --disable-pip-version-check pytest hypothesis \
 		-r .venv-policy/requirements.txt
+	touch $@
+
+.venv-docs/docs.stamp: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	touch $@
 
 $(VENV)/lint.stamp: $(VENV)/bin/python pyproject.toml

@@ -69,7 +69,7 @@ async def ours(count: int, folder: Path) -> tuple[Any, list[Request]]:
         (ROBOTS, "http://h.test", ROBOTS_TXT),
         (BLOCKLIST, crawl.config.blocklist_url, LIST),
     ):
-        store.put_document(StoredDocument(kind, key, key, body, now, 200, "parse"))
+        store.put(StoredDocument(kind, key, key, body, now, 200, "parse"))
     store.close()
     await crawl.documents.operator.bring()
     requests = [Request(url) for url in urls(count)]

@@ -187,7 +187,7 @@ def sandbox(folder: Path, log: Path, hosts: set[str]) -> Iterator[str]:
     robots = {"body": "User-agent: *\nAllow: /\n", "content_type": "text/plain", "delay": LATENCY}
     sites = [{"host": host, "routes": {"/robots.txt": robots, "*": page}} for host in sorted(hosts)]
     (folder / "sites.json").write_text(json.dumps({"sites": sites}))
-    command = ["-m", "scrapy_walsh.proof.sandbox", "--sites", str(folder / "sites.json")]
+    command = ["-m", "scrapy_walsh", "sandbox", "--sites", str(folder / "sites.json")]
     with subprocess.Popen(
         [sys.executable, *command, "--log", str(log), "--print-port"],
         stdout=subprocess.PIPE,

@@ -23,11 +23,11 @@ REQUESTS = 5000
 def one_request(store: Store, number: int, now: float) -> None:
     host = f"h{number * 7919 % 100_003}.test"
     url = f"https://{host}/feed.xml"
-    store.get_host(host)
-    store.get_validators(url, "feed")
-    store.put_host(HostRecord(host, now, 1.0))
-    store.put_validators(Validators(url, "feed", '"abc"', "Mon, 01 Jan 2024 00:00:00 GMT", now))
-    store.put_source(SourceRun(url, now, "200"))
+    store.get(HostRecord, host)
+    store.get(Validators, url, "feed")
+    store.put(HostRecord(host, now, 1.0))
+    store.put(Validators(url, "feed", '"abc"', "Mon, 01 Jan 2024 00:00:00 GMT", now))
+    store.put(SourceRun(url, now, "200"))
 
 
 def fill(store: Store, hosts: int) -> None:
@@ -69,7 +69,7 @@ def main() -> None:
         store = open_store(directory)
         print(f"opened in {(time.perf_counter() - began) * 1e3:.1f} ms, notices {store.notices}")
         began = time.perf_counter()
-        rows = sum(1 for _ in store.hosts())
+        rows = sum(1 for _ in store.rows(HostRecord))
         print(f"{rows} hosts listed in {time.perf_counter() - began:.2f} s")
         store.close()
 

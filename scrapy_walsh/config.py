@@ -20,8 +20,9 @@ from urllib.parse import urlsplit
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
 from scrapy_walsh.policy.chain import Gates
+from scrapy_walsh.policy.freshness import ROBOTS_TTL
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity, identity_from
-from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
+from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.urls import without_userinfo
 
@@ -47,12 +48,12 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "WALSH_BACKOFF_BASE": BACKOFF_BASE,
     "WALSH_BACKOFF_CAP": BACKOFF_CAP,
     "WALSH_PATIENCE": 300.0,
-    "WALSH_ROBOTS_TTL": 86400.0,
+    "WALSH_ROBOTS_TTL": ROBOTS_TTL,
     "WALSH_ROBOTS_UNREACHABLE": "allow",
     "WALSH_PACE_ROBOTS": False,
     "WALSH_ROBOTS_CACHE_SIZE": 4096,
     "WALSH_EXCLUDED_TLDS": (),
-    "WALSH_REVISIT": 86400.0,
+    "WALSH_REVISIT": REVISIT,
     "WALSH_REVISIT_REASON": None,
     "WALSH_FOLLOW_LINKS": False,
     "WALSH_SCRAPING": False,
@@ -131,7 +132,7 @@ class WalshConfig:
             backoff_base=_number(settings, "WALSH_BACKOFF_BASE", least=0.001),
             backoff_cap=_number(settings, "WALSH_BACKOFF_CAP", least=0.001),
             patience=_number(settings, "WALSH_PATIENCE", least=0.0),
-            robots_ttl=_number(settings, "WALSH_ROBOTS_TTL", least=0.1, most=86400.0),
+            robots_ttl=_number(settings, "WALSH_ROBOTS_TTL", least=0.1, most=ROBOTS_TTL),
             robots_unreachable=_choice(settings, "WALSH_ROBOTS_UNREACHABLE", UNREACHABLE_POSITIONS),
             pace_robots=_flag(settings, "WALSH_PACE_ROBOTS"),
             robots_cache_size=_whole(settings, "WALSH_ROBOTS_CACHE_SIZE", least=1, most=None),
@@ -337,20 +338,10 @@ def _split(text: str) -> Any:
     return [entry for entry in text.split(",") if entry.strip()]
 
 
-def _default_dir(default: Callable[[], str | Path]) -> Path:
-    try:
-        return Path(default())
-    except OSError as error:  # Scrapy makes `.scrapy` when it returns its path
-        raise ConfigError(
-            f"WALSH_STATE_DIR: {error.filename} cannot be made ({error.strerror}): make the "
-            'project\'s directory writable, or set another directory, or "memory" for a one-off run'
-        ) from None
-
-
 def _state_dir(settings: SettingsLike, default: Callable[[], str | Path]) -> Path | None:
     value = _get(settings, "WALSH_STATE_DIR")
     if value is None:
-        return _default_dir(default)
+        return Path(default())
     if value == "memory":
         return None
     if not isinstance(value, (str, os.PathLike)) or not str(value).strip():

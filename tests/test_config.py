@@ -154,11 +154,3 @@ def test_own_every_setting_is_read_nowhere_else():
         if re.search(r"""get\w*\(\s*["']WALSH_""", path.read_text())
     }
     assert readers <= {"config.py"}
-
-
-def test_own_a_default_state_directory_that_cannot_be_made_is_one_line():
-    def default() -> str:
-        raise PermissionError(13, "Permission denied", "project/.scrapy")
-
-    with pytest.raises(ConfigError, match=r"^WALSH_STATE_DIR: project/\.scrapy cannot .*$"):
-        WalshConfig.from_settings({"WALSH_IDENTITY": OWN}, default)

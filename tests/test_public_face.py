@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scrapy.exceptions import IgnoreRequest
 
 import scrapy_walsh
-from scrapy_walsh import Verdict, check
+from scrapy_walsh import Verdict, check, signals
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.proof.sandbox import blocklist
@@ -43,6 +43,21 @@ def test_own_the_public_face_is_frozen() -> None:
 def test_own_a_name_that_is_not_public_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'scrapy_walsh' has no attribute 'Chek'"):
         scrapy_walsh.Chek  # noqa: B018
+
+
+def test_own_the_signals_are_frozen_and_documented() -> None:
+    names = [name for name in vars(signals) if name.startswith("walsh_")]
+    assert names == [
+        "walsh_refused", "walsh_held", "walsh_fetched", "walsh_retried", "walsh_deferred",
+        "walsh_given_up", "walsh_not_modified", "walsh_too_many_redirects", "walsh_adopted",
+        "walsh_rejected", "walsh_taken_up", "walsh_asked",
+    ]  # fmt: skip
+    assert {f"walsh_{kind}": each for kind, each in signals.OF_KIND.items()} == {
+        name: vars(signals)[name] for name in names if name != "walsh_asked"
+    }
+    page = (Path(__file__).parents[1] / "docs/signals.md").read_text()
+    table = page.partition("## Scrapy's own")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(names)
 
 
 def test_own_the_signature_of_check_is_frozen() -> None:
@@ -94,10 +109,11 @@ CALL = "from scrapy_walsh import check; check('http://h.test/', token='B'"
         ("import scrapy_walsh", set()),
         ("from scrapy_walsh import SPEC_VERSION, Verdict, WalshError, check", set()),
         ("import scrapy_walsh; dir(scrapy_walsh)", set()),
+        ("from scrapy_walsh import signals", set()),
         (f"{CALL}, robots={ROBOTS!r})", set()),
         (f"{CALL}, blocklist={LIST!r})", {"jsonschema"}),
     ],
-    ids=["import", "names", "dir", "robots", "blocklist"],
+    ids=["import", "names", "dir", "signals", "robots", "blocklist"],
 )
 def test_own_the_package_and_check_load_neither_scrapy_nor_twisted(
     code: str, slow: set[str]

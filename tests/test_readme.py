@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy.settings import default_settings
 
 from scrapy_walsh.adapters import compat, seats
 from scrapy_walsh.adapters.context import default_state_dir
@@ -18,6 +20,7 @@ from scrapy_walsh.config import DEFAULTS, WalshConfig
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, demo_sources
 from scrapy_walsh.sources.sources import read_sources
 from tests.crawl.harness import SETTINGS, crawl, make_project
+from tests.test_records import anchors_of
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -33,14 +36,6 @@ def settings_of(snippet: str) -> dict[str, Any]:
     return {name: value for name, value in namespace.items() if name.isupper()}
 
 
-def test_own_readme_names_every_setting_and_its_default():
-    rows = dict(re.findall(r"^\| `(WALSH_\w+)` \| (.*?) \|", README, re.MULTILINE))
-    assert rows.keys() == DEFAULTS.keys()
-    for name, default in DEFAULTS.items():
-        if default is not None and default != ():
-            assert rows[name].strip("`") == str(default), name
-
-
 @pytest.mark.parametrize("document", ["README.md", "docs/identity.md"])
 def test_own_identities_that_are_shown_are_accepted(document: str):
     shown = [settings_of(snippet) for snippet in snippets((ROOT / document).read_text(), "python")]
@@ -51,21 +46,77 @@ def test_own_identities_that_are_shown_are_accepted(document: str):
 
 def test_own_readme_commands_are_targets_of_the_makefile():
     makefile = (ROOT / "Makefile").read_text()
-    commands = re.findall(r"^make (\w+)", snippets(README, "bash")[0], re.MULTILINE)
-    assert commands == ["demo", "test"]
+    commands = re.findall(r"^make (\w+)", snippets(README, "bash")[-1], re.MULTILINE)
+    assert commands == ["demo", "test", "docs"]
     for command in commands:
         assert f"\n{command}:" in makefile
 
 
 def test_own_readme_names_every_command_that_is_no_test_site():
-    named = set(re.findall(r"^\| .*?\| \[`(\w+)`\]\(docs/", README, re.MULTILINE))
+    named = set(re.findall(r"^\| .*?\| \[`(\w+)`\]\(", README, re.MULTILINE))
     assert named == SUBCOMMANDS.keys() - {"demo", "sandbox"}
 
 
-def test_own_documents_that_are_linked_exist():
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([\w./-]+\.md)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def test_own_readme_links_lead_to_files_of_the_repository():
+    """PyPI shows the README, too, so its links are absolute; each begins as the project's URL."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    repository = project["urls"]["Repository"]
+    raw = repository.replace("https://github.com", "https://raw.githubusercontent.com")
+    links = re.findall(r"\]\(([^)\s]+)\)", README)
+    assert [each for each in links if not each.startswith("https://")] == []
+    ours = [each for each in links if "scrapy-walsh" in each]
+    assert len(ours) > 20
+    for link in ours:
+        path, _, anchor = link.partition("#")
+        base = next(
+            each for each in (f"{repository}/blob/main/", f"{raw}/main/") if path.startswith(each)
+        )
+        target = ROOT / path.removeprefix(base)
+        assert target.is_file(), link
+        assert not anchor or anchor in anchors_of(target.read_text()), link
+    for name in ("Documentation", "Changes"):
+        assert (ROOT / project["urls"][name].removeprefix(f"{repository}/blob/main/")).is_file()
+
+
+def test_own_readme_shows_what_the_demo_prints(tmp_path: Path):
+    shown = re.search(r"<!-- demo -->\n```text\n(.*?)```", README, re.DOTALL)
+    assert shown is not None
+    command = [sys.executable, "-m", "scrapy_walsh", "demo", "--dir", str(tmp_path / "demo")]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert steady(shown[1]) in steady(done.stdout)
+
+
+def steady(text: str) -> str:
+    """*text*, with what is measured replaced."""
+    return re.sub(r"\d+\.\d+ s\b", "N s", text)
+
+
+def test_own_readme_tells_the_truth_of_stock_scrapy():
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]*) \| ([^|]+) \|$", README, re.MULTILINE)
+    compared = {name: (stock.strip(), ours) for name, stock, ours in rows}
+    assert len(compared) >= 10
+    assert compared["requests at a time"][0].startswith(str(default_settings.CONCURRENT_REQUESTS))
+    assert compared["429 and 503"][0].startswith(f"{default_settings.RETRY_TIMES} retries")
+    assert f"; {DEFAULTS['WALSH_MAX_RETRIES']} retries" in compared["429 and 503"][1]
+    hangs = compared["a host that hangs"]
+    assert hangs[0].startswith(f"{default_settings.DOWNLOAD_TIMEOUT} s")
+    assert hangs[1].startswith(f"{seats.PREFERRED['DOWNLOAD_TIMEOUT']} s")
+    assert default_settings.DOWNLOAD_DELAY == 0
+
+
+@pytest.mark.parametrize(
+    "picture", sorted((ROOT / "docs/pictures").iterdir()), ids=lambda p: p.name
+)
+def test_own_pictures_are_quick_to_load(picture: Path):
+    assert picture.stat().st_size < 300_000
 
 
 def test_own_installation_by_hand_is_shown_completely():

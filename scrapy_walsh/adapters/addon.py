@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy.settings import SETTINGS_PRIORITIES, default_settings
 
-from scrapy_walsh.adapters import compat, seats
+from scrapy_walsh.adapters import compat, plugins, seats
 from scrapy_walsh.adapters.context import default_state_dir
-from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.events import logger, tell_plugins
 from scrapy_walsh.adapters.moved import current
 from scrapy_walsh.config import WalshConfig, unknown_settings
 from scrapy_walsh.exceptions import WalshError
@@ -39,6 +39,7 @@ class Addon:
             logger.warning("%s", line)
         for name, value in seats.PREFERRED.items():
             settings.set(name, value, priority="addon")
+        tell_plugins(plugins.named_in(settings))  # before their components are overridden
         by_hand = seats.by_hand(settings)
         for name, value in seats.pinned(config).items():
             _pin(settings, name, value, by_hand=by_hand)
@@ -53,7 +54,7 @@ def _pin(settings: BaseSettings, name: str, value: Any, *, by_hand: bool) -> Non
         with suppress(ValueError):  # the command line's "1", a file's "true"
             found = settings.getbool(name)
     priority = settings.getpriority(name) or 0
-    if SETTINGS_PRIORITIES["project"] <= priority < _PRIORITY:
+    if SETTINGS_PRIORITIES["project"] <= priority < _PRIORITY and not plugins.covers(found):
         for told in _contradictions(name, found, value, by_hand=by_hand):
             logger.warning("%s is %s: %s", name, _one_line(found), told)
     settings.set(name, value, priority=_PRIORITY)
@@ -73,6 +74,8 @@ def _keep_handlers(settings: BaseSettings) -> None:
     """Put Scrapy's own handlers back where others are set that our handler may not wrap."""
     foreign = seats.wrapped(settings)
     for scheme, found in foreign.items():
+        if plugins.covers(found):
+            continue
         own = default_settings.DOWNLOAD_HANDLERS_BASE[scheme]
         logger.warning(
             "%s[%r] is %s: scrapy_walsh overrides it with %s", seats.BASE, scheme, found, own

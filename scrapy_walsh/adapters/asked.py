@@ -22,7 +22,7 @@ from scrapy import Request, signals
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.policy import recrawl
-from scrapy_walsh.state.records import SourceRun
+from scrapy_walsh.state.records import Deferral, SourceRun
 from scrapy_walsh.state.underway import UnderWay
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Asked:
 
     def _run(self, key: str, sent_at: float, outcome: str) -> SourceRun:
         context = self._context
-        known = context.recall(lambda: context.store.get_source(key))
+        known = context.recall(lambda: context.store.get(SourceRun, key))
         last = None if known is None else known.visit
         visit = recrawl.met(sent_at, last, context.config.revisit)
         counted_from = None if visit.counted_from == sent_at else visit.counted_from
@@ -175,7 +175,7 @@ class Asked:
         context, url = self._context, Request(url).url
         held = self._pacing.throttle.held_until(self._pacing.look_up(url)) - context.monotonic()
         run = next((run for _, run in self._untaken if run.url == url), None)
-        run = run or context.store.get_source(url)
+        run = run or context.store.get(SourceRun, url)
         due = max(
             0.0 if run is None else recrawl.opens(run.visit, context.config.revisit),
             context.wall() + held if held > 0 else 0.0,
@@ -206,9 +206,9 @@ class Asked:
 
     def _remember(self, request: Request, run: SourceRun) -> None:
         context = self._context
-        context.remember(lambda: context.store.put_source(run))
+        context.remember(lambda: context.store.put(run))
         for url in {request.url, run.url.partition(" ")[0]}:
-            context.remember(partial(context.store.delete_deferral, url))
+            context.remember(partial(context.store.delete, Deferral, url))
         self._locks.drop(run.url)
 
 

@@ -124,7 +124,7 @@ def perform(task: dict[str, Any], body: bytes) -> Iterator[bytes]:
 
 def _take_up(task: dict[str, Any], place: Place, _: bytes) -> Iterator[bytes]:
     with closing(place.open()) as store:
-        document = store.get_document(BLOCKLIST, place.url)
+        document = store.get(StoredDocument, BLOCKLIST, place.url)
         found = store.notices
     if document is None or (document.body and document.fetched_at < task["not_before"]):
         yield line_of({"ok": True, "count": None})
@@ -160,14 +160,14 @@ def _write_down(place: Place, body: bytes, head: bytes) -> None:
 
 def _put(place: Place, document: StoredDocument) -> None:
     with closing(place.open()) as store:
-        store.put_document(document)
+        store.put(document)
 
 
 def _put_again(place: Place, fetched_at: float) -> None:
     with closing(place.open()) as store:
-        document = store.get_document(BLOCKLIST, place.url)
+        document = store.get(StoredDocument, BLOCKLIST, place.url)
         if document is not None:
-            store.put_document(replace(document, fetched_at=fetched_at))
+            store.put(replace(document, fetched_at=fetched_at))
 
 
 def _last_line(*steps: Callable[[], None], found: Sequence[str] = ()) -> bytes:

@@ -86,6 +86,34 @@ def call_later(delay: float, function: Callable[[], object]) -> Callable[[], Non
     return cancel
 
 
+class Timer:
+    """One call of *function*, which can be set, set anew and cancelled."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+        self._cancel: Callable[[], None] | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether a call is still to come."""
+        return self._cancel is not None
+
+    def set(self, delay: float) -> None:
+        """Call the function after *delay* seconds, and not at a time that was set before."""
+        self.cancel()
+        self._cancel = call_later(delay, self._call)
+
+    def cancel(self) -> None:
+        """Drop the call that is still to come, if there is one."""
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+
+    def _call(self) -> None:
+        self._cancel = None
+        self._function()
+
+
 async def sleep(seconds: float) -> None:
     """Return after *seconds*; the event loop goes on meanwhile."""
     deferred: Deferred[None] = Deferred()
@@ -268,6 +296,11 @@ def may_carry(path: Any) -> bool:
         return False
     module = str(getattr(handler, "__module__", ""))
     return handler in _TRUSTED or module.startswith("scrapy.core.downloader.handlers.")
+
+
+def hear_exceptions_first(downloader: Any, method: Callable[..., object]) -> None:
+    """Call *method* as the first ``process_exception``, before that of any middleware."""
+    downloader.middleware.methods["process_exception"].appendleft(method)
 
 
 def scheduler(crawler: Crawler) -> Any:

@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from scrapy.exceptions import IgnoreRequest, NotConfigured
-from scrapy.utils.project import data_path
+from scrapy.exceptions import IgnoreRequest
+from scrapy.utils.conf import closest_scrapy_cfg, get_config
+from scrapy.utils.project import inside_project
 
 from scrapy_walsh.adapters import compat, journal
 from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
@@ -20,7 +21,7 @@ from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.fleet import join
 from scrapy_walsh.policy.scope import Scope
-from scrapy_walsh.state import open_store
+from scrapy_walsh.state import alone, open_store
 from scrapy_walsh.state.clock import steady_clock
 
 if TYPE_CHECKING:
@@ -54,13 +55,15 @@ class Queue(Protocol):
 def default_state_dir() -> str:
     """``.scrapy/walsh`` of the project, which DotScrapy keeps between jobs.
 
-    Without a scrapy.cfg, as for a project in an egg, it is that of the working directory: Scrapy's
-    NotConfigured would switch the add-on off, and the crawl would go on without it.
+    It is where Scrapy's ``data_path`` would put it, but that makes ``.scrapy`` at once, also for a
+    command that only reads. Without a scrapy.cfg, as for a project in an egg, it is that of the
+    working directory.
     """
-    try:
-        return data_path("walsh", createdir=False)
-    except NotConfigured:
-        return str(Path(".scrapy", "walsh"))
+    config, found = get_config(), closest_scrapy_cfg()
+    if inside_project() and config.has_option("datadir", "default"):
+        return str(Path(config.get("datadir", "default"), "walsh"))
+    data = (Path(found).parent / ".scrapy").resolve() if found else Path(".scrapy")
+    return str(data / "walsh")
 
 
 class Context:
@@ -78,6 +81,7 @@ class Context:
         self.monotonic: Callable[[], float] = time.monotonic
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random
+        alone.enter(self.config.state_dir)
         self.store = self.open_store()
         self.recorder = Recorder(crawler, journal.open_ledger(self.config, self.wall))
         self.steady = steady_clock(self.config.state_dir, self.store.notices)
@@ -118,6 +122,7 @@ class Context:
         """Close the store: from now on nothing is read from it, or written to it."""
         self._store_closed = True
         self.store.close()
+        alone.leave(self.config.state_dir)
 
     def recall(self, read: Callable[[], _T | None]) -> _T | None:
         """What *read* finds in the store; None once the store is closed, and where the disk fails.

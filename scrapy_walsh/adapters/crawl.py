@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider
 
-from scrapy_walsh.adapters import compat, journal, seats
+from scrapy_walsh.adapters import compat, journal, plugins, seats
+from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.asked import Asked
 from scrapy_walsh.adapters.context import REFUSED, Context
 from scrapy_walsh.adapters.documents import Documents
-from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.events import logger, tell_plugins
 from scrapy_walsh.adapters.fetcher import Fetcher
 from scrapy_walsh.adapters.gate import Gate
 from scrapy_walsh.adapters.intake import Intake
@@ -93,6 +94,8 @@ class Crawl(Context):
         self._pulse.start()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self._tell_notices()
+        if not any(isinstance(each, Addon) for each in self.crawler.addons.addons):
+            tell_plugins(plugins.named_in(self.crawler.settings))  # else the add-on has told them
         if compat.is_shell(self.crawler):
             # What a person types is declared, and a reason to send it again (spec section 1.1).
             self.scope.follow_links = self.started = True
@@ -143,6 +146,7 @@ class Crawl(Context):
         return journal.terms(
             self.config,
             self.gates,
+            spider=getattr(self.crawler.spider, "name", None) or "",
             follow_links=self.scope.follow_links,
             in_shell=compat.is_shell(self.crawler),
         )

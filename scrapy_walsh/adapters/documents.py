@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_walsh.adapters.operator_list import OperatorList
 from scrapy_walsh.adapters.robots_txt import RobotsTxt
+from scrapy_walsh.state.records import SourceRun
 
 if TYPE_CHECKING:
     from scrapy_walsh.adapters.asked import Asked
@@ -46,7 +47,7 @@ class Documents:
         """When an earlier run last sent the source *key* and was answered (R8)."""
         if self._asked.lifts(key):
             return None
-        run = self._context.store.get_source(key)
+        run = self._context.store.get(SourceRun, key)
         return None if run is None else run.visit
 
     def close(self) -> None:

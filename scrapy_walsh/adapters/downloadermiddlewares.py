@@ -16,21 +16,16 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import default_settings
 
 from scrapy_walsh.adapters.crawl import Crawl
-from scrapy_walsh.adapters.outcomes import (
-    Closing,
-    GaveUp,
-    NotModified,
-    NotYet,
-    TooManyRedirects,
-)
+from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.pacing import FILTERED
 from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import revalidate
-from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp, Retry
-from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.backoff import GiveUp, Retry, reaches_spider
+from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.formats import ACCEPT_PAGE
 from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -85,7 +80,7 @@ class BackoffMiddleware(_Seat):
             return self._again(request, failure, failure.why, response.status)
         self._give_up(request, failure, failure.why, response.status)
         self.crawl.readings.ended(request, GaveUp(request.url, failure.why))
-        if response.status in BACKOFF_STATUSES:
+        if not reaches_spider(response.status):
             raise GaveUp(request.url, failure.why, response.status)
         return response
 
@@ -96,10 +91,6 @@ class BackoffMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | None:
         """The request to send again after a transport error; None lets the error go on."""
-        if isinstance(exception, Closing):
-            return self.crawl.pacing.keep(request)
-        if isinstance(exception, NotYet):
-            return None if self.crawl.fetcher.owns(request) else self.crawl.pacing.again(request)
         failure = self.crawl.retries.failure(request)
         if failure is None or self.crawl.fetcher.owns(request):
             self.crawl.readings.ended(request, exception)
@@ -125,7 +116,7 @@ class BackoffMiddleware(_Seat):
         self._record(events.GIVEN_UP, request, why, status, failure.hold)
 
     def _record(
-        self, kind: str, request: Request, why: str, status: int | None, wait: float
+        self, kind: EventKind, request: Request, why: str, status: int | None, wait: float
     ) -> None:
         host, due = self.crawl.pacing.look_up(request.url), self.crawl.wall() + wait
         self.crawl.recorder.record(
@@ -154,7 +145,7 @@ class RevalidateMiddleware(_Seat):
             request.headers["Accept"] = ACCEPT_PAGE
         if request.headers.get("If-None-Match") or request.headers.get("If-Modified-Since"):
             return
-        held = self.crawl.store.get_validators(request.url, _representation(request))
+        held = self.crawl.store.get(Validators, request.url, _representation(request))
         for name, value in revalidate.conditional_headers(held).items():
             request.headers[name] = value.encode("latin-1")
 
@@ -179,7 +170,7 @@ class RevalidateMiddleware(_Seat):
         return response
 
     def _content_type(self, request: Request, response: Response) -> str | None:
-        held = self.crawl.store.get_validators(request.url, _representation(request))
+        held = self.crawl.store.get(Validators, request.url, _representation(request))
         return _header(response, "Content-Type") or (held.content_type if held else None)
 
     def _applies(self, request: Request) -> bool:
@@ -196,9 +187,9 @@ class RevalidateMiddleware(_Seat):
             content_type=_header(response, "Content-Type"),
         )
         if kept is None:
-            self.crawl.remember(lambda: store.delete_validators(request.url, key))
+            self.crawl.remember(lambda: store.delete(Validators, request.url, key))
         else:
-            self.crawl.remember(lambda: store.put_validators(kept))
+            self.crawl.remember(lambda: store.put(kept))
 
 
 class RedirectMiddleware(ScrapyRedirectMiddleware):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from scrapy_walsh import signals
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger.lines import entry_of
 from scrapy_walsh.policy import event as events
@@ -31,10 +32,11 @@ from scrapy_walsh.policy.verdict import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from scrapy.crawler import Crawler
 
+    from scrapy_walsh.adapters.plugins import Plugin
     from scrapy_walsh.ledger import Ledger
     from scrapy_walsh.policy.event import Event, Exchange
     from scrapy_walsh.policy.verdict import Verdict
@@ -115,6 +117,12 @@ def quiet_libraries() -> None:
             library.setLevel(logging.INFO)
 
 
+def tell_plugins(plugins: Iterable[Plugin]) -> None:
+    """Log the sentence of each of *plugins*."""
+    for plugin in plugins:
+        logger.log(logging.WARNING if plugin.warns else logging.INFO, "%s", plugin.line)
+
+
 @dataclass(slots=True)
 class Recorder:
     """Records every event of one crawl."""
@@ -153,6 +161,7 @@ class Recorder:
             self._hosts[event.host, *_rule(event), event.reason] += 1
         elif event.kind in _LISTED:
             self._list(event.kind, str(event))
+        self._send(signals.OF_KIND[event.kind], event=event)
 
     def _remedy(self, event: Event) -> str:
         """What to do about the first target that was refused or deferred for this reason."""
@@ -197,6 +206,12 @@ class Recorder:
                 exchange.interval,
                 exchange.url,
             )
+        self._send(signals.walsh_asked, exchange=exchange)
+
+    def _send(self, signal: object, **arguments: object) -> None:
+        """Send a signal to whoever listens; what a receiver raises is logged by Scrapy."""
+        crawler = self.crawler
+        crawler.signals.send_catch_log(signal, spider=crawler.spider, **arguments)
 
     def note(self, kind: str, **members: object) -> None:
         """Write to the ledger what is not a decision: start, end, a declared target."""

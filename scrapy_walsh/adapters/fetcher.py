@@ -201,6 +201,15 @@ class Fetcher:
         known = isinstance(mark, Mark) and request.url in self._marks.get(mark, ())
         return mark if known else None
 
+    def requested_as(self, request: Request) -> str | None:
+        """The URL that *request* had when it was made here, for a document; None for any other.
+
+        A middleware may have changed it since: then this fetcher owns the request no more.
+        """
+        mark = request.meta.get(_MARK)
+        urls = self._marks.get(mark, ()) if isinstance(mark, Mark) else ()
+        return urls[0] if urls else None
+
     async def fetch(
         self, url: str, mark: Mark, headers: Mapping[str, str], timeout: float | None = None
     ) -> Fetched:

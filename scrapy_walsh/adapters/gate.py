@@ -20,13 +20,14 @@ from weakref import WeakKeyDictionary
 from scrapy.exceptions import IgnoreRequest
 
 from scrapy_walsh.adapters.asked import form_of
+from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.retries import retry_after
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.backoff import BACKOFF_STATUSES, GiveUp
+from scrapy_walsh.policy.backoff import GiveUp, reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
-from scrapy_walsh.policy.event import TARGET, Event, Exchange
+from scrapy_walsh.policy.event import TARGET, Event, EventKind, Exchange
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
     NOT_DUE,
@@ -94,6 +95,8 @@ class Gate:
         self._scraping = scraping
         self._tags = tags
         self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()
+        #: Hosts that a middleware would have had fetch pages; each is named once in a warning.
+        self._elsewhere: set[str] = set()
         #: By URL, since when earlier runs have deferred it; read from the store at first use.
         self._put_off: dict[str, float] | None = None
 
@@ -240,6 +243,8 @@ class Gate:
         """As :meth:`at_wire`, for *request* alone; IgnoreRequest for what no gate has let pass."""
         context = self._context
         context.stop_if_halted()
+        if (was := self._was(request)) is not None:
+            self.stop_elsewhere(request, was, request.url)
         if (needed := self._judge_proxy(request)) is not None or self._fetcher.owns(request):
             return needed
         cleared_at = self._cleared_at(request)
@@ -256,6 +261,33 @@ class Gate:
             now, basis = context.monotonic(), self._documents.basis(request.url)
             self._standing[request] = _Standing(request.url, answer, basis, now, now)
         return None
+
+    def _was(self, request: Request) -> str | None:
+        """The URL of *request* when the gate saw it, or when it was made for a document."""
+        standing = self._standing.get(request)
+        return self._fetcher.requested_as(request) if standing is None else standing.url
+
+    def stop_elsewhere(self, request: Request, url: str, other: str) -> None:
+        """Raise Refused where a middleware has put *other* in the place of *url* (R6).
+
+        *request* was made for *url*. Where that is a document the crawl is refused, because it
+        would go on as if there were none. For a target it is not recorded as a decision: by the
+        ledger's terms, *other* may be within scope.
+        """
+        against = None if url == other else self._context.scope.refuses_in_place(url, other)
+        if against is None:
+            return
+        if self._fetcher.requested_as(request) is not None:
+            self._context.halt(f"{url} cannot be fetched: {against.reason}; take it out")
+        elif (host := self._pacing.look_up(other)) not in self._elsewhere:
+            self._elsewhere.add(host)
+            logger.warning(
+                "%s is not requested, nor is anything else by way of %s: %s",
+                url,
+                host,
+                against.reason,
+            )
+        raise Refused(url, against)
 
     def _stop_if_spent(self, request: Request, host: str) -> None:
         if self._fetcher.is_operators(request):
@@ -400,7 +432,7 @@ class Gate:
         cleared = standing is not None and standing.cleared_at is not None
         if standing is not None and cleared and not isinstance(outcome, Refused):
             self._context.recorder.verdict(standing.verdict)
-        if not isinstance(outcome, BaseException) and outcome.status not in BACKOFF_STATUSES:
+        if not isinstance(outcome, BaseException) and reaches_spider(outcome.status):
             self.tell(events.FETCHED, request, outcome.status, f"HTTP {outcome.status}")
 
     # -- what is recorded -----------------------------------------------------------------
@@ -430,7 +462,7 @@ class Gate:
             since = self.put_off_since(request.url)
             since = context.wall() if since is None else since
             put_off = Deferral(request.url, host, due, verdict.reason, since)
-            context.remember(lambda: context.store.put_deferral(put_off))
+            context.remember(lambda: context.store.put(put_off))
         return Refused(request.url, verdict, due)
 
     def put_off_since(self, url: str) -> float | None:
@@ -440,7 +472,7 @@ class Gate:
         """
         if self._put_off is None:
             context = self._context
-            found = context.recall(lambda: list(context.store.deferrals())) or []
+            found = context.recall(lambda: list(context.store.rows(Deferral))) or []
             self._put_off = {each.url: each.since or each.due for each in found}
         return self._put_off.get(url)
 
@@ -461,7 +493,7 @@ class Gate:
         return None if standing is None else standing.verdict
 
     def tell(
-        self, kind: str, request: Request, status: int, why: str, requirement: str = ""
+        self, kind: EventKind, request: Request, status: int, why: str, requirement: str = ""
     ) -> None:
         """Record how *request* ended: with the verdict that let it pass, or by *requirement*."""
         host, passed = self._pacing.look_up(request.url), self.passed(request)

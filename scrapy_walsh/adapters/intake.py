@@ -8,6 +8,7 @@ those further targets (``ALSO``) that have been declared already (R6).
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from scrapy import Request
 
@@ -41,6 +42,8 @@ class Intake:
         self._context = context
         self._asked = asked
         self._named: set[str] = set()
+        #: Requests to which a declared target, or a document of ours, was redirected.
+        self.hops: WeakSet[Request] = WeakSet()
         for name in context.config.with_userinfo:
             logger.warning("%s holds a user name or a password; %s", name, _REMEDY)
 
@@ -88,6 +91,7 @@ class Intake:
     def declare_hop(self, hop: Request, request: Request) -> None:
         """Take *hop*, to which *request* was redirected, as within scope (D5)."""
         context, form = self._context, form_of(hop)
+        self.hops.add(hop)
         context.scope.declare_hop(hop.url, request.url)
         hop.meta[VIA] = self._asked.hop(hop.url, request, form)
         if context.scope.source_of(hop.url) is not None:

@@ -8,7 +8,7 @@ from scrapy_walsh.adapters.events import logger, process_name
 from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger import Ledger
-from scrapy_walsh.policy.silence import granted
+from scrapy_walsh.policy.backoff import granted
 from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
@@ -33,11 +33,12 @@ def open_ledger(config: WalshConfig, wall: Callable[[], float]) -> Ledger | None
 
 
 def terms(
-    config: WalshConfig, gates: Gates, *, follow_links: bool, in_shell: bool
+    config: WalshConfig, gates: Gates, *, spider: str, follow_links: bool, in_shell: bool
 ) -> dict[str, Any]:
-    """Identity and settings that this run decides by, so that ``verify`` can decide again."""
+    """Identity, spider and settings of this run: what ``verify`` needs to decide again."""
     return {
         "process": process_name(),
+        "spider": spider,
         "version": __version__,
         "spec": SPEC_VERSION,
         "user_agent": config.identity.user_agent,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.state.files import private
+from scrapy_walsh.state.files import replace_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -58,10 +58,7 @@ class DirectoryBoard:
 
     def post(self, job: str, seen: float) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = self._file(job).with_suffix(".new")
-        with private(draft, "w") as file:
-            json.dump({"job": job, "seen": seen}, file)
-        draft.replace(self._file(job))
+        replace_private(self._file(job), json.dumps({"job": job, "seen": seen}).encode())
 
     def read(self) -> dict[str, float]:
         found = {}
@@ -144,7 +141,7 @@ class Lease:
         self._wall = wall
         self._lock = Lock()
         self._given_back = False
-        self._cancel_beat: Callable[[], None] | None = None
+        self._timer = compat.Timer(lambda: compat.run(self._beat()))
 
     def take(self) -> str | None:
         """Write the lease and renew it from now on. Returns None.
@@ -161,13 +158,12 @@ class Lease:
                     "share no disk and would not keep the spacing together: run one at a time, "
                     "or set WALSH_SHARED_STATE"
                 )
-        self._beat_later()
+        self._timer.set(BEAT)
         return None
 
     def give_back(self) -> None:
         """Delete the lease, and renew it no more."""
-        if self._cancel_beat is not None:
-            self._cancel_beat()
+        self._timer.cancel()
         with self._lock:
             self._given_back = True
             for board in self._boards:
@@ -197,13 +193,10 @@ class Lease:
         _attempt(board, look)
         return {job: age for job, age in ages.items() if job != self._job and abs(age) < EXPIRY}
 
-    def _beat_later(self) -> None:
-        self._cancel_beat = compat.call_later(BEAT, lambda: compat.run(self._beat()))
-
     async def _beat(self) -> None:
         await compat.run_in_thread(self._post)
         if not self._given_back:
-            self._beat_later()
+            self._timer.set(BEAT)
 
 
 def _attempt(board: Board, action: Callable[[], None]) -> None:

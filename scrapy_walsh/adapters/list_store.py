@@ -98,13 +98,13 @@ class ListStore:
     def put(self, document: StoredDocument) -> None:
         """Keep *document* for later runs, where no child has done so."""
         if document.body:
-            self._context.remember(lambda: self._context.store.put_document(document))
+            self._context.remember(lambda: self._context.store.put(document))
 
     async def confirm(self, document: StoredDocument) -> None:
         """Keep the list that is there as fetched when *document* says (304)."""
         place = self._place()
         if document.body or place is None:
-            self._context.remember(lambda: self._context.store.put_document(document))
+            self._context.remember(lambda: self._context.store.put(document))
             return
         try:
             await self._in_child(
@@ -135,7 +135,7 @@ class ListStore:
         return await self._reread(await compat.run_in_thread(self._find_apart), not_before)
 
     def _find(self, store: Store) -> StoredDocument | None:
-        return store.get_document(BLOCKLIST, self._url)
+        return store.get(StoredDocument, BLOCKLIST, self._url)
 
     async def _reread(self, stored: StoredDocument | None, not_before: float) -> Found | None:
         """The list in *stored*, made step by step, if it was fetched at *not_before* or later."""
@@ -180,7 +180,7 @@ class ListStore:
         Returns that schema, None where the list brought its own, or none is kept.
         """
         url = None if found.inline else self._context.config.schema_url
-        stored = None if url is None else self._context.store.get_document(SCHEMA, url)
+        stored = None if url is None else self._context.store.get(StoredDocument, SCHEMA, url)
         standalone = None if stored is None else stored.body
         for name, octets in ((BLOCKLIST, found.document.body), (SCHEMA, standalone)):
             if octets:

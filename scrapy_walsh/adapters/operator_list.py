@@ -24,15 +24,14 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, operator, revalidate
 from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.blocklist import lifted
-from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.state.files import COPY
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.fetcher import Fetched, Fetcher
     from scrapy_walsh.adapters.list_store import Found
@@ -58,7 +57,7 @@ class OperatorList:
         self._store = ListStore(context)
         #: The record of the list in force: what a conditional request is made from.
         self._document: StoredDocument | None = None
-        self._cancel_retry: Callable[[], None] | None = None
+        self._retry = compat.Timer(lambda: compat.run(self._beside_the_crawl()))
         config = context.config
         self._change(operator.State(config.blocklist_url, config.blocklist_unreachable))
 
@@ -77,8 +76,7 @@ class OperatorList:
 
     def close(self) -> None:
         """Stop the attempts beside the crawl."""
-        if self._cancel_retry is not None:
-            self._cancel_retry()
+        self._retry.cancel()
         self._store.close()
 
     def _change(self, state: operator.State) -> None:
@@ -186,10 +184,10 @@ class OperatorList:
         if self.state.blocklist is not None:
             self._tell(events.TAKEN_UP, self.state.blocklist, "304, not modified")
 
-    async def _adopt(self, found: Found, kind: str) -> None:
-        """Go by *found* from now on, and say which opt-outs the operator lifted (bd-14)."""
+    async def _adopt(self, found: Found, kind: EventKind) -> None:
+        """Go by *found* from now on, and say which opt-outs the operator lifted."""
         before, adopted = self.state.blocklist, found.blocklist
-        told = f"blocklist of {len(adopted)} domains, refresh {adopted.refresh:g} s"
+        told = f"blocklist of {plural(len(adopted), 'domain')}, refresh {adopted.refresh:g} s"
         await self._put_in_force(found, kind, told)
         for warning in adopted.warnings:
             logger.warning("blocklist: %s", warning)
@@ -204,7 +202,7 @@ class OperatorList:
         if gone:
             logger.warning("the operator lifted the opt-out of: %s", ", ".join(gone))
 
-    async def _put_in_force(self, found: Found, kind: str, reason: str) -> None:
+    async def _put_in_force(self, found: Found, kind: EventKind, reason: str) -> None:
         """Go by *found*, record that, and keep what it and its schema were read from."""
         self._document = found.document
         self._change(self.state.adopt(found.blocklist, found.document.fetched_at))
@@ -212,7 +210,7 @@ class OperatorList:
         self._tell(kind, found.blocklist, reason, standalone)
 
     def _tell(
-        self, kind: str, adopted: Blocklist, reason: str, standalone: bytes | None = None
+        self, kind: EventKind, adopted: Blocklist, reason: str, standalone: bytes | None = None
     ) -> None:
         self._context.recorder.record(
             Event(
@@ -233,9 +231,7 @@ class OperatorList:
         self._change(follows.state)
         if follows.targets_wait:
             return follows.delay
-        self._cancel_retry = compat.call_later(
-            follows.delay, lambda: compat.run(self._beside_the_crawl())
-        )
+        self._retry.set(follows.delay)
         return None
 
     async def _beside_the_crawl(self) -> None:
@@ -268,7 +264,7 @@ class OperatorList:
         url = self._context.config.schema_url
         if url is None:
             return None
-        stored = self._context.store.get_document(SCHEMA, url)
+        stored = self._context.store.get(StoredDocument, SCHEMA, url)
         if stored is not None and is_fresh(stored.fetched_at, self._context.wall(), SCHEMA_TTL):
             return _schema_of(stored.body)
         try:

@@ -16,10 +16,10 @@ from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.backoff import Silences
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.robots_fetch import REASK
-from scrapy_walsh.policy.silence import Silences
-from scrapy_walsh.state.records import Booking
+from scrapy_walsh.state.records import Booking, HostRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.pulse import Pulse
     from scrapy_walsh.adapters.turnstile import Turnstile
+    from scrapy_walsh.policy.throttle import Throttle
     from scrapy_walsh.policy.verdict import Verdict
+    from scrapy_walsh.state.records import Store
 
 #: What a host's interval is called until its robots.txt has been read in this run.
 EARLIER_RUN: Final = "earlier run"
@@ -94,20 +96,8 @@ class Pacing:
             self.throttle.set_interval(host, float(slot["delay"]), source="DOWNLOAD_SLOTS")
 
     def _restore(self, host: str) -> None:
-        """Take over the stored record of *host* (T33); its times become monotonic seconds."""
         context = self._context
-        record = context.store.get_host(host)
-        now, steady = context.monotonic(), context.steady()
-        if context.store.rows_lost:  # a host may have had a request that is not on record
-            self.throttle.restore(host, now, now)
-        if record is None:
-            return
-        # A run that was killed has booked only the start of a request; the server saw it later.
-        since = max(0.0, steady - record.last_end - _REACH)
-        held = max(0.0, (record.not_before or steady) - steady)
-        visited = None if record.visited_at is None else now - (steady - record.visited_at)
-        self.throttle.restore(host, now - since, now + held, visited)
-        self.throttle.set_interval(host, record.interval, source=EARLIER_RUN)
+        restore(self.throttle, context.store, host, context.monotonic(), context.steady())
 
     def of(self, host: str, *, document: bool = False) -> chain.Pace:
         """What ``chain.admit`` must know of *host*; *document*: for a request for robots.txt."""
@@ -254,6 +244,25 @@ class Pacing:
         hold = max(0.0, self.throttle.held_until(host) - now)
         interval, steady = self.throttle.interval(host), context.steady()
         context.remember(lambda: context.store.book_host(host, interval, steady, hold, visit=visit))
+
+
+def restore(throttle: Throttle, store: Store, host: str, now: float, steady: float) -> None:
+    """Put what *store* has of *host* into *throttle* (T33). Raises StateError.
+
+    Its times become those of the clock that *now* was read from. *steady*: Unix seconds by the
+    steady clock, of which stored times are (D9).
+    """
+    record = store.get(HostRecord, host)
+    if store.rows_lost:  # a host may have had a request that is not on record
+        throttle.restore(host, now, now)
+    if record is None:
+        return
+    # A run that was killed has booked only the start of a request; the server saw it later.
+    since = max(0.0, steady - record.last_end - _REACH)
+    held = max(0.0, (record.not_before or steady) - steady)
+    visited = None if record.visited_at is None else now - (steady - record.visited_at)
+    throttle.restore(host, now - since, now + held, visited)
+    throttle.set_interval(host, record.interval, source=EARLIER_RUN)
 
 
 def _past_filter(request: Request) -> Request:

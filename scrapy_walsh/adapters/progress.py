@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.scheduler_queue import HostQueue
+from scrapy_walsh.policy.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ class Progress:
         self._counts = counts
         self._terminal = sys.stderr
         self._begun = crawl.monotonic()
-        self._cancel: Callable[[], None] | None = None
+        self._timer = compat.Timer(self._show)
         self._shown = False
         self._handlers: list[logging.Handler] = []
 
@@ -61,9 +62,7 @@ class Progress:
 
     def stop(self) -> None:
         """Erase the line, and show it no more."""
-        if self._cancel is not None:
-            self._cancel()
-            self._cancel = None
+        self._timer.cancel()
         for handler in self._handlers:
             handler.removeFilter(self._make_room)
         self._handlers.clear()
@@ -86,7 +85,7 @@ class Progress:
         self._terminal.flush()
         self._shown = True
         cost = time.perf_counter() - began
-        self._cancel = compat.call_later(max(_EVERY, cost / _SHARE), self._show)
+        self._timer.set(max(_EVERY, cost / _SHARE))
 
     def _line(self) -> str:
         counts = self._counts()
@@ -99,7 +98,8 @@ class Progress:
         hosts = f"hosts: {due} due, {held} waiting, {counts.deferred} deferred; "
         return (
             f"walsh: {counts.ended}/{counts.sources} sources; {hosts if queues else ''}"
-            f"{counts.requests} requests; {counts.items} items; {_end(seconds, counts)}"
+            f"{plural(counts.requests, 'request')}; {plural(counts.items, 'item')}; "
+            f"{_end(seconds, counts)}"
         )
 
     def _by_rate(self, counts: Counts) -> float:

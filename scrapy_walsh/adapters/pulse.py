@@ -9,8 +9,6 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.fleet.store import SharedStore
 
@@ -22,7 +20,7 @@ class Pulse:
         self._context = context
         self._store: SharedStore | None = None
         self._shut_at: float | None = None
-        self._cancel: Callable[[], None] | None = None
+        self._timer = compat.Timer(self._beat)
         if context.config.shared_state is not None:
             from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
 
@@ -36,14 +34,13 @@ class Pulse:
 
     def stop(self) -> None:
         """Look no more."""
-        if self._cancel is not None:
-            self._cancel()
+        self._timer.cancel()
 
     def _beat(self) -> None:
         if self._store is not None:
             delay = self._store.tend()
             self.look()
-            self._cancel = compat.call_later(delay, self._beat)
+            self._timer.set(delay)
 
     def look(self) -> None:
         """Shut the turnstile if the store is away, open it if it is back; log either once."""

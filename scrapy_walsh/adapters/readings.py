@@ -21,12 +21,12 @@ from scrapy_walsh.policy.readings import DEFERRED, FAILED, NOT_DUE, READ, REFUSE
 from scrapy_walsh.policy.verdict import DEFERRED as DEFERRED_VERDICT
 from scrapy_walsh.policy.verdict import NOT_DUE as NOT_DUE_VERDICT
 from scrapy_walsh.policy.verdict import REMEDIES
+from scrapy_walsh.state.records import Reading
 
 if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.policy.readings import Reading
 
 #: The key of ``Request.meta`` for the source whose request it is; retries and redirects keep it.
 _SOURCE: Final = "walsh_reads"
@@ -167,11 +167,11 @@ class Readings:
         context = self._context
 
         def update(url: str, heard: Heard) -> Reading:
-            old = context.recall(lambda: context.store.get_reading(url))
+            old = context.recall(lambda: context.store.get(Reading, url))
             return readings.updated(old, url, heard, now)
 
         found = [update(url, heard) for url, heard in self._heard.items()]
-        context.remember(lambda: context.store.put_readings(found))
+        context.remember(lambda: context.store.put(*found))
         return found
 
     def _name(self, found: list[Reading], now: float) -> int:

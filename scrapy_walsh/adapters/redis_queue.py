@@ -2,17 +2,12 @@
 
 ``SCHEDULER_QUEUE_CLASS = "scrapy_walsh.adapters.redis_queue.DueQueue"``. A worker claims a
 request only of a host that is due, the one with most work left. Claiming is one atomic script, so
-no two workers claim the same host within its interval. An entry is data, whoever wrote it: only
-its members in ``_TAKEN`` are read, the result is a plain ``scrapy.Request``, and its callbacks are
-methods of the spider. An entry that cannot be read is set aside.
+no two workers claim the same host within its interval. An entry that cannot be read is set aside.
 """
 
 from __future__ import annotations
 
-import base64
-import inspect
 import json
-import re
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +19,7 @@ from scrapy.exceptions import DontCloseSpider
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.queue_entries import Aside, Entries
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.link import LONGEST_PAUSE
@@ -42,51 +38,8 @@ _POLL: Final = 1.0
 _BATCH: Final = 1000
 _LARGEST_PRIORITY: Final = 10**8
 _KEYS: Final = ("", ":waiting", ":size", ":serial", ":workers", ":looked")
-#: The members of an entry that a request is made of.
-_TAKEN: Final = frozenset({
-    "url", "callback", "method", "headers", "body", "cookies", "meta", "encoding", "priority",
-    "dont_filter", "errback", "flags", "cb_kwargs",
-})  # fmt: skip
-#: Members that other versions write and that are not read: which class of Scrapy's it was.
-_UNREAD: Final = frozenset({"_class", "dumps_kwargs"})
-_CLASSES: Final = frozenset({
-    None, "scrapy.http.request.Request", "scrapy.http.request.form.FormRequest",
-    "scrapy.http.request.json_request.JsonRequest", "scrapy.http.request.rpc.XmlRpcRequest",
-})  # fmt: skip
 #: Entries that one look at the queue sets aside, before others have their turn.
 _UNREADABLE_AT_ONCE: Final = 100
-#: Entries that are kept for a person, the octets of each, and those that get a line in the log.
-_ASIDE, _ASIDE_OCTETS, _ASIDE_NAMED = 1000, 64 * 1024, 20
-
-
-class _Aside:
-    """Keeps entries that cannot be used in a Redis list, latest first, for a person to look at."""
-
-    def __init__(self, crawl: Crawl, client: Any, key: str) -> None:
-        self._crawl, self._client, self._key = crawl, client, key
-        self._count = 0
-
-    def put(self, data: bytes, error: object) -> None:
-        """Keep *data*, count it, and log why. The queue goes on without this entry."""
-        self._count += 1
-        self._crawl.recorder.count("fleet/set_aside")
-        try:
-            with self._client.pipeline() as pipe:
-                pipe.lpush(self._key, data[:_ASIDE_OCTETS])
-                pipe.ltrim(self._key, 0, _ASIDE - 1)
-                pipe.execute()
-        except redis.RedisError as away:
-            logger.error("an entry could not be kept in %s: %s", self._key, away)
-        if self._count <= _ASIDE_NAMED:
-            start = re.sub(r"//[^/\s]*@", "//", data[:200].decode("utf-8", "backslashreplace"))
-            logger.error(
-                "an entry of the queue cannot be used and is set aside in %s: %s: %s",
-                self._key,
-                f"{type(error).__name__}: {error}" if isinstance(error, Exception) else error,
-                start,
-            )
-        if self._count == _ASIDE_NAMED:
-            logger.error("further entries set aside are only counted: walsh/fleet/set_aside")
 
 
 class DueQueue:
@@ -107,20 +60,20 @@ class DueQueue:
         if not isinstance(crawl.store, SharedStore):
             raise ConfigError("DueQueue needs WALSH_SHARED_STATE: set it to the fleet's Redis")
         self._crawl, self._store, self._spider = crawl, crawl.store, spider
-        self._serializer = serializer or _Json
+        self._entries = Entries(crawl, spider, serializer)
         start = f"{crawl.store.prefix}queue:{key % {'spider': spider.name}}"
         self._keys = [f"{start}{end}" for end in _KEYS]
-        self._aside = _Aside(crawl, crawl.store.link.client, f"{start}:aside")
+        self._aside = Aside(crawl, crawl.store.link.client, f"{start}:aside")
         #: Claimed requests that the engine is not done with, and their numbers.
         self._held: dict[Request, str] = {}
         #: Numbers of claims that have ended, which Redis has not been told yet.
         self._done: list[str] = []
-        self._cancel_renewal: Callable[[], None] | None = None
+        self._renewal = compat.Timer(self._keep_renewing)
         #: Requests that a gate refuses: they wait for nothing.
         self._free: deque[Request] = deque()
         #: Requests that Redis has not taken yet.
         self._unsent: deque[Request] = deque()
-        self._cancel_timer: Callable[[], None] | None = None
+        self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
         self._closed = False
         crawl.queues.append(self)
 
@@ -153,7 +106,7 @@ class DueQueue:
                 self._send_unsent()
                 host, number, data = self._claim()
             except StoreAway:
-                self._wake_later(_POLL)
+                self._timer.set(_POLL)
                 return None
             if not host:
                 self._nothing_due(float(data))
@@ -166,7 +119,7 @@ class DueQueue:
             if not isinstance(answer, NeedDocument) and not answer.allowed:
                 self._release(host.decode())
             return self._popped(request)
-        self._wake_later(0)
+        self._timer.set(0)
         return None
 
     def clear(self) -> None:
@@ -179,9 +132,8 @@ class DueQueue:
     def stop(self) -> None:
         """Cancel all timers, and give back to Redis what is left."""
         self._closed = True
-        for cancel in (self._cancel_timer, self._cancel_renewal):
-            if cancel is not None:
-                cancel()
+        self._timer.cancel()
+        self._renewal.cancel()
         try:
             self._send_unsent()
             self._renew()
@@ -206,7 +158,13 @@ class DueQueue:
         crawl = self._crawl
         host = crawl.pacing.look_up(request.url)
         wait = crawl.pacing.wait(host)
-        arguments = [host, self._rank(request), self._encode(request), wait, self._interval(host)]
+        arguments = [
+            host,
+            self._rank(request),
+            self._entries.encode(request),
+            wait,
+            self._interval(host),
+        ]
         self._run(scripts.PUSH, arguments)
         crawl.pacing.tell_wait(host, lambda: request.url)
 
@@ -242,10 +200,7 @@ class DueQueue:
         with suppress(StoreAway):
             self._send_unsent()  # before the claim ends that such a request may come from
             self._renew()
-        self._renew_later()
-
-    def _renew_later(self) -> None:
-        self._cancel_renewal = compat.call_later(_POLL, self._keep_renewing)
+        self._renewal.set(_POLL)
 
     def _taken(self, number: str, data: bytes) -> Request | None:
         """The request in *data*; the claim *number* lasts until the engine is done with it.
@@ -255,15 +210,15 @@ class DueQueue:
         try:
             if not number:
                 raise ValueError("no worker has written it")
-            request = self._decode(data)
+            request = self._entries.decode(data)
         except Exception as error:
             self._aside.put(data, error)
             if number:
                 self._done.append(number)
             return None
         self._held[request] = number
-        if self._cancel_renewal is None:
-            self._renew_later()
+        if not self._renewal.pending:
+            self._renewal.set(_POLL)
         return request
 
     def _release(self, host: str) -> None:
@@ -293,58 +248,6 @@ class DueQueue:
         late = 0 if request in self._crawl.pacing.first else 10 * _LARGEST_PRIORITY
         return late - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
 
-    def _encode(self, request: Request) -> bytes:
-        """An entry: a line with the URL and the declared target that it belongs to (R6), then
-        the request. ValueError where it cannot be serialised.
-        """
-        source = self._crawl.scope.source_of(request.url)
-        head = json.dumps({"url": request.url, "source": source}).encode()
-        try:
-            kept = self._crawl.intake.kept(request)
-            fields = {name: value for name, value in kept.items() if name in _TAKEN}
-            data = self._serializer.dumps(fields)
-        except TypeError as error:
-            raise ValueError(
-                f"{request.url} cannot be queued as JSON: {error}; see SCHEDULER_SERIALIZER"
-            ) from error
-        return head + b"\n" + (data.encode() if isinstance(data, str) else bytes(data))
-
-    def _decode(self, data: bytes) -> Request:
-        """The request in the entry *data*. Raises any Exception where there is none in it."""
-        head, _, body = data.partition(b"\n")
-        source = json.loads(head)["source"]
-        if source is not None and not isinstance(source, str):
-            raise ValueError("its source is not text")
-        request = self._crawl.intake.request(self._request(self._serializer.loads(body)))
-        if source is not None:
-            self._crawl.scope.declare(source)
-            self._crawl.scope.declare_hop(request.url, source)
-        if self._crawl.scope.is_source(request.url):
-            self._crawl.intake.declare(request)  # with what it named when it was declared
-        return request
-
-    def _request(self, fields: Any) -> Request:
-        if not isinstance(fields, dict):
-            raise ValueError("it is not a JSON object")
-        unknown = fields.keys() - _TAKEN - _UNREAD
-        if unknown:
-            raise ValueError(f"it has members that no request has: {sorted(map(str, unknown))}")
-        if fields.get("_class") not in _CLASSES:
-            raise ValueError("its _class is not one of Scrapy's request classes")
-        given = {name: value for name, value in fields.items() if name in _TAKEN}
-        for name in ("callback", "errback"):
-            if given.get(name) is not None:
-                given[name] = self._method(given[name])
-        return Request(**given)
-
-    def _method(self, name: object) -> Any:
-        """The method *name* of the spider; ValueError where *name* is anything else."""
-        named = isinstance(name, str) and not name.startswith("__")
-        found = getattr(self._spider, str(name), None) if named else None
-        if not inspect.ismethod(found) or found.__self__ is not self._spider:
-            raise ValueError(f"{name!r} is not a method of the spider")
-        return found
-
     def _popped(self, request: Request) -> Request:
         self._crawl.pacing.popped.add(request)
         return request
@@ -352,18 +255,9 @@ class DueQueue:
     # -- waiting --------------------------------------------------------------------------
 
     def _nothing_due(self, seconds: float) -> None:
-        self._wake_later(_POLL if seconds < 0 else min(seconds, _POLL))
+        self._timer.set(_POLL if seconds < 0 else min(seconds, _POLL))
         if isinstance(self._spider, DueSpiderMixin):
             compat.call_later(0, self._spider.feed)
-
-    def _wake_later(self, seconds: float) -> None:
-        if self._cancel_timer is not None:
-            self._cancel_timer()
-        self._cancel_timer = compat.call_later(seconds, self._wake)
-
-    def _wake(self) -> None:
-        self._cancel_timer = None
-        compat.wake_engine(self._crawl.crawler)
 
 
 class DueSpiderMixin:
@@ -379,7 +273,7 @@ class DueSpiderMixin:
     redis_key: str
     server: Any
     fetch_data: Callable[[str, int | None], list[bytes]]
-    _walsh_aside: _Aside | None = None
+    _walsh_aside: Aside | None = None
 
     async def start(self) -> AsyncIterator[Request]:
         """The first batch of the operator's list."""
@@ -395,7 +289,7 @@ class DueSpiderMixin:
             return
         crawl = Crawl.of(self.crawler)
         if self._walsh_aside is None:
-            self._walsh_aside = _Aside(crawl, self.server, f"{self.redis_key}:aside")
+            self._walsh_aside = Aside(crawl, self.server, f"{self.redis_key}:aside")
         for entry in entries:
             try:
                 requests = [crawl.intake.request(each) for each in self._requests_of(entry)]
@@ -433,27 +327,3 @@ class DueSpiderMixin:
             super().spider_idle()  # type: ignore[misc]
         except redis.RedisError:
             raise DontCloseSpider from None
-
-
-class _Json:
-    """Requests as JSON: headers as Latin-1 text, bodies as base64."""
-
-    @staticmethod
-    def dumps(fields: dict[str, Any]) -> bytes:
-        """Raises TypeError for values that JSON does not have."""
-        headers = {
-            name.decode("latin-1"): [value.decode("latin-1") for value in values]
-            for name, values in fields["headers"].items()
-        }
-        body = base64.b64encode(fields["body"]).decode()
-        return json.dumps({**fields, "headers": headers, "body": body}).encode()
-
-    @staticmethod
-    def loads(data: bytes) -> dict[str, Any]:
-        """What ``dumps`` was given."""
-        fields: dict[str, Any] = json.loads(data)
-        headers = {
-            name.encode("latin-1"): [value.encode("latin-1") for value in values]
-            for name, values in fields["headers"].items()
-        }
-        return {**fields, "headers": headers, "body": base64.b64decode(fields["body"])}

@@ -8,8 +8,9 @@ from weakref import WeakKeyDictionary
 
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.policy import hosts, recrawl
+from scrapy_walsh.policy.backoff import TRIALS, told_of_silence
 from scrapy_walsh.policy.event import TARGET
-from scrapy_walsh.policy.silence import told
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.state.records import Attempts
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 #: The key of ``Request.meta`` that marks a trial of https, after which http is tried.
 TRY_HTTPS: Final = "walsh_try_https"
-#: The most requests without an answer in such a trial: one for robots.txt, one for a target.
-_TRIALS: Final = 2
 
 
 class Retries:
@@ -52,7 +51,7 @@ class Retries:
             host, now, robots=purpose == "robots"
         ):
             return ""
-        return told(host, self._pacing.silences.count(host, now))
+        return told_of_silence(host, self._pacing.silences.count(host, now))
 
     def tries_https(self, request: Request) -> bool:
         """Whether *request* is a trial of https, or the fetch of a document for one."""
@@ -68,8 +67,8 @@ class Retries:
         """
         if self.tries_https(request):
             tried = self._trials[hosts.origin(request.url)]
-            if tried >= (_TRIALS if decided else 1):
-                raise GaveUp(request.url, f"no answer by https to {tried} requests")
+            if tried >= (TRIALS if decided else 1):
+                raise GaveUp(request.url, f"no answer by https to {plural(tried, 'request')}")
 
     def failed(self, request: Request, failure: Retry | GiveUp) -> None:
         """Note what R5 decided about *request*."""
@@ -82,7 +81,7 @@ class Retries:
         if self._fetcher.owns(request):
             return
         if self.attempt(request):
-            context.remember(lambda: context.store.clear_attempts(request.url))
+            context.remember(lambda: context.store.delete(Attempts, request.url))
         else:
             del self._attempts[request.url]
 
@@ -97,7 +96,7 @@ class Retries:
         if url in self._attempts:
             return self._attempts[url]
         context = self._context
-        found = context.recall(lambda: context.store.get_attempts(url))
+        found = context.recall(lambda: context.store.get(Attempts, url))
         counts = found is not None and abs(context.wall() - found.last_at) < recrawl.REVISIT_FLOOR
         count = min(found.count, context.config.max_retries) if found and counts else 0
         self._attempts[url] = count
@@ -112,7 +111,7 @@ class Retries:
         context = self._context
         count = self._attempts[request.url] = self._tried(request.url) + 1
         tried = Attempts(request.url, count, context.wall())
-        context.remember(lambda: context.store.put_attempts(tried))
+        context.remember(lambda: context.store.put(tried))
         return self._pacing.again(request)
 
     def ended(self, url: str) -> str:
@@ -124,7 +123,7 @@ class Retries:
         """Note that *url* is requested no more in this run."""
         context = self._context
         self._attempts[url] = context.config.max_retries + 1
-        context.remember(lambda: context.store.clear_attempts(url))
+        context.remember(lambda: context.store.delete(Attempts, url))
 
 
 def retry_after(response: Response) -> list[str]:

@@ -12,7 +12,7 @@ import math
 from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final, Literal, assert_never
 
 from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.adapters.outcomes import NotYet
@@ -21,11 +21,11 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.backoff import Retry
 from scrapy_walsh.policy.chain import NeedDocument, judge_host
-from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import is_fresh, robots_ttl
 from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.robots_fetch import Keep, Leave, StandIn
-from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, Verdict
+from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, Verdict, VerdictName
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class RobotsTxt:
                 assert_never(found)
 
     def _keep(self, origin: str, found: Keep) -> None:
-        stored = self._context.store.get_document(ROBOTS, origin)
+        stored = self._context.store.get(StoredDocument, ROBOTS, origin)
         if stored is None:
             self._stand_in(origin, found.otherwise)
             return
@@ -244,7 +244,7 @@ class RobotsTxt:
         self._standing[origin] = _Entry(found, self._context.wall(), found.ttl)
         _judge_again(self._context, origin)
 
-    def _fail(self, origin: str, reason: str, verdict: str = "") -> None:
+    def _fail(self, origin: str, reason: str, verdict: VerdictName | Literal[""] = "") -> None:
         self._context.recorder.record(
             Event(
                 events.REJECTED,
@@ -257,7 +257,7 @@ class RobotsTxt:
         )
 
     def _record(
-        self, kind: str, origin: str, document: StoredDocument, rules: Robots, reason: str
+        self, kind: EventKind, origin: str, document: StoredDocument, rules: Robots, reason: str
     ) -> None:
         """Record which rules are in force for *origin* now, and keep what they were read from."""
         recorder, url = self._context.recorder, f"{origin}/robots.txt"
@@ -292,7 +292,7 @@ class RobotsTxt:
         rules = self._parsed(origin, document)
         # Before another process can take it up: its line must not come first.
         self._record(events.ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
-        self._context.remember(lambda: self._context.store.put_document(document))
+        self._context.remember(lambda: self._context.store.put(document))
         self._hold(origin, rules, document.fetched_at, self._ttl(origin))
         self._pacing.throttle.visit(hosts.host_key(origin), self._context.config.patience)
 
@@ -302,7 +302,7 @@ class RobotsTxt:
         return robots_ttl(self._context.config.robots_ttl, interval)
 
     def _stored(self, origin: str) -> _Entry | None:
-        document = self._context.store.get_document(ROBOTS, origin)
+        document = self._context.store.get(StoredDocument, ROBOTS, origin)
         ttl = self._ttl(origin)
         if document is None or not is_fresh(document.fetched_at, self._context.wall(), ttl):
             return None

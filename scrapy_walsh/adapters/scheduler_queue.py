@@ -123,7 +123,7 @@ class HostQueue:
         self._agenda = Agenda(crawl.pacing.due, crawl.pacing.throttle.interval)
         #: Hosts with requests of an earlier run; that they wait is recorded at the first pop.
         self._resumed: list[str] = []
-        self._cancel_timer: Callable[[], None] | None = None
+        self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
         self._timer_due = math.inf
         self._closed = False
         for host, count in self._lines.counts():
@@ -196,9 +196,7 @@ class HostQueue:
     def stop(self) -> None:
         """Cancel the timer: the engine is not woken any more."""
         self._closed = True
-        if self._cancel_timer is not None:
-            self._cancel_timer()
-            self._cancel_timer = None
+        self._timer.cancel()
 
     def nudge(self, host: str) -> None:
         """An exchange with *host* has ended, in any crawl: look at its due time again."""
@@ -243,16 +241,10 @@ class HostQueue:
         due = self._agenda.next_due()
         if due is None or due == math.inf:
             return
-        if self._cancel_timer is not None:
-            if self._timer_due <= due:
-                return
-            self._cancel_timer()
+        if self._timer.pending and self._timer_due <= due:
+            return
         self._timer_due = due
-        self._cancel_timer = compat.call_later(due - self._crawl.monotonic(), self._wake)
-
-    def _wake(self) -> None:
-        self._cancel_timer = None
-        compat.wake_engine(self._crawl.crawler)
+        self._timer.set(due - self._crawl.monotonic())
 
 
 class Fingerprinter:

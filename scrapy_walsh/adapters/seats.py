@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _HERE: Final = "scrapy_walsh.adapters"
 
+_GATE: Final = f"{_HERE}.downloadermiddlewares.GateMiddleware"
 #: The only component that a project may leave out: redirects are not followed then.
 _REDIRECTS: Final = f"{_HERE}.downloadermiddlewares.RedirectMiddleware"
 
@@ -68,7 +69,7 @@ INSTEAD: Final[Mapping[str, str]] = {"HTTPCACHE_ENABLED": "no body is kept, vali
 #: By setting, our components and their places; None takes one of Scrapy's out.
 SEATS: Final[Mapping[str, Mapping[str, int | None]]] = {
     "DOWNLOADER_MIDDLEWARES": {
-        f"{_HERE}.downloadermiddlewares.GateMiddleware": 40,
+        _GATE: 40,
         "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
         _REDIRECTS: 600,
         f"{_HERE}.downloadermiddlewares.BackoffMiddleware": 835,
@@ -114,6 +115,16 @@ def missing(crawler: Crawler, config: WalshConfig) -> list[str]:
         *_handlers_missing(crawler),
         *_queue_missing(crawler, config),
     ]
+
+
+def is_bare(crawler: Crawler) -> bool:
+    """Whether neither our gate nor our handler is in place: nothing of this crawl is ours."""
+    engine: Any = crawler.engine
+    gate, wire = load_object(_GATE), load_object(PINS["DOWNLOAD_HANDLERS"]["http"])
+    return not (
+        any(type(each) is gate for each in engine.downloader.middleware.middlewares)
+        or isinstance(compat.download_handler(crawler, "http"), wire)
+    )
 
 
 def _settings_missing(crawler: Crawler, config: WalshConfig) -> list[str]:

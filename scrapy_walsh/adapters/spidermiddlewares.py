@@ -11,7 +11,7 @@ from scrapy_walsh.adapters.asked import VIA
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.adapters.pacing import FILTERED
-from scrapy_walsh.policy.backoff import BACKOFF_STATUSES
+from scrapy_walsh.policy.backoff import reaches_spider
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -86,5 +86,5 @@ class ScopeMiddleware:
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002
         """Note *response* as read or not; raise ``GaveUp`` for 429 and 503 (R5.8)."""
         self.crawl.readings.answered(response)
-        if response.status in BACKOFF_STATUSES:
+        if not reaches_spider(response.status):
             raise GaveUp(response.url, f"status {response.status}", response.status)

@@ -65,9 +65,12 @@ class Turnstile:
     _busy: bool = False
     _waiters: list[tuple[float, int, _Waiter]] = field(default_factory=list)
     _serial: itertools.count[int] = field(default_factory=itertools.count)
-    _cancel_timer: Callable[[], None] | None = None
     _crawls: list[Client] = field(default_factory=list)
     _shut_by: list[object] = field(default_factory=list)
+    _timer: compat.Timer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._timer = compat.Timer(self._tick)
 
     def join(self, crawl: Client) -> None:
         """From now on, call ``crawl.host_asked`` whenever a turn has ended."""
@@ -151,15 +154,13 @@ class Turnstile:
 
     def _advance(self) -> None:
         """Give the turn to the waiter that is due first, if it is due now."""
-        if self._cancel_timer is not None:
-            self._cancel_timer()
-            self._cancel_timer = None
+        self._timer.cancel()
         while not self._busy:
             self._drop_gone()
             if not self._waiters:
                 return
             if self._shut_by:
-                self._cancel_timer = compat.call_later(_CLOSING_CHECK, self._tick)
+                self._timer.set(_CLOSING_CHECK)
                 return
             key, _, waiter = self._waiters[0]
             wait = max(key, self.throttle.due(waiter.host, document=waiter.document)) - self.clock()
@@ -171,7 +172,7 @@ class Turnstile:
                 heapq.heappop(self._waiters)
                 self._queue(waiter)
             else:
-                self._cancel_timer = compat.call_later(min(wait, _CLOSING_CHECK), self._tick)
+                self._timer.set(min(wait, _CLOSING_CHECK))
                 return
 
     def _tick(self) -> None:

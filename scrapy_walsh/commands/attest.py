@@ -1,64 +1,47 @@
-"""``walsh attest``: states what a conformance run showed of this build, and signs that.
-
-Exit codes: 0 every requirement is true, or the signature holds, or keys were made; 1 not; 2
-misuse, or keys that cannot be read or fetched.
-"""
+"""``walsh attest``: states what a conformance run showed of this build, and signs that."""
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
-import os
 import sys
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.commands.check_answer import Misuse, printable, told
-from scrapy_walsh.commands.project import settings_of
-from scrapy_walsh.config import WalshConfig, has_identity
-from scrapy_walsh.exceptions import DocumentInvalid, WalshError
+from scrapy_walsh.commands.check_answer import Misuse, printable, read_file
+from scrapy_walsh.commands.project import add_settings, settings_to_send
+from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.policy.text import iso
 from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
     from scrapy_walsh.proof.attest.document import Attested, Evidence, PolicyPage
 
 
-def main(argv: Sequence[str]) -> int:
-    """Attest, make keys, or verify; see the module for the exit codes."""
-    args = _parser().parse_args(argv)
-    try:
-        _check_options(args)
-        if args.keygen is not None:
-            return _keygen(args.keygen)
-        return _attest(args) if args.verify is None else _verify(args.verify, args.jwks)
-    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (WalshError, OSError) as error:
-        _tell(told(error))
-    return 2
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="walsh attest",
-        description="What did a conformance run show of this build?",
-        allow_abbrev=False,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh attest`` takes."""
     add = parser.add_argument
     add("--record", type=Path, metavar="FILE", help="default: conformance.json of the state")
     add("--online", action="store_true", help="request the policy page, through the gates (R1.4)")
     add("--sign", type=Path, metavar="KEY.pem", help="sign the document with this Ed25519 key")
-    add("--output", type=Path, metavar="FILE", help="write the document there, not to stdout")
-    add("--identity", metavar="NAME|JSON", help="the bot's identity, in place of WALSH_IDENTITY")
-    add("-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting")
+    add("-o", "--output", type=Path, metavar="FILE", help="where to write (default: stdout)")
+    add_settings(parser)
     add("--keygen", type=Path, metavar="DIR", help="make a key and its JWKS there, or rotate them")
     add("--verify", metavar="FILE", help="does the signature of this document hold?")
     add("--jwks", metavar="FILE|URL", help="with --verify: the signer's public keys")
-    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Attest, make keys, or verify."""
+    _check_options(args)
+    if args.keygen is not None:
+        return _keygen(args.keygen)
+    return _attest(args) if args.verify is None else _verify(args.verify, args.jwks)
 
 
 _OF_A_DOCUMENT = ("record", "online", "sign", "output", "identity", "set")
@@ -91,17 +74,13 @@ def _attest(args: argparse.Namespace) -> int:
     from scrapy_walsh.adapters.context import default_state_dir  # noqa: PLC0415  slow
     from scrapy_walsh.proof.attest.document import document, judge  # noqa: PLC0415
 
-    settings = settings_of(args)
-    if not has_identity(settings):
-        raise Misuse(
-            "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity"
-        )
+    settings = settings_to_send(args)
     config = WalshConfig.from_settings(settings, default_state_dir)
     out = _Output(args, config)
     evidence = _evidence(args.record, config)
     page = _policy_page(config, settings if args.online else None)
     found = judge(evidence, config, page)
-    out.write(document(evidence, config, page, found, _now()))
+    out.write(document(evidence, config, page, found, iso(time.time())))
     for line in _lines(evidence, found):
         _tell(line)
     return 0 if all(each.value is True for each in found.values()) else 1
@@ -133,7 +112,7 @@ class _Output:
             sys.stdout.buffer.write(octets + b"\n")
             sys.stdout.buffer.flush()
         else:
-            replace_file(self.output, octets + b"\n", 0o666)
+            replace_file(self.output, octets + b"\n")
 
 
 def _check_output(output: Path, inputs: Sequence[Path | None]) -> None:
@@ -169,11 +148,7 @@ def _policy_page(config: WalshConfig, settings: Any) -> PolicyPage:
         return PolicyPage(url)
     from scrapy_walsh.commands.attest_online import look  # noqa: PLC0415  slow
 
-    return look(url, settings, _now())
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return look(url, settings, iso(time.time()))
 
 
 def _lines(evidence: Evidence, found: Mapping[str, Attested]) -> Iterator[str]:
@@ -237,8 +212,4 @@ def _read(path: str) -> bytes:
     """The octets of *path*, up to one more than the limit, which its reader refuses. Misuse."""
     from scrapy_walsh.proof.attest.jwks import LIMIT  # noqa: PLC0415
 
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(LIMIT + 1)
-    except OSError as error:
-        raise Misuse(f"cannot read {path}: {error.strerror}") from None
+    return read_file(path, LIMIT + 1)

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.commands.operator_pages import PagesSpider, ask, is_up
 from scrapy_walsh.proof.attest.document import PolicyPage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from scrapy.settings import Settings
 
 _REASON: Final = "walsh attest looks at the policy page"
 
 
 class PolicySpider(PagesSpider):
-    """Requests ``url``."""
+    """Requests the policy page."""
 
     name = "walsh_attest"
-    url: str
-
-    async def start(self) -> AsyncIterator[Any]:
-        """The page, and nothing else."""
-        yield self.page(self.url)
 
 
 def look(url: str, settings: Settings, now: str) -> PolicyPage:

@@ -1,8 +1,4 @@
-"""``walsh audit ACCESS_LOG``: what a site's own log says about the bot's promises.
-
-Exit codes: 0 nothing is broken and something was seen to hold, 1 a MUST is broken or the ledger
-and the log differ, 2 misuse, or the bot is not in the log.
-"""
+"""``walsh audit ACCESS_LOG``: what a site's own log says about the bot's promises."""
 
 from __future__ import annotations
 
@@ -10,8 +6,6 @@ import argparse
 import ipaddress
 import json
 import math
-import os
-import sys
 import textwrap
 from collections import Counter
 from contextlib import suppress
@@ -21,25 +15,23 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.commands.check_answer import ROBOTS_LIMIT, Misuse, printable, token_of
-from scrapy_walsh.config import has_identity
-from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.commands.project import add_json, add_settings, read_config
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import parse_duration
-from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity
-from scrapy_walsh.policy.recrawl import iso
 from scrapy_walsh.policy.robots import parse_robots
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.text import iso, plural
 from scrapy_walsh.proof.audit.accesslog import VHOSTS
 from scrapy_walsh.proof.audit.judge import Terms, judge, outcome
 from scrapy_walsh.proof.audit.ledgers import read_ledgers
 from scrapy_walsh.proof.audit.match import match_rows
-from scrapy_walsh.proof.audit.reading import Bot, Log, Unreadable, read_logs
+from scrapy_walsh.proof.audit.reading import Bot, Log, read_logs
 from scrapy_walsh.proof.audit.robots_rows import Timeline, Version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from scrapy_walsh.policy.identity import Identity
     from scrapy_walsh.proof.audit.rows import Row
 
 #: Breaches of a row, and hosts or addresses of a line, that the text shows.
@@ -49,26 +41,8 @@ _WIDTH: Final = 120
 _INDENT: Final = " " * 54
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``walsh audit``; see the module for the exit codes."""
-    args = _parser().parse_args(argv)
-    try:
-        return _audit(args)
-    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        print(f"walsh audit: cannot read {error.filename}: {error.strerror}", file=sys.stderr)
-    except (WalshError, Unreadable) as error:
-        print(f"walsh audit: {printable(str(error))}", file=sys.stderr)
-    return 2
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="walsh audit",
-        description="What a web server's access log says about the bot's promises.",
-        allow_abbrev=False,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh audit`` takes."""
     add = parser.add_argument
     add("logs", metavar="ACCESS_LOG", nargs="+", help="common or combined, also gzip; - for stdin")
     add("--token", help="the bot's name in its User-Agent (default: of the identity)")
@@ -98,8 +72,8 @@ def _parser() -> argparse.ArgumentParser:
         "--skew", metavar="SECONDS", type=_seconds, default=2.0,
         help="most that the clocks of log and ledger may differ by (default: 2)",
     )  # fmt: skip
-    add("--json", action="store_true", help="answer with one JSON object")
-    return parser
+    add_settings(parser)
+    add_json(parser)
 
 
 def _seconds(text: str) -> float:
@@ -110,8 +84,9 @@ def _seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
 
 
-def _audit(args: argparse.Namespace) -> int:
-    identity = _identity()
+def run(args: argparse.Namespace) -> int:
+    """Read the log, judge the bot, and print what was found."""
+    identity = read_config(args, Path()).identity
     agent, token = _names(args, identity)
     terms = _terms(args, agent, token, identity)
     log = read_logs(args.logs, _bot(args, token))
@@ -128,18 +103,6 @@ def _audit(args: argparse.Namespace) -> int:
 
 
 # -- what was given -------------------------------------------------------------------------
-
-
-def _identity() -> Identity:
-    """The project's; outside one Walsh-Research, which is fine: nothing is sent."""
-    from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
-
-    from scrapy_walsh.config import WalshConfig  # noqa: PLC0415
-
-    settings = get_project_settings()
-    if not has_identity(settings):
-        return WALSH_RESEARCH
-    return WalshConfig.from_settings(settings, Path).identity
 
 
 def _names(args: argparse.Namespace, identity: Identity) -> tuple[str, str]:
@@ -238,7 +201,7 @@ def _absent(log: Log, args: argparse.Namespace, token: str) -> str:
     else:
         who = "no User-Agents at all in these lines (common format): give the bot's --ip"
     elsewhere = f"; requests to other hosts: {log.others}" if log.others else ""
-    return f"never seen: {who}, in {log.lines} lines{elsewhere}"
+    return f"never seen: {who}, in {plural(log.lines, 'line')}{elsewhere}"
 
 
 def _matched(log: Log, args: argparse.Namespace) -> list[Row]:

@@ -1,58 +1,41 @@
 """``walsh blocklist``: the operator's own list of hosts that have opted out: add, remove, check.
 
 A list is read as a crawl reads it, before a change and after it, so that none is written that a
-crawl would not adopt. Exit codes: 0 done, or adopted; 1 no such host on it, or not adopted; 2
-misuse, or a file that cannot be read or written.
+crawl would not adopt.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import shutil
 import sys
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands.check_answer import LIMIT, Misuse, blocklist_of, printable, told
-from scrapy_walsh.exceptions import DocumentInvalid, WalshError
+from scrapy_walsh.commands.check_answer import LIMIT, Misuse, blocklist_of, printable, read_file
+from scrapy_walsh.commands.project import add_json, add_settings, settings_to_send
+from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.blocklist import normalised
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.text import iso, plural
+from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator
 
     from scrapy_walsh.policy.blocklist import Blocklist
 
 _FILE: Final = "blocklist.json"
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``walsh blocklist ACTION``; see the module for the exit codes."""
-    args = _parser().parse_args(argv)
-    action: Callable[[argparse.Namespace], int] = args.action
-    try:
-        return action(args)
-    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (WalshError, OSError) as error:
-        print(f"walsh blocklist: {told(error)}", file=sys.stderr)
-    return 2
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="walsh blocklist",
-        description="The list of hosts that have opted out of your bot.",
-        allow_abbrev=False,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh blocklist`` takes."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
         made = actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         made.set_defaults(action=action)
+        add_json(made)
         return made
 
     adds = add("add", _add, "put a host, and all below it, on the list")
@@ -61,16 +44,22 @@ def _parser() -> argparse.ArgumentParser:
     removes = add("remove", _remove, "take a host off the list")
     removes.add_argument("host", metavar="HOST", help="a host, or a URL of it")
     for made in (adds, removes):
-        made.add_argument("--file", type=Path, default=Path(_FILE), metavar="FILE")
+        made.add_argument(
+            "--file", type=Path, default=Path(_FILE), metavar="FILE",
+            help="the list (default: %(default)s)",
+        )  # fmt: skip
     checks = add("check", _check, "tell whether a crawl would adopt a list")
-    checks.add_argument("list", metavar="FILE|URL", nargs="?", default=_FILE)
     checks.add_argument(
-        "--identity", metavar="NAME|JSON", help="for a URL: the bot's, in place of WALSH_IDENTITY"
-    )
-    checks.add_argument(
-        "-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting"
-    )
-    return parser
+        "list", metavar="FILE|URL", nargs="?", default=_FILE,
+        help="the list (default: %(default)s)",
+    )  # fmt: skip
+    add_settings(checks)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the action."""
+    action: Callable[[argparse.Namespace], int] = args.action
+    return action(args)
 
 
 # -- add, remove --------------------------------------------------------------------------
@@ -81,11 +70,15 @@ def _add(args: argparse.Namespace) -> int:
     hosts = _hosts(args.host)
     listed = set(held)
     new = [host for host in hosts if host not in listed]
-    today = f"{_now():%Y-%m-%d}"
+    today = iso(time.time())[:10]
     for host in new:
         entry = {"domain": host, "added": today}
         document["blocked"].append(entry | ({"reason": args.reason} if args.reason else {}))
     made = _write(args.file, document) if new else held
+    if args.json:
+        there = [host for host in hosts if host not in new]
+        print(json.dumps({"added": new, "on_the_list_already": there, **_members(made)}))
+        return 0
     for host in hosts:
         print(f"{'added' if host in new else 'on the list already'}: {printable(host)}")
     _tell_when(args.file, made)
@@ -102,6 +95,9 @@ def _remove(args: argparse.Namespace) -> int:
         return 1
     document["blocked"] = kept
     made = _write(args.file, document)
+    if args.json:
+        print(json.dumps({"removed": sorted(hosts), **_members(made)}))
+        return 0
     for host in sorted(hosts):
         print(f"removed: {printable(host)}")
     _tell_parents(hosts, made)
@@ -138,28 +134,16 @@ def _read(path: Path) -> tuple[dict[str, Any], Blocklist]:
 def _octets(path: Path) -> bytes:
     if not path.exists():
         raise Misuse(f"no {path} here: `walsh init` makes one, or name another")
-    with path.open("rb") as file:
-        return file.read(LIMIT)
+    return read_file(path, LIMIT)
 
 
 def _write(path: Path, document: dict[str, Any]) -> Blocklist:
     """Replace *path* at once, with a list that a crawl would adopt. DocumentInvalid, OSError."""
-    document["updated"] = f"{_now():%Y-%m-%dT%H:%M:%SZ}"
+    document["updated"] = iso(time.time())
     body = f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode()
     made = blocklist_of(body, str(path))
-    target = path.resolve()
-    new = target.with_name(f"{target.name}.new")
-    try:
-        new.write_bytes(body)
-        shutil.copymode(target, new)
-        new.replace(target)
-    finally:
-        new.unlink(missing_ok=True)
+    replace_file(path, body)
     return made
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _tell_when(path: Path, made: Blocklist) -> None:
@@ -187,8 +171,14 @@ def _check(args: argparse.Namespace) -> int:
     try:
         held = blocklist_of(body, args.list)
     except DocumentInvalid as error:
-        print(f"no crawl would adopt {printable(args.list)}: {printable(str(error))}")
+        if args.json:
+            print(json.dumps({"adopted": False, "reason": str(error)}))
+        else:
+            print(f"no crawl would adopt {printable(args.list)}: {printable(str(error))}")
         return 1
+    if args.json:
+        print(json.dumps({"adopted": True, **_members(held), "warnings": list(held.warnings)}))
+        return 0
     print(f"a crawl would adopt {printable(args.list)}")
     for line in _facts(held, json.loads(body)):
         print(f"  {printable(line)}")
@@ -198,9 +188,13 @@ def _check(args: argparse.Namespace) -> int:
 
 def _fetched(args: argparse.Namespace) -> bytes:
     from scrapy_walsh.commands.blocklist_online import fetch  # noqa: PLC0415  files need no crawl
-    from scrapy_walsh.commands.project import settings_of  # noqa: PLC0415
 
-    return fetch(args.list, settings_of(args))
+    return fetch(args.list, settings_to_send(args, "a file"))
+
+
+def _members(held: Blocklist) -> dict[str, Any]:
+    """What a JSON answer says of a list; ``refresh``: seconds."""
+    return {"domains": len(held), "refresh": held.refresh, "updated": held.updated}
 
 
 def _facts(held: Blocklist, document: dict[str, Any]) -> Iterator[str]:

@@ -7,9 +7,7 @@ the documents are fetched through the gates (``check_online``); the URL itself n
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import sys
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,19 +21,18 @@ from scrapy_walsh.commands.check_answer import (
     Misuse,
     absolute,
     blocklist_of,
-    printable,
+    read_file,
     token_of,
-    told,
 )
-from scrapy_walsh.commands.project import settings_of, settings_to_read
-from scrapy_walsh.config import WalshConfig, has_identity
+from scrapy_walsh.commands.project import add_json, add_settings, read_config, settings_to_send
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.given import Given
 from scrapy_walsh.policy.robots import Robots, parse_robots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import argparse
+    from collections.abc import Iterator
 
     from scrapy_walsh.policy.blocklist import Blocklist
 
@@ -56,40 +53,21 @@ class Defaults:
         return Given(rules, self.operator_list)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``walsh check``. Exit codes: 0 allowed, 1 denied, 2 misuse or unknown; a batch: 0, 2."""
-    args = _parser().parse_args(argv)
-    try:
-        return _batch(_defaults(args)) if args.batch else _single(args)
-    except WalshError as error:
-        print(f"walsh check: {printable(str(error))}", file=sys.stderr)
-    except BrokenPipeError:  # the reader has gone
-        _write_no_more()
-    except OSError as error:
-        print(f"walsh check: {told(error)}", file=sys.stderr)
-        _write_no_more()
-    return 2
-
-
-def _write_no_more() -> None:
-    """Let what is left go nowhere: the interpreter flushes standard output again at its exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="walsh check", description="May this URL be fetched?", allow_abbrev=False
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh check`` takes."""
     add = parser.add_argument
     add("url", metavar="URL", nargs="?", help="without a scheme, https is taken")
     add("--robots", metavar="FILE", help="judge by this robots.txt, send nothing; - for stdin")
     add("--blocklist", metavar="FILE", help="judge by this blocklist, send nothing; - for stdin")
     add("--token", help="with files: the product token (default: of the identity)")
-    add("--identity", metavar="NAME|JSON", help="the bot's identity, in place of WALSH_IDENTITY")
-    add("-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting")
-    add("--json", action="store_true", help="answer with one JSON object")
+    add_settings(parser)
+    add_json(parser)
     add("--batch", action="store_true", help='stdin: {"robots": TEXT, "url": URL}, one a line')
-    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answer about one URL, or about each line of a batch."""
+    return _batch(_defaults(args)) if args.batch else _single(args)
 
 
 def _single(args: argparse.Namespace) -> int:
@@ -114,12 +92,7 @@ def _answer(url: str, given: Given, gates: Gates) -> Answer:
 def _online(url: str, args: argparse.Namespace) -> Answer:
     if args.token is not None:
         raise Misuse("--token goes with --robots; online the token is that of the identity")
-    settings = settings_of(args)
-    if not has_identity(settings):
-        raise Misuse(
-            "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity, or "
-            "files to judge by: --robots, --blocklist"
-        )
+    settings = settings_to_send(args, "files to judge by: --robots, --blocklist")
     from scrapy_walsh.commands.check_online import ask  # noqa: PLC0415  files need no crawl
 
     return ask(url, settings)
@@ -130,7 +103,7 @@ def _defaults(args: argparse.Namespace) -> Defaults:
         raise Misuse("--batch reads its URLs, and nothing else, from standard input")
     if args.robots == args.blocklist == "-":
         raise Misuse("only one of --robots and --blocklist can be standard input")
-    config = WalshConfig.from_settings(settings_to_read(args), Path)
+    config = read_config(args, Path())
     token = token_of(config.identity.token if args.token is None else args.token)
     robots, listed = args.robots, args.blocklist
     return Defaults(
@@ -143,13 +116,7 @@ def _defaults(args: argparse.Namespace) -> Defaults:
 
 
 def _read(path: str, limit: int) -> bytes:
-    try:
-        if path == "-":
-            return _standard_input().read(limit)
-        with Path(path).open("rb") as file:
-            return file.read(limit)
-    except OSError as error:
-        raise Misuse(f"cannot read {path}: {error.strerror}") from None
+    return _standard_input().read(limit) if path == "-" else read_file(path, limit)
 
 
 def _standard_input() -> BinaryIO:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -96,6 +97,15 @@ def blocklist_of(body: bytes, document: str | None) -> Blocklist:
     if schema.is_tame(body, {}):
         return schema.parse_blocklist(body, {}, document)
     return validate.read_in_child(body, {}, document, VALIDATION_TIMEOUT)
+
+
+def read_file(path: str | Path, limit: int) -> bytes:
+    """The first *limit* octets of the file at *path*. Misuse where it cannot be read."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(limit)
+    except OSError as error:
+        raise Misuse(f"cannot read {path}: {error.strerror}") from None
 
 
 def absolute(written: str) -> str:

@@ -1,30 +1,27 @@
-"""``walsh conformance``: the whole list R1 to R13, by real crawls; or another crawler, by a log.
-
-Exit codes: 0 every MUST was seen to hold, 1 not, 2 misuse, or nothing could be judged.
-"""
+"""``walsh conformance``: the whole list R1 to R13, by real crawls; or another crawler, by a log."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import platform
 import sys
 import time
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands.check_answer import Misuse, printable, told
+from scrapy_walsh.commands.check_answer import Misuse, printable
 from scrapy_walsh.commands.conformance_bot import Setup
-from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.commands.project import add_json, add_settings
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
-from scrapy_walsh.proof.conformance import lab, live, parts, record, run, show
+from scrapy_walsh.policy.text import iso
+from scrapy_walsh.proof.conformance import lab, live, parts, record, show
+from scrapy_walsh.proof.conformance import run as runs
 from scrapy_walsh.proof.conformance.check import holds, in_order
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Sequence
 
     from scrapy_walsh.proof.conformance.check import Check
@@ -33,42 +30,29 @@ if TYPE_CHECKING:
 _LIVE_FILE: Final = "conformance-live.json"
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run, judge, print; see the module for the exit codes."""
-    args = _parser().parse_args(argv)
-    try:
-        _check_usage(args)
-        return _lab(args) if args.command is not None else _own(args)
-    except KeyboardInterrupt:
-        print("walsh conformance: stopped; nothing was judged", file=sys.stderr)
-    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (WalshError, OSError) as error:
-        print(f"walsh conformance: {told(error)}", file=sys.stderr)
-    return 2
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="walsh conformance", description="Does it keep R1 to R13?", allow_abbrev=False
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh conformance`` takes."""
     add = parser.add_argument
     add("--only", metavar="NAMES", default="", help="requirements or parts: R4,blocklist")
-    add("--identity", metavar="NAME|JSON", help="the bot's identity, in place of WALSH_IDENTITY")
-    add("-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting")
-    add("--json", action="store_true", help="print JSON, and no table")
+    add_settings(parser)
+    add_json(parser)
     add("--record", metavar="FILE", type=Path, help="where the record goes")
     add("--live", action="store_true", help="crawl the operator's real fixtures, and nothing else")
     add("--command", metavar="COMMAND", help="judge this crawler by the sandbox's log alone")
     add("--user-agent", metavar="UA", help="with --command: the User-Agent it must send")
     add("--token", metavar="TOKEN", help="with --command: its product token")
     add("--time-limit", metavar="S", type=float, help="with --command: for each run (180)")
-    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run, judge and print."""
+    _check_usage(args)
+    return _lab(args) if args.command is not None else _own(args)
 
 
 def _check_usage(args: argparse.Namespace) -> None:
     args.only = [name for name in args.only.split(",") if name]
-    known = [row.id for row in REQUIREMENTS] + run.names()
+    known = [row.id for row in REQUIREMENTS] + runs.names()
     unknown = [name for name in args.only if name not in known]
     if unknown:
         raise Misuse(f"--only {unknown[0]!r}: there are {', '.join(known)}")
@@ -111,16 +95,16 @@ def _tell(problems: Iterable[str]) -> None:
 def _own(args: argparse.Namespace) -> int:
     setup = Setup(args)
     # The code as the run found it: a record of code that changed meanwhile fits no build.
-    code, date, started = record.code_digest(), datetime.now(UTC), time.monotonic()
+    code, date, started = record.code_digest(), iso(time.time()), time.monotonic()
     if args.live:
         checks = live.run(setup.bot, setup.state_dir, setup.implementation, _progress)
     else:
-        checks, problems = run.run(setup.bot, args.only, _progress)
+        checks, problems = runs.run(setup.bot, args.only, _progress)
         _tell(problems)
     seconds = time.monotonic() - started
     found = {
         "code": code,
-        "date": date.isoformat(timespec="seconds"),
+        "date": date,
         "seconds": round(seconds, 3),
         "live": args.live,
         **_members(setup, checks, live=args.live),
@@ -171,7 +155,7 @@ def _keep(args: argparse.Namespace, setup: Setup, found: dict[str, Any]) -> None
 def _lab(args: argparse.Namespace) -> int:
     user_agent = args.user_agent or WALSH_RESEARCH.user_agent
     token = args.token or WALSH_RESEARCH.token
-    chosen = run.chosen(parts.PARTS, args.only)
+    chosen = runs.chosen(parts.PARTS, args.only)
     if not chosen:
         raise Misuse(f"--only {','.join(args.only)}: nothing of that shows in a server's log")
     started = time.monotonic()
@@ -184,7 +168,7 @@ def _lab(args: argparse.Namespace) -> int:
         progress=_progress,
     )
     checks = in_order(parts.judge(chosen, evidence))
-    _tell(run.problems(evidence))
+    _tell(runs.problems(evidence))
     seconds = time.monotonic() - started
     if args.json:
         found = {

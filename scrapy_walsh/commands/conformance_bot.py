@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands.check_answer import Misuse
-from scrapy_walsh.commands.project import settings_of
-from scrapy_walsh.config import DEFAULTS, WalshConfig, has_identity, identity_given
+from scrapy_walsh.commands.project import pairs, settings_to_read, settings_to_send
+from scrapy_walsh.config import DEFAULTS, WalshConfig, identity_given
 from scrapy_walsh.proof.conformance.crawl import Bot
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from scrapy.settings import Settings
+    from scrapy_walsh.config import SettingsLike
 
 #: What every run sets itself: identity, where the documents and the state are, R8's reason, tags.
 _TAKEN: Final = frozenset(
@@ -39,12 +39,8 @@ class Setup:
     """
 
     def __init__(self, args: argparse.Namespace) -> None:
-        settings = settings_of(args)
+        settings = settings_to_send(args) if args.live else settings_to_read(args)
         given = _given(args)
-        if not has_identity(settings):
-            if args.live:
-                raise Misuse("--live sends requests: give --identity, or set WALSH_IDENTITY")
-            settings.set("WALSH_IDENTITY", "walsh-research", priority="cmdline")
         from scrapy_walsh.adapters.context import default_state_dir  # noqa: PLC0415  slow
 
         config = WalshConfig.from_settings(settings, default_state_dir)
@@ -78,7 +74,7 @@ class Setup:
 
 
 def _given(args: argparse.Namespace) -> Mapping[str, str]:
-    given = dict(each.split("=", 1) for each in args.set)
+    given = pairs("-s", args.set)
     taken = sorted(_TAKEN & given.keys())
     if taken:
         raise Misuse(f"-s {taken[0]}: a conformance run sets that itself")
@@ -93,7 +89,7 @@ def _told(name: str, value: str) -> str:
     return value if name == "DOWNLOAD_DELAY" else "set"
 
 
-def _overrides(settings: Settings) -> dict[str, Any]:
+def _overrides(settings: SettingsLike) -> dict[str, Any]:
     """The ``WALSH_`` settings that differ from their defaults, as JSON data."""
     found = {name: settings.get(name) for name in DEFAULTS if name not in _TAKEN}
     return {

@@ -6,7 +6,6 @@ its log, its ledger and a report of the first run.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -14,13 +13,10 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands import report
-from scrapy_walsh.commands.check_answer import printable, told
+from scrapy_walsh.commands.check_answer import Misuse, printable
 from scrapy_walsh.policy.text import plural
 from scrapy_walsh.proof.sandbox import (
     Sandbox,
@@ -34,6 +30,7 @@ from scrapy_walsh.proof.sandbox import (
 from scrapy_walsh.spec import REQUIREMENTS
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Sequence
 
     from scrapy_walsh.proof.sandbox import LoggedRequest
@@ -63,17 +60,17 @@ _COLOURS: Final = {"refused": "31", "failed": "31", "left_out": "33", "deferred"
 _GOOD: Final = "32"
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the demo. Exit codes: 0 both crawls ended well, 1 one did not, 2 misuse."""
-    args = _parser().parse_args(argv)
-    try:
-        folder = _made(args.dir)
-    except OSError as error:
-        print(f"walsh demo: {told(error)}", file=sys.stderr)
-        return 2
-    if folder is None:
-        print(f"walsh demo: {args.dir} is not empty; give another --dir", file=sys.stderr)
-        return 2
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh demo`` takes."""
+    parser.add_argument(
+        "--dir", type=Path, metavar="DIR",
+        help="where to make its project, which stays (default: a temporary directory)",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make the project, crawl with it twice, and show what came of it."""
+    folder = _made(args.dir)
     with Sandbox() as box:
         codes = [_run(number, folder, box) for number in range(len(_RUNS))]
     _show_legend()
@@ -81,25 +78,12 @@ def main(argv: Sequence[str]) -> int:
     return 1 if any(codes) else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="walsh demo",
-        description="Two real crawls of test sites on this machine, and an account of them.",
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--dir", type=Path, metavar="DIR",
-        help="where to make its project, which stays (default: a temporary directory)",
-    )  # fmt: skip
-    return parser
-
-
-def _made(directory: Path | None) -> Path | None:
-    """Make the project in *directory*; None where that is not empty. Raises OSError."""
+def _made(directory: Path | None) -> Path:
+    """Make the project in *directory*. Raises OSError; Misuse where that is not empty."""
     folder = Path(tempfile.mkdtemp(prefix="walsh-demo-")) if directory is None else directory
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        return None
+        raise Misuse(f"{folder} is not empty; give another --dir")
     package = folder / _PACKAGE
     package.mkdir()
     (package / "__init__.py").touch()
@@ -152,12 +136,11 @@ def _environment(box: Sandbox) -> dict[str, str]:
 
 def _page(folder: Path, name: str) -> int:
     """The run as one HTML file; the exit code of ``walsh report``."""
+    from scrapy_walsh.commands.report import write_report  # noqa: PLC0415  slow
+
     page = folder / "report.html"
     sources = folder / f"{name}.json"
-    with redirect_stdout(StringIO()):  # the path is printed at the end
-        return report.main(
-            ["--ledger", str(_state(folder)), "--sources", str(sources), "--output", str(page)]
-        )
+    return write_report(_state(folder), sources, str(page))
 
 
 def _state(folder: Path) -> Path:

@@ -6,58 +6,40 @@ nothing that they link to is.
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from scrapy_walsh.commands.check_answer import Misuse, absolute, printable
-from scrapy_walsh.commands.project import settings_of
-from scrapy_walsh.config import has_identity
-from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.commands.project import add_json, add_settings, settings_to_send
+from scrapy_walsh.policy.text import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from scrapy.settings import Settings
+    import argparse
+    from collections.abc import Iterator
 
     from scrapy_walsh.commands.discover_online import LinkMap, Probe
 
 
-def main(argv: Sequence[str]) -> int:
-    """Discover. Exit codes: 0 links were found, 1 none, or refused, 2 misuse."""
-    args = _parser().parse_args(argv)
-    try:
-        found = _discover(args)
-    except WalshError as error:
-        print(f"walsh discover: {printable(str(error))}", file=sys.stderr)
-        return 2
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh discover`` takes."""
+    add = parser.add_argument
+    add("host", metavar="HOST", help="HOST[:PORT], tried by https, then http; or with its scheme")
+    add_settings(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Request what the host may offer, and print the links."""
+    origins, settings = _origins(args.host), settings_to_send(args)
+    from scrapy_walsh.commands.discover_online import discover  # noqa: PLC0415  slow
+
+    found = discover(origins, settings)
     if args.json:
         print(json.dumps(found.members()))
     else:
         print("\n".join(printable(line) for line in _lines(found)))
     return 0 if found.links else 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="walsh discover", description="What does a host offer?", allow_abbrev=False
-    )
-    add = parser.add_argument
-    add("host", metavar="HOST", help="HOST[:PORT], tried by https, then http; or with its scheme")
-    add("--identity", metavar="NAME|JSON", help="the bot's identity, in place of WALSH_IDENTITY")
-    add("-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting")
-    add("--json", action="store_true", help="answer with one JSON object")
-    return parser
-
-
-def _discover(args: argparse.Namespace) -> LinkMap:
-    origins = _origins(args.host)
-    settings = _settings(args)
-    from scrapy_walsh.commands.discover_online import discover  # noqa: PLC0415  slow
-
-    return discover(origins, settings)
 
 
 def _origins(host: str) -> list[str]:
@@ -72,23 +54,14 @@ def _origins(host: str) -> list[str]:
     return [f"{scheme}://{parts.netloc}" for scheme in schemes]
 
 
-def _settings(args: argparse.Namespace) -> Settings:
-    settings = settings_of(args)
-    if not has_identity(settings):
-        raise Misuse(
-            "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity"
-        )
-    return settings
-
-
 def _lines(found: LinkMap) -> Iterator[str]:
     """The map for a person."""
     for probe in found.probes:
         yield from _probe_lines(probe)
     for feed in found.suggested_feeds:
         yield f"offers a feed: {feed}"
-    links = len(found.links)
-    yield f"{links} link{'' if links == 1 else 's'} found; declare those that a crawl shall request"
+    links = plural(len(found.links), "link")
+    yield f"{links} found; declare those that a crawl shall request"
 
 
 def _probe_lines(probe: Probe) -> Iterator[str]:

@@ -16,6 +16,7 @@ from scrapy_walsh.policy import formats
 from scrapy_walsh.policy.revalidate import representation_key
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, from_failure, from_response
+from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -108,7 +109,7 @@ class DiscoverSpider(Spider):
     def _forget(self, step: Step) -> None:
         """Delete the validators: the map needs the body, and so does the next crawl."""
         core, key = Crawl.of(self.crawler), representation_key(step.accept)
-        core.remember(lambda: core.store.delete_validators(step.url, key))
+        core.remember(lambda: core.store.delete(Validators, step.url, key))
 
     async def answered(self, response: Response, origin: int, number: int) -> Iterable[Request]:
         """Callback of every request."""

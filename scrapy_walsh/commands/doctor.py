@@ -1,11 +1,7 @@
-"""``walsh doctor``: whether this project can keep its promises, before it sends a request.
-
-Exit codes: 0 every MUST that was looked at holds, 1 one does not, 2 misuse, or no project.
-"""
+"""``walsh doctor``: whether this project can keep its promises, before it sends a request."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -17,14 +13,17 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands import doctor_findings, doctor_settings, doctor_state
-from scrapy_walsh.commands.check_answer import printable
-from scrapy_walsh.commands.doctor_findings import line_of, members_of, one_line
+from scrapy_walsh.commands.check_answer import Misuse, printable
+from scrapy_walsh.commands.doctor_findings import line_of, members_of
+from scrapy_walsh.commands.project import add_json, add_settings, given_settings
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.findings import Finding, Outcome
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.text import one_line, plural
+from scrapy_walsh.state.database import has_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import argparse
+    from collections.abc import Iterator, Mapping
 
     from scrapy.settings import Settings
 
@@ -39,18 +38,25 @@ _PROBE_TIMEOUT: Final = 120.0
 _REDIS_TIMEOUT: Final = 2.0
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``walsh doctor``; see the module for the exit codes."""
-    args = _parser().parse_args(argv)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh doctor`` takes."""
+    parser.add_argument(
+        "--online",
+        action="store_true",
+        help="request the operator's own policy page and blocklist, through the gates",
+    )
+    add_settings(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look at the project in the working directory, and print each finding."""
     from scrapy.utils.project import inside_project  # noqa: PLC0415  slow
 
     if not inside_project():
-        print(
-            "walsh doctor: no project here: run it where scrapy.cfg is, or below", file=sys.stderr
-        )
-        return 2
+        raise Misuse("no project here: run it where scrapy.cfg is, or below")
     found = []
-    for finding in _findings(online=args.online):
+    for finding in _findings(given_settings(args), online=args.online):
         found.append(finding)
         if not args.json:
             print(printable(line_of(finding)), flush=True)
@@ -64,23 +70,11 @@ def main(argv: Sequence[str]) -> int:
     return 1 if fails else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="walsh doctor",
-        description="Can this project keep its promises? Nothing is requested without --online.",
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--online",
-        action="store_true",
-        help="request the operator's own policy page and blocklist, through the gates",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    return parser
+def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
+    """Everything, in the order in which it should be put right.
 
-
-def _findings(*, online: bool) -> Iterator[Finding]:
-    """Everything, in the order in which it should be put right."""
+    *given*: settings of the command line.
+    """
     from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
 
     from scrapy_walsh.adapters.context import default_state_dir  # noqa: PLC0415  slow
@@ -93,6 +87,8 @@ def _findings(*, online: bool) -> Iterator[Finding]:
             Outcome.BROKEN, "R0.6", "settings", f"the project's settings cannot be read: {why}"
         )
         return
+    for name, value in given.items():
+        settings.set(name, value, priority="cmdline")
     reading = doctor_settings.read(settings, default_state_dir)
     try:
         needs = _versions(reading.config)
@@ -104,7 +100,7 @@ def _findings(*, online: bool) -> Iterator[Finding]:
         yield from doctor_findings.of_versions(needs, _reactor(settings))
     yield from doctor_findings.of_identity(reading.config, reading.replaced)
     yield from doctor_findings.of_owner(reading.config, reading.replaced)
-    report = _probe()
+    report = _probe(given)
     yield from _spiders(report, reading)
     sound = True
     for finding in _of_state(reading):
@@ -155,12 +151,12 @@ def _reactor(settings: Settings) -> str:
 # -- spiders ------------------------------------------------------------------------------
 
 
-def _probe() -> dict[str, Any] | str:
+def _probe(given: Mapping[str, Any]) -> dict[str, Any] | str:
     """The report of ``doctor_probe``, or why there is none."""
     path = os.pathsep.join(os.path.abspath(each) for each in sys.path)  # noqa: PTH100  "" is here
     try:
         done = subprocess.run(  # noqa: S603  our own module, by our own interpreter
-            [sys.executable, "-m", _PROBE],
+            [sys.executable, "-m", _PROBE, json.dumps(given)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
@@ -201,7 +197,7 @@ def _of_state(reading: Reading) -> Iterator[Finding]:
     else:
         place = doctor_state.place_of(directory)
         yield from doctor_state.of_place(place)
-        if place.error is None and doctor_state.has_files(directory):
+        if place.error is None and has_records(directory):
             if place.problems:
                 yield Finding(
                     Outcome.UNSEEN,

@@ -5,10 +5,10 @@ Pure: values in, findings out.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from scrapy_walsh.adapters.plugins import BY_LINE
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP
 
@@ -54,8 +54,6 @@ _BARE: Final = (
     'it crawls without scrapy_walsh: give ADDONS {"scrapy_walsh.Addon": 500}, in the project and '
     "in custom_settings that set ADDONS"
 )
-#: In lines about missing components: where all of these are missing, ``_BARE`` says it all.
-_HEART: Final = ("middlewares.GateMiddleware", "the http handler is not scrapy_walsh's")
 
 
 def line_of(finding: Finding) -> str:
@@ -205,6 +203,10 @@ def of_spiders(report: Mapping[str, Any]) -> Iterator[Finding]:
             "pins",
             f"{text}; it is pinned: remove yours{suffix}",
         )
+    for text, suffix in _grouped(spiders, "plugins", project):
+        plugin = BY_LINE[text]
+        outcome = Outcome.WARNING if plugin.warns else Outcome.NOTE
+        yield Finding(outcome, plugin.requirement, "plugins", f"{text}{suffix}")
     for text, suffix in _grouped(spiders, "jobdir", project):
         yield Finding(
             Outcome.BROKEN,
@@ -232,10 +234,7 @@ def _seat_lines(spider: Mapping[str, Any]) -> list[str]:
         why = spider["error"] or "its crawl did not open"
         return [f"cannot be looked at: {why}: correct the setting or component that fails so"]
     missing: list[str] = spider["missing"]
-    bare = all(any(part in line for line in missing) for part in _HEART)
-    if bare and not spider["addon"]:
-        return [_BARE]
-    return missing
+    return [_BARE] if spider["bare"] and not spider["addon"] else missing
 
 
 def _grouped(
@@ -272,8 +271,3 @@ def of_versions(
     if all(accepts for *_, accepts in rows):
         shown = ", ".join(f"{name} {version}" for name, _, version, _ in rows)
         yield Finding(Outcome.HELD, _EVERY, "versions", f"{shown}; reactor {reactor}")
-
-
-def one_line(error: object, limit: int = 300) -> str:
-    """*error* as one line."""
-    return re.sub(r"\s+", " ", str(error)).strip()[:limit]

@@ -13,7 +13,7 @@ from scrapy_walsh.commands.operator_pages import PagesSpider, ask, is_up
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import Event
-from scrapy_walsh.state.records import BLOCKLIST
+from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -39,7 +39,7 @@ class DoctorSpider(PagesSpider):
         url, since = core.config.blocklist_url, time.time()
         with _rejections(url) as reasons:
             await core.documents.operator.bring()
-        held = core.store.get_document(BLOCKLIST, url)
+        held = core.store.get(StoredDocument, BLOCKLIST, url)
         if reasons:
             self.answers[url] = reasons[0]
         elif held is not None and held.fetched_at >= since and held.status is not None:

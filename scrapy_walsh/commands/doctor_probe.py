@@ -1,6 +1,7 @@
 """How ``walsh doctor`` looks at every spider of a project, in a process of its own.
 
-``python -m scrapy_walsh.commands.doctor_probe`` prints one JSON object. For each spider an empty
+``python -m scrapy_walsh.commands.doctor_probe SETTINGS`` prints one JSON object; SETTINGS, one as
+well, are those of the command line. For each spider an empty
 crawl is opened with the settings that it would have, and ``seats.missing`` looks at what is then in
 place. The spider itself is not made, nor are pipelines, feeds and extensions. State is kept in
 memory, and this process can open no connection, whatever the project's code tries.
@@ -29,14 +30,14 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.project import get_project_settings
 from scrapy.utils.spider import iter_spider_classes
 
-from scrapy_walsh.adapters import seats
+from scrapy_walsh.adapters import plugins, seats
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.commands import doctor_settings, doctor_state
-from scrapy_walsh.commands.doctor_findings import one_line
 from scrapy_walsh.config import is_shared, unknown_settings
+from scrapy_walsh.policy.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -79,7 +80,10 @@ def main() -> int:
         reached = _shut_network()
         warnings.simplefilter("ignore")
         os.environ.pop("SHUB_JOBKEY", None)  # the look is no job, and must post no lease
-        answer.write(json.dumps({**look(get_project_settings()), "reached": reached}))
+        settings = get_project_settings()
+        for name, value in json.loads(sys.argv[1]).items():
+            settings.set(name, value, priority="cmdline")
+        answer.write(json.dumps({**look(settings), "reached": reached}))
     return 0
 
 
@@ -149,7 +153,8 @@ def _entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
     """What is found in the settings of a spider, without a crawl."""
     entry: dict[str, Any] = {
         "name": getattr(cls, "name", None), "addon": False, "config": [], "unknown": [],
-        "overridden": [], "jobdir": [], "missing": None, "error": None,
+        "overridden": [], "plugins": [], "jobdir": [], "missing": None, "bare": False,
+        "error": None,
     }  # fmt: skip
     settings = project.copy()
     try:
@@ -158,9 +163,10 @@ def _entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
         entry["config"] = doctor_settings.read(settings, default_state_dir).problems
         entry["unknown"] = unknown_settings(settings)
         entry["jobdir"] = _jobdir(settings)
+        entry["plugins"] = [plugin.line for plugin in plugins.named_in(settings)]
         entry["addon"] = _has_addon(settings)
         if entry["addon"] and not entry["config"]:
-            entry["overridden"] = _overridden(settings, entry["unknown"])
+            entry["overridden"] = _overridden(settings, entry["unknown"] + entry["plugins"])
     except (Exception, SystemExit) as error:
         entry["error"] = _explained(error)
     return entry
@@ -178,11 +184,11 @@ def _has_addon(settings: Settings) -> bool:
     return any(load_object(each) is Addon for each in addons)
 
 
-def _overridden(settings: Settings, unknown: list[str]) -> list[str]:
-    """The warnings that the add-on logs about values that it overrides."""
+def _overridden(settings: Settings, known: list[str]) -> list[str]:
+    """The warnings that the add-on logs about values that it overrides; not those of *known*."""
     with _said() as lines:
         Addon().update_settings(settings.copy())
-    return [line for line in lines if line not in unknown]
+    return [line for line in lines if line not in known]
 
 
 @contextmanager
@@ -292,6 +298,7 @@ def _of_other_scheduler(settings: BaseSettings) -> list[str]:
 
 def _look_at(crawler: Crawler, entry: dict[str, Any], queue: list[str]) -> None:
     try:
+        entry["bare"] = seats.is_bare(crawler)
         entry["missing"] = [*seats.missing(crawler, Crawl.of(crawler).config), *queue]
     except Exception as error:  # the signal would swallow it
         entry["error"] = _explained(error)

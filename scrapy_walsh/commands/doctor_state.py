@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands.check_answer import blocklist_of
-from scrapy_walsh.commands.doctor_findings import one_line
-from scrapy_walsh.commands.state_show import iso, span
+from scrapy_walsh.commands.state_show import span
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
-from scrapy_walsh.state import clock, files, verify
-from scrapy_walsh.state.database import DATABASE
+from scrapy_walsh.policy.text import iso, one_line
+from scrapy_walsh.state import clock, connect, files, verify
+from scrapy_walsh.state.database import DATABASE, has_records
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
 from scrapy_walsh.state.tables import DOCUMENTS
 
@@ -105,7 +105,7 @@ def place_of(directory: Path) -> Place:
         owner=status.st_uid if exists and hasattr(os, "geteuid") else None,
         user=os.geteuid() if exists and hasattr(os, "geteuid") else None,
         open_to_all=exists and bool(status.st_mode & stat.S_IWOTH),
-        problems=tuple(verify.problems(directory, blocklist_of)) if has_files(directory) else (),
+        problems=tuple(verify.problems(directory, blocklist_of)) if has_records(directory) else (),
         set_aside=tuple(verify.set_aside(directory)) if exists else (),
     )
 
@@ -127,15 +127,10 @@ def _written_to(directory: Path) -> Path:
     return there
 
 
-def has_files(directory: Path) -> bool:
-    """Whether there is a database, or a copy of the blocklist, in *directory*."""
-    return any((directory / name).exists() for name in (DATABASE, files.COPY))
-
-
 def held_in(directory: Path, config: WalshConfig) -> Held:
     """What is stored in the files of *directory*, which are undamaged. Raises sqlite3.Error."""
     url = config.blocklist_url
-    with closing(verify.read_only(directory / DATABASE)) as connection:
+    with closing(connect.read_only(directory / DATABASE)) as connection:
 
         def ask(question: str, *given: str) -> list[Any]:
             return [row[0] for row in connection.execute(question, given)]

@@ -1,33 +1,34 @@
 """``walsh init``: what a bot of one's own needs to say who it is, and to be told to stay away.
 
 It writes a blocklist, a policy page and a file of sources, never over one that is there, and prints
-the settings, a line for cron, and what to upload where. Exit codes: 0 written, 2 misuse, or a file
-that cannot be written.
+the settings, a line for cron, and what to upload where.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 import os
 import shlex
 import sys
+import time
 import zlib
 from configparser import ConfigParser
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from scrapy_walsh.commands.check_answer import Misuse, blocklist_of, printable, told
-from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.commands.check_answer import Misuse, blocklist_of, printable
 from scrapy_walsh.policy.identity import identity_from
+from scrapy_walsh.policy.text import iso
+from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import argparse
+    from collections.abc import Iterator
 
     from scrapy_walsh.policy.identity import Identity
 
@@ -81,37 +82,18 @@ class _Bot:
     contact: str
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``walsh init``; see the module for the exit codes."""
-    args = _parser().parse_args(argv)
-    try:
-        return _init(args)
-    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (KeyboardInterrupt, EOFError):
-        print("\nwalsh init: stopped, and nothing was written", file=sys.stderr)
-    except (WalshError, OSError) as error:
-        print(f"walsh init: {told(error)}", file=sys.stderr)
-    return 2
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="walsh init",
-        description="Make what a bot of your own must publish. On a terminal it asks for what is "
-        "not given.",
-        allow_abbrev=False,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh init`` takes."""
     add = parser.add_argument
     add("--product", metavar="NAME/VERSION", help="the bot's name, such as ExampleBot/1.0")
     add("--site", metavar="URL", help="where its pages will be, such as https://bot.example")
     add("--contact", metavar="MAIL", help="whom to write to (default: opt-out@ the site's host)")
     add("--dir", type=Path, default=Path(), metavar="DIR", help="where to write (default: here)")
     add("--write", action="store_true", help="append the settings to those of the project in DIR")
-    return parser
 
 
-def _init(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
+    """Write the files, and print what is left to do."""
     bot = _bot(args)
     files = _files(bot)
     there = [name for name in files if os.path.lexists(args.dir / name)]
@@ -121,18 +103,36 @@ def _init(args: argparse.Namespace) -> int:
     block = _settings(bot.identity, settings if args.write else None)
     if args.write:
         _check_unset(settings, args.dir)
-    args.dir.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        with (args.dir / name).open("x", encoding="utf-8") as file:
-            file.write(text)
+    with _undone_on_failure() as made:
+        for folder in [each for each in (args.dir, *args.dir.parents) if not each.exists()][::-1]:
+            folder.mkdir()
+            made.append(folder)
+        for name, text in files.items():
+            with (args.dir / name).open("x", encoding="utf-8") as file:
+                made.append(args.dir / name)
+                file.write(text)
+        if args.write and settings is not None:
+            replace_file(settings, settings.read_bytes() + f"\n{block}".encode())
+    for name in files:
         print(f"written: {printable(str(args.dir / name))}")
-    if args.write and settings is not None:
-        with settings.open("a", encoding="utf-8") as file:
-            file.write(f"\n{block}")
+    if args.write:
         print(f"appended to: {printable(str(settings))}")
     for line in _told(bot, args.dir, None if args.write else block):
         print(line)
     return 0
+
+
+@contextmanager
+def _undone_on_failure() -> Iterator[list[Path]]:
+    """A list for what is made; where an error ends it, all of that is deleted again."""
+    made: list[Path] = []
+    try:
+        yield made
+    except BaseException:
+        for path in reversed(made):
+            with suppress(OSError):  # a directory that somebody else has put something into
+                path.rmdir() if path.is_dir() else path.unlink()
+        raise
 
 
 # -- who ----------------------------------------------------------------------------------
@@ -159,10 +159,14 @@ def _bot(args: argparse.Namespace) -> _Bot:
 def _given(option: str, value: str | None, question: str, usual: str | None = None) -> str:
     """What the option has, or what the person at the terminal answers; Misuse where there is none.
 
-    KeyboardInterrupt or EOFError where the person does not answer.
+    Misuse or KeyboardInterrupt where the person does not answer.
     """
     if value is None and sys.stdin is not None and sys.stdin.isatty():
-        value = input(f"{question}: ").strip() or None
+        try:
+            value = input(f"{question}: ").strip() or None
+        except EOFError:
+            print()
+            raise Misuse("stopped, and nothing was written") from None
     value = usual if value is None else value.strip()
     if not value:
         raise Misuse(f"no --{option} given; see --help")
@@ -193,7 +197,7 @@ def _blocklist(bot: _Bot) -> dict[str, Any]:
 
     return {
         "contract": "walsh-research-blocklist/v1",
-        "updated": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "updated": iso(time.time()),
         "operator": bot.identity.token,
         "contact": bot.contact,
         "policy": bot.identity.policy_url,

@@ -1,64 +1,133 @@
-"""The subcommands, by name. Exit codes: 0 yes, 1 no, 2 misuse or unknown."""
+"""The subcommands, by name, and how each of them is run and ends."""
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 
 class Subcommand(NamedTuple):
-    """Where a subcommand's ``main(argv) -> int`` lives, and what it does, in one line."""
+    """What a subcommand does, in one line, and how it ends.
 
-    module: str
+    The module of its name has ``add_options(parser)`` and ``run(args)``, which returns the exit
+    code. ``zero``, ``one``: what the codes 0 and 1 say; ``one`` is empty where it does not occur.
+    ``two``: what 2 says besides :data:`MISUSE`. ``examples``: what may stand after the name.
+    """
+
     summary: str
+    zero: str
+    one: str
+    examples: tuple[str, ...]
+    two: str = ""
 
+
+#: What exit code 2 says, whatever the subcommand.
+MISUSE: Final = "misuse, or what it needs cannot be read, written or requested"
 
 SUBCOMMANDS: Final = {
     "attest": Subcommand(
-        "scrapy_walsh.commands.attest", "state what a conformance run showed of this build; sign it"
+        "state what a conformance run showed of this build; sign it",
+        "every requirement is true; the signature holds; keys were made",
+        "a requirement is not true; the signature does not hold",
+        ("--online --sign keys/key.pem -o attestation.json", "--keygen keys",
+         "--verify attestation.json --jwks https://bot.example/jwks.json"),
     ),
     "audit": Subcommand(
-        "scrapy_walsh.commands.audit", "tell from a site's access log which promises were kept"
+        "tell from a site's access log which promises were kept",
+        "nothing is broken, and something was seen to hold",
+        "a MUST is broken, or ledger and log differ",
+        ("access.log", "access.log* --robots robots.txt --host www.site.example --json"),
+        "the bot is not in the log",
     ),
     "blocklist": Subcommand(
-        "scrapy_walsh.commands.blocklist", "put a host that opts out on your list; check a list"
+        "put a host that opts out on your list; check a list",
+        "done; a crawl would adopt the list",
+        "no such host is on the list; no crawl would adopt it",
+        ("add www.site.example --reason 'asked by mail'", "remove www.site.example",
+         "check https://bot.example/blocklist.json"),
     ),
     "check": Subcommand(
-        "scrapy_walsh.commands.check", "tell whether a URL may be fetched, and why"
+        "tell whether a URL may be fetched, and why",
+        "allowed; of a batch: every line was judged",
+        "denied",
+        ("https://site.example/page", "https://site.example/page --robots robots.txt --json",
+         "--batch < urls.jsonl"),
+    ),
+    "completion": Subcommand(
+        "print a script that completes these commands in a shell",
+        "printed",
+        "",
+        ("bash > ~/.local/share/bash-completion/completions/walsh", "zsh > ~/.zfunc/_walsh"),
     ),
     "conformance": Subcommand(
-        "scrapy_walsh.commands.conformance", "show, by crawls of the sandbox, that R1 to R13 hold"
+        "show, by crawls of the sandbox, that R1 to R13 hold",
+        "every MUST was seen to hold",
+        "a MUST is broken, or was not seen",
+        ("", "--only R4,blocklist", "--command 'python bot.py' --user-agent 'Bot/1.0' --token Bot"),
+        "nothing could be judged",
     ),
     "demo": Subcommand(
-        "scrapy_walsh.commands.demo", "crawl test sites on this machine, and show what was sent"
+        "crawl test sites on this machine, and show what was sent",
+        "both crawls ended well",
+        "one did not",
+        ("", "--dir walsh-demo"),
     ),
     "discover": Subcommand(
-        "scrapy_walsh.commands.discover", "tell what a host offers in place of HTML: its link map"
+        "tell what a host offers in place of HTML: its link map",
+        "links were found",
+        "none were, or it was refused",
+        ("site.example", "site.example --json"),
     ),
     "doctor": Subcommand(
-        "scrapy_walsh.commands.doctor", "tell whether this project can keep its promises"
+        "tell whether this project can keep its promises",
+        "no FAIL",
+        "a FAIL",
+        ("", "--online"),
+        "there is no project",
     ),
     "init": Subcommand(
-        "scrapy_walsh.commands.init", "make what a bot of your own must publish, and its settings"
+        "make what a bot of your own must publish, and its settings",
+        "written",
+        "",
+        ("--product ExampleBot/1.0 --site https://bot.example --write",),
     ),
     "plan": Subcommand(
-        "scrapy_walsh.commands.plan", "tell what the next run would request, sending nothing"
+        "tell what the next run would request, sending nothing",
+        "the next run would request a target",
+        "it would request none",
+        ("-a sources=sources.toml", "-a sources=sources.toml --json"),
     ),
-    "report": Subcommand("scrapy_walsh.commands.report", "draw a run: its ledger as one HTML file"),
+    "report": Subcommand(
+        "draw a run: its ledger as one HTML file",
+        "written, and nothing in it is broken",
+        "written, and the ledger itself shows that something does not hold",
+        ("", "--sources report.json -o run.html"),
+    ),
     "sandbox": Subcommand(
-        "scrapy_walsh.proof.sandbox.__main__", "serve the embedded test sites on loopback"
+        "serve the embedded test sites on loopback",
+        "stopped",
+        "",
+        ("--port 8080", "--sites sites.toml --log requests.jsonl"),
     ),
     "state": Subcommand(
-        "scrapy_walsh.commands.state", "show, verify, forget, export or import what is stored"
+        "show, verify, forget, export or import what is stored",
+        "done, and in order",
+        "not in order; nothing was stored of the host",
+        ("show", "verify", "forget www.site.example", "export state.jsonl", "import state.jsonl"),
     ),
     "verify": Subcommand(
-        "scrapy_walsh.commands.verify",
         "derive every decision of a ledger again, from its documents",
+        "nothing wrong was found",
+        "a finding",
+        ("", "ledger.jsonl --head 120:HASH", "--json"),
     ),
-}
+}  # fmt: skip
 
 
 def run() -> int:
@@ -67,7 +136,7 @@ def run() -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Run the subcommand that *argv* starts with."""
+    """Run the subcommand that *argv* starts with; its exit code."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if argv else 2
@@ -79,11 +148,71 @@ def main(argv: list[str]) -> int:
         print(f"walsh: no subcommand {name!r}; {_meant(name)}", file=sys.stderr)
         return 2
     try:
-        code: int = import_module(SUBCOMMANDS[name].module).main(rest)
+        return _run(name, rest)
     except KeyboardInterrupt:
         print(f"walsh {name}: stopped", file=sys.stderr)
-        return 2
+    except BrokenPipeError:  # the reader has gone
+        pass
+    except (WalshError, OSError) as error:
+        from scrapy_walsh.commands.check_answer import told  # noqa: PLC0415  seldom needed
+
+        print(f"walsh {name}: {told(error)}", file=sys.stderr)
+    _write_no_more()
+    return 2
+
+
+def _run(name: str, argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog=f"walsh {name}", **form(name))
+    module = fill(parser, name)
+    code: int = module.run(parser.parse_args(argv))
+    if sys.stdout is not None:
+        sys.stdout.flush()
     return code
+
+
+def form(name: str) -> dict[str, Any]:
+    """What a parser of the subcommand *name* is made with."""
+    summary = SUBCOMMANDS[name].summary
+    return {
+        "description": f"{summary[0].upper()}{summary[1:]}.",
+        "epilog": _epilog(name),
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+        "allow_abbrev": False,
+    }
+
+
+def _epilog(name: str, action: str = "") -> str:
+    """Examples and exit codes of a subcommand, or of one *action* of it."""
+    entry = SUBCOMMANDS[name]
+    codes = [entry.zero, entry.one, f"{MISUSE}; {entry.two}" if entry.two else MISUSE]
+    examples = [
+        f"  walsh {name} {example}".rstrip()
+        for example in entry.examples
+        if example.startswith(action)
+    ]
+    ends = [f"  {code}  {says}" for code, says in enumerate(codes) if says]
+    return "\n".join(["examples:", *examples, "", "exit codes:", *ends])
+
+
+def fill(parser: argparse.ArgumentParser, name: str) -> Any:
+    """Put the options of the subcommand *name* into *parser*; the module that runs it."""
+    module = import_module(f"scrapy_walsh.commands.{name}")
+    module.add_options(parser)
+    for each in parser._actions:
+        if isinstance(each, argparse._SubParsersAction):
+            for action, below in each.choices.items():
+                below.epilog = _epilog(name, action)
+                below.formatter_class = parser.formatter_class
+    return module
+
+
+def _write_no_more() -> None:
+    """Write out what is left. What nobody takes goes nowhere, or Python would fail at its exit."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _meant(name: str) -> str:
@@ -98,4 +227,5 @@ def usage() -> str:
     """The list of subcommands."""
     lines = [f"  {name:<12} {entry.summary}" for name, entry in SUBCOMMANDS.items()]
     head = ["usage: walsh SUBCOMMAND ...", "       walsh SUBCOMMAND -h | walsh --version", ""]
-    return "\n".join([*head, *lines])
+    ends = ["", "exit codes: 0 yes, 1 no, 2 misuse or unknown; each -h has its own, and examples"]
+    return "\n".join([*head, *lines, *ends])

@@ -1,7 +1,6 @@
 """Requests the operator's own pages through every gate: the policy page (R1.4), the blocklist.
 
-They are targets of a crawl of their own, with R8 lifted. ``walsh attest --online`` and
-``walsh doctor --online`` report their answers.
+They are targets of a crawl of their own, with R8 lifted.
 """
 
 from __future__ import annotations
@@ -14,9 +13,12 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import NotModified
 from scrapy_walsh.commands.check_online import crawl_apart
-from scrapy_walsh.commands.doctor_findings import one_line
+from scrapy_walsh.policy.text import one_line
+from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from scrapy.http import Response
     from scrapy.settings import Settings
     from twisted.python.failure import Failure
@@ -27,10 +29,16 @@ _ACCEPT: Final = "*/*"
 
 
 class PagesSpider(Spider):
-    """Puts what each page answered into ``answers``: its status, or why there is none."""
+    """Requests ``url``, and puts what came into ``answers``: the status, or why there is none."""
 
+    url: str
     answers: dict[str, int | str]
+    bodies: dict[str, bytes]
     problems: list[str]
+
+    async def start(self) -> AsyncIterator[Any]:
+        """The page, and nothing else."""
+        yield self.page(self.url)
 
     def page(self, url: str) -> Request:
         """The request for *url*."""
@@ -46,9 +54,9 @@ class PagesSpider(Spider):
 
     def answered(self, response: Response, url: str) -> None:
         """Callback. No validators stay: a crawl that has the page as a source needs its body."""
-        self.answers[url] = response.status
+        self.answers[url], self.bodies[url] = response.status, response.body
         core = Crawl.of(self.crawler)
-        core.remember(lambda: core.store.delete_validators(url, _ACCEPT))
+        core.remember(lambda: core.store.delete(Validators, url, _ACCEPT))
 
     def not_answered(self, failure: Failure) -> None:
         """Errback."""
@@ -63,16 +71,17 @@ def _answer(error: BaseException | None) -> int | str:
 
 
 class Answers:
-    """The answers, and why there are none to the rest."""
+    """The answers, and why there are none to the rest. ``bodies``: by URL."""
 
-    def __init__(self, answers: dict[str, int | str], problems: list[str]) -> None:
-        self._answers = answers
-        self._problems = problems
+    def __init__(self) -> None:
+        self.answers: dict[str, int | str] = {}
+        self.bodies: dict[str, bytes] = {}
+        self.problems: list[str] = []
 
     def of(self, url: str) -> int | str:
         """The status that *url* answered, or why there is none."""
-        unasked = "; ".join(self._problems) or "the crawl ended before it was requested"
-        return self._answers.get(url, unasked)
+        unasked = "; ".join(self.problems) or "the crawl ended before it was requested"
+        return self.answers.get(url, unasked)
 
 
 def is_up(answer: int | str) -> bool:
@@ -87,10 +96,9 @@ def ask(
 
     ConfigError or StateError when no crawl can start.
     """
-    answers: dict[str, int | str] = {}
-    problems: list[str] = []
+    found = Answers()
     ours = settings.copy()
     for name, value in {"WALSH_REVISIT_REASON": reason, "REDIRECT_ENABLED": True, **more}.items():
         ours.set(name, value, priority="cmdline")
-    crawl_apart(ours, spider, problems, answers=answers, url=url)
-    return Answers(answers, problems)
+    crawl_apart(ours, spider, found.problems, answers=found.answers, bodies=found.bodies, url=url)
+    return found

@@ -9,16 +9,18 @@ from scrapy_walsh.adapters import bulk
 from scrapy_walsh.commands.check_answer import blocklist_of
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.blocklist import Blocklist
-from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
+from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh, robots_ttl
 from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.robots_fetch import NO_RULES
 from scrapy_walsh.policy.schema import needs_standalone_schema
-from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, SourceRun, StoredDocument
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.policy.recrawl import Visit
-    from scrapy_walsh.state.records import Store, StoredDocument
+    from scrapy_walsh.state.records import Store
 
 FETCH: Final = "fetch"
 REFRESH: Final = "refresh"
@@ -38,7 +40,11 @@ class Document:
 class Remembered:
     """``chain.Held`` over the store alone: stale documents count too, and nothing is fetched."""
 
-    def __init__(self, store: Store, config: WalshConfig, now: float) -> None:
+    def __init__(
+        self, store: Store, config: WalshConfig, now: float, interval: Callable[[str], float]
+    ) -> None:
+        """*interval*: by origin, the seconds between two requests to its host, as stored."""
+        self._interval = interval
         self.notices: list[str] = []
         self.documents: dict[tuple[str, str], Document] = {}
         self._store, self._config, self._now = store, config, now
@@ -52,14 +58,15 @@ class Remembered:
     def robots(self, origin: str) -> Robots | None:
         """The cached rules, however old; None where there are none."""
         if origin not in self._rules:
-            stored = self._store.get_document(ROBOTS, origin)
-            self._note(ROBOTS, origin, stored, self._config.robots_ttl)
+            stored = self._store.get(StoredDocument, ROBOTS, origin)
+            ttl = robots_ttl(self._config.robots_ttl, self._interval(origin))
+            self._note(ROBOTS, origin, stored, ttl)
             self._rules[origin] = None if stored is None else self._parsed(stored)
         return self._rules[origin]
 
     def last_visit(self, key: str) -> Visit | None:
         """When the source *key* was last answered."""
-        run = self._store.get_source(key)
+        run = self._store.get(SourceRun, key)
         return None if run is None else run.visit
 
     def _parsed(self, stored: StoredDocument) -> Robots:
@@ -69,7 +76,7 @@ class Remembered:
 
     def _load(self) -> Blocklist:
         url = self._config.blocklist_url
-        stored = self._store.get_document(BLOCKLIST, url)
+        stored = self._store.get(StoredDocument, BLOCKLIST, url)
         found = Blocklist.empty()
         try:
             if stored is not None:
@@ -82,7 +89,7 @@ class Remembered:
         inline = stored is not None and not needs_standalone_schema(stored.body)
         schema = self._config.schema_url
         if refreshed and schema is not None and not inline:
-            held = self._store.get_document(SCHEMA, schema)
+            held = self._store.get(StoredDocument, SCHEMA, schema)
             self._note(SCHEMA, schema, held, SCHEMA_TTL)
         return found
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Request
 
-from scrapy_walsh.adapters.pacing import EARLIER_RUN
+from scrapy_walsh.adapters.pacing import EARLIER_RUN, restore
 from scrapy_walsh.commands.plan_held import HELD, Document, Remembered
 from scrapy_walsh.commands.plan_time import HostWork, lower_bound
 from scrapy_walsh.config import gates_of
@@ -20,7 +20,7 @@ from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
-from scrapy_walsh.state.records import ROBOTS
+from scrapy_walsh.state.records import ROBOTS, Deferral
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,11 +95,13 @@ def plan(
 class _Planner:
     def __init__(self, config: WalshConfig, store: Store, now: float, latency: float) -> None:
         self._config, self._store, self._now, self._latency = config, store, now, latency
-        self._held = Remembered(store, config, now)
         self._scope = Scope(config.follow_links)
         self._gates = gates_of(config)
         self._throttle = Throttle(config.min_interval)
         self._looked_up: set[str] = set()
+        self._held = Remembered(
+            store, config, now, lambda origin: self._throttle.interval(self._look_up(origin))
+        )
 
     def plan(self, spider: WalshMetadataSpider) -> Plan:
         requests = asyncio.run(_requests(spider))
@@ -172,7 +174,7 @@ class _Planner:
         return chain.is_slow(self._throttle.interval(host), self._gates)
 
     def _put_off_since(self, target: Target) -> float:
-        found = self._store.get_deferral(target.url)
+        found = self._store.get(Deferral, target.url)
         return math.inf if found is None else found.since or found.due
 
     def _left(self, target: Target) -> Target:
@@ -189,12 +191,9 @@ class _Planner:
     def _host_of(self, url: str) -> str:
         """The throttle key of *url*; what is stored about its host goes into the throttle."""
         try:
-            host, origin = hosts.host_key(url), hosts.origin(url)
+            host, origin = self._look_up(url), hosts.origin(url)
         except ValueError:
             return url
-        if host not in self._looked_up:
-            self._looked_up.add(host)
-            self._restore(host)
         held = self._held.documents.get((ROBOTS, origin))
         rules = self._held.robots(origin) if held is not None else None
         if rules is not None:
@@ -203,15 +202,13 @@ class _Planner:
             self._throttle.set_interval(host, 0.0, source=EARLIER_RUN)
         return host
 
-    def _restore(self, host: str) -> None:
-        """As a run does: a record in the future counts as of now (T33, D9)."""
-        record = self._store.get_host(host)
-        if record is not None:
-            held = max(self._now, record.not_before or self._now)
-            self._throttle.restore(host, min(record.last_end, self._now), held)
-            self._throttle.set_interval(host, record.interval, source=EARLIER_RUN)
-        elif self._store.rows_lost:
-            self._throttle.restore(host, self._now, self._now)
+    def _look_up(self, url: str) -> str:
+        """The throttle key of *url*, as a run restores it. ValueError without a readable host."""
+        host = hosts.host_key(url)
+        if host not in self._looked_up:
+            self._looked_up.add(host)
+            restore(self._throttle, self._store, host, self._now, self._now)
+        return host
 
     def _in_order(self, targets: list[Target], fetched: list[Document]) -> Iterator[Host]:
         """The hosts that get any request, in the order of their first ones."""

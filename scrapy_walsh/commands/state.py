@@ -1,13 +1,9 @@
-"""``walsh state``: shows, drops, exports, imports and verifies what the bot has stored.
-
-Exit codes: 0 done and in order, 1 not in order, 2 misuse, or a directory that cannot be used.
-"""
+"""``walsh state``: shows, drops, exports, imports and verifies what the bot has stored."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from contextlib import contextmanager
@@ -15,55 +11,44 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from scrapy_walsh import fleet
-from scrapy_walsh.commands.check_answer import Misuse, absolute, blocklist_of, printable, told
-from scrapy_walsh.commands.project import read_config
+from scrapy_walsh.commands.check_answer import Misuse, absolute, blocklist_of, printable
+from scrapy_walsh.commands.project import add_json, add_settings, read_config
 from scrapy_walsh.commands.state_show import as_lines, summary
-from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
-from scrapy_walsh.state import files, transfer, verify
-from scrapy_walsh.state.database import DATABASE
+from scrapy_walsh.policy.text import plural
+from scrapy_walsh.proof.files import replacing
+from scrapy_walsh.state import transfer, verify
+from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.forget import forget
 from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.state.base import RecordStore
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``walsh state ACTION``; see the module for the exit codes."""
-    args = _parser().parse_args(argv)
-    action: Callable[[argparse.Namespace, WalshConfig, Path], int] = args.action
-    try:
-        config = read_config(args.dir)
-        return action(args, config, _directory(args, config))
-    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (WalshError, OSError) as error:
-        print(f"walsh state: {told(error)}", file=sys.stderr)
-    return 2
-
-
-def _parser() -> argparse.ArgumentParser:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh state`` takes."""
     common = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     common.add_argument(
         "--dir", type=Path, metavar="DIR", help="the state directory (default: of the settings)"
     )
-    parser = argparse.ArgumentParser(
-        prog="walsh state", description="What the bot has stored.", allow_abbrev=False
-    )
+    add_settings(common)
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
-        made = actions.add_parser(name, parents=[common], help=summary, description=summary)
+        made = actions.add_parser(
+            name, parents=[common], help=summary, description=summary, allow_abbrev=False
+        )
+        if name != "export":  # its lines are JSON
+            add_json(made)
         made.set_defaults(action=action)
         return made
 
     show = add("show", _show, "hosts due and deferred, documents and ages, sources and next run")
-    show.add_argument("--json", action="store_true", help="everything, as one JSON object")
     show.add_argument("--limit", type=int, default=50, metavar="N", help="lines of a table")
     forgets = add("forget", _forget, "drop what is stored of a host, but for promises to it")
     forgets.add_argument("host", metavar="HOST", help="host or host:port")
@@ -76,7 +61,13 @@ def _parser() -> argparse.ArgumentParser:
     imports = add("import", _import, "take in records that were exported; holds only grow")
     imports.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: stdin")
     add("verify", _verify, "check the files, every row, and the copy of the blocklist")
-    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the action."""
+    action: Callable[[argparse.Namespace, WalshConfig, Path], int] = args.action
+    config = read_config(args, args.dir)
+    return action(args, config, _directory(args, config))
 
 
 # -- where --------------------------------------------------------------------------------
@@ -85,17 +76,13 @@ def _parser() -> argparse.ArgumentParser:
 def _directory(args: argparse.Namespace, config: WalshConfig) -> Path:
     directory: Path | None = args.dir or config.state_dir
     if directory is None:
-        raise Misuse("WALSH_STATE_DIR is memory, which no run outlives; see --dir")
+        raise Misuse("WALSH_STATE_DIR is memory, which does not outlive a run; see --dir")
     shown = args.action is _show and _shared(args, config) is not None
-    if not (_holds(directory) or shown or args.action is _import):
+    if not (has_records(directory) or shown or args.action is _import):
         raise Misuse(
             f"no state in {directory}: no crawl kept any; run in the project, or give --dir"
         )
     return directory
-
-
-def _holds(directory: Path) -> bool:
-    return any((directory / name).exists() for name in (DATABASE, files.COPY))
 
 
 def _shared(args: argparse.Namespace, config: WalshConfig) -> str | None:
@@ -126,7 +113,7 @@ def _told(store: RecordStore) -> Iterator[None]:
 
 def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:
     shared = _shared(args, config)
-    held = _holds(directory) or shared is None
+    held = has_records(directory) or shared is None
     local: RecordStore = SqliteStore(directory) if held else MemoryStore()
     store = fleet.view(local, shared, config.identity.token)
     with _told(store):
@@ -143,6 +130,9 @@ def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
     host = hosts.host_key(absolute(args.host))
     with _opened(directory) as store:
         done = forget(store, host, time.time(), config.revisit)
+    if args.json:
+        print(json.dumps({"host": host, "dropped": done.dropped, "kept": done.kept}))
+        return 0 if any(done.dropped.values()) or any(done.kept.values()) else 1
     dropped = ", ".join(f"{name} {count}" for name, count in done.dropped.items() if count)
     kept = ", ".join(f"{name} {count}" for name, count in done.kept.items() if count)
     print(f"forgotten of {printable(host)}: {dropped or 'nothing'}")
@@ -164,6 +154,9 @@ def _export(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
 def _import(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001
     with _in(args.file) as lines, _opened(directory) as store:
         taken, problems = transfer.import_lines(store, directory, lines, blocklist_of, time.time())
+    if args.json:
+        print(json.dumps({"records": taken, "problems": problems}))
+        return 1 if problems else 0
     for problem in problems:
         print(f"walsh state: {printable(problem)}", file=sys.stderr)
     print(f"records read: {taken}; lines that could not be: {len(problems)}")
@@ -171,13 +164,20 @@ def _import(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
 
 
 def _verify(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001
-    found = 0
-    for found, problem in enumerate(verify.problems(directory, blocklist_of), 1):  # noqa: B007
-        print(printable(problem))
-    for name in verify.set_aside(directory):
+    aside, problems = verify.set_aside(directory), []
+    for problem in verify.problems(directory, blocklist_of):
+        problems.append(problem)
+        if not args.json:
+            print(printable(problem), flush=True)
+    if args.json:
+        found = {"directory": str(directory), "problems": problems, "set_aside": aside}
+        print(json.dumps(found))
+        return 1 if problems else 0
+    for name in aside:
         print(f"set aside by an earlier run: {printable(name)}")
-    print(f"{printable(str(directory))}: {f'{found} problems' if found else 'in order'}")
-    return 1 if found else 0
+    said = plural(len(problems), "problem") if problems else "in order"
+    print(f"{printable(str(directory))}: {said}")
+    return 1 if problems else 0
 
 
 @contextmanager
@@ -186,7 +186,7 @@ def _out(path: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
     else:
-        with Path(path).open("wb") as file:
+        with replacing(Path(path)) as file:
             yield file
 
 

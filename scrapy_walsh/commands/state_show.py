@@ -5,51 +5,60 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh
+from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh, robots_ttl
 from scrapy_walsh.policy.readings import is_unread
 from scrapy_walsh.policy.recrawl import due, not_due
-from scrapy_walsh.state.records import BLOCKLIST, DOCUMENT_KINDS, ROBOTS, SCHEMA
+from scrapy_walsh.policy.text import iso, plural
+from scrapy_walsh.state.records import (
+    BLOCKLIST,
+    DOCUMENT_KINDS,
+    ROBOTS,
+    SCHEMA,
+    Deferral,
+    HostRecord,
+    Reading,
+    SourceRun,
+    StoredDocument,
+)
 from scrapy_walsh.state.tables import ATTEMPTS, SEEN_ITEMS, VALIDATORS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.state.base import RecordStore
-    from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
     from scrapy_walsh.state.tables import Table
 
 #: The tables of which only the number of rows is told.
 _COUNTED: Final[tuple[Table[Any], ...]] = (VALIDATORS, ATTEMPTS, SEEN_ITEMS)
 
-#: The last second that a date can name: a Crawl-delay may be longer than the calendar.
-_LAST_DATE: Final = 253402300799.0
-
 
 def summary(store: RecordStore, config: WalshConfig, directory: Path, now: float) -> dict[str, Any]:
     """Everything in *store*, as JSON data; times are Unix seconds. Raises StateError."""
+    found = [_host(record, config) for record in store.rows(HostRecord)]
+    intervals = {host["host"]: host["interval"] for host in found}
     return {
         "directory": str(directory),
         "shared": store.shared,
         "now": now,
-        "hosts": [_host(record, config) for record in store.hosts()],
+        "hosts": found,
         "deferrals": [
             {"url": d.url, "host": d.host, "due": d.due, "reason": d.reason}
-            for d in store.deferrals()
+            for d in store.rows(Deferral)
         ],
         "documents": [
-            _document(document, config, now)
+            _document(document, config, now, intervals)
             for kind in sorted(DOCUMENT_KINDS)
-            for document in store.documents(kind)
+            for document in store.rows(StoredDocument, kind)
         ],
-        "sources": [_source(run, config, now) for run in store.sources()],
+        "sources": [_source(run, config, now) for run in store.rows(SourceRun)],
         "readings": [
             {**asdict(reading), "unread": is_unread(reading, now, config.revisit)}
-            for reading in store.readings()
+            for reading in store.rows(Reading)
         ],
         **{table.name: sum(1 for _ in store._rows(table)) for table in _COUNTED},
     }
@@ -66,9 +75,11 @@ def _host(record: HostRecord, config: WalshConfig) -> dict[str, Any]:
     }
 
 
-def _document(document: StoredDocument, config: WalshConfig, now: float) -> dict[str, Any]:
+def _document(
+    document: StoredDocument, config: WalshConfig, now: float, intervals: Mapping[str, float]
+) -> dict[str, Any]:
     keep = {
-        ROBOTS: config.robots_ttl,
+        ROBOTS: robots_ttl(config.robots_ttl, _interval(document.key, config, intervals)),
         SCHEMA: SCHEMA_TTL,
         BLOCKLIST: document.refresh or DEFAULT_REFRESH,
     }[document.kind]
@@ -82,6 +93,13 @@ def _document(document: StoredDocument, config: WalshConfig, now: float) -> dict
         "outcome": document.outcome,
         "octets": len(document.body),
     }
+
+
+def _interval(origin: str, config: WalshConfig, intervals: Mapping[str, float]) -> float:
+    try:
+        return intervals.get(hosts.host_key(origin), config.min_interval)
+    except ValueError:  # the key of a list, or of what another version stored
+        return config.min_interval
 
 
 def _source(run: SourceRun, config: WalshConfig, now: float) -> dict[str, Any]:
@@ -139,8 +157,9 @@ def as_lines(found: dict[str, Any], limit: int) -> Iterator[str]:
         len(unread),
     )
     yield (
-        f"validators of {found['validators']} URLs, attempts at {found['attempts']} targets, "
-        f"{found['seen_items']} items seen"
+        f"validators of {plural(found['validators'], 'URL')}, "
+        f"attempts at {plural(found['attempts'], 'target')}, "
+        f"{plural(found['seen_items'], 'item')} seen"
     )
 
 
@@ -215,11 +234,6 @@ def columns(lines: Sequence[Sequence[str]]) -> Iterator[str]:
 def when(due: float, now: float) -> str:
     """A due time, and how far off it is."""
     return "now" if due <= now else f"{iso(due)} (in {span(due - now)})"
-
-
-def iso(seconds: float) -> str:
-    """Unix seconds as a UTC date."""
-    return datetime.fromtimestamp(min(seconds, _LAST_DATE), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def span(seconds: float) -> str:

@@ -1,29 +1,23 @@
-"""``walsh verify [LEDGER]``: derive every decision of a ledger again, and say what does not hold.
-
-Exit codes: 0 nothing wrong was found, 1 a finding, 2 misuse, or a file that cannot be read.
-"""
+"""``walsh verify [LEDGER]``: derive every decision of a ledger again, say what does not hold."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters import validate
-from scrapy_walsh.commands.check_answer import VALIDATION_TIMEOUT, Misuse, printable, told
-from scrapy_walsh.commands.project import ledger_dir
-from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.commands.check_answer import VALIDATION_TIMEOUT, Misuse, printable
+from scrapy_walsh.commands.project import add_json, add_ledger, add_settings, ledger_of
 from scrapy_walsh.policy import schema
 from scrapy_walsh.policy.text import plural
 from scrapy_walsh.proof.verify import Head, files_of, verify
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import argparse
+    from collections.abc import Iterator
 
     from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.proof.verify import Report
@@ -33,40 +27,22 @@ _SHOWN: Final = 50
 _HEAD: Final = re.compile(r"([0-9]{1,15}):([0-9a-fA-F]{64})")
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run ``walsh verify``; see the module for the exit codes."""
-    args = _parser().parse_args(argv)
-    try:
-        return _verify(args)
-    except BrokenPipeError:  # the reader has gone; the interpreter would flush again at its exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (WalshError, OSError) as error:
-        print(f"walsh verify: {told(error)}", file=sys.stderr)
-    return 2
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="walsh verify",
-        description="Derive every decision of a ledger again from its documents.",
-        allow_abbrev=False,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh verify`` takes."""
     add = parser.add_argument
-    add(
-        "ledger", metavar="LEDGER", type=Path, nargs="?",
-        help="ledger.jsonl, or its directory (default: of the project's state directory)",
-    )  # fmt: skip
+    add_ledger(parser)
     add("--documents", metavar="FILE", type=Path, help="default: beside the ledger")
     add(
         "--head", metavar="N:HASH", action="append", default=[],
         help="number and hash of a line, known from elsewhere (walsh/ledger/line and head)",
     )  # fmt: skip
-    add("--json", action="store_true", help="answer with one JSON object")
-    return parser
+    add_settings(parser)
+    add_json(parser)
 
 
-def _verify(args: argparse.Namespace) -> int:
-    ledger = args.ledger or ledger_dir("LEDGER")
+def run(args: argparse.Namespace) -> int:
+    """Verify the ledger, and print what was found."""
+    ledger = ledger_of(args)
     files = files_of(ledger)
     if args.documents is not None:
         if not args.documents.is_file():

@@ -17,6 +17,7 @@ from redis.retry import Retry
 
 from scrapy_walsh.exceptions import StoreAway
 from scrapy_walsh.fleet.scripts import GREET
+from scrapy_walsh.policy.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,7 +101,7 @@ class Link:
 
     def lose(self, why: object) -> None:
         """Note that Redis is away. *why*: what is put into one line."""
-        self.away = " ".join(str(why).split())[:200]
+        self.away = one_line(why, 200)
         if self._away_since is None:
             self._away_since = self._monotonic()
 

@@ -9,12 +9,12 @@ import redis
 from scrapy_walsh.exceptions import StoreAway
 from scrapy_walsh.fleet.link import BEAT
 from scrapy_walsh.fleet.store import SharedStore, supersedes
+from scrapy_walsh.state.records import StoredDocument
 from scrapy_walsh.state.tables import DEFERRALS, DOCUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_walsh.state.records import StoredDocument
     from scrapy_walsh.state.tables import Key, R, Table
 
 
@@ -42,9 +42,9 @@ class SharedView(SharedStore):
                 self.notices.append(notice)
             raise
 
-    def get_document(self, kind: str, key: str) -> StoredDocument | None:
+    def _newest(self, key: Key) -> StoredDocument | None:
         """The later of the shared document and the local one."""
-        local, found = self._local.get_document(kind, key), self._found(DOCUMENTS, (kind, key))
+        local, found = self._local.get(StoredDocument, *key), self._found(DOCUMENTS, key)
         return found if found is not None and supersedes(found, local) else local
 
     def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:

@@ -14,7 +14,7 @@ import math
 import time
 import uuid
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import redis
 
@@ -216,24 +216,16 @@ class SharedStore(RecordStore):
 
     # -- documents ------------------------------------------------------------------------
 
-    def get_document(self, kind: str, key: str) -> StoredDocument | None:
+    def _newest(self, key: Key) -> StoredDocument | None:
         """The later of the shared and the local one; a local blocklist that is later is shared."""
-        local, found = self._local.get_document(kind, key), self._found(DOCUMENTS, (kind, key))
+        local, found = self._local.get(StoredDocument, *key), self._found(DOCUMENTS, key)
         if found is not None and supersedes(found, local):
-            self._local.put_document(found)
+            self._local.put(found)
             return found  # type: ignore[no-any-return]
-        own = local is not None and kind == BLOCKLIST and bool(local.body)
+        own = local is not None and local.kind == BLOCKLIST and bool(local.body)
         if local is not None and own and (not found or supersedes(local, found)):
-            self._share(DOCUMENTS, (kind, key), local)
+            self._share(DOCUMENTS, key, local)
         return local
-
-    def put_document(self, document: StoredDocument) -> None:
-        self._share(DOCUMENTS, (document.kind, document.key), document)
-        self._local.put_document(document)
-
-    def delete_document(self, kind: str, key: str) -> None:
-        self._share(DOCUMENTS, (kind, key), None)
-        self._local.delete_document(kind, key)
 
     def _send_document(self, name: str, document: StoredDocument) -> None:
         at, ttl = self.link.to_shared(document.fetched_at), _SHARED[DOCUMENTS.name][1]
@@ -253,10 +245,12 @@ class SharedStore(RecordStore):
     # -- other records --------------------------------------------------------------------
 
     def _get(self, table: Table[R], key: Key) -> R | None:
+        if table.record is StoredDocument:
+            return cast("R | None", self._newest(key))
         found: R | None = self._found(table, key)
         if table is DEFERRALS and self.link.away is None:  # another worker may have dropped it
             return found
-        local = self._local._get(table, key)
+        local = self._local.get(table.record, *key)
         if found is None or local is None:
             return found or local
         name = _SHARED[table.name][0]
@@ -265,12 +259,12 @@ class SharedStore(RecordStore):
     def _put(self, table: Table[R], records: Sequence[R]) -> None:
         for record in records:
             self._share(table, table.key_of(record), record)
-        self._local._put(table, records)
+        self._local.put(*records)
 
     def _delete(self, table: Table[Any], keys: Sequence[Key]) -> None:
         for key in keys:
             self._share(table, key, None)
-        self._local._delete(table, keys)
+            self._local.delete(table.record, *key)
 
     def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
         """The local records, and those that only Redis has, in key order."""

@@ -9,20 +9,19 @@ than it is.
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
 from scrapy_walsh.ledger.lines import CONTRACT, FILE, GENESIS, HEAD, chained, parsed, redacted
-from scrapy_walsh.state.files import claim, open_private, set_aside
+from scrapy_walsh.state.files import HAS_LOCKS, claim, open_private, set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-if sys.platform != "win32":
+if HAS_LOCKS:
     import fcntl
 
 LOCK: Final = "ledger.lock"
@@ -88,12 +87,12 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        if sys.platform != "win32":
+        if HAS_LOCKS:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
             yield
         finally:
-            if sys.platform != "win32":
+            if HAS_LOCKS:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _changed(self) -> bool:

@@ -1,14 +1,21 @@
 """R4: which host gets the next request.
 
-A process sends one request at a time. As long as any host is due one should be under way, or the
+A process sends one request at a time. As long as any host is due, one should be under way, or the
 crawl takes longer than politeness demands. Among the hosts that are due, the one with the most work
-left (number of requests x interval) goes first, since it decides when the crawl can end.
+left (number of requests x interval, in seconds) goes first, since it decides when the crawl can
+end.
 
-Hosts that are not due *wait* in a heap, ordered by due time. Hosts that are due are *ready*: they
-stand in buckets by work left, sixteen buckets for each doubling. So a push or a pop costs at most
-the logarithm of the number of hosts. A due time may become later while its host waits (R5). It is
-looked up again when the host's turn comes, so an entry may be too early, but never too late. A host
-that has just had a request waits too, so hosts that are not due never fill the buckets.
+How it works:
+
+- Hosts that are not due *wait* in a heap, ordered by due time.
+- Hosts that are due are *ready*. They are in buckets by their work left, sixteen buckets for each
+  doubling of it. The bits of one integer say which buckets have hosts, so the highest is found at
+  once.
+- So adding a request or finding the next host costs at most the logarithm of the number of hosts.
+- A due time may become later while its host waits (R5), and the throttle tells nobody. So it is
+  looked up again before the host is given out: an entry may be too early, but never too late.
+- An entry of the heap that is out of date stays there until it comes up, and is then dropped.
+- A host that has just had a request waits again, so the buckets have only hosts that were due.
 """
 
 from __future__ import annotations
@@ -33,7 +40,10 @@ def _bucket(work: float) -> int:
 
 @dataclass(slots=True)
 class _Entry:
-    """A host with ``count`` requests: ready in ``bucket`` at ``place``, or waiting for ``due``."""
+    """A host with ``count`` requests. It is ready, in ``bucket`` at ``place``, or waits.
+
+    ``bucket``: -1 while it waits. ``due``: until when it waits; None while it is ready.
+    """
 
     count: int
     bucket: int = -1
@@ -45,7 +55,8 @@ class _Entry:
 class Agenda:
     """The hosts that have requests to make, ordered by who goes next.
 
-    ``due(host) -> float`` and ``interval(host) -> float`` are the throttle's, in seconds.
+    ``due``, ``interval``: the throttle's methods; by host, the monotonic time from which it is due,
+    and the seconds between its requests. ``_occupied``: bit n is set where bucket n has hosts.
     """
 
     due: Callable[[str], float]
@@ -95,7 +106,8 @@ class Agenda:
             self._wait(host, entry, self.due(host))
 
     def next(self, now: float) -> str | None:
-        """The host to send the next request to, None where none is due. It stays on the agenda."""
+        """The host to send the next request to; None where none is due. It stays on the agenda."""
+        # A call of _wake moves some hosts only, and a ready host may turn out not to be due.
         while self._wake(now) or self._occupied:
             while self._occupied:
                 host = self._ready[self._occupied.bit_length() - 1][-1]

@@ -1,17 +1,27 @@
 """R5: how long to wait after a failed request, and when to give up (spec section 9.4).
 
-A Retry-After is never shortened and never capped (T23). The spacing of R4, which a retry
-keeps as well (T24), is the throttle's.
+After a failure the whole host is held (D6, T25). A Retry-After says for how long, and is never
+shortened or capped (T23). Without one it is a random part of a time that doubles with each attempt.
+A retry keeps R4's interval too (T24), by :mod:`~scrapy_walsh.policy.throttle`.
+
+A host that gives no answer (no connection, no TLS, or a timeout) costs a serial crawl up to
+DOWNLOAD_TIMEOUT an attempt. So the attempts that R5 grants one URL, ``WALSH_MAX_RETRIES + 1``, are
+all that a run grants such a host, whatever URLs they are for (D13). An answer, of any status, is
+not counted, and does not reset the count. Where an unreachable robots.txt means "allowed" (T3),
+the last attempt is kept for a target. Otherwise robots.txt would use all attempts, and no target
+could ever be requested.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.verdict import DEFERRED, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,12 +31,15 @@ MAX_RETRIES: Final = 5
 BACKOFF_BASE: Final = 1.0
 BACKOFF_CAP: Final = 60.0
 
-#: The answers that must be backed off from, whatever was asked.
+#: The answers after which R5 backs off, whatever was requested. Unlike other 5xx they also say that
+#: the request was not carried out.
 BACKOFF_STATUSES: Final = frozenset({429, 503})
 
-#: Methods whose request may be sent twice without doing twice what it asks for (RFC 9110 section
-#: 9.2.2).
+#: Methods of requests that have the same effect when they are sent twice (RFC 9110 section 9.2.2).
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+
+#: The most requests without an answer in a trial of https: one for robots.txt, one for a target.
+TRIALS: Final = 2
 
 #: Seconds, about 3,000 years. A longer wait is read as this one, so that a due time stays
 #: finite and has a calendar date.
@@ -56,7 +69,7 @@ _NUMBER: Final = re.compile(r"(?<![-\w.])[0-9]+(?:\.[0-9]+)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Ask again, no sooner than ``delay`` seconds from now. ``why``: one readable line."""
+    """Send the request again, no sooner than ``delay`` seconds from now. ``why``: one line."""
 
     delay: float
     why: str
@@ -64,18 +77,21 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Record the failure of this target. The host stays held for ``hold`` seconds (T25)."""
+    """Send the request no more in this run. ``why``: one line.
+
+    The host is held for ``hold`` seconds all the same (T25).
+    """
 
     why: str
     hold: float
 
 
 def parse_retry_after(value: str | None, now: float) -> float | None:
-    """Seconds that a Retry-After asks for, at least 0, or None when *value* is not one.
+    """The seconds of a Retry-After, at least 0; None if *value* is not a valid one. Never raises.
 
-    *value*: the field value, or None when absent. *now*: Unix seconds. Delay-seconds are
-    ASCII digits alone; a date is any of the three of RFC 9110 section 5.6.7 (or the first
-    with a numeric zone), its weekday ignored; a past date is 0. Never raises.
+    *value*: the field's value, None if absent. *now*: Unix seconds. It is valid if it is all ASCII
+    digits, or a date in one of the three forms of RFC 9110 section 5.6.7, or in the first of them
+    with a numeric time zone. The day of the week is ignored. A date in the past is 0.
     """
     text = (value or "").strip(" \t")
     if _SECONDS.fullmatch(text):
@@ -87,10 +103,10 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
 
 
 def retry_after_floor(value: str | None, now: float) -> float:
-    """The longest wait, in seconds, that can be read anywhere in an invalid *value*, else 0.0.
+    """The longest wait, in seconds, that is written anywhere in an invalid *value*, else 0.0.
 
-    T22: repeated fields are joined by commas, and some servers add a remark. What is
-    readable is a lower bound of the computed delay. *now*: Unix seconds.
+    T22: repeated fields are joined by commas, and some servers add a remark. The computed delay is
+    at least as long as any wait that can be read. *now*: Unix seconds.
     """
     return min(max(_readings(value or "", now), default=0.0), LONGEST)
 
@@ -122,20 +138,21 @@ def after_failure(
     last: str = "",
     method: str = "GET",
 ) -> Retry | GiveUp | None:
-    """Decide what follows one answer; None when it is not a failure in the sense of R5.
+    """What follows one answer; None where R5 does not apply, as after 2xx or a 404.
 
-    *status*: of the answer, or None after a transport error (N2). *retry_after*: every
-    Retry-After value it carried. *attempt*: retries made so far. *now*: Unix seconds. *rand*:
-    in [0, 1). *last*: why no retry follows though some are left, else empty. *method*: of the
-    request, see :func:`repeatable`. Other 4xx are final. ValueError as :func:`backoff_delay`.
+    *status*: of the answer, None after a transport error (N2). *retry_after*: the values of its
+    Retry-After fields. *attempt*: retries made so far. *now*: Unix seconds. *rand*: in [0, 1).
+    *base*, *cap*: seconds, as in :func:`backoff_delay`, which also says when ValueError is raised.
+    *last*: why no retry follows though some are left, else empty. *method*: of the request, see
+    :func:`repeatable`.
     """
     if not is_failure(status):
         return None
     value = ", ".join(retry_after) or None
-    asked = parse_retry_after(value, now)
+    required = parse_retry_after(value, now)
     computed = max(backoff_delay(attempt, rand, base, cap), retry_after_floor(value, now))
-    delay = computed if asked is None else asked
-    cause = _cause(status, value if asked is not None else None)
+    delay = computed if required is None else required
+    cause = _cause(status, value if required is not None else None)
     if not last and attempt < max_retries and not repeatable(method, status):
         last = f"a {method} that may have been carried out is not repeated"
     if last or attempt >= max_retries:
@@ -154,13 +171,70 @@ def is_failure(status: int | None) -> bool:
     return status is None or status in BACKOFF_STATUSES or status >= 500
 
 
+def reaches_spider(status: int) -> bool:
+    """R5.8: whether a spider may be given an answer with *status*; 429 and 503 never."""
+    return status not in BACKOFF_STATUSES
+
+
 def repeatable(method: str, status: int | None) -> bool:
     """Whether a request that ended in *status* (None: no answer) may be sent again.
 
     A request that is not idempotent may have been carried out before the answer failed (RFC 9110
-    section 9.2.2). 429 and 503 alone say that it was not.
+    section 9.2.2). Only 429 and 503 say that it was not.
     """
     return method in IDEMPOTENT or status in BACKOFF_STATUSES
+
+
+def granted(max_retries: int, position: str) -> int:
+    """The number of attempts without an answer that one run grants a host.
+
+    ``max_retries``: WALSH_MAX_RETRIES. ``position``: WALSH_ROBOTS_UNREACHABLE. The number is
+    ``max_retries + 1``. Under ``allow`` with 0 or 1 retry it is one more: then a robots.txt has its
+    first retry, since one broken connection must not open a host, and a target has its attempt.
+    """
+    if position != "allow":
+        return max_retries + 1
+    return max(max_retries, min(max_retries, 1) + 1) + 1
+
+
+@dataclass(slots=True)
+class Silences:
+    """The attempts of one run that got no answer, by host (the throttle key).
+
+    ``forget_after``: seconds after a host's last such attempt, after which its count begins anew.
+    It is infinite for a run; a worker of a fleet, which may run for weeks, forgets. ``now`` of the
+    methods: seconds, always by the same clock.
+    """
+
+    max_retries: int
+    position: str
+    forget_after: float = math.inf
+    _counts: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def note(self, host: str, now: float) -> None:
+        """Count one attempt to *host* that got no answer."""
+        self._counts[host] = (self.count(host, now) + 1, now)
+
+    def count(self, host: str, now: float) -> int:
+        """The attempts counted so far."""
+        count, last = self._counts.get(host, (0, now))
+        return count if now - last < self.forget_after else 0
+
+    def spent(self, host: str, now: float, *, robots: bool = False) -> bool:
+        """Whether *host* gets no more requests for targets, or for a robots.txt, in this run."""
+        kept = 1 if robots and self.position == "allow" else 0
+        return self.count(host, now) >= granted(self.max_retries, self.position) - kept
+
+    def against(self, host: str, now: float, *, robots: bool = False) -> Verdict | None:
+        """The verdict against a request to *host*; None where it may be made."""
+        if not self.spent(host, now, robots=robots):
+            return None
+        return Verdict(False, DEFERRED, "R5", told_of_silence(host, self.count(host, now)))
+
+
+def told_of_silence(host: str, count: int) -> str:
+    """The reason, in one line, why a run sends no more requests to *host*."""
+    return f"{host} gave no answer to {plural(count, 'request')}, and this run makes no more to it"
 
 
 def _cause(status: int | None, retry_after: str | None) -> str:
@@ -169,6 +243,7 @@ def _cause(status: int | None, retry_after: str | None) -> str:
 
 
 def _readings(value: str, now: float) -> Iterator[float]:
+    """The waits, in seconds, that can be read somewhere in *value*."""
     for pattern in _DATES:
         for match in pattern.finditer(value):
             seconds = _seconds_until(match, now)
@@ -181,6 +256,7 @@ def _readings(value: str, now: float) -> Iterator[float]:
 
 
 def _seconds_until(match: re.Match[str], now: float) -> float | None:
+    """Seconds from *now* to a date that _DATES matched; None if there is no such date."""
     try:
         instant = _instant(match.groupdict(), now)
     except ValueError:
@@ -200,7 +276,10 @@ def _instant(part: dict[str, str], now: float) -> float:
 
 
 def _full_year(digits: str, moment: tuple[int, ...], now: float) -> int:
-    """RFC 9110 section 5.6.7: of two digits, the latest year not over 50 years from *now*."""
+    """The year. Two digits mean the latest such year that is at most 50 years from *now*.
+
+    *moment*: the rest of the date, to compare with *now*. RFC 9110 section 5.6.7.
+    """
     if len(digits) == 4:
         return int(digits)
     today = datetime.fromtimestamp(now, UTC)

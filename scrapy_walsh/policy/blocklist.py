@@ -1,9 +1,9 @@
-"""R3: the operator blocklist: which hosts have opted out.
+"""R3: the operator's blocklist: which hosts have opted out.
 
-A host is blocked when any form of it (trap T15) equals a listed domain or is below one.
-Entries are read generously (T16): over-blocking is conformant, dropping an opt-out is not.
-A list may hold a million domains (:mod:`~scrapy_walsh.policy.domains`): no single step of
-building, replacing or comparing lists is long.
+A host is blocked if any form of it (T15) equals a listed domain or is a subdomain of one. Entries
+are read generously (T16): to block too much conforms to the specification, to drop an opt-out does
+not. A list may have a million domains (:mod:`~scrapy_walsh.policy.domains`), so building, replacing
+and comparing lists is done in many short steps, between which an event loop can do other work.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+#: Suffixes under a country's code below which registries sell names, such as co.uk: the usual ones.
 _SUFFIX: Final = (
     r"(?:ac|co|com|edu|go|gob|gouv|gov|govt|ltd|mil|ne|net|nom|or|org|plc|sch)\.[a-z]{2}"
 )
-"""What registries sell names below, under a country's code: such as co.uk, no more than that."""
 _USUAL_ENTRY: Final = re.compile(rf"(?!{_SUFFIX}\Z)(?:[a-z0-9_-]+\.)+[a-z_][a-z0-9_-]*")
 _WIDE: Final = re.compile(rf"[^.:]*|{_SUFFIX}")
 _SEPARATORS: Final = re.compile(r"[\s,;|]+")
-_AROUND: Final = "\"'`<>(){}^!"  # no name has them, and people put names between them
+_AROUND: Final = "\"'`<>(){}^!"  # people put names between these, and no name has them
 _NO_ADDRESS: Final = re.compile(r"[^0-9.]")
 _ASKABLE: Final = re.compile(r"[a-z0-9._:-]+")
-_SIGNS: Final = re.compile(r"[]=:/?$()[{}<>|^]+")  # of filters and patterns, around a name
+_SIGNS: Final = re.compile(r"[]=:/?$()[{}<>|^]+")  # what ad filters and patterns put around a name
 _NAME: Final = re.compile(r"\.?[\w-]+(?:\.[\w-]+)+\.?")
 _ADDRESS_RANGE: Final = re.compile(r"[0-9A-Fa-f.:]+/[0-9]+")
 _MAX_WARNINGS: Final = 20
@@ -40,9 +40,9 @@ _MAX_WARNINGS: Final = 20
 class Blocklist:
     """The domains that opted out; :class:`BlocklistBuilder` puts them in.
 
-    ``refresh``: seconds to hold it, already clamped. ``updated``, ``contract``: as the
-    document says. ``warnings``: one line each. ``document``: URL it came from, or None.
-    ``digest``: SHA-256 of its octets, hexadecimal, or None.
+    ``refresh``: seconds for which it is fresh (R12), within floor and ceiling. ``updated``,
+    ``contract``: as the document says. ``warnings``: one line each. ``document``: URL that it came
+    from, or None. ``digest``: SHA-256 of its octets, hexadecimal, or None.
     """
 
     refresh: float = DEFAULT_REFRESH
@@ -55,7 +55,7 @@ class Blocklist:
 
     @classmethod
     def empty(cls) -> Blocklist:
-        """Return the list that blocks nothing: what is held before the first good fetch."""
+        """Return the list that blocks nothing."""
         return cls()
 
     def __len__(self) -> int:
@@ -65,10 +65,10 @@ class Blocklist:
         return iter(self._domains)
 
     def blocks(self, url_or_host: str) -> Verdict | None:
-        """Return the verdict that refuses ``url_or_host``, or None where nothing is listed.
+        """Return the verdict that refuses ``url_or_host``, or None if its host is not listed.
 
-        Raises ValueError where there is no readable host, or where another reader may find
-        another one: refuse such a request.
+        Raises ValueError where there is no readable host, or where another reader may find another
+        host. The caller must refuse such a request.
         """
         usual = usual_url(url_or_host)
         if usual:
@@ -82,7 +82,7 @@ class Blocklist:
         return None
 
     def _judged(self, host: str, carrier: str = "") -> Verdict | None:
-        # An IP address needs no exception: listed ones are whole, so none is a suffix.
+        # IP addresses need no exception: listed ones are complete, so none is a suffix of another.
         domain = self._domains.covering(host)
         if domain is None:
             return None
@@ -94,7 +94,7 @@ class Blocklist:
 
 
 class BlocklistBuilder:
-    """Collects normalised domains, chunk by chunk, so that an event loop can breathe between."""
+    """Collects normalised domains, some at a time, so that an event loop can work in between."""
 
     def __init__(
         self,
@@ -102,12 +102,13 @@ class BlocklistBuilder:
         count: int = 0,
         memory: Callable[[int], memoryview] = zeros,
     ) -> None:
-        """``facts``: an empty list that carries the facts of the document.
+        """``facts``: an empty list with all that the document says but its domains.
 
-        ``count``: how many domains will come; with more, a later chunk takes longer. ``memory``:
-        of ``Domains.reserve``.
+        ``count``: how many domains will come. If more come, one step is longer, in which the table
+        grows. ``memory``: see ``Domains.reserve``.
         """
-        self._facts = Blocklist() if facts is None else facts  # an empty list is false
+        # Not `facts or Blocklist()`: a list without domains is false.
+        self._facts = Blocklist() if facts is None else facts
         self._domains = Domains()
         self._domains.reserve(count, memory)
 
@@ -116,13 +117,17 @@ class BlocklistBuilder:
         self._domains.add(domains)
 
     def build(self) -> Blocklist:
-        """Return the list; nothing is added to it any more. Takes no longer for a long one."""
+        """Return the list, and begin another. It takes no longer for a long list."""
         made, self._domains = replace(self._facts, _domains=self._domains), Domains()
         return made
 
 
 def normalised(entries: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Return the domains that ``entries`` name, normalised, and a warning for each odd entry."""
+    """Return the domains that ``entries`` name, normalised, and warnings about odd entries.
+
+    ``entries``: the values of the members ``domain``. Warnings: one line each, _MAX_WARNINGS and
+    one that counts the rest.
+    """
     domains: list[str] = []
     warnings: list[str] = []
     for entry in entries:
@@ -152,6 +157,7 @@ def _unusual(entry: str) -> tuple[tuple[str, ...], str | None]:
 
 
 def _is_open(piece: str) -> bool:
+    """Whether the name ends in a wildcard, as in ``example.*``, which stands for too much."""
     return _authority(piece).endswith("*")
 
 
@@ -166,7 +172,7 @@ def _warning(entry: str, found: tuple[str, ...], whole: bool) -> str | None:
     if _ADDRESS_RANGE.fullmatch(entry.strip()):
         return f"entry {shown} is a range, of which only {found[0]} is blocked"
     if not all(map(_ASKABLE.fullmatch, found)):
-        return f"entry {shown} names a host that nobody can ask for"
+        return f"entry {shown} names a host that no request can be sent to"
     wide = list(filter(_WIDE.fullmatch, found))
     if wide:
         return f"entry {shown} blocks every host below {wide[0]}"
@@ -174,6 +180,7 @@ def _warning(entry: str, found: tuple[str, ...], whole: bool) -> str | None:
 
 
 def _entry_forms(entry: str) -> tuple[str, ...]:
+    """The domains that one piece of an entry may name: a host, a URL, a pattern or a filter."""
     found = _read(entry)
     if r"\." in entry:  # a regular expression's dot, or a path after a backslash
         found = (*[form for form in found if "." in form], *_read(entry.replace(r"\.", ".")))
@@ -186,9 +193,11 @@ def _entry_forms(entry: str) -> tuple[str, ...]:
 
 def _read(entry: str) -> tuple[str, ...]:
     bare = entry.strip()
-    if "*" in bare:  # what follows the last wildcard covers all that it stands for
+    if "*" in bare:
+        # What comes after the last wildcard covers every host that the pattern matches. Where
+        # nothing comes after it, no domain does: then at least the name before it is blocked.
         *before, bare = _authority(bare).split("*")
-        if not bare:  # nothing covers all that ends in anything: at least what it begins with
+        if not bare:
             names = (part.strip(".:") for part in reversed(before))
             bare = next((name for name in names if "." in name and _NO_ADDRESS.search(name)), "")
     try:
@@ -198,9 +207,9 @@ def _read(entry: str) -> tuple[str, ...]:
 
 
 def lifted(old: Blocklist, new: Blocklist) -> Iterator[list[str]]:
-    """Yield, in many short steps, the domains that ``old`` blocks and ``new`` does not (bd-14).
+    """Yield, in many short steps, the domains that ``old`` lists and ``new`` does not block.
 
-    Lets go of ``old`` at once: what it took must not add to what comes next.
+    ``old`` is let go at the first step, so that its memory can be used again.
     """
     parts = old._domains.parts()
     del old

@@ -1,4 +1,4 @@
-"""THE WAY of a request, as code (spec section 7): everything that is decided about it, in order.
+"""The way of a request, as code (spec section 7): all that is decided about it, in order.
 
 1. :func:`judge`: may this URL be requested at all? R6, R3, R8, R2, in this order. R3 stands before
    R2 because an opt-out holds even where robots.txt cannot be read. R6 needs no document and R8 no
@@ -9,21 +9,23 @@
    a target follow a robots.txt at once), R8 (does it end the source's turn), R7 (does it replace
    what is kept for conditional requests).
 
-``adapters/gate.py`` walks this way at four moments, and decides nothing. Each answer is a frozen
-value. "I cannot decide yet" is ``NeedDocument``: the caller brings the document and asks again.
+``adapters/gate.py`` calls these at four moments of a request's life, and decides nothing. Each
+answer is a frozen value. "I cannot decide yet" is ``NeedDocument``: the caller brings the document
+and calls again.
 
-Rule for whoever edits this file: the order is normative. Every function is pure.
+Rule for whoever edits this file: the specification demands this order (D17). Every function is
+pure.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 from scrapy_walsh.policy import backoff, hosts, recrawl, revalidate, robots_fetch
 from scrapy_walsh.policy.event import TARGET
+from scrapy_walsh.policy.text import iso
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import (
     BLOCKED_OPERATOR,
@@ -40,16 +42,14 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.scope import Scope
 
+#: The kinds of documents that a gate may need.
 BLOCKLIST: Final = "blocklist"
 ROBOTS: Final = "robots"
-
-#: The last second that a date can name: a Crawl-delay may be longer than the calendar.
-_LAST_DATE: Final = 253402300799.0
 
 
 @dataclass(frozen=True, slots=True)
 class NeedDocument:
-    """A gate cannot decide before this document is held: ``kind`` and, for robots, its origin."""
+    """A gate cannot decide without this document. ``origin``: of a robots.txt, else empty."""
 
     kind: str
     origin: str = ""
@@ -63,7 +63,10 @@ class Rules(Protocol):
 
 
 class Held(Protocol):
-    """The documents and records that the gates look at. None: fetch or refresh it first."""
+    """The documents and records that the gates look at.
+
+    ``blocklist`` and ``robots`` return None where the document must be fetched or refreshed first.
+    """
 
     def blocklist(self) -> Blocklist | Verdict | None:
         """The operator's list, or one verdict in its place (``operator.without_list``)."""
@@ -72,18 +75,18 @@ class Held(Protocol):
         """The rules of ``scheme://host[:port]``."""
 
     def last_visit(self, key: str) -> recrawl.Visit | None:
-        """When an earlier run last sent the source *key* (``recrawl.key_of``) and was answered."""
+        """The last answered request of an earlier run for *key* (``recrawl.key_of``), if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """The settings that the way of a request goes by; durations in seconds.
+    """The settings that decide: each is ``WALSH_`` and its name, with durations in seconds.
 
-    ``skip_slow``: WALSH_SLOW_HOSTS is "skip".
+    ``skip_slow``: whether WALSH_SLOW_HOSTS is "skip".
     """
 
     excluded_tlds: Sequence[str] = ()
-    revisit: float = 86400.0
+    revisit: float = recrawl.REVISIT
     revisit_reason: str | None = None
     patience: float = 300.0
     skip_slow: bool = False
@@ -98,9 +101,11 @@ class Gates:
 def judge(
     url: str, scope: Scope, held: Held, gates: Gates, now: float, *, form: str = ""
 ) -> Verdict | NeedDocument:
-    """Ask each gate in order about *url*; *now* is Unix seconds.
+    """The verdict of the first gate that refuses *url*; if none does, that of robots.txt.
 
-    *form*: of ``recrawl.form_of``, where the request is not a plain GET.
+    NeedDocument where a gate cannot decide yet; the gates after it were not looked at. *now*: Unix
+    seconds. *form*: of ``recrawl.form_of``, empty for a plain GET. Raises ValueError for a port
+    that cannot be read.
     """
     return (
         scope.refuses(url)
@@ -112,12 +117,15 @@ def judge(
 
 
 def judge_host(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument | None:
-    """R3 alone: what a redirect of robots.txt itself must pass (D5). None: nothing against it."""
+    """R3 and WALSH_EXCLUDED_TLDS alone: what a redirect of a robots.txt must pass (D5).
+
+    None where nothing is against *url*.
+    """
     return _operator_blocks(url, held) or _excluded(url, gates)
 
 
 def judge_proxy(host: str, held: Held, gates: Gates) -> Verdict | NeedDocument | None:
-    """R3 for the proxy *host* that a request would go through. None: nothing against it."""
+    """As :func:`judge_host`, for the proxy *host* that a request would go through."""
     against = judge_host(host, held, gates)
     if isinstance(against, Verdict):
         return replace(against, reason=f"its proxy {host}: {against.reason}")
@@ -165,11 +173,11 @@ def _robots(url: str, held: Held) -> Verdict | NeedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a host stands when a request to it wants to go.
+    """What the throttle knows of a host, to decide whether a request to it may go now.
 
     ``wait``: seconds until the host is due, ``inf`` while a request to it is under way.
-    ``interval``: seconds between two requests to it. ``spent``: the verdict where it gave no answer
-    to all requests that one run grants it (``policy/silence.py``).
+    ``interval``: seconds between two requests to it. ``spent``: the verdict against it where it has
+    answered none of the requests that one run grants such a host (``backoff.Silences``).
     """
 
     host: str
@@ -185,7 +193,7 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """It may go in ``seconds``; ``inf``: when the request to its host that is under way ends."""
+    """It may go in ``seconds``; infinite: after the request to its host that is under way."""
 
     seconds: float
 
@@ -199,7 +207,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """This run has sent it as often as it may. ``why``: one line."""
+    """This run has sent it as often as it may (R5). ``why``: one line."""
 
     why: str
 
@@ -207,16 +215,16 @@ class Ended:
 def admit(
     pace: Pace, gates: Gates, now: float, *, document: bool = False, ended: str = ""
 ) -> Go | Wait | Refuse | Ended:
-    """Whether a request that :func:`judge` allows may go to its host now; *now*: Unix seconds.
+    """Whether a request that :func:`judge` allows may go to its host now.
 
-    *document*: it is for a robots.txt. *ended*: why this URL is requested no more in this run,
-    empty where it may be.
+    *now*: Unix seconds. *document*: whether it is for a robots.txt. *ended*: why this run does not
+    send the URL any more; empty where it may.
     """
     if ended:
         return Ended(ended)
     if pace.spent is not None:
         return Refuse(pace.spent)
-    if pace.wait == math.inf:  # the end of what is under way says how long the wait is
+    if pace.wait == math.inf:  # only the end of what is under way will say how long the wait is
         return Wait(math.inf)
     if gates.skip_slow and not document and is_slow(pace.interval, gates):
         return Refuse(_skipped(pace, gates))
@@ -226,24 +234,24 @@ def admit(
 
 
 def is_slow(interval: float, gates: Gates) -> bool:
-    """Whether a host asks for more seconds between two requests than a run waits."""
+    """Whether a host's *interval*, seconds, is longer than a run waits for a host (D11)."""
     return interval > gates.patience
 
 
 def _deferred(pace: Pace, gates: Gates, now: float) -> Verdict:
-    """R4/R5 beyond WALSH_PATIENCE: the host is neither held that long nor asked sooner (D8)."""
+    """The verdict where the wait is longer than WALSH_PATIENCE: the target is deferred (D8)."""
     host, wait, patience = pace.host, pace.wait, gates.patience
-    due = datetime.fromtimestamp(min(now + wait, _LAST_DATE), UTC).isoformat(timespec="seconds")
     return Verdict(
         False,
         DEFERRED,
         "R4",
-        f"{host} may not be asked before {due}, beyond WALSH_PATIENCE ({patience:g} s)",
+        f"{host} may not be requested before {iso(now + wait)}, beyond WALSH_PATIENCE "
+        f"({patience:g} s)",
     )
 
 
 def _skipped(pace: Pace, gates: Gates) -> Verdict:
-    """R4 with WALSH_SLOW_HOSTS "skip": a host that no run can keep pace with is put off (D8)."""
+    """The verdict where WALSH_SLOW_HOSTS is "skip": a slow host's targets are deferred (D8)."""
     return Verdict(
         False,
         DEFERRED,
@@ -261,10 +269,10 @@ class Answer:
     """What came of one request that was sent.
 
     ``purpose``: ``target``, ``robots`` or ``operator``. ``status``: None where no answer came.
-    ``retry_after``: the values of each such field. ``attempt``: retries made before. ``hops``:
-    redirects that led to it. ``unseen``: its host had never been requested before. ``whole``: False
-    where this side broke the exchange off, which says nothing about the server. ``last``: why no
-    retry may follow, empty where one may.
+    ``retry_after``: the values of its Retry-After fields. ``attempt``: retries made before it.
+    ``hops``: redirects that led to it. ``unseen``: its host had never been requested before.
+    ``whole``: False where this side broke the exchange off, which says nothing about the server.
+    ``last``: why no retry may follow; empty where one may.
     """
 
     purpose: str
@@ -282,10 +290,11 @@ class Answer:
 class Conclusion:
     """What an answer means.
 
-    ``failure``: what R5 decides, None where it has nothing to decide; ``hold``: seconds for which
-    it leaves the host alone. ``exempt``: one target may follow at once (T1). ``answered``: the
-    source's turn is over (R8); ``redirected``: it goes on at another URL. ``replaces``: its
-    validators replace those that are kept (R7).
+    ``failure``: what R5 decides; None where it does not apply. ``hold``: seconds for which R5
+    leaves the host alone. ``exempt``: one target may follow at once (T1). ``answered``: it counts
+    as an answer for R8, so the source is next due a WALSH_REVISIT later. ``redirected``: it leads
+    to another URL, whose answer will count. ``replaces``: its validators replace the stored ones
+    (R7).
     """
 
     failure: Retry | GiveUp | None = None
@@ -297,7 +306,10 @@ class Conclusion:
 
 
 def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusion:
-    """What follows from *answer*; *now*: Unix seconds, *rand*: in [0, 1), for the back-off."""
+    """What follows from *answer*.
+
+    *now*: Unix seconds. *rand*: in [0, 1), for the back-off; ValueError otherwise.
+    """
     failure = _failure(answer, gates, now, rand) if answer.whole else None
     exempt = (
         failure is None

@@ -1,9 +1,11 @@
-"""R3: a set of domain names that may be a million: little memory, no long step, a quick look-up.
+"""R3: a set of a million domain names: little memory, quick look-ups, and no step that takes long.
 
-A name is known by its 64-bit mark, in a table that is two thirds empty or more. One read then
-answers most questions, where a dict's takes four places in memory. Two names with one mark would
-be one name: of a million names and one host, once in 10^12, and then the host is refused, so no
-opt-out is ever lost. The names themselves are kept as text, for who asks what is listed.
+A Python set has an object for each name, and holds up the event loop while it grows. So this is a
+hash table of our own: an array of 64-bit hashes of names, with open addressing, at least two thirds
+of it empty. Most look-ups then read one place in memory, where a set reads about four. Two names
+with the same hash count as one. For a million names and one host that happens once in 10^12, and
+then a host is refused that is not listed: no opt-out is ever lost. The names themselves are kept as
+text, in parts, so that the set can be listed.
 """
 
 from __future__ import annotations
@@ -14,25 +16,32 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-_SPARE: Final = 3  # places for each name, at the least
-_PART: Final = 2_000  # names; no step over one part is long
+#: Places of the table for each name, at least.
+_SPARE: Final = 3
+#: Names that are added, or listed, in one step.
+_PART: Final = 2_000
 
 
 def _wide_mark(name: str) -> int:
     return (hash(name) << 31) ^ hash(f"{name}.")
 
 
+#: A name's hash, of 64 bits also where Python's own hashes have 32.
 _mark: Final = hash if hash_info.width >= 64 else _wide_mark
 _NOWHERE: Final = memoryview(bytes(8)).cast("q")
 
 
 def zeros(octets: int) -> memoryview:
-    """Memory that is filled with zeros in one step: for a million names some 10 ms."""
+    """So many *octets*, all zero, in one step: for a million names it takes some 10 ms."""
     return memoryview(bytearray(octets))
 
 
 class Domains:
-    """Normalised names; ``len`` counts them, and iteration yields each once, in their order."""
+    """A set of normalised domain names. Iteration yields them in the order in which they came.
+
+    ``_table``: the hashes, 0 where a place is empty. ``_mask``: its size less one; the size is a
+    power of two. ``_parts``: the names, each part joined by line ends.
+    """
 
     __slots__ = ("_count", "_mask", "_parts", "_table")
 
@@ -49,11 +58,11 @@ class Domains:
             yield from names
 
     def parts(self) -> Iterator[list[str]]:
-        """Yield all names, part by part, whether or not somebody still holds the set."""
+        """Yield all names in lists, a part at a time. The set itself may be dropped meanwhile."""
         return (part.split("\n") for part in self._parts)
 
     def covering(self, host: str) -> str | None:
-        """Return the longest name that ``host`` equals or is below, by label, or None."""
+        """Return the longest name that ``host`` equals or is a subdomain of, or None."""
         table, mask = self._table, self._mask
         name = host
         while name:
@@ -67,7 +76,7 @@ class Domains:
         return None
 
     def add(self, names: Iterable[str]) -> None:
-        """Add names that are not there yet."""
+        """Add ``names``; those that are there already change nothing."""
         coming = list(names)
         self.reserve(self._count + len(coming))
         for start in range(0, len(coming), _PART):
@@ -76,10 +85,10 @@ class Domains:
             self._parts.extend(["\n".join(added)] if added else [])
 
     def reserve(self, count: int, memory: Callable[[int], memoryview] = zeros) -> None:
-        """Have a table for ``count`` names, so that adding them never moves those there are.
+        """Make the table large enough for ``count`` names, so that it need not grow while adding.
 
-        ``memory`` gives so many octets, all zero: a caller that no long step may hold up has
-        memory that the system zeroes page by page.
+        ``memory``: returns so many octets, all zero. A caller that must not be held up gives memory
+        that the system zeroes page by page, at first use.
         """
         if count * _SPARE <= len(self._table):
             return

@@ -1,13 +1,29 @@
-"""What happened, as frozen values. The log, the stats and the ledger are made from them."""
+"""What happened, as frozen values. The log, the stats and the ledger are all made from them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
-    from scrapy_walsh.policy.verdict import Verdict
+    from scrapy_walsh.policy.verdict import Verdict, VerdictName
 
+#: What an event can be about.
+EventKind = Literal[
+    "refused",
+    "held",
+    "fetched",
+    "retried",
+    "deferred",
+    "given_up",
+    "not_modified",
+    "too_many_redirects",
+    "adopted",
+    "rejected",
+    "taken_up",
+]
+
+#: The kinds of events. HELD: a target waits, since its host is not due (R4).
 REFUSED: Final = "refused"
 HELD: Final = "held"
 FETCHED: Final = "fetched"
@@ -31,15 +47,16 @@ class Event:
 
     ``kind``: one of the constants above. ``requirement``, ``verdict``, ``reason``, ``document``,
     ``line``, ``rule``, ``group`` and ``digest``: as in a ``Verdict``. ``host``: the throttle key.
-    ``status``: of the answer. ``wait``: seconds. ``due``: Unix seconds. ``schema``: digest of the
-    standalone schema that a blocklist was validated with, if it brought none. ``form``: of
-    ``recrawl.form_of``. ``proxy``: the host of the proxy that was refused, not the URL's own.
+    ``status``: of the answer. ``wait``: seconds until the host is due. ``due``: when the target may
+    be requested again, Unix seconds. ``schema``: digest of the standalone schema that a blocklist
+    without its own was validated with. ``form``: of ``recrawl.form_of``. ``proxy``: the proxy's
+    host, where that and not the URL's own was refused.
     """
 
-    kind: str
+    kind: EventKind
     url: str
     requirement: str = ""
-    verdict: str = ""
+    verdict: VerdictName | Literal[""] = ""
     reason: str = ""
     document: str | None = None
     line: int | None = None
@@ -55,9 +72,9 @@ class Event:
     proxy: str | None = None
 
     @classmethod
-    def of(cls, kind: str, url: str, verdict: Verdict, host: str, **more: Any) -> Event:
-        """What followed for *url* from *verdict*; *more*: members other than the verdict's."""
-        told = {
+    def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **more: Any) -> Event:
+        """The event of *kind* that *verdict* on *url* caused; *more*: members not in a verdict."""
+        decided = {
             "requirement": verdict.requirement,
             "verdict": verdict.name,
             "reason": verdict.reason,
@@ -67,7 +84,7 @@ class Event:
             "group": verdict.group,
             "digest": verdict.digest,
         }
-        return cls(kind, url, host=host, **{**told, **more})
+        return cls(kind, url, host=host, **{**decided, **more})
 
     def __str__(self) -> str:
         """One line for a person."""
@@ -78,21 +95,21 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request on the wire, and its answer.
+    """One request that was sent, and its answer.
 
-    ``purpose``: ``target``, ``robots`` or ``operator``. ``started``, ``ended``: Unix seconds by the
-    clock that pacing goes by, which no setting of the wall clock moves. ``status``: None without
-    an answer. ``answered``: False where this side broke it off. ``interval``: seconds that the
-    host asks for between requests. ``exempt``: T1's first robots.txt. ``verdict``, ``digest``: with
-    what the gates let it pass. ``attempt``: retries before this one. ``retry_after``: the header
-    values. ``wait``: seconds that R5 leaves the host alone; None where it does not apply.
-    ``gives_up``: no retry follows. ``sent``: the URL with R13's tags, if it carried some. ``hops``:
-    redirects that led a document's fetch here. ``form``: of ``recrawl.form_of``. ``again``: True
-    where this run has had an answer to the same request before. ``visit``: True for the target of
-    a slow host that ``throttle.visit_from`` let go ahead of the Crawl-delay.
-    ``once``: True for a trial of https that got no answer (``walsh_try_https``): it is not counted
-    against the host, and http may follow.
-    ``body``: SHA-256 of a robots.txt that came, as it was read, hexadecimal.
+    ``host``: the throttle key. ``purpose``: ``target``, ``robots`` or ``operator``. ``started``,
+    ``ended``: Unix seconds by the steady clock (D9), which setting the wall clock does not move.
+    ``status``: None without an answer. ``answered``: False where this side broke it off.
+    ``interval``: seconds between two requests to the host. ``exempt``: one target may follow this
+    robots.txt at once (T1). ``verdict``, ``digest``: name and document of the verdict by which the
+    gates let it pass. ``attempt``: retries before this one. ``retry_after``: the values of such
+    fields. ``wait``: seconds for which R5 leaves the host alone; None where R5 does not apply.
+    ``gives_up``: R5 allows no further retry. ``sent``: the URL with R13's tags, if it had any.
+    ``hops``: redirects that led to this document. ``form``: of ``recrawl.form_of``. ``again``: True
+    where this run had an answer to the same request before. ``visit``: True for the target of a
+    slow host that ``throttle.visit_from`` let go ahead of the interval. ``once``: True for a trial
+    of https that got no answer (``walsh_try_https``): it is not counted against the host, and http
+    may follow. ``body``: SHA-256 of a robots.txt's body as it was read, hexadecimal.
     """
 
     url: str

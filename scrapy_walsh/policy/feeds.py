@@ -1,7 +1,7 @@
-"""R9: entries of a feed: RSS 0.9x, 1.0 and 2.0, Atom, and JSON Feed 1.x.
+"""R9: reads the entries of a feed: RSS 0.9x, 1.0 and 2.0, Atom, and JSON Feed 1.x.
 
-Only title, URL and date are kept. The parser gets bytes, never a URL or a file name, which it would
-open.
+Only title, URL and date are kept. feedparser gets bytes, never a URL or a file name, since it would
+open those. What it gets has passed ``xmltext``, which refuses or mends what would harm it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry. ``title``: plain text, may be "". ``url``: absolute http(s).
+    """One entry. ``title``: plain text, may be empty. ``url``: absolute, http or https.
 
     ``published``: UTC, as ``2026-05-23T00:00:00Z``, or None.
     """
@@ -43,7 +43,7 @@ def read_feed(body: bytes, content_type: str | None, url: str) -> list[Entry]:
     ``content_type``: the header's value or None. ``url``: where the feed was fetched, which is the
     base of its relative links. Of a malformed feed what can be read is returned. Raises
     DocumentInvalid for what is not a feed, and for a document type with declarations of its own;
-    DocumentTooCostly for elements or JSON that are nested too deep.
+    DocumentTooCostly for elements or JSON that are nested too deeply.
     """
     if representation(content_type, body) == JSON_FEED:
         return list(_json_entries(body, url))
@@ -83,6 +83,7 @@ def _links_of(entry: Any) -> Iterator[str]:
 
 
 def _first_link(candidates: Iterable[str], base: str) -> str | None:
+    """The first of *candidates* that is a usable link, as an absolute URL."""
     return next((link for target in candidates if (link := _resolved(base, target))), None)
 
 
@@ -121,7 +122,7 @@ def _json_items(body: bytes, url: str) -> list[Any]:
     try:
         document = json.loads(body.removeprefix(codecs.BOM_UTF8))
     except RecursionError as error:
-        raise DocumentTooCostly(f"{url}: JSON nested too deep; not read") from error
+        raise DocumentTooCostly(f"{url}: JSON nested too deeply; not read") from error
     except ValueError as error:
         raise DocumentInvalid(f"{url}: not JSON, so not a JSON Feed") from error
     items = document.get("items") if isinstance(document, dict) else None

@@ -31,7 +31,7 @@ HTML: Final = "html"
 PLAIN: Final = "plain"
 OTHER: Final = "other"
 
-# T37: `text/markdown` alone may earn a 406.
+# T37: to `text/markdown` alone a server may answer 406.
 ACCEPT_PAGE: Final = "text/markdown, text/html;q=0.8, */*;q=0.1"
 ACCEPT_FEED: Final = (
     "application/atom+xml, application/rss+xml, application/feed+json, "
@@ -39,8 +39,8 @@ ACCEPT_FEED: Final = (
 )
 ACCEPT_LLMS: Final = "text/markdown, text/plain;q=0.9, */*;q=0.1"
 
+#: Characters of a markdown body that are read; the rest is ignored.
 MAX_MARKDOWN: Final = 1_000_000
-"""Characters of a markdown body that are read; the rest is ignored."""
 
 _BY_TYPE: Final = {
     "application/rss+xml": FEED,
@@ -60,11 +60,15 @@ _INSTRUCTION: Final = rb"""<\?(?:"[^"<]*"|'[^'<]*'|[^>"'])*>|<\?[^>]*>"""
 _MISC: Final = re.compile(rb"\s+|" + _INSTRUCTION + rb"|<!--.*?-->", re.DOTALL)
 _ROOT: Final = re.compile(rb"<(?:!doctype\s+)?(?:[a-z_][\w.-]*:)?([a-z_][\w.-]*)", re.IGNORECASE)
 _JSON_FEED: Final = re.compile(rb'"version"\s*:\s*"https?:\\?/\\?/jsonfeed\.org\\?/version\\?/1')
+#: Octets of a body in which its root element is looked for.
 _SNIFFED: Final = 4096
 
 
 class Step(NamedTuple):
-    """One request that may be needed for a source. ``kind``: ``feed``, ``page`` or ``llms``."""
+    """One request that may be needed for a source.
+
+    ``kind``: ``feed``, ``page`` or ``llms``. ``accept``: the value of its Accept field.
+    """
 
     kind: str
     url: str
@@ -72,7 +76,10 @@ class Step(NamedTuple):
 
 
 def plan(url: str, feed: str | None) -> tuple[Step, ...]:
-    """The order of R9 for one source: its declared feed, its URL, its host's llms.txt."""
+    """The requests for one source in R9's order: its declared feed, its URL, its host's llms.txt.
+
+    *feed*: the URL of the declared feed, None without one.
+    """
     llms = urljoin(url, "/llms.txt")
     steps = [Step("feed", feed, ACCEPT_FEED)] if feed else []
     if url not in (feed, llms):
@@ -97,10 +104,11 @@ def representation(content_type: str | None, body: bytes) -> str:
 
 
 def is_html(content_type: str | None, body: bytes, *, taken_for: bool = False) -> bool:
-    """Whether selectors on *body* would scrape a page (R9.1).
+    """Whether *body* is an HTML page, so that to use selectors on it would be scraping (R9.1).
 
     The body's root element decides. Where that is of no format that we know, a body that is not XML
-    counts as a page if Content-Type says HTML, or if its downloader has *taken* it *for* HTML.
+    counts as a page if Content-Type says HTML. *taken_for*: whether Scrapy made an HtmlResponse of
+    it; that counts like such a Content-Type.
     """
     root = _sniff(body)
     if root is not None:
@@ -121,9 +129,11 @@ def _head(body: bytes) -> bytes:
 
 
 def _sniff(body: bytes) -> str | None:
+    """The format that the root element of *body* shows, None if it shows none."""
     head = _head(body)
     if head.lstrip()[:1] == b"{":
-        return JSON_FEED if _JSON_FEED.search(body) else None  # some write their keys sorted
+        # "version" may stand anywhere, since some publishers sort the members by name.
+        return JSON_FEED if _JSON_FEED.search(body) else None
     position = 0
     while misc := _MISC.match(head, position):
         position = misc.end()
@@ -132,7 +142,7 @@ def _sniff(body: bytes) -> str | None:
 
 
 def text_of(body: bytes, content_type: str | None) -> str:
-    """A markdown or plain body as text: the declared charset, else UTF-8; never raises."""
+    """A markdown or plain body as text, by its declared charset, else as UTF-8. Never raises."""
     declared = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", content_type or "", re.IGNORECASE)
     name = declared[1] if declared else "utf-8"
     if name.lower() in SLOW_CODECS:
@@ -143,15 +153,15 @@ def text_of(body: bytes, content_type: str | None) -> str:
         return body.decode("utf-8", "replace").removeprefix("\ufeff")
 
 
-# Codecs of Python that no publisher uses and whose cost is not linear.
+# Codecs of Python that no publisher uses, and whose time grows faster than the text.
 SLOW_CODECS: Final = frozenset({"idna", "punycode"})
 
 
 def markdown_links(text: str) -> list[tuple[str, str]]:
-    """The inline links of a markdown text as (title, url), in document order (R9.6).
+    """The inline links of a markdown text as (title, URL), in its order (R9.6). Never raises.
 
-    Absolute http(s) only, each URL once; the title is the link's text without its markup.
-    Images, autolinks, reference links, code and raw HTML are not inline links. Never raises.
+    Only absolute http and https URLs count, each once. The title is the link's text without markup.
+    Images, autolinks, reference links, code and raw HTML are not inline links.
     """
     return [(title, url) for url, title in _titles(_tokens(text)).items()]
 
@@ -240,9 +250,10 @@ _LINK_VALUE: Final = re.compile(r"<([^<>]*)>([^<]*)")
 
 
 def suggested_feeds(link_headers: Iterable[str], html: str, base: str) -> list[str]:
-    """Feed URLs that a response offers by ``Link`` header (RFC 8288) or in its HTML head.
+    """The URLs of feeds that a response offers by ``Link`` fields (RFC 8288) or in its HTML head.
 
-    ``html`` is "" for anything but a page that was fetched anyway. For the report only.
+    They are for the report, and are not requested. ``html``: the body of a page that was fetched
+    anyway, else empty. ``base``: the response's URL.
     """
     offered = [
         target
@@ -257,8 +268,8 @@ def suggested_feeds(link_headers: Iterable[str], html: str, base: str) -> list[s
     return list(dict.fromkeys(url for url in urls if url))
 
 
+#: Characters of a page in which feeds are looked for.
 MAX_HEAD: Final = 65_536
-"""Characters of a page in which feeds are looked for."""
 
 
 def _resolved(base: str, target: str) -> str | None:

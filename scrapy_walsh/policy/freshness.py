@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from typing import Final, cast
 
+#: Seconds: BLOCKLIST_REFRESH, ``PT6H`` (spec section 6).
 DEFAULT_REFRESH: Final = 21600.0
-"""Seconds: BLOCKLIST_REFRESH, ``PT6H`` (spec section 6)."""
+#: Seconds: ROBOTS_TTL_SECONDS (spec section 6, R2).
 ROBOTS_TTL: Final = 86400.0
-"""Seconds: ROBOTS_TTL_SECONDS (spec section 6, R2)."""
+#: Seconds: SCHEMA_TTL_SECONDS (spec section 6, R10).
 SCHEMA_TTL: Final = 604800.0
-"""Seconds: SCHEMA_TTL_SECONDS (spec section 6, R10)."""
+#: Seconds: floor of a declared ``refresh`` (T12), so that a typing error does no harm.
 MIN_REFRESH: Final = 60.0
-"""Seconds: floor of a declared ``refresh`` (T12), so that a typing error hurts nobody."""
+#: Seconds: ceiling of a declared ``refresh`` (T12), so that an opt-out is seen within a week.
 MAX_REFRESH: Final = 604800.0
-"""Seconds: ceiling of a declared ``refresh`` (T12), so that an opt-out is seen within a week."""
 
 _NUMBER: Final = r"([0-9]+(?:[.,][0-9]+)?)"
 _DURATION: Final = re.compile(
@@ -27,8 +27,9 @@ _MAX_LENGTH: Final = 64
 def robots_ttl(setting: float, interval: float) -> float:
     """Seconds for which a robots.txt is fresh, where WALSH_ROBOTS_TTL is *setting*.
 
-    *interval*: seconds between two requests to its host. The time is at least two intervals: a
-    shorter one would be over before the target may be sent, and only robots.txt would be requested.
+    *interval*: seconds between two requests to its host. The time is at least two intervals, and at
+    most ROBOTS_TTL. A shorter one would be over before a target may be sent: then only robots.txt
+    would ever be requested.
     """
     return min(max(setting, 2 * interval), ROBOTS_TTL)
 
@@ -52,8 +53,8 @@ def parse_duration(text: str) -> float:
 def refresh_seconds(declared: object) -> float:
     """Return the seconds for which a document with the ``refresh`` *declared* is fresh.
 
-    They are PT6H where *declared* is no duration; else at least :data:`MIN_REFRESH` and at most
-    :data:`MAX_REFRESH`.
+    They are DEFAULT_REFRESH if *declared* is not a duration; else at least MIN_REFRESH and at most
+    MAX_REFRESH.
     """
     try:
         seconds = parse_duration(cast(str, declared))
@@ -63,8 +64,8 @@ def refresh_seconds(declared: object) -> float:
 
 
 def is_fresh(fetched_at: float, now: float, ttl: float) -> bool:
-    """Tell whether a document fetched at ``fetched_at`` is within ``ttl`` seconds at ``now``.
+    """Tell whether a document fetched at ``fetched_at`` is fresh at ``now``, both in Unix seconds.
 
-    Both are Unix seconds. A time in the future is stale, because a clock was set (D9).
+    It is for ``ttl`` seconds. One from the future is stale, since the clock was set back (D9).
     """
     return fetched_at <= now < fetched_at + ttl

@@ -1,8 +1,8 @@
-"""R3 and R2 for documents that somebody hands over: may this URL be fetched? Nobody is asked.
+"""R3 and R2 for documents that somebody hands over: may this URL be fetched?
 
-:func:`check` answers in Python, ``walsh check`` for files; both ask the gates of
-:mod:`~scrapy_walsh.policy.chain`, in its order, as a crawl does. A document that was not given is
-not judged, and an answer that allows says so.
+Nothing is requested. :func:`check` is for Python code, the command ``walsh check`` for files. Both
+call ``judge`` of :mod:`~scrapy_walsh.policy.chain`, as a crawl does. Where a document was not
+given, its gate is left out, and a verdict that allows says so.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def check(
 
     ``url``: absolute, http or https; one without a readable host is refused. ``robots``: the
     octets of the host's robots.txt as served. ``blocklist``: the octets of the operator's
-    blocklist. None means that the document is not given: that gate is not judged, and ``reason``
-    says so. ``token``: the product token, such as ``ExampleBot``, without a version.
+    blocklist. None means that the document is not given: the verdict then leaves that gate out, and
+    its ``reason`` says so. ``token``: the product token, such as ``ExampleBot``, without a version.
 
-    R8 and the pacing of R4 are left out: they are about visits, and this is none. Raises
-    DocumentInvalid for a blocklist that must not be adopted (R3c), ValueError for what is no
-    product token. A list with a schema made to run away is not stopped here; ``walsh check``
-    validates in a process of its own, with a time limit.
+    R8 and the pacing of R4 are left out: they depend on earlier requests, and nothing is known of
+    these here. Raises DocumentInvalid for a blocklist that must not be adopted (R3c), ValueError
+    for what is not a product token. Validating a blocklist with a hostile schema may never end;
+    ``walsh check`` does it in a child process, with a time limit.
     """
     name = product_token(token)
     given = Given(
@@ -59,35 +59,37 @@ def product_token(token: Any) -> str:
     """
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
         shown = ascii(token)[:100]
-        raise ValueError(f"token {shown} is none: give the name alone, such as Walsh-Research")
+        raise ValueError(
+            f"{shown} is not a product token: give the name alone, such as Walsh-Research"
+        )
     return token
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """``chain.Held`` for what was given: no document is still to come, but one may be absent."""
+    """The documents given, as ``chain.Held``. Each may be None, and none is still to be fetched."""
 
     robots_txt: Robots | None = None
     operator_list: Blocklist | None = None
 
     def blocklist(self) -> Blocklist:
-        """The list given, or one that blocks nothing."""
+        """The list given; one that blocks nothing, if none was."""
         return _NO_LIST if self.operator_list is None else self.operator_list
 
     def robots(self, origin: str) -> Rules:  # noqa: ARG002
-        """The rules given, for whatever origin; else R3 has the last word."""
+        """The rules given, whatever the origin; something that allows everything, if none were."""
         return _NoRules(self.operator_list) if self.robots_txt is None else self.robots_txt
 
     def last_visit(self, key: str) -> None:
-        """R8 is not asked: a check is no visit."""
+        """None: R8 is left out."""
 
     def judge(self, url: str, gates: Gates = _NO_SETTINGS) -> Verdict:
-        """The gates' answer about the absolute URL *url*."""
+        """The gates' verdict on the absolute URL *url*, by the documents given."""
         try:
             found = chain.judge(url, Scope(follow_links=True), self, gates, 0.0)
         except ValueError as error:  # a host that can be read, with a port that cannot
             return Verdict(False, BLOCKED_OPERATOR, "R3", f"no readable host: {error}")
-        verdict = cast(Verdict, found)  # it needs no document: both are held
+        verdict = cast(Verdict, found)  # never NeedDocument, see blocklist() and robots()
         if not verdict.allowed:
             return verdict
         return replace(verdict, reason="; ".join([verdict.reason, *self._not_judged()]))
@@ -106,13 +108,13 @@ class _NoRules:
     operator_list: Blocklist | None
 
     def decide(self, url: str) -> Verdict:  # noqa: ARG002
-        """What R3 leaves to say."""
+        """Allowed; the reason says what R3 was judged by."""
         known = self.operator_list is not None
         reason = "the host is not on the blocklist given" if known else "no document was given"
         return Verdict(True, ALLOWED_IMPLICIT, "R3", reason)
 
 
-@lru_cache(maxsize=16)  # many URLs of a host are asked about in turn
+@lru_cache(maxsize=16)  # callers often check many URLs of one host
 def _robots_of(body: bytes, token: str) -> Robots:
     return parse_robots(body, token)
 
@@ -121,4 +123,5 @@ def _robots_of(body: bytes, token: str) -> Robots:
 def _blocklist_of(body: bytes) -> Blocklist:
     from scrapy_walsh.policy.schema import parse_blocklist  # noqa: PLC0415  jsonschema is slow
 
-    return parse_blocklist(body, {})  # as `walsh check`: a list without a schema passes ours alone
+    # Like `walsh check`: a list without a schema of its own need only pass the floor checks.
+    return parse_blocklist(body, {})

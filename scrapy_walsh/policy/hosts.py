@@ -3,6 +3,11 @@
 One host has many spellings (T15). ``host_of`` gives the canonical form. ``host_forms`` gives every
 form that a reader may find in a URL, since the blocklist blocks when any of them is listed. Hosts
 are compared without port (R3); the throttle key has it (R4, T17).
+
+Nearly all URLs are plain (``_PLAIN_URL``): one regular expression finds their only form. All others
+take a slow path: scheme and authority are split off in each way that a standard or a tool does
+(``_authorities``), the host is decoded, and each way to read it adds a form: today's IDNA and that
+of 2003, an IPv4 address with octal numbers and without (``_canonical``).
 """
 
 from __future__ import annotations
@@ -26,9 +31,9 @@ _PLAIN_URL: Final = re.compile(rf"([Hh][Tt][Tt][Pp][Ss]?)://({_HOST})\.?(?::([0-
 _PLAIN_HOST: Final = re.compile(_HOST)
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-# WHATWG URL: after these schemes any run of slashes and backslashes opens the authority.
+# WHATWG URL: after these schemes the authority begins behind any run of slashes and backslashes.
 _SPECIAL: Final = frozenset({"http", "https", "ws", "wss", "ftp"})
-_DEFAULT_PORT: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ftp": 21}
+DEFAULT_PORT: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ftp": 21}
 _AUTHORITY: Final = re.compile(r"(?:\[([^\[\]]*:[^\[\]]*)\]|([^:\[]*))(?::([0-9]*))?")
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
 _REMOVED: Final = {ord(c): None for c in "\t\r\n"}
@@ -106,7 +111,7 @@ def is_doubtful(url: str) -> bool:
 def proxy_host(proxy: str) -> str:
     """Return the host of a proxy as ``Request.meta`` names it, with or without a scheme.
 
-    For a text without a host it is ``@``, in which the blocklist finds no readable host either.
+    For a text without a host it is ``@``: the blocklist finds no readable host in it, and refuses.
     """
     try:
         return host_of(proxy if "://" in proxy else f"http://{proxy}")
@@ -125,7 +130,10 @@ def host_key(url: str) -> str:
 
 
 def origin(url: str) -> str:
-    """Return ``scheme://host[:port]``, the default port dropped (RFC 6454). Raises ValueError."""
+    """Return ``scheme://host[:port]`` of a URL, a default port left out (RFC 6454).
+
+    Raises ValueError where there is no scheme, or no readable host or port.
+    """
     name = _names(url)[0]
     if not name:
         raise ValueError(f"no scheme in {_shown(url)}")
@@ -133,12 +141,12 @@ def origin(url: str) -> str:
 
 
 def robots_url(url: str) -> str:
-    """Return the URL of the robots.txt that governs ``url`` (RFC 9309 section 2.3)."""
+    """Return the URL of the robots.txt for ``url`` (RFC 9309 section 2.3). Raises as ``origin``."""
     return f"{origin(url)}/robots.txt"
 
 
 def stripped(text: str) -> str:
-    """Return a URL without what every reader ignores: blanks around it, tabs and newlines."""
+    """Return a URL without what every reader ignores: blanks around it, tabs and line ends."""
     return text.strip(_TRIMMED).translate(_REMOVED)
 
 
@@ -189,8 +197,8 @@ def _endpoint(url: str) -> tuple[str, str, int | None]:
         return scheme, host, None
     number = int(port)
     if number > 65535:
-        raise ValueError(f"no such port in {_shown(url)}")
-    return scheme, host, None if number == _DEFAULT_PORT.get(scheme) else number
+        raise ValueError(f"port above 65535 in {_shown(url)}")
+    return scheme, host, None if number == DEFAULT_PORT.get(scheme) else number
 
 
 def _joined(host: str, port: int | None) -> str:
@@ -218,8 +226,8 @@ def _shown(text: str) -> str:
 def _authorities(text: str) -> tuple[str, list[str]]:
     """Return the scheme and the authority as WHATWG URL reads it, then as RFC 3986 does.
 
-    They differ where there is a backslash. A browser ends the authority there. By RFC 3986 it goes
-    on, and what follows the last backslash is the host, or its end.
+    They differ where there is a backslash. WHATWG URL ends the authority there, as browsers do. By
+    RFC 3986 it goes on, and what follows the last backslash is the host, or its end.
     """
     scheme, rest = _split_scheme(stripped(text))
     literal = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]

@@ -18,7 +18,10 @@ from scrapy_walsh.exceptions import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """``product``: ``Token/MAJOR.MINOR``. The URLs are absolute; ``schema_url`` may be None."""
+    """Who the bot says it is. ``product``: ``Token/MAJOR.MINOR``. The URLs are absolute.
+
+    ``schema_url``: of the standalone schema; None where every blocklist has its schema inline.
+    """
 
     product: str
     policy_url: str
@@ -27,7 +30,7 @@ class Identity:
 
     @property
     def user_agent(self) -> str:
-        """The one User-Agent of every request: one line of ASCII."""
+        """The User-Agent of every request (R1.1): one line of ASCII."""
         return f"Mozilla/5.0 (compatible; {self.product}; +{self.policy_url})"
 
     @property
@@ -43,6 +46,7 @@ WALSH_RESEARCH: Final = Identity(
     schema_url="https://wal.sh/.well-known/walsh-research/blocklist.schema.json",
 )
 
+#: The identities that WALSH_IDENTITY may name.
 PROFILES: Final = {"walsh-research": WALSH_RESEARCH}
 
 #: R1.5: tokens, in lower case, that would pass for a browser.
@@ -98,8 +102,9 @@ _CHOICES: Final = (
 def identity_from(value: object) -> Identity:
     """The identity that the setting ``WALSH_IDENTITY`` chooses.
 
-    *value*: the name of a profile, or a mapping with the fields of :class:`Identity`.
-    ConfigError, in one line, for everything else and for an identity that is not one's own.
+    *value*: a name of PROFILES, or a mapping with the fields of :class:`Identity`. Raises
+    ConfigError, in one line, for everything else, and for an identity that belongs to somebody else
+    (R1.5).
     """
     if value is None or value == "":
         raise ConfigError(f"WALSH_IDENTITY is not set: {_CHOICES}")
@@ -142,21 +147,27 @@ def _fields(value: Mapping[object, object]) -> dict[str, str]:
 def _product(key: str, value: object) -> str:
     if not isinstance(value, str) or not _PRODUCT.fullmatch(value):
         _refuse(
-            value, f"is no {key}", "it is Token/MAJOR.MINOR, the token of letters, _ and - only"
+            value,
+            f"is not a valid {key}",
+            "it is Token/MAJOR.MINOR, the token of letters, _ and - only",
         )
     return value
 
 
 def _url(key: str, value: object) -> str:
     if not isinstance(value, str) or not _is_http_url(value):
-        _refuse(value, f"is no {key}", "it is an absolute http or https URL in ASCII")
+        _refuse(value, f"is not a valid {key}", "it is an absolute http or https URL in ASCII")
     return value
 
 
 def _policy_url(key: str, value: object) -> str:
     url = _url(key, value)
     if not _COMMENT_BREAKERS.isdisjoint(url):
-        _refuse(value, f"is no {key}", 'it goes into the User-Agent: percent-encode ( ) ; \\ " < >')
+        _refuse(
+            value,
+            f"is not a valid {key}",
+            'it goes into the User-Agent: percent-encode ( ) ; \\ " < >',
+        )
     return url
 
 
@@ -180,7 +191,7 @@ def _is_http_url(text: str) -> bool:
 
 
 def _check_owner(identity: Identity) -> None:
-    """R1.5 and T39: an identity is either wholly the Walsh-Research one, or none of it."""
+    """R1.5 and T39: refuse an identity that is partly Walsh-Research's, or is another bot's."""
     name = identity.token.lower()
     if _is_walsh(name):
         if not _is_whole_walsh(identity):

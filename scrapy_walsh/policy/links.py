@@ -1,7 +1,7 @@
 """R9: reads the links of one source's answer, whatever its format.
 
-There is no bound on the time that this takes. :mod:`scrapy_walsh.adapters.apart` decides in which
-process it is done.
+A hostile answer can take any time to read. :mod:`scrapy_walsh.adapters.apart` decides whether it is
+read in a child process, with limits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Heading(NamedTuple):
 class Links:
     """The links of one answer, in its order. ``headings``: those of markdown, empty for a feed.
 
-    ``cut``: only the first ``MAX_MARKDOWN`` characters were read.
+    ``cut``: the text was longer, and only its first ``formats.MAX_MARKDOWN`` characters were read.
     """
 
     entries: tuple[Entry, ...]

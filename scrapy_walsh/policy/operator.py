@@ -41,7 +41,8 @@ from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_dela
 from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.event import REJECTED, Event
 from scrapy_walsh.policy.freshness import is_fresh
-from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_BLOCKLIST, Verdict
+from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_BLOCKLIST, Verdict, VerdictName
 
 if TYPE_CHECKING:
     from scrapy_walsh.policy.chain import Gates
@@ -194,7 +195,7 @@ class State:
 
     def _stays(self, without: Verdict | None) -> str:
         if self.blocklist is not None:
-            return f"the last list stays in force ({len(self.blocklist)} domains)"
+            return f"the last list stays in force ({plural(len(self.blocklist), 'domain')})"
         if without is not None:
             return f"no target is requested: {without.reason}"
         return "NO LIST WAS EVER HELD: no opt-out is known, nothing is blocked by R3"
@@ -237,5 +238,5 @@ def without_list(position: str, document: str, *, lost: bool) -> Verdict | None:
     if position == "allow":
         return None
     reason = f"no blocklist can be had, and WALSH_BLOCKLIST_UNREACHABLE is {position}"
-    name = DEFERRED if position == "defer" else UNKNOWN_BLOCKLIST
+    name: VerdictName = DEFERRED if position == "defer" else UNKNOWN_BLOCKLIST
     return Verdict(False, name, "R3", reason, document)

@@ -26,9 +26,9 @@ _MOSTLY: Final = 0.75
 
 
 def packings(fields: Sequence[str]) -> tuple[int, bool]:
-    """How many times a body was packed by gzip or deflate, and whether other words are there too.
+    """How often a body was packed with gzip or deflate, and whether other words are named too.
 
-    ``fields``: the values of all Content-Encoding lines, each a list separated by commas.
+    ``fields``: the values of all Content-Encoding fields, each a list separated by commas.
     """
     words = [word.strip().lower() for field in fields for word in field.split(",")]
     named = [word for word in words if word not in _AS_IT_IS]

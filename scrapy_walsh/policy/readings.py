@@ -12,15 +12,15 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, SLACK, iso
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, SLACK
+from scrapy_walsh.policy.text import iso, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from scrapy_walsh.policy.verdict import Verdict
 
-#: What became of a source in one run. ``READ``: its data came, or it has not changed (304).
+#: What became of a source in one run. READ: its data came, or it has not changed (304).
 READ: Final = "read"
 NOT_DUE: Final = "not_due"
 REFUSED: Final = "refused"
@@ -138,15 +138,15 @@ def last_line(outcomes: Mapping[str, int], needy: int, close_reason: str) -> str
     counts = Counter(outcomes)
     total = counts.total()
     if total:
-        told = [f"{counts[READ]} of {plural(total, 'source')} read or unchanged"]
-        told += [f"{counts[name]} {word}" for name, word in _WORDS.items() if counts[name]]
+        parts = [f"{counts[READ]} of {plural(total, 'source')} read or unchanged"]
+        parts += [f"{counts[name]} {word}" for name, word in _WORDS.items() if counts[name]]
     else:
-        told = ["no source was declared"]
+        parts = ["no source was declared"]
     stopped = "" if close_reason == _FINISHED else f"stopped ({close_reason}): "
     needs = {0: "", 1: "; 1 needs a person: see the warnings above"}.get(
         needy, f"; {needy} need a person: see the warnings above"
     )
-    return f"walsh: {stopped}{', '.join(told)}{needs}"
+    return f"walsh: {stopped}{', '.join(parts)}{needs}"
 
 
 def refusal_line(verdict: Verdict) -> str:
@@ -164,10 +164,11 @@ def one_line(text: str) -> str:
 
 
 def _first(found: Sequence[Reading], line: Callable[[Reading], str]) -> list[str]:
-    told = [line(reading) for reading in found[:LISTED]]
+    """The lines of the first LISTED of *found*, and one that says how many more there are."""
+    lines = [line(reading) for reading in found[:LISTED]]
     if len(found) > LISTED:
-        told.append(f"... and {len(found) - LISTED} more (scrapy walsh state show lists them)")
-    return told
+        lines.append(f"... and {len(found) - LISTED} more (scrapy walsh state show lists them)")
+    return lines
 
 
 def _unread_line(reading: Reading, now: float, revisit: float) -> str:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from scrapy_walsh.policy.text import iso
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ REVISIT_FLOOR: Final = 3600.0
 #: The part of WALSH_REVISIT by which a run may be early, or late, for a source's due time.
 SLACK: Final = 0.1
 
-#: The last second of the calendar, for a revisit time that goes beyond it.
-_LAST_SECOND: Final = 253402300799.0
+#: Seconds: "daily", which WALSH_REVISIT is unless it is set.
+REVISIT: Final = 86400.0
 
 
 class Visit(NamedTuple):
@@ -133,8 +133,3 @@ def counts_as_asked(status: int | None) -> bool:
     if status is None or status == 429:
         return False
     return 200 <= status < 300 or status == 304 or 400 <= status < 500
-
-
-def iso(seconds: float) -> str:
-    """Unix seconds as a UTC time, ``2026-05-23T00:00:00Z``."""
-    return datetime.fromtimestamp(min(seconds, _LAST_SECOND), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,8 +1,8 @@
-"""R7: which validators to send, and which to keep (spec section 10.2).
+"""R7: which validators to send, and which to store (spec section 10.2).
 
-They are kept for each exact URL and representation, not for canonical URLs (T20): ``/a`` and
+They are stored for each exact URL and representation, not for canonical URLs (T20): ``/a`` and
 ``/a/``, or the markdown and the HTML of one page, do not share an ETag. Field values are text that
-was decoded as latin-1; encoded as latin-1 they are the octets that were received.
+was decoded as Latin-1; encoded as Latin-1 they are the octets that were received.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Protocol
 class Validators:
     """The validators of one representation of one exact URL (T20).
 
-    ``stored_at``: Unix seconds. ``content_type``: of the answer that brought them, which a
-    304 need not repeat.
+    ``representation``: of :func:`representation_key`. ``stored_at``: Unix seconds.
+    ``content_type``: of the answer that had them, which a 304 need not repeat.
     """
 
     url: str
@@ -35,9 +35,10 @@ class _Replayed(Protocol):
 
 
 def conditional_headers(validators: _Replayed | None) -> dict[str, str]:
-    """The header fields of a conditional request, with *validators* as received; {} for None.
+    """The header fields of a conditional request (RFC 9110 section 13.1); none without validators.
 
-    A value that must not be sent in a header is left out, wherever it came from.
+    The values are sent as they were received. One that must not be in a header is left out, even
+    where it comes from the store.
     """
     if validators is None:
         return {}
@@ -49,12 +50,12 @@ def conditional_headers(validators: _Replayed | None) -> dict[str, str]:
 
 
 def representation_key(accept: str | None) -> str:
-    """The requested representation, by the value of Accept; ``*/*`` without (RFC 9110 12.5.1)."""
+    """The name of a representation: the value of Accept, ``*/*`` without one (RFC 9110 12.5.1)."""
     return (accept or "").strip() or "*/*"
 
 
 def replaces_validators(method: str, status: int) -> bool:
-    """Whether an answer replaces the stored validators: a 200 to a GET does, a 304 keeps them."""
+    """Whether an answer replaces the stored validators: a 200 to a GET does, no other answer."""
     return method == "GET" and status == 200
 
 
@@ -67,10 +68,11 @@ def validators_from(
     now: float,
     content_type: str | None = None,
 ) -> Validators | None:
-    """What to store after an answer that :func:`replaces_validators`; None: delete what is stored.
+    """What to store after an answer that :func:`replaces_validators`.
 
-    *url*: exactly as requested. *representation*: of :func:`representation_key`. *etag*,
-    *last_modified*, *content_type*: the answer's fields, None when absent. *now*: Unix seconds.
+    None if it has no validators: then the stored ones must be deleted. *url*: exactly as requested.
+    *representation*: of :func:`representation_key`. *etag*, *last_modified*, *content_type*: the
+    answer's fields, None if absent. *now*: Unix seconds.
     """
     tag, date = _entity_tag(etag), _field_value(last_modified)
     if tag is None and date is None:
@@ -79,7 +81,7 @@ def validators_from(
 
 
 def _entity_tag(value: str | None) -> str | None:
-    # If-None-Match: * matches any representation: the source would answer 304 for ever.
+    # "If-None-Match: *" matches every representation: the server would answer 304 for ever.
     return None if value == "*" else _field_value(value)
 
 

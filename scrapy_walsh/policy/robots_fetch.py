@@ -6,8 +6,8 @@
 |---|---|
 | 2xx | parse |
 | 2xx with a body that is not text (``packing``) | unreadable |
-| 3xx with a Location, at most five times | ask there (RFC 9309 2.3.1.2) |
-| 429, 5xx, no answer, retries left | back off, ask again (R5; T4, T5) |
+| 3xx with a Location, at most five times | request that URL (RFC 9309 2.3.1.2) |
+| 429, 5xx, no answer, retries left | back off, then retry (R5; T4, T5) |
 | 429, no retries left | leave the host for a later run (D7): never "no rules" |
 | other 4xx | no rules: all is allowed |
 | 5xx, no answer, no retries left; any other | unreachable (T3, T6) |
@@ -15,11 +15,11 @@
 After three of these there are no new rules, and :func:`without` says what holds instead. It holds
 for :data:`REASK` seconds. The next target that comes then has robots.txt requested again.
 
-| meaning | rules were held before | none were ever held |
+| meaning | there were rules before | there never were |
 |---|---|---|
 | unreachable | they stay in force (T6) | WALSH_ROBOTS_UNREACHABLE decides (T3) |
 | unreadable | nothing is requested: the new file may be stricter | nothing is requested |
-| 429, no retries left | the host is left alone, and nothing stands in (D7) | the same |
+| 429, no retries left | the host is left alone: no verdict is made up (D7) | the same |
 
 An unreadable file is the exception: it is not requested again in the same run, since its owner
 will hardly mend it within the hour. A worker of a fleet may run for weeks, and does request it.
@@ -41,6 +41,7 @@ MAX_HOPS: Final = 5
 #: Seconds before a robots.txt that could not be had is requested again (R8's hour).
 REASK: Final = 3600.0
 
+#: The meanings of an answer, in the order of the first table.
 PARSE: Final = "parse"
 FOLLOW: Final = "follow"
 AGAIN: Final = "again"
@@ -58,11 +59,11 @@ def meaning(
     failure: Retry | GiveUp | None,
     readable: bool = True,
 ) -> str:
-    """One of the seven words above.
+    """What an answer means: one of PARSE, FOLLOW, AGAIN, DEFER, NO_RULES, UNREACHABLE, UNREADABLE.
 
-    ``status``: None where there was no answer. ``location``: a redirect says where to.
-    ``hops``: redirects followed so far. ``failure``: what R5 decided. ``readable``: the body is
-    text, as far as it came.
+    ``status``: None where there was no answer. ``location``: it has a Location that can be
+    followed. ``hops``: redirects followed so far. ``failure``: what R5 decided (``backoff``); None
+    where R5 does not apply. ``readable``: the body, as far as it was received, is text.
     """
     if isinstance(failure, Retry):
         return AGAIN
@@ -78,7 +79,11 @@ def meaning(
 
 
 def counts_as_first(status: int | None, *, hops: int, attempt: int) -> bool:
-    """Whether the target may follow at once (T1): one answer, unredirected, not retried."""
+    """Whether one target may follow a host's first robots.txt at once (T1), given its answer.
+
+    It may after 2xx, or 4xx other than 429, if there was neither a redirect (``hops``) nor a retry
+    (``attempt``): then the host had one request.
+    """
     if status is None or hops or attempt:
         return False
     return 200 <= status < 300 or (400 <= status < 500 and status != 429)
@@ -86,7 +91,7 @@ def counts_as_first(status: int | None, *, hops: int, attempt: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """One verdict about every URL of an origin, which the gates take in place of its rules.
+    """One verdict about every URL of an origin, used in place of its rules.
 
     ``ttl``: seconds until robots.txt is requested again; infinite: not in this run.
     """
@@ -103,7 +108,7 @@ class StandIn:
 class Keep:
     """The rules of an earlier answer stay in force for ``ttl`` seconds. ``reason``: one line.
 
-    ``otherwise``: what holds where no rules were ever held.
+    ``otherwise``: what holds where there never were any rules.
     """
 
     reason: str
@@ -113,7 +118,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """No rules are assumed: the host is left alone for ``seconds``. ``reason``: one line."""
+    """The host is left alone for ``seconds``, and no rules are assumed. ``reason``: one line."""
 
     reason: str
     seconds: float = REASK
@@ -133,7 +138,7 @@ def without(
         return Leave(f"robots.txt still answers 429; {why}")
     if cause == UNREADABLE:
         reason = (
-            f"robots.txt came with Content-Encoding {why[:40]!r} and is no text that "
+            f"robots.txt came with Content-Encoding {why[:40]!r} and is not text that "
             "can be read: nothing of the host is requested in this run (its owner could serve "
             "robots.txt as plain text, without that header)"
         )

@@ -1,7 +1,14 @@
-"""R2: robots.txt lines into records, and the records that speak to a token (9.1.2, 9.1.3).
+"""R2: splits a robots.txt into records, and selects the records for a token (9.1.2, 9.1.3).
 
-A ``User-agent`` value is read in three ways, which are kept apart: as it stands, up to its first
-``/``, and as RFC 9309's product token (2.2.1). A caller denies if any of them denies (design D1).
+A record is one or more User-agent lines and the rule lines after them; the next User-agent line
+begins another record. The file is read in one pass (:class:`Records`), then :func:`select` takes
+the records whose names fit the token best.
+
+What a name is can be read in three ways: the value as it stands, the value up to its first ``/``,
+and RFC 9309's product token (2.2.1). Each way is followed to its end. Where they select different
+records there are several :class:`Selection`, and the caller refuses if one of them does (D1).
+
+Wherever the text is damaged or unclear, an Allow is dropped rather than a Disallow.
 """
 
 from __future__ import annotations
@@ -12,13 +19,15 @@ from typing import Final
 
 from scrapy_walsh.policy.backoff import LONGEST
 
+#: Octets of a body that are read; the rest is ignored (9.1.1).
 MAX_OCTETS: Final = 500 * 1024
-"""A body is read to here and no further (9.1.1)."""
 
+#: The three ways to read a name.
 LITERAL_NAME: Final = "literal name"
 WITHOUT_VERSION: Final = "name without its version"
 PRODUCT_TOKEN: Final = "product token"  # noqa: S105
 
+#: The kinds of lines.
 USER_AGENT: Final = "User-agent"
 ALLOW: Final = "Allow"
 DISALLOW: Final = "Disallow"
@@ -35,25 +44,26 @@ _FIELDS: Final = {
 } | dict.fromkeys(
     ("disalow", "dissalow", "dissallow", "diasllow", "disallaw", "dissalllow"), MISSPELT
 )
-_FIELDS.update({kind: kind for kind in (USER_AGENT, ALLOW, DISALLOW)})  # the usual spelling
+_FIELDS.update({kind: kind for kind in (USER_AGENT, ALLOW, DISALLOW)})  # found without lower()
+#: Unicode's white space, and Latin-1's no-break space, which is an octet that is not UTF-8.
 _BLANK: Final = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
     "\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\udca0"
 )
-"""Unicode's white space, and the no-break space of Latin-1, an octet that is not UTF-8."""
+#: The same and other characters that nobody sees. They are trimmed too, except from an Allow: there
+#: the shorter value would match more.
 _UNSEEN: Final = _BLANK + "\0\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
-"""And what no reader sees, either: trimmed where that cannot lift a rule, so not of an Allow."""
 _PRODUCT: Final = re.compile(r"\*(?!\S)|[a-z_-]*", re.ASCII)
 _HALF_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]?\Z")
 _SECONDS: Final = re.compile(r"\d+(?:\.\d*)?|\.\d+", re.ASCII)
 
+#: An Allow, Disallow or Crawl-delay: which of them, its value, its line's number from 1.
 Line = tuple[str, str, int]
-"""An Allow, Disallow or Crawl-delay: which of them, value, line number from 1."""
 
 
 @dataclass(slots=True)
 class Record:
-    """User-agent values, lower case, and the lines that apply to them."""
+    """``names``: User-agent values, lower case. ``lines``: the rule lines that apply to them."""
 
     names: list[str] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
@@ -61,7 +71,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What one reading of the names selects: the names, their rules and delays in file order."""
+    """What one reading of the names selects for a token.
+
+    ``reading``: which of the three. ``names``: the name that fits, empty if none does. ``lines``:
+    its Allow and Disallow lines, and ``delays``: its Crawl-delay values, in the order of the file.
+    """
 
     reading: str = field(compare=False)
     names: tuple[str, ...]
@@ -70,27 +84,32 @@ class Selection:
 
 
 def decode(body: bytes) -> str:
-    """Text of a robots.txt, cut at 500 KiB; octets that are not UTF-8 survive as surrogates."""
+    """The text of a robots.txt, cut at MAX_OCTETS, with ``\\n`` as its only line end.
+
+    Octets that are not UTF-8 stay, as surrogates (PEP 383), since they may be part of a path.
+    """
     kept = body[:MAX_OCTETS]
     if kept[:2] in {b"\xff\xfe", b"\xfe\xff"}:
         text = kept.decode("utf-16", "replace")
     else:
         text = kept.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _lifting_nothing(text) if len(body) > MAX_OCTETS else text
+    return _mend_cut(text) if len(body) > MAX_OCTETS else text
 
 
-def _lifting_nothing(text: str) -> str:
-    """What the limit leaves of a file, without what only the cut makes lift a rule.
+def _mend_cut(text: str) -> str:
+    """*text*, which was cut at the limit, without what allows more only because of the cut.
 
-    That is an Allow cut in two, and a name, cut or whole, all of whose rules lie beyond: without
-    any, its group would take the place of another. A Disallow cut in two is kept; half an escape
-    at its end would match no path.
+    - An Allow that was cut in two is dropped: its shorter value would match more.
+    - User-agent lines at the end, whose rules all lie beyond the limit, are dropped. A group
+      without rules allows everything, and would be taken in place of another group.
+    - A Disallow that was cut in two is kept, but without half an escape at its end, which would
+      match no path.
     """
     lines = _HALF_ESCAPE.sub("", text).split("\n")
     if _kind(lines[-1]) == ALLOW:
         lines[-1] = ""
-    kinds: dict[str, str | None] = {"": None}  # most lines of a file without rules are alike
+    kinds: dict[str, str | None] = {"": None}  # equal lines are looked at once
     for number in reversed(range(len(lines))):
         line = lines[number]
         if line not in kinds:
@@ -110,7 +129,11 @@ def _kind(line: str) -> str | None:
 
 
 class Records:
-    """The records of one file, its sitemaps, and the rule lines before any User-agent line."""
+    """The ``records`` of one file, its ``sitemaps``, and ``orphans``: rules without a User-agent.
+
+    ``_record``: the one that a rule line now belongs to. ``_ruled``: it has a rule line, so that
+    the next User-agent line begins another. ``_allow_counts``: whether an Allow is taken (T29).
+    """
 
     __slots__ = ("_allow_counts", "_record", "_ruled", "orphans", "records", "sitemaps")
 
@@ -143,7 +166,8 @@ class Records:
         elif kind is SITEMAP:
             self.sitemaps.append(text)
         elif kind is MISSPELT:
-            # Heeded, but no rule line by the text: it splits nothing (T28).
+            # It binds like a Disallow. But the specification does not know it as a rule line, so
+            # a User-agent line after it does not begin another record (T28).
             self._record.lines.append((DISALLOW, text, number))
         else:
             self._ruled = True
@@ -153,8 +177,8 @@ class Records:
                 self._record.lines.append((kind, value.strip(_BLANK), number))
 
     def _add_name(self, name: str) -> None:
-        # T29: an empty value names nobody. Opening a group or not are both defensible: what
-        # follows still binds the group before it, but an Allow there lifts nothing.
+        # T29: an empty value names nobody. Whether its line begins a record can be read both ways.
+        # So a Disallow after it still belongs to the record before, and an Allow to none.
         if not name:
             self._allow_counts = not self._ruled
             return
@@ -171,10 +195,10 @@ def _without_version(name: str, _token: str) -> str:
 
 
 def _product_token(name: str, token: str) -> str:
-    """The name's leading letters, ``_`` and ``-``, where they are all of the token, or ``*``.
+    """The leading letters, ``_`` and ``-`` of *name*, if they are the whole token; else *name*.
 
-    ``* and more`` is ``*``, as Google's parser has it. A product token is never matched as a
-    prefix: ``MJ12bot`` is not ``Mjolnir``.
+    Likewise ``* and more`` is ``*``, as in Google's parser. A product token is never matched as a
+    prefix here: letters alone would cut ``MJ12bot`` to ``mj``, a prefix of ``Mjolnir`` (D1).
     """
     if not name.startswith((token, "*")):
         return name
@@ -186,7 +210,7 @@ _READINGS: Final = {WITHOUT_VERSION: _without_version, PRODUCT_TOKEN: _product_t
 
 
 def select(records: Records, token: str) -> list[Selection]:
-    """The selections for a token, one for each different answer of the three readings (9.1.3)."""
+    """The selections for a token: one for each reading that differs from those before (9.1.3)."""
     token = token.lower()
     literal = [
         (name, record)
@@ -206,13 +230,17 @@ def select(records: Records, token: str) -> list[Selection]:
 def _select(
     reading: str, named: list[tuple[str, Record]], orphans: Record, token: str
 ) -> Selection:
-    """The records of the longest name that is the token or a prefix of it, else those of ``*``."""
+    """The records of the longest name that is the token or a prefix of it, else those of ``*``.
+
+    *named*: names, as *reading* reads them, with their records.
+    """
     names = {name for name, _ in named if name != "*" and name and token.startswith(name)}
     best = max(names, key=len, default="*")
     chosen = {id(record): record for name, record in named if name == best}
     lines = [line for record in chosen.values() for line in record.lines]
     if best == "*":
-        # Rules before any User-agent line: nobody's (RFC 9309) or everybody's (webcanon).
+        # Rules before any User-agent line bind nobody (RFC 9309), or everybody, as some parsers
+        # have it. So a Disallow among them binds, and an Allow does not.
         lines = [line for line in orphans.lines if line[0] != ALLOW] + lines
     rules = [line for line in lines if line[0] != CRAWL_DELAY]
     delays = [value for kind, value, _ in lines if kind == CRAWL_DELAY]
@@ -220,7 +248,7 @@ def _select(
 
 
 def crawl_delay(selections: list[Selection]) -> float | None:
-    """The largest Crawl-delay of the selected groups in seconds, or None (9.1.5)."""
+    """The largest Crawl-delay of the selected groups, seconds; None if none is a number (9.1.5)."""
     delays = [
         min(float(value), LONGEST)
         for selection in selections

@@ -1,7 +1,13 @@
-"""R2: which rules of a robots.txt match a path, and how much of it each covers (9.1.4).
+"""R2: which rules of a robots.txt match a path, and how long each match is (9.1.4).
 
-Nothing here backtracks: the first and the last place where a pattern can end are found by
-searches from the left and one from the right, each going on where the last one stopped.
+A rule with stars is cut at them. To match a path, its pieces must follow each other in it. Each is
+searched from the left, beginning where the one before it ended: that finds the first place where
+the rule can end. One search from the right finds the last place. These two give the shortest and
+the longest match (T2). Nothing backtracks: a match costs at most path x rule, however many ways
+there are to spread the stars over the path, of which a hostile file could make billions (T40).
+
+A file may have 20,000 rules. So :class:`Index` looks up by a path's beginnings which of them can
+match at all, adds up what matching these would cost, and raises :class:`TooCostly` beyond a limit.
 """
 
 from __future__ import annotations
@@ -11,27 +17,30 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+#: What may count as the length of a match (T2). A final ``$`` adds one to each.
 LENGTHS: Final = ("each * at its most", "each * at its least", "the pattern's octets")
-"""What counts as the length of a match (T2); a final ``$`` counts in each."""
 
+#: Characters of ``Pattern.piece``.
 _PIECE: Final = 3
+#: So many rules, and so many characters of starred rules x characters of a path, are tried without
+#: adding up what they cost.
 _FEW: Final = 100
-"""Rules that are tried without a sum of what they cost."""
 _LIGHT: Final = 2_000_000
-"""Octets of starred rules x octets of a path that need no such sum, either."""
+#: What one decision may cost, in characters compared. Beyond it the answer is no (T40).
 _MAX_COST: Final = 30_000_000
-"""Octets compared, about, in one decision; beyond it the answer is no (T40)."""
+#: What trying a rule costs in itself, and each of its parts, in the same unit.
 _RULE_COST: Final = 2_000
 _PART_COST: Final = 100
+#: Characters that ``str.rfind`` may compare; beyond that a reversed copy is searched.
 _RFIND_COST: Final = 100_000
 
 
 class TooCostly(Exception):
-    """No answer within :data:`_MAX_COST`."""
+    """Matching would cost more than one decision may, so the caller refuses (T40)."""
 
 
 class Match(NamedTuple):
-    """A rule that matches: its kind and text as written, and its :data:`LENGTHS` in characters."""
+    """A rule that matches a path: its kind, its text as written, and its lengths by LENGTHS."""
 
     allow: bool
     text: str
@@ -39,11 +48,12 @@ class Match(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """A rule as it is held against paths.
+    """A rule, prepared to be matched with paths.
 
-    ``prefix``: its text before the first star. ``parts``: the texts after each run of stars, the
-    last one empty where a star ends the rule. ``piece``: the beginning of the last text, which
-    every path that matches has. ``size``: of the whole, in characters.
+    ``text``: as written. ``prefix``: what comes before the first star. ``parts``: what comes after
+    each run of stars; the last is empty where a star ends the rule. ``anchored``: it ends in ``$``.
+    ``piece``: the first characters of its last text, for a quick check, since every path that
+    matches contains them. ``size``: characters of the whole.
     """
 
     allow: bool
@@ -56,7 +66,7 @@ class Pattern(NamedTuple):
 
     @classmethod
     def of(cls, allow: bool, text: str, body: str) -> Pattern:
-        """``text``: the value as written. ``body``: its spelling in paths, without the anchor."""
+        """Prepare a rule. ``text``: its value as written. ``body``: spelt like paths, without $."""
         anchored = text[-1] == "$"  # only a final $ is an anchor; elsewhere it is a character
         size = len(body) + anchored
         prefix, star, rest = body.partition("*")
@@ -69,7 +79,7 @@ class Pattern(NamedTuple):
         return cls(allow, text, prefix, (*texts, last), anchored, piece, size)
 
     def match(self, path: str) -> Match | None:
-        """The match of a path that starts with ``prefix``, if it is one."""
+        """The match with *path*, None if there is none. *path* must start with ``prefix``."""
         begin = len(self.prefix)
         if not self.parts:
             if self.anchored and begin != len(path):
@@ -87,7 +97,7 @@ class Pattern(NamedTuple):
         return Match(self.allow, self.text, (most, least, self.size))
 
     def _ends(self, path: str, begin: int) -> tuple[int, int] | None:
-        """Where the last part, from ``begin`` on, ends at the least and at the most."""
+        """The first and the last place where the last part, at or after *begin*, can end."""
         last, whole = self.parts[-1], len(path)
         if self.anchored:
             return (whole, whole) if path.endswith(last, begin) else None
@@ -97,20 +107,24 @@ class Pattern(NamedTuple):
         return None if start < 0 else (start + len(last), _rightmost(path, last, start) + len(last))
 
     def cost(self, path: str) -> int:
-        """An upper bound of the work of :meth:`match`, in octets compared."""
+        """An upper bound of what :meth:`match` costs, in characters compared."""
         longest = max(map(len, self.parts), default=0)
         return longest * len(path) + _PART_COST * len(self.parts) + _RULE_COST
 
 
 def _rightmost(path: str, part: str, start: int) -> int:
-    # str.rfind may compare |path| x |part| octets; str.find does not.
+    """Where *part* last begins in *path*, at or after *start*. It does occur there."""
+    # str.rfind may compare len(path) x len(part) characters, str.find never does.
     if len(path) * len(part) < _RFIND_COST:
         return path.rfind(part, start)
     return len(path) - len(part) - path[::-1].find(part[::-1])
 
 
 class Index:
-    """Patterns by their text before the first star: one look-up for each length in use."""
+    """Patterns by their text before the first star, so that a path finds those that can match.
+
+    A look-up takes a dictionary access for each length that such texts have.
+    """
 
     __slots__ = ("_buckets", "_sizes", "_starred")
 
@@ -124,7 +138,7 @@ class Index:
         self._sizes = sorted(set(map(len, self._buckets)))
 
     def matches(self, path: str) -> list[Match]:
-        """The patterns that match, in no order; raises TooCostly."""
+        """The matches of the patterns with *path*, in no order. Raises TooCostly."""
         buckets = self._buckets
         near: list[Pattern] = []
         for size in self._sizes:
@@ -138,4 +152,5 @@ class Index:
 
 
 def _pieces(path: str) -> set[str]:
+    """All texts of at most _PIECE characters that *path* contains."""
     return {path[i : i + n] for n in range(_PIECE + 1) for i in range(len(path))}

@@ -1,4 +1,14 @@
-"""R2: URL paths and rule values in one spelling, so that they can be compared (9.1.4)."""
+"""R2: URL paths and rule values in one spelling, so that they can be compared (9.1.4).
+
+The spelling: unreserved characters stand for themselves, reserved ones stay as they are found,
+escaped or not, and everything else is escaped with upper-case digits. Two questions stay open, and
+are answered in each way that can be defended (D1):
+
+- Is an escape three characters, or the one octet that it stands for? It matters for the length of a
+  rule and for what a ``*`` may stand for. :func:`as_octets` gives the second way.
+- Which path does a URL have, if it has dot segments, backslashes or an empty query?
+  :func:`forms` gives each.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +17,9 @@ from typing import Final
 
 _UNRESERVED: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 _DELIMITERS: Final = ":/?#@!&'()+,;="
+#: RFC 3986's reserved characters without ``$`` and ``*``, which have a meaning in rules: a literal
+#: one is always escaped, since RFC 9309 2.2.3 writes it as ``%24`` or ``%2A``.
 _RESERVED: Final = _DELIMITERS + "[]"
-"""RFC 3986's, without ``$`` and ``*``: RFC 9309 2.2.3 reads ``%24`` and ``%2A`` as those."""
 
 _HEX: Final = "0123456789abcdefABCDEF"
 
@@ -19,7 +30,8 @@ def _spelling(pair: str) -> str:
 
 
 _SPELLINGS: Final = {high + low: _spelling(high + low) for high in _HEX for low in _HEX}
-# RFC 3986 has no bare bracket in a path or query, so whoever sends one escapes it: one octet.
+# The character that stands for each escape in :func:`as_octets`. A bracket's is the bracket itself:
+# RFC 3986 allows no bare bracket in a path or query, so both are the same octet.
 _CHARACTERS: Final = {f"{octet:02X}": chr(0x100 + octet) for octet in range(256)} | {
     "5B": "[",
     "5D": "]",
@@ -28,17 +40,21 @@ _BARE_PERCENT: Final = _CHARACTERS["25"]
 _TO_ENCODE: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%]+")
 _TO_ENCODE_IN_VALUES: Final = re.compile(f"[^{re.escape(_UNRESERVED + _RESERVED)}%*\n]+")
 _PLAIN_VALUES: Final = re.compile(f"[{re.escape(_UNRESERVED + _RESERVED)}*\n]*").fullmatch
+#: Whether a rule's value is plain: it begins with a slash, has no star, anchor, bracket or escape,
+#: and needs no other spelling. Such a rule matches the paths that begin with it, as text.
 is_plain = re.compile(f"/[{re.escape(_UNRESERVED + _DELIMITERS)}]*").fullmatch
-"""Of a value: it has a leading slash, no star, anchor, bracket or escape, and one spelling."""
 _PLAIN_URL: Final = re.compile(
     r"(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#\\\s]+)?(/[A-Za-z0-9_.~/=&?,;:@!'()+-]*)"
 ).fullmatch
+#: Scheme and authority. By WHATWG URL the authority begins, after http: and https:, behind any run
+#: of slashes and backslashes.
 _AUTHORITY: Final = re.compile(
     r"(?:https?:[/\\]*|[a-z][a-z0-9+.-]*:[/\\]{2})[^/?#\\]*", re.IGNORECASE | re.ASCII
 )
-"""WHATWG URL: after http and https any run of slashes and backslashes opens it."""
+#: Characters that WHATWG URL drops wherever they are.
 _URL_NOISE: Final = str.maketrans("", "", "\t\r\n")
 
+#: The names of a URL's forms.
 AS_SENT: Final = "path as sent"
 RESOLVED: Final = "dot segments resolved"
 SLASHED: Final = "backslashes as slashes"
@@ -46,7 +62,7 @@ NO_MARK: Final = "without the empty query"
 
 
 def normalize(text: str) -> str:
-    """One spelling for every octet: unreserved bare, reserved as found, the rest ``%XX``."""
+    """*text* in the spelling that the module's docstring describes."""
     return _spelt(text, _TO_ENCODE)
 
 
@@ -64,9 +80,10 @@ def _spelt(text: str, to_encode: re.Pattern[str]) -> str:
 
 
 def normalize_values(bodies: list[str]) -> list[str]:
-    """Rule values (their anchors taken off) in the spelling of paths; each ``*`` is a wildcard.
+    """Rule values, without their final ``$``, in the spelling of paths; a ``*`` stays one.
 
-    All at once: no value has a line end, and neither that nor a ``*`` is part of an escape.
+    They are joined by line ends and spelt all at once, which is faster. No value contains a line
+    end, and no escape can reach across one.
     """
     text = "\n".join(bodies)
     return bodies if _PLAIN_VALUES(text) else _spelt(text, _TO_ENCODE_IN_VALUES).split("\n")
@@ -77,7 +94,7 @@ def _encode(match: re.Match[str]) -> str:
 
 
 def utf8(text: str) -> bytes:
-    """The octets of any text, also one with surrogates."""
+    """The UTF-8 octets of *text*; surrogates in it are allowed (PEP 383, else their own octets)."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -85,9 +102,10 @@ def utf8(text: str) -> bytes:
 
 
 def as_octets(text: str) -> str:
-    """Normalized text with one character an octet, so that nothing matches inside an escape.
+    """Text of :func:`normalize` with one character for each escape.
 
-    A ``%`` that escapes nothing is the octet ``%25``; a bracket is one octet, escaped or not.
+    So nothing can match a part of an escape, and each octet counts as one. A ``%`` that begins no
+    escape is read as ``%25``. A bracket is the same octet, escaped or not.
     """
     head, *rest = text.split("%")
     return head + "".join(
@@ -100,17 +118,18 @@ def as_octets(text: str) -> str:
 
 
 def plain_path(url: str) -> str | None:
-    """Path and query of a URL that has only one form, or None if :func:`forms` must look."""
+    """Path and query of a URL that surely has one form; else None, and :func:`forms` has them."""
     plain = _PLAIN_URL(url)
     return plain[1] if plain and "/." not in url and url[-1:] != "?" else None
 
 
 def forms(url: str) -> dict[str, str]:
-    """The forms of a URL's path and query that rules are held against: name by form.
+    """The forms of a URL's path and query that rules must be matched with: each form's name.
 
-    Dot segments are judged raw and resolved (T41), a ``?`` with nothing after it with and
-    without, a backslash in the path as one and as the slash that WHATWG URL, and Scrapy, make of
-    it. The fragment is dropped, an empty path is ``/``.
+    There is one with dot segments as they are and one without them (T41), one with a ``?`` that
+    ends the URL and one without it, one with a backslash in the path as it is and one with the
+    slash that WHATWG URL and Scrapy make of it, and each combination. The first is the one with
+    nothing changed but the spelling. The fragment is dropped, and an empty path is ``/``.
     """
     text = url.translate(_URL_NOISE).strip().partition("#")[0]
     authority = _AUTHORITY.match(text)
@@ -128,7 +147,7 @@ def forms(url: str) -> dict[str, str]:
 
 
 def _and(name: str, more: str) -> str:
-    """A name that no other form has: findings are kept by it."""
+    """The name of a form that is made from the one called *name*. No two forms share a name."""
     return more if name == AS_SENT else f"{name}, {more}"
 
 
@@ -137,7 +156,7 @@ def _rooted(target: str) -> str:
 
 
 def _resolved(target: str) -> str:
-    """Path and query with the path's dot segments taken out (RFC 3986 5.2.4)."""
+    """Path and query with the path's dot segments resolved (RFC 3986 5.2.4)."""
     path, mark, query = target.partition("?")
     if "/." not in path:
         return target

@@ -1,8 +1,15 @@
-"""R2: a table of rules for each reading of a robots.txt, and the answer of each (design D1).
+"""R2: weighs the rules that match a path, once for each reading of the robots.txt (9.1.4, D1).
 
-A reading is one way through the text's open questions: what a group's name is, whether a value
-without a leading ``/`` has one, whether an escape is text or an octet, how long a match is (T2).
-Each is applied to Allow and Disallow alike; one that denies is enough.
+The text leaves four questions open: what a group's name is (``robots_groups``), whether a value
+without a leading ``/`` should have one, whether an escape is text or an octet (``robots_paths``),
+and how long a match is (T2, ``robots_match``). A *reading* is one answer to each of them, applied
+to Allow and Disallow alike. In each reading the longest match wins, on a tie an Allow. The path is
+refused if one reading refuses it.
+
+Each pair of answers to the first two questions has a :class:`Table` of rules. All tables share two
+indexes of patterns, one with escapes as text and one with them as octets. So a path is matched
+twice at most, and each match is then weighed in every table that has its rule. Rules of plain text,
+which most rules in most files are, need no index: a path looks up its own beginnings in a set.
 """
 
 from __future__ import annotations
@@ -19,19 +26,21 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.robots_groups import Line, Selection
 
+#: The names of readings, as verdicts show them.
 AS_WRITTEN: Final = "value as written"
 WITH_SLASH: Final = "value with a leading /"
 AS_TEXT: Final = "escapes as text"
 AS_OCTETS: Final = "escapes as octets"
 
+#: Rules that are not plain text. Of more no index is made, and the answer is no (T40).
 _MAX_PATTERNS: Final = 20_000
-"""Rules that are not plain text. Of more no index is made, and the answer is no (T40)."""
 
+#: The answer of each reading: its name, and whether it allows the path.
 Readings = tuple[tuple[str, bool], ...]
 
 
 class Rule(NamedTuple):
-    """One Allow or Disallow: its value, its line from 1, the names of its group."""
+    """An Allow or a Disallow: its value, its line's number from 1, the names of its group."""
 
     allow: bool
     text: str
@@ -40,9 +49,10 @@ class Rule(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What the strict layer says: the rule that decided, if any, and the answer by reading.
+    """What the strict layer says about a path.
 
-    ``readings`` is empty where they all agree.
+    ``rule``: the one that decided, None if none matches. ``readings``: the answers, empty if all
+    readings agree.
     """
 
     denied: bool
@@ -54,7 +64,11 @@ _NOTHING: Final = Finding(denied=False, rule=None)
 
 
 class Table(NamedTuple):
-    """The rules that one reading of the names and values has: the first line of each text."""
+    """The rules of a token by one reading of names and values.
+
+    ``reading``: its name. ``names``: of the group. ``allowed``, ``disallowed``: by a rule's text,
+    the number of the first line that has it.
+    """
 
     reading: str
     names: tuple[str, ...]
@@ -66,7 +80,10 @@ class Table(NamedTuple):
         return self.allowed if allow else self.disallowed
 
     def first_lines_of(self, other: Table) -> Table:
-        """This table, with the other's line where a text is in both: one rule has one line."""
+        """This table with the line numbers of *other* where both have a text.
+
+        So a rule has the same line in both, and is the same rule to who compares them.
+        """
         allowed, disallowed = (
             {text: other.lines(allow).get(text, line) for text, line in self.lines(allow).items()}
             for allow in (True, False)
@@ -74,7 +91,10 @@ class Table(NamedTuple):
         return self._replace(allowed=allowed, disallowed=disallowed)
 
     def answers(self, matches: list[Match]) -> list[tuple[str, Rule | None]]:
-        """The rule that wins by each length (T2), under the reading's name; one if they agree."""
+        """The name of each reading, with the rule that wins in it; None if no rule matches.
+
+        There is a reading for each of LENGTHS (T2), but only one where all of them agree.
+        """
         having = [
             (match.lengths, Rule(match.allow, match.text, line, self.names))
             for match in matches
@@ -93,12 +113,17 @@ class Table(NamedTuple):
 
 
 def _longest(having: list[tuple[tuple[int, int, int], Rule]], which: int) -> Rule:
-    """The longest match by one length; on a tie Allow, then the first line."""
+    """The rule with the longest match by one of LENGTHS; on a tie an Allow, then the first line."""
     return max(having, key=lambda pair: (pair[0][which], pair[1].allow, -pair[1].line))[1]
 
 
 class RuleSet:
-    """The rules of a token in one file; :meth:`judge` holds a path against them."""
+    """The rules of a token in one file; :meth:`judge` says what they mean for a path.
+
+    ``_tables``: one for each reading of names and values. ``_kinds``: the texts of all Allows and
+    of all Disallows. ``_plain``: those that are plain, and ``_sizes`` their lengths. ``_by_text``,
+    ``_by_octets``: the indexes of all others. ``_too_many``: these are too many, so all is refused.
+    """
 
     __slots__ = ("_by_octets", "_by_text", "_kinds", "_plain", "_sizes", "_tables", "_too_many")
 
@@ -123,12 +148,12 @@ class RuleSet:
         plain = self._plain_matches(path)
         text = self._weigh([*plain, *self._by_text.matches(path)])
         if "%" not in path and "[" not in path and "]" not in path:
-            return text  # a value with an escape cannot match here, and text and octets are one
+            return text  # only rules without an escape match here: both ways are the same
         octets = self._weigh([*plain, *self._by_octets.matches(as_octets(path))])
         return text if text == octets else combine({AS_TEXT: text, AS_OCTETS: octets})
 
     def _plain_matches(self, path: str) -> list[Match]:
-        """The rules that are plain text; most rules of most files are."""
+        """The matches of the rules that are plain text: those that *path* begins with."""
         found = []
         for size in self._sizes:
             text = path[:size]
@@ -140,7 +165,7 @@ class RuleSet:
         return found
 
     def _weigh(self, matches: list[Match]) -> Finding:
-        """What the tables say together: denied if one denies."""
+        """The finding of all tables together: denied if one denies."""
         if not matches:
             return _NOTHING
         answers = [answer for table in self._tables for answer in table.answers(matches)]
@@ -155,7 +180,7 @@ class RuleSet:
 
 
 def combine(findings: dict[str, Finding]) -> Finding:
-    """One finding of several, by name: denied if one is, with the rule of the first that is."""
+    """One finding from several, by name: denied if one is, with the rule of the first such one."""
     chosen = max(findings.values(), key=lambda finding: (finding.denied, finding.rule is not None))
     readings = tuple(
         (_label(name, reading), answer)
@@ -166,14 +191,17 @@ def combine(findings: dict[str, Finding]) -> Finding:
 
 
 def _are_too_many(lines: Sequence[Line], bare: bool) -> bool:
-    """Whether more rules are no plain text than are looked up; ``bare``: each is read twice."""
+    """Whether more rules than _MAX_PATTERNS are not plain text.
+
+    ``bare``: a value lacks its leading slash. Then each value is read twice, and all count.
+    """
     if len(lines) <= _MAX_PATTERNS:
         return False
     return bare or sum([not is_plain(value) for _, value, _ in lines]) > _MAX_PATTERNS
 
 
 def _tables(selections: Sequence[Selection], bare: bool) -> Iterator[Table]:
-    """A table for each selection, two where a value is ``bare`` of a leading slash."""
+    """A table for each selection; two, if a value lacks its leading slash (``bare``)."""
     for selection in selections:
         name = selection.reading if len(selections) > 1 else ""
         if bare:
@@ -185,7 +213,10 @@ def _tables(selections: Sequence[Selection], bare: bool) -> Iterator[Table]:
 
 
 def _table(reading: str, selection: Selection, read: Callable[[str], str]) -> Table:
-    """The lines by text; an empty value matches nothing (9.1.4) and is not in it."""
+    """The table of *selection*; *read* makes a rule's text of its value.
+
+    An empty text matches nothing (9.1.4) and is left out.
+    """
     found: dict[str, dict[str, int]] = {ALLOW: {}, DISALLOW: {}}
     for kind, value, line in selection.lines:
         text = read(value)
@@ -195,7 +226,7 @@ def _table(reading: str, selection: Selection, read: Callable[[str], str]) -> Ta
 
 
 def _as_written(value: str) -> str:
-    """The value, or "" where it matches no path: only a star can stand for the first slash."""
+    """*value*; empty if it can match no path, since it begins with neither a slash nor a star."""
     return value if value[:1] in {"/", "*"} else ""
 
 
@@ -211,7 +242,7 @@ def _texts(tables: Sequence[Table], allow: bool) -> Collection[str]:
 
 
 def _indexes(allowed: list[str], disallowed: list[str]) -> tuple[Index, Index]:
-    """The rules in the spelling of paths, and the same with one character for an octet."""
+    """The index of the rules with escapes as text, and that with escapes as octets."""
     kinds = [True] * len(allowed) + [False] * len(disallowed)
     values = allowed + disallowed
     bodies = normalize_values([value[:-1] if value[-1] == "$" else value for value in values])
@@ -227,4 +258,5 @@ def _label(*parts: str) -> str:
 
 
 def _differing(readings: Readings) -> Readings:
+    """*readings*; empty if all have the same answer."""
     return readings if len({answer for _, answer in readings}) > 1 else ()

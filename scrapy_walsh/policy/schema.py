@@ -1,10 +1,14 @@
-"""R10: a blocklist document is validated before it is adopted (R3c), inline schema first.
+"""R10: validates a blocklist before it is adopted (R3c), by its inline schema if it has one.
 
 Validation has two parts, and both must pass (T9): the schema, and floor checks of our own, because
 a document that has its schema inline could have one that accepts anything. No ``$ref`` is ever
 fetched: a document whose schema has one that cannot be resolved is not valid.
 
-A document and its schema are *tame* when they are sure to be validated quickly (:func:`is_tame`).
+A schema can make validation take for ever, and a list may have a million entries. So there is a
+class of schemas, called *tame*, whose keywords all cost little, and by which the validity of an
+entry depends only on its shape: which members it has, of which types. By a tame schema one entry of
+each shape is validated in place of all. A small document with a tame schema and few shapes is
+validated at once (:func:`is_tame`); the caller has all others validated in a child process.
 """
 
 from __future__ import annotations
@@ -21,12 +25,13 @@ from referencing import Registry
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder, normalised
 from scrapy_walsh.policy.freshness import refresh_seconds
+from scrapy_walsh.policy.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _CONTRACT: Final = re.compile(r"walsh-research-blocklist/v1(\.[0-9]+)?")
-# Members that may not be there twice: two JSON parsers could then read two different lists.
+# Members that must not occur twice: two JSON parsers could then read two different lists.
 _READ_ONCE: Final = frozenset({"contract", "updated", "refresh", "schema", "blocked", "domain"})
 
 _TAME_BODY: Final = 32 * 1024  # octets
@@ -44,10 +49,11 @@ _TAME_PATTERN: Final = re.compile(r"\^?[A-Za-z0-9_/ -]*\$?")
 
 @dataclass(frozen=True, slots=True)
 class ParsedBlocklist:
-    """What a document says that may be adopted.
+    """What a valid blocklist says.
 
-    ``refresh``: seconds, within floor and ceiling. ``domains``: normalised. ``digest``: SHA-256 of
-    the octets, hexadecimal. ``inline``: the document has its schema inline.
+    ``contract``, ``updated``: as it says. ``refresh``: seconds, within floor and ceiling (T12).
+    ``domains``: normalised. ``warnings``: one line each. ``digest``: SHA-256 of its octets,
+    hexadecimal. ``inline``: it has its schema inline.
     """
 
     contract: str
@@ -62,18 +68,17 @@ class ParsedBlocklist:
 def parse_blocklist(
     body: bytes, fallback_schema: dict[str, Any] | None, document: str | None = None
 ) -> Blocklist:
-    """Return the blocklist that ``body`` holds.
+    """Return the blocklist in ``body``, validated.
 
-    ``fallback_schema``: the standalone schema, used where the document has none inline; None
-    when there is none. ``document``: URL of the body, for verdicts. Raises DocumentInvalid
-    (one line) when it must not be adopted. It takes some 3 us an entry, 20 us with an unusual
-    schema, and with a hostile one it may never end (see :func:`is_tame`).
+    ``fallback_schema``: the standalone schema, used where the document has none inline; None if
+    there is none. ``document``: URL of the body, for verdicts. Raises DocumentInvalid (one line) if
+    it must not be adopted. With a hostile schema it may never end (see :func:`is_tame`).
     """
     return built(validated(body, fallback_schema), document)
 
 
 def reread_blocklist(body: bytes, document: str | None = None) -> Blocklist:
-    """Return the blocklist that ``body`` holds, which was validated when it was adopted.
+    """Return the blocklist in ``body``, which was validated when it was adopted.
 
     As :func:`parse_blocklist`, with the floor checks alone.
     """
@@ -81,14 +86,14 @@ def reread_blocklist(body: bytes, document: str | None = None) -> Blocklist:
 
 
 def built(parsed: ParsedBlocklist, document: str | None = None) -> Blocklist:
-    """Return the list of what was parsed. ``document``: URL of the body, for verdicts."""
+    """Return the blocklist that *parsed* says. ``document``: URL of the body, for verdicts."""
     builder = BlocklistBuilder(facts_of(parsed, document))
     builder.add(parsed.domains)
     return builder.build()
 
 
 def facts_of(parsed: ParsedBlocklist, document: str | None) -> Blocklist:
-    """Return an empty list with the facts of the document, for a ``BlocklistBuilder``."""
+    """Return an empty list with all that *parsed* says but its domains, for a BlocklistBuilder."""
     return Blocklist(
         refresh=parsed.refresh,
         updated=parsed.updated,
@@ -100,7 +105,7 @@ def facts_of(parsed: ParsedBlocklist, document: str | None) -> Blocklist:
 
 
 def validated(body: bytes, fallback_schema: dict[str, Any] | None) -> ParsedBlocklist:
-    """Return what ``body`` declares, validated. Raises as :func:`parse_blocklist` does."""
+    """Return what ``body`` says, validated. Raises as :func:`parse_blocklist` does."""
     found = _json_object(body)
     contract = _contract(found)
     _check_schema(found, _schema(found, fallback_schema))
@@ -108,7 +113,7 @@ def validated(body: bytes, fallback_schema: dict[str, Any] | None) -> ParsedBloc
 
 
 def reread(body: bytes) -> ParsedBlocklist:
-    """Return what ``body`` declares, after the floor checks alone (D3).
+    """Return what ``body`` says, after the floor checks alone (D3).
 
     For a document that was validated when it was adopted, and that is still the same by its
     checksum: a later schema cannot lift its opt-outs, or delay them. Raises DocumentInvalid.
@@ -134,7 +139,7 @@ def _parsed(body: bytes, found: dict[str, Any], contract: str) -> ParsedBlocklis
 def needs_standalone_schema(body: bytes) -> bool:
     """Tell whether ``body`` is a JSON object without an inline schema (R10.1).
 
-    Parses the body, so an event loop should ask this of small ones only.
+    It parses the body, so an event loop should call it for small ones only.
     """
     try:
         return "schema" not in _json_object(body)
@@ -167,7 +172,7 @@ def _json_object(body: bytes) -> dict[str, Any]:
     except DocumentInvalid:
         raise
     except ValueError as error:
-        raise DocumentInvalid(f"blocklist is not JSON: {_one_line(error)}") from error
+        raise DocumentInvalid(f"blocklist is not JSON: {one_line(error)}") from error
     if not isinstance(found, dict):
         raise DocumentInvalid("blocklist is not a JSON object")
     return found
@@ -186,16 +191,17 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _contract(found: dict[str, Any]) -> str:
     contract = found.get("contract")
     if not isinstance(contract, str) or not _CONTRACT.fullmatch(contract):
-        shown = _one_line(repr(contract))
+        shown = one_line(repr(contract))
         raise DocumentInvalid(f"blocklist contract is {shown}, not walsh-research-blocklist/v1")
     return contract
 
 
 def _schema(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> dict[str, Any]:
     if "schema" not in found and fallback_schema is None:
-        raise DocumentInvalid("blocklist has no schema inline and no standalone schema is held")
+        raise DocumentInvalid("blocklist has no schema inline, and there is no standalone schema")
     schema = found.get("schema", fallback_schema)
-    if schema is True:  # Draft 2020-12, section 4.3.2: the same as {}; the floor checks remain (T9)
+    # JSON Schema 2020-12, section 4.3.2: true is the same as {}. The floor checks remain (T9).
+    if schema is True:
         return {}
     if not isinstance(schema, dict):
         raise DocumentInvalid("blocklist schema is not a JSON object")
@@ -212,11 +218,11 @@ def _check_schema(found: dict[str, Any], schema: dict[str, Any]) -> None:
         validator = Draft202012Validator(schema, registry=Registry())
         error = next(validator.iter_errors(found), None)
     except Exception as failure:  # whatever it is, the document was not validated
-        why = _one_line(getattr(failure, "message", failure)) or type(failure).__name__
+        why = one_line(getattr(failure, "message", failure)) or type(failure).__name__
         raise DocumentInvalid(f"blocklist cannot be validated: {why}") from failure
     if error is not None:
-        where = _one_line(_place(list(error.absolute_path), indexes))
-        raise DocumentInvalid(f"blocklist fails its schema at {where}: {_one_line(error.message)}")
+        where = one_line(_place(list(error.absolute_path), indexes))
+        raise DocumentInvalid(f"blocklist fails its schema at {where}: {one_line(error.message)}")
 
 
 def _place(path: list[Any], indexes: list[int]) -> str:
@@ -255,12 +261,14 @@ def _entries(found: dict[str, Any]) -> list[str]:
         raise DocumentInvalid("blocklist has no array 'blocked'")
     for index, entry in enumerate(blocked):
         if not isinstance(entry, dict) or not isinstance(entry.get("domain"), str):
-            raise DocumentInvalid(f"blocklist entry {index} is no object with a string 'domain'")
+            raise DocumentInvalid(
+                f"blocklist entry {index} is not an object with a string 'domain'"
+            )
     return [entry["domain"] for entry in blocked]
 
 
 def _is_tame_schema(schema: dict[str, Any]) -> bool:
-    """Tell whether an entry's validity depends on its shape alone, and all keywords cost little."""
+    """Tell whether a schema is tame, as the module's docstring says."""
     properties = schema.get("properties", {})
     if not _within(schema, _ROOT) or not isinstance(properties, dict):
         return False
@@ -304,7 +312,3 @@ def _nodes(value: object) -> Iterator[object]:
     elif isinstance(value, list):
         for element in value:
             yield from _nodes(element)
-
-
-def _one_line(text: object) -> str:
-    return " ".join(str(text).split())[:300]

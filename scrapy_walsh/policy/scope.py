@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.verdict import OUT_OF_SCOPE, Verdict
 
 if TYPE_CHECKING:
@@ -21,7 +22,11 @@ SCHEMES: Final = frozenset({"http", "https"})
 
 @dataclass(slots=True)
 class Scope:
-    """The declared targets of one crawl, by exact URL without fragment."""
+    """The targets of one crawl, by exact URL without fragment.
+
+    ``follow_links``: WALSH_FOLLOW_LINKS. ``_sources``: the declared ones. ``_hops``: where they
+    redirect to, each with the source that led to it.
+    """
 
     follow_links: bool = False
     _sources: set[str] = field(default_factory=set)
@@ -59,6 +64,26 @@ class Scope:
         if self.follow_links or self.source_of(url) is not None:
             return None
         return _refused("not a declared target; links, sub-resources and media are not followed")
+
+    def refuses_in_place(self, url: str, other: str) -> Verdict | None:
+        """The verdict against sending a request to *other* in place of one to *url*, or None.
+
+        Redirects apart, a request to another host has that host fetch the page (a rendering
+        service, an archive), and no gate sees how: with what User-Agent, how often, and what else.
+        """
+        if self.refuses(other) is not None or _same_host(url, other):
+            return None
+        return _refused(
+            f"a downloader middleware sends {other.partition('?')[0]} in its place: its host would "
+            "fetch the page past the gates"
+        )
+
+
+def _same_host(url: str, other: str) -> bool:
+    try:
+        return hosts.host_key(url) == hosts.host_key(other)
+    except ValueError:
+        return False
 
 
 def _key(url: str) -> str:

@@ -1,18 +1,19 @@
-"""R13: name the implementation in the URL of a conformance request (spec section 22.1).
+"""R13: names the implementation in the URLs of requests to the operator (spec section 22.1).
 
-Tags are added when the request is sent, and only to URLs of the operator's own origin (T35). The
-gates see the URL without tags (N3).
+So the operator can see in its server's log which implementation, at which commit, was run. Tags are
+added when a request is sent, and only to URLs of the operator's own origin (T35). The gates see the
+URL without tags (N3).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
+
+from scrapy_walsh.policy.hosts import DEFAULT_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 def tag_url(url: str, impl: str | None, sha: str | None, spec: str) -> str:
@@ -57,5 +58,5 @@ def _origin(url: str) -> tuple[str, str, int | None] | None:
         return None
     if not parts.hostname or "@" in parts.netloc:
         return None
-    default = _DEFAULT_PORTS.get(parts.scheme)
+    default = DEFAULT_PORT.get(parts.scheme)
     return parts.scheme, parts.hostname, default if port is None else port

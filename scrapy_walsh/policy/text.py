@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
+#: Characters of a title, with its markup, that are read.
 MAX_TITLE: Final = 10_000
-"""The most characters of a title, with its markup, that are read."""
 
 _DROPPED: Final = re.compile(r"<(script|style)\b[^<]*(?:<(?!/\1)[^<]*)*</\1[^<>]*>", re.IGNORECASE)
 _TAG: Final = re.compile(r"<(?:/?[a-z][^<>]*|!--[^<>]*--)>", re.IGNORECASE)
@@ -53,13 +53,21 @@ def visible(text: str) -> str:
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
+def one_line(what: object, limit: int = 300) -> str:
+    """*what* as text, its white space folded into single spaces, cut after *limit* characters."""
+    return " ".join(str(what).split())[:limit]
+
+
 def plural(count: int, noun: str, many: str = "") -> str:
     """A count with its noun, for a person: ``1 request``, ``1,204 requests``."""
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"
 
 
 def absolute_http_url(url: str) -> str | None:
-    """``url`` without surrounding or inner line breaks, or None unless absolute http(s)."""
+    """*url* as a link can be sent: without blanks around it, tabs and line ends.
+
+    None if it is not an absolute http or https URL.
+    """
     url = re.sub(r"[\t\r\n]", "", url.strip()).replace(" ", "%20")
     try:
         parts = urlsplit(url)
@@ -72,8 +80,20 @@ def absolute_http_url(url: str) -> str | None:
 _UNUSABLE: Final = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")
 
 
+LAST_SECOND: Final = 253402300799.0
+"""Unix seconds: the last that a date can name. A Crawl-delay may lead beyond the calendar."""
+
+
+def iso(seconds: float) -> str:
+    """Unix seconds as a UTC time, ``2026-05-23T00:00:00Z``; :data:`LAST_SECOND` for later ones."""
+    return datetime.fromtimestamp(min(seconds, LAST_SECOND), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def utc_iso(moment: datetime) -> str | None:
-    """``2026-05-23T00:00:00Z``; a naive time is UTC. None outside the years 1 to 9999."""
+    """*moment* as ``2026-05-23T00:00:00Z``, read as UTC if it is naive.
+
+    None where its time in UTC is outside the years 1 to 9999.
+    """
     try:
         aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return aware.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"

@@ -6,11 +6,17 @@ back-off (R5) holds the whole host until a given time (T25). All times are monot
 the caller gives. The key of a host is its ``hosts.host_key`` (T17).
 
 A robots.txt is a request too, so two exceptions let one target follow it sooner. The first
-robots.txt of a host never seen before may be followed at once (T1). And there are *slow hosts*,
-whose interval is longer than a run waits (WALSH_PATIENCE). Their robots.txt is stale each day, so
-each daily run would request that and nothing else. There one target may follow the robots.txt after
-a second, if the host had no request for its whole interval before, at most once a day
-(``visit_from``, D11).
+robots.txt of a host never requested before may be followed at once (T1). And there are *slow
+hosts*, whose interval is longer than a run waits (WALSH_PATIENCE). Their robots.txt is stale each
+day, so each daily run would request that and nothing else. There one target may follow the
+robots.txt after a second, if the host had no request for its whole interval before, at most once a
+day (``visit_from``, D11).
+
+How it works: a host is due when the interval since its last answer and its hold are both over.
+While a request to it is under way it is not due at all: :meth:`Throttle.started` and
+:meth:`Throttle.finished` are called around each one. An exception sets ``credit``, a time from
+which one target may go before the interval is over, though never within a hold. The end of the
+host's next request, whatever that was for, takes it away.
 
 Rule for whoever edits this file: anybody may make a due time later, at any moment. Only these two
 exceptions (``credit``) make it earlier, and only for one target.
@@ -41,9 +47,9 @@ def shared_wait(
     """Seconds until a host that has a record in the store may get a request (R4.6).
 
     ``last``: when any process last sent one; a time in the future counts as now (D9).
-    ``not_before``: the end of a hold by any process, or None. ``own``: that last request was this
-    process's own, so its throttle has kept the spacing. Times are Unix seconds. The scripts in
-    ``fleet/scripts.py`` have the same rule in Lua.
+    ``not_before``: the end of a hold by any process, or None. ``interval``: seconds. ``own``: that
+    last request was this process's own, so its throttle has kept the interval. Times are Unix
+    seconds. The scripts in ``fleet/scripts.py`` have the same rule in Lua.
     """
     hold = (not_before or now) - now
     spacing = 0.0 if own else min(last, now) + interval - now
@@ -76,10 +82,12 @@ def visit_from(  # noqa: PLR0917
 class _Host:
     """What is known of one host; times are monotonic seconds.
 
-    ``sources``: by who asks for an interval, its seconds; ``interval`` is the largest. ``credit``:
-    when one target may go, whatever the interval; None for no such right. ``slow``: that right is
-    the one of ``visit_from``. ``ahead``: the last request used it. ``rested``: seconds without a
-    request before the last one. ``visited_at``: when a target last went ahead by ``visit_from``.
+    ``last_end``: when its last answer ended. ``not_before``: when its hold ends. ``sources``: by
+    who asks for an interval, its seconds; ``interval`` is the largest. ``seen``: it was requested
+    before. ``in_flight``: a request to it is under way. ``credit``: when one target may go before
+    the interval is over; None for no such right. ``slow``: that right comes from ``visit_from``.
+    ``ahead``: the last request used it. ``rested``: seconds without a request before the last one.
+    ``visited_at``: when a target last went ahead by ``visit_from``.
     """
 
     last_end: float = UNSEEN
@@ -124,7 +132,7 @@ class Throttle:
     def due(self, host: str, *, document: bool = False) -> float:
         """The earliest time for a request to *host*; ``inf`` while one is under way.
 
-        ``document``: the request is for a robots.txt, for which the two exceptions are not meant.
+        ``document``: the request is for a robots.txt, to which the two exceptions do not apply.
         """
         record = self._hosts.get(host)
         if record is None:
@@ -173,7 +181,7 @@ class Throttle:
         record.not_before = max(record.not_before, not_before)
 
     def started(self, host: str, now: float = math.inf, *, document: bool = False) -> None:
-        """Book the start of a request to *host*."""
+        """Note the start of a request to *host*. ``document``: it is for a robots.txt."""
         record = self._record(host)
         record.ahead = record.slow and not document and now < self._spaced(record)
         record.seen = record.in_flight = True
@@ -206,7 +214,7 @@ class Throttle:
             )
 
     def held_until(self, host: str) -> float:
-        """When the hold of *host* ends (R5); its spacing is not counted."""
+        """When the hold of *host* ends (R5), whatever its interval."""
         record = self._hosts.get(host)
         return UNSEEN if record is None else record.not_before
 
@@ -217,11 +225,11 @@ class Throttle:
     def finished(
         self, host: str, now: float, *, exempt: bool = False, spacing: float | None = None
     ) -> None:
-        """Book the end of the request to *host*.
+        """Note the end of the request to *host*.
 
-        ``exempt``: it was the first robots.txt of a host never seen before, so the target
-        after it may follow at once (T1). ``spacing``: seconds from that robots.txt to the
-        target instead (WALSH_PACE_ROBOTS: 1.0, not the Crawl-delay).
+        ``exempt``: it was the first robots.txt of a host never requested before, so one target
+        may follow at once (T1). ``spacing``: seconds that the target must wait instead, with
+        WALSH_PACE_ROBOTS: 1.0, not the Crawl-delay.
         """
         record = self._record(host)
         record.in_flight = False
@@ -232,6 +240,7 @@ class Throttle:
             record.visited_at = now
 
     def _spaced(self, record: _Host) -> float:
+        """When the host is due without any exception."""
         return max(record.last_end + max(self.min_interval, record.interval), record.not_before)
 
     def _record(self, host: str) -> _Host:

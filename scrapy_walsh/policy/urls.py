@@ -1,7 +1,7 @@
 """R7: the canonical URL, which is a key for de-duplication and nothing else (D4).
 
-And a function that takes user name and password off a URL. Every URL passes it before it is
-declared, sent or written down.
+Also :func:`without_userinfo`, which takes user name and password off a URL. Every URL passes it
+before it is declared, sent or written down.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from scrapy_walsh.policy.hosts import stripped
+from scrapy_walsh.policy.hosts import DEFAULT_PORT, stripped
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?]*)([^?]*)(?:\?(.*))?", re.DOTALL)
 _PORT: Final = re.compile(r"(.*):([0-9]*)", re.DOTALL)
-_DEFAULT_PORT: Final = {"http": "80", "https": "443"}
 
 
 #: The answers that name another URL in their Location (RFC 9110 section 15.4).
@@ -59,4 +58,4 @@ def _host_and_port(authority: str, scheme: str) -> str:
     if not found:
         return netloc
     host, port = found[1], found[2].lstrip("0") or found[2][:1]
-    return host if port in ("", _DEFAULT_PORT.get(scheme)) else f"{host}:{port}"
+    return host if port in ("", str(DEFAULT_PORT.get(scheme))) else f"{host}:{port}"

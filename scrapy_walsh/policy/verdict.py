@@ -1,15 +1,31 @@
-"""Outcomes of a gate, as frozen values.
+"""What a gate decided about a URL, as a frozen value, and the names that such a verdict can have.
 
-The names are those of design section 5: webcanon's five for robots.txt, and ours beside them.
+The first five names, those of robots.txt, are words that other implementations of the specification
+use too. The ledger, the stats and ``check`` have all of them, so they stay as they are (D23).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Literal, final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+#: The names of verdicts.
+VerdictName = Literal[
+    "allowed_explicit",
+    "allowed_implicit",
+    "disallowed_explicit",
+    "unknown_unreachable",
+    "unknown_parse_error",
+    "blocked_operator",
+    "unknown_blocklist",
+    "excluded_tld",
+    "deferred",
+    "out_of_scope",
+    "not_due",
+]
 
 ALLOWED_EXPLICIT: Final = "allowed_explicit"
 ALLOWED_IMPLICIT: Final = "allowed_implicit"
@@ -27,7 +43,7 @@ NOT_DUE: Final = "not_due"
 BY_SETTING: Final = "WALSH_EXCLUDED_TLDS"
 
 #: The answers of robots.txt.
-ROBOTS_NAMES: Final = frozenset(
+ROBOTS_NAMES: Final[frozenset[VerdictName]] = frozenset(
     {
         ALLOWED_EXPLICIT,
         ALLOWED_IMPLICIT,
@@ -36,7 +52,7 @@ ROBOTS_NAMES: Final = frozenset(
         UNKNOWN_PARSE_ERROR,
     }
 )
-NAMES: Final = ROBOTS_NAMES | {
+NAMES: Final[frozenset[VerdictName]] = ROBOTS_NAMES | {
     BLOCKED_OPERATOR,
     UNKNOWN_BLOCKLIST,
     EXCLUDED_TLD,
@@ -49,7 +65,7 @@ NAMES: Final = ROBOTS_NAMES | {
 REMEDIES: Final[Mapping[tuple[str, str], str]] = {
     ("R2", DISALLOWED_EXPLICIT): "take it out of the sources, or ask the site's owner",
     ("R2", UNKNOWN_UNREACHABLE): "WALSH_ROBOTS_UNREACHABLE decides about such hosts",
-    ("R2", UNKNOWN_PARSE_ERROR): "the next run asks for robots.txt again",
+    ("R2", UNKNOWN_PARSE_ERROR): "the next run requests robots.txt again",
     ("R3", BLOCKED_OPERATOR): "its owner opted out: take it out of the sources",
     ("R3", DEFERRED): "see that the URL of the blocklist answers",
     ("R3", UNKNOWN_BLOCKLIST): "see that the URL of the blocklist answers",
@@ -68,16 +84,17 @@ REMEDIES: Final[Mapping[tuple[str, str], str]] = {
 class Verdict:
     """What a gate decided about one URL, and why.
 
-    ``allowed``: may be fetched. ``name``: one of :data:`NAMES`. ``requirement``: the spec's
-    id, such as ``"R2"``. ``reason``: one readable line. ``document``: URL of the document
-    that decided, or None. ``line``: its line, from 1, or None. ``group``: the robots.txt
-    group names that were selected. ``readings``: answer by reading, where they differ
-    (``True`` is "may be fetched"). ``rule``: what matched, as written: a robots.txt rule, a
-    listed domain. ``digest``: SHA-256 of the document's octets, hexadecimal, or None.
+    ``allowed``: whether the URL may be requested. ``name``: one of :data:`NAMES`. ``requirement``:
+    the requirement that decided, such as ``R2``. ``reason``: one line. ``document``: URL of the
+    document that decided, or None. ``line``: the rule's line in it, from 1, or None. ``group``: the
+    User-agent values of the robots.txt group that was selected. ``readings``: where ways to read a
+    robots.txt differ, the name of each and whether it allows the URL. ``rule``: what matched, as
+    written: a robots.txt rule, or a listed domain. ``digest``: SHA-256 of the document's octets,
+    hexadecimal, or None.
     """
 
     allowed: bool
-    name: str
+    name: VerdictName
     requirement: str
     reason: str
     document: str | None = None
@@ -90,7 +107,7 @@ class Verdict:
     def __init__(  # noqa: PLR0917
         self,
         allowed: bool,
-        name: str,
+        name: VerdictName,
         requirement: str,
         reason: str,
         document: str | None = None,
@@ -100,7 +117,7 @@ class Verdict:
         rule: str | None = None,
         digest: str | None = None,
     ) -> None:
-        # What a frozen dataclass makes of itself takes twice as long: one call for each field.
+        # The __init__ that a frozen dataclass generates takes twice as long: a call for each field.
         self.__dict__.update(
             allowed=allowed,
             name=name,

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 def xml_text(body: bytes, content_type: str | None, url: str) -> str:
-    """The text of *body*, as above.
+    """The text of *body*, as the module's docstring says.
 
+    ``content_type``: the header's value or None. ``url``: where the feed was fetched, for messages.
     Raises DocumentInvalid for a document type with declarations of its own, and for elements with
-    too many attributes; DocumentTooCostly for elements that are nested too deep.
+    too many attributes; DocumentTooCostly for elements that are nested too deeply.
     """
     text = _without_doctype(_decoded(body, content_type), url)
     _check_depth(text, url)
@@ -64,7 +65,7 @@ def _decoded(body: bytes, content_type: str | None) -> str:
 
 
 def _encodings(body: bytes, content_type: str | None) -> Iterator[str]:
-    """The encodings to try, in order: by byte order mark, UTF-8, and the declared one.
+    """The encodings to try, in order: that of the byte order mark, UTF-8, and the declared one.
 
     UTF-8 comes before the declared one, since text in another encoding is hardly ever valid UTF-8.
     Encodings of seven bits are the exception, so a declared one of those comes first.
@@ -158,6 +159,7 @@ def _check_depth(text: str, url: str) -> None:
 # --- slips ----------------------------------------------------------------------------------
 
 _CDATA: Final = "<![CDATA["
+# What publishers write by mistake: an entity that XML does not have, a bare & or <.
 _SLIP: Final = re.compile(
     r"&(?:#(?P<dec>[0-9]{1,7});|#[xX](?P<hex>[0-9a-fA-F]{1,6});|(?P<name>[A-Za-z][A-Za-z0-9]*);)?"
     r"|<(?![A-Za-z_/!?])"
@@ -169,6 +171,7 @@ _MAX_ATTRIBUTES: Final = 1000
 
 
 def _mended(text: str, url: str) -> str:
+    """*text* with its slips mended, except within CDATA sections, where nothing is a slip."""
     first, *rest = text.split(_CDATA)
     pieces = [_mended_piece(first, url)]
     for piece in rest:

@@ -14,6 +14,7 @@ from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy import formats
 from scrapy_walsh.policy.links import Links
 from scrapy_walsh.policy.readings import refusal_line
+from scrapy_walsh.policy.text import one_line
 from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
 from scrapy_walsh.sources import report
 
@@ -95,7 +96,11 @@ def from_failure(step: Step, error: BaseException) -> Answer:
     if isinstance(error, TooManyRedirects):
         return Answer(report.FAILED, "D5", f"{_called(step)}: {error.reason}", failed=True)
     cancelled = type(error).__name__ in _CANCELLED
-    why = f"cancelled: a body over {MAX_BODY} bytes" if cancelled else _one_line(error)
+    why = (
+        f"cancelled: a body over {MAX_BODY} bytes"
+        if cancelled
+        else one_line(f"{type(error).__name__}: {error}")
+    )
     return Answer(report.FAILED, reason=f"{_called(step)}: {why}", failed=True, forget=True)
 
 
@@ -206,7 +211,3 @@ def _suggested(response: Response, kind: str) -> tuple[str, ...]:
         head = response.body[: 4 * formats.MAX_HEAD]
         html = formats.text_of(head, _header(response, "Content-Type"))
     return tuple(formats.suggested_feeds(links, html, response.url))
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

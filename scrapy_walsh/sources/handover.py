@@ -17,6 +17,7 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.revalidate import representation_key
 from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import SeenItem, Validators
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.crawl import Crawl
-    from scrapy_walsh.policy.revalidate import Validators
     from scrapy_walsh.sources.items import MetadataItem
 
 
@@ -76,7 +76,7 @@ class Handover:
         if crawl is None:
             return False
         try:
-            found = crawl.store.get_seen_item(canonical_url)
+            found = crawl.store.get(SeenItem, canonical_url)
         except StateError as error:
             logger.error("%s", error)
             return False
@@ -88,7 +88,7 @@ class Handover:
         """Delete the validators: a later 304 would say "no new data" of what was never read."""
         crawl = self._crawl
         if crawl is not None:
-            crawl.remember(lambda: crawl.store.delete_validators(*_key(request)))
+            crawl.remember(lambda: crawl.store.delete(Validators, *_key(request)))
 
     def expect(
         self, response: Response, items: Sequence[MetadataItem], *, last: bool = True
@@ -102,12 +102,12 @@ class Handover:
             if not items:
                 return
             try:
-                validators = crawl.store.get_validators(*key)
+                validators = crawl.store.get(Validators, *key)
             except StateError as error:
                 logger.error("%s", error)
                 return
             self._batches[key] = _Batch(validators)
-            crawl.remember(lambda: crawl.store.delete_validators(*key))
+            crawl.remember(lambda: crawl.store.delete(Validators, *key))
         batch = self._batches[key]
         batch.left |= {id(item): item.canonical_url for item in items}
         batch.whole = last
@@ -161,11 +161,12 @@ def _remember(crawl: Crawl, batches: Sequence[_Batch], renewed: Sequence[str]) -
     store = open_store(crawl.config.state_dir)
     try:
         handed_over = [url for batch in batches for url in batch.left.values()]
-        store.add_seen_items([*handed_over, *renewed], crawl.wall())
+        now = crawl.wall()
+        store.put(*[SeenItem(url, now) for url in (*handed_over, *renewed)])
         for batch in batches:
             held = None if batch.failed else batch.validators
-            if held and store.get_validators(held.url, held.representation) is None:
-                store.put_validators(held)
+            if held and store.get(Validators, held.url, held.representation) is None:
+                store.put(held)
     finally:
         store.close()
 

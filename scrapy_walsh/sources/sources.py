@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 from scrapy_walsh.exceptions import SourcesInvalid
+from scrapy_walsh.policy.text import one_line
 from scrapy_walsh.policy.urls import canonical_url, without_userinfo
 
 
@@ -76,7 +77,7 @@ def _toml(text: str, name: str, _problems: list[str]) -> Iterator[_Entry]:
     try:
         tables = tomllib.loads(text).get("source")
     except tomllib.TOMLDecodeError as error:
-        raise SourcesInvalid(f"{name}: not TOML: {_one_line(error)}") from error
+        raise SourcesInvalid(f"{name}: not TOML: {one_line(error)}") from error
     if not isinstance(tables, list):
         raise SourcesInvalid(f"{name}: no [[source]] table; write one for each source")
     for number, table in enumerate(tables, 1):
@@ -123,7 +124,7 @@ def _opml(text: str, name: str, _problems: list[str]) -> Iterator[_Entry]:
         parser.feed(re.sub(r"\A\s*<\?xml[^>]*\?>", "", text))
         root = parser.close()
     except ET.ParseError as error:
-        raise SourcesInvalid(f"{name}: not OPML: {_one_line(error)}") from error
+        raise SourcesInvalid(f"{name}: not OPML: {one_line(error)}") from error
     except SourcesInvalid as error:
         raise SourcesInvalid(f"{name}: {error}") from None
     if root.tag.lower() != "opml":
@@ -189,7 +190,7 @@ def _checked(entries: Iterable[_Entry], file: str, problems: list[str]) -> Itera
 
 def _called(entry: Mapping[str, Any]) -> str:
     name = entry.get("name")
-    return f" ({_one_line(name)})" if isinstance(name, str) and name.strip() else ""
+    return f" ({one_line(name)})" if isinstance(name, str) and name.strip() else ""
 
 
 def _source(entry: Mapping[str, Any]) -> tuple[Source, str]:
@@ -219,7 +220,7 @@ def _url(written: str) -> tuple[str, bool]:
 
 def _unusable(key: str, written: str) -> str:
     _, at, host = written.rpartition("@")
-    shown = _one_line(f"***@{host}" if at else written)  # what stood there may be a password
+    shown = one_line(f"***@{host}" if at else written)  # what stood there may be a password
     return f"{key} {shown!r} cannot be used; write an absolute http or https URL"
 
 
@@ -235,7 +236,3 @@ def _is_http(url: str) -> bool:
 
 def _host(url: str) -> str:
     return urlsplit(url).netloc.rpartition("@")[2]
-
-
-def _one_line(value: object) -> str:
-    return " ".join(str(value).split())[:200]

@@ -25,8 +25,7 @@ from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
 from scrapy_walsh.policy.formats import Step, plan
 from scrapy_walsh.policy.links import Links
-from scrapy_walsh.policy.recrawl import iso
-from scrapy_walsh.policy.text import utc_iso
+from scrapy_walsh.policy.text import iso, utc_iso
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response

@@ -1,4 +1,4 @@
-"""R11: every ``Store`` method, written once in terms of four operations on a table.
+"""R11: the ``Store`` methods, written once in terms of four operations on a table.
 
 A subclass says how a table is kept: ``_get``, ``_put``, ``_delete`` and ``_rows``.
 """
@@ -12,33 +12,13 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.policy.throttle import shared_wait
-from scrapy_walsh.state.records import (
-    Attempts,
-    Booking,
-    Deferral,
-    HostRecord,
-    Reading,
-    SeenItem,
-    SourceRun,
-    StoredDocument,
-    Validators,
-)
-from scrapy_walsh.state.tables import (
-    ATTEMPTS,
-    DEFERRALS,
-    DOCUMENTS,
-    HOSTS,
-    READINGS,
-    SEEN_ITEMS,
-    SOURCES,
-    VALIDATORS,
-    Key,
-    R,
-    Table,
-)
+from scrapy_walsh.state.records import Booking, HostRecord
+from scrapy_walsh.state.tables import table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from scrapy_walsh.state.tables import Key, R, Table
 
 
 class RecordStore(ABC):
@@ -68,51 +48,29 @@ class RecordStore(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
-    def get_document(self, kind: str, key: str) -> StoredDocument | None:
-        return self._get(DOCUMENTS, (kind, key))
+    def get(self, record: type[R], *key: str) -> R | None:
+        return self._get(table_of(record), key)
 
-    def put_document(self, document: StoredDocument) -> None:
-        self._put(DOCUMENTS, [document])
+    def put(self, *records: Any) -> None:
+        if records:
+            self._put(table_of(type(records[0])), records)
 
-    def delete_document(self, kind: str, key: str) -> None:
-        self._delete(DOCUMENTS, [(kind, key)])
+    def delete(self, record: type[Any], *key: str) -> None:
+        self._delete(table_of(record), [key])
 
-    def documents(self, kind: str) -> Iterator[StoredDocument]:
-        return takewhile(lambda found: found.kind == kind, self._rows(DOCUMENTS, (kind, "")))
-
-    def get_validators(self, url: str, representation: str) -> Validators | None:
-        return self._get(VALIDATORS, (url, representation))
-
-    def put_validators(self, validators: Validators) -> None:
-        self._put(VALIDATORS, [validators])
-
-    def delete_validators(self, url: str, representation: str) -> None:
-        self._delete(VALIDATORS, [(url, representation)])
-
-    def get_source(self, url: str) -> SourceRun | None:
-        return self._get(SOURCES, (url,))
-
-    def put_source(self, source: SourceRun) -> None:
-        self._put(SOURCES, [source])
-
-    def delete_source(self, url: str) -> None:
-        self._delete(SOURCES, [(url,)])
-
-    def sources(self) -> Iterator[SourceRun]:
-        return self._rows(SOURCES)
-
-    def get_host(self, host: str) -> HostRecord | None:
-        return self._get(HOSTS, (host,))
-
-    def put_host(self, record: HostRecord) -> None:
-        self._put(HOSTS, [record])
+    def rows(self, record: type[R], *begin: str) -> Iterator[R]:
+        table = table_of(record)
+        if not begin:
+            return self._rows(table)
+        found = self._rows(table, (*begin, *[""] * (len(table.key) - len(begin))))
+        return takewhile(lambda each: table.key_of(each)[: len(begin)] == begin, found)
 
     def update_host(
         self, host: str, change: Callable[[HostRecord | None], HostRecord | None]
     ) -> None:
-        changed = change(self.get_host(host))
+        changed = change(self.get(HostRecord, host))
         if changed is not None:
-            self.put_host(changed)
+            self.put(changed)
 
     def reserve_host(self, host: str, interval: float, now: float) -> Booking:
         found = Booking(0.0, known=False)
@@ -160,51 +118,6 @@ class RecordStore(ABC):
         self.update_host(host, merge)
         if own:
             self._own[host] = now
-
-    def delete_host(self, host: str) -> None:
-        self._delete(HOSTS, [(host,)])
-
-    def hosts(self) -> Iterator[HostRecord]:
-        return self._rows(HOSTS)
-
-    def get_deferral(self, url: str) -> Deferral | None:
-        return self._get(DEFERRALS, (url,))
-
-    def put_deferral(self, deferral: Deferral) -> None:
-        self._put(DEFERRALS, [deferral])
-
-    def delete_deferral(self, url: str) -> None:
-        self._delete(DEFERRALS, [(url,)])
-
-    def deferrals(self) -> Iterator[Deferral]:
-        return self._rows(DEFERRALS)
-
-    def get_attempts(self, url: str) -> Attempts | None:
-        return self._get(ATTEMPTS, (url,))
-
-    def put_attempts(self, attempts: Attempts) -> None:
-        self._put(ATTEMPTS, [attempts])
-
-    def clear_attempts(self, url: str) -> None:
-        self._delete(ATTEMPTS, [(url,)])
-
-    def get_reading(self, url: str) -> Reading | None:
-        return self._get(READINGS, (url,))
-
-    def put_readings(self, readings: Iterable[Reading]) -> None:
-        if kept := list(readings):
-            self._put(READINGS, kept)
-
-    def readings(self) -> Iterator[Reading]:
-        return self._rows(READINGS)
-
-    def get_seen_item(self, canonical_url: str) -> SeenItem | None:
-        return self._get(SEEN_ITEMS, (canonical_url,))
-
-    def add_seen_items(self, canonical_urls: Iterable[str], now: float) -> None:
-        items = [SeenItem(url, now) for url in canonical_urls]
-        if items:
-            self._put(SEEN_ITEMS, items)
 
     def prune(self, now: float) -> None:  # noqa: B027  most stores end with their process
         """Drop nothing: a store that ends with its process does not grow over the years."""

@@ -85,8 +85,5 @@ def _read(path: Path, boot: str) -> _Offsets | None:
 
 def _write(path: Path, boot: str, offsets: _Offsets) -> None:
     """Keep *offsets* for later runs. Where that fails, they read the wall clock again."""
-    draft = path.with_suffix(".new")
     with suppress(OSError):
-        with files.private(draft, "w") as file:
-            json.dump({"boot": boot, **offsets._asdict()}, file)
-        draft.replace(path)
+        files.replace_private(path, json.dumps({"boot": boot, **offsets._asdict()}).encode())

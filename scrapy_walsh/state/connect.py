@@ -49,6 +49,9 @@ _UNUSABLE: Final = _READ_ONLY | {
     sqlite3.SQLITE_TOOBIG,
 }
 
+#: Where the -shm can be neither read nor made, a WAL file can be opened only in this way.
+_AS_IT_IS: Final = "mode=ro&immutable=1"
+
 #: Sorts before and after every key.
 _FIRST: Final = ""
 _LAST: Final = "\U0010ffff"
@@ -103,8 +106,27 @@ def connect(path: Path, *, alone: bool = False) -> Opened:
     except sqlite3.OperationalError as error:
         if _code(error) not in _READ_ONLY:
             raise
-    # Where the -shm can be neither read nor made, a WAL file can be opened only in this way.
-    return _opened(path, "mode=ro&immutable=1")
+    return _opened(path, _AS_IT_IS)
+
+
+def read_only(path: Path) -> sqlite3.Connection:
+    """Open the file at *path*, damaged or not, to read only; no file is made. sqlite3.Error."""
+    if not path.with_name(f"{path.name}-wal").exists():
+        return _read(path, _AS_IT_IS)  # nobody has it open: a reader would leave a -wal behind
+    try:
+        return _read(path, "mode=ro")
+    except sqlite3.OperationalError:
+        return _read(path, _AS_IT_IS)
+
+
+def _read(path: Path, options: str) -> sqlite3.Connection:
+    connection = _lenient(path, options)
+    try:
+        connection.execute("PRAGMA schema_version").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def salvage(path: Path, target: sqlite3.Connection) -> int:
@@ -115,9 +137,7 @@ def salvage(path: Path, target: sqlite3.Connection) -> int:
     if not path.exists():
         return 0
     kept = 0
-    with closing(_raw(path, "mode=ro")) as source:
-        # A value that is not UTF-8 must cost its own row, not the whole page of rows.
-        source.text_factory = lambda octets: octets.decode(errors="replace")
+    with closing(_lenient(path, "mode=ro")) as source:
         tables = [(table, table.at(_version_of(source))) for table in TABLES]
         target.execute("BEGIN IMMEDIATE")
         with target:
@@ -166,6 +186,13 @@ def _raw(path: Path, options: str) -> sqlite3.Connection:
     return sqlite3.connect(
         uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
     )
+
+
+def _lenient(path: Path, options: str) -> sqlite3.Connection:
+    """A connection for which a value that is not UTF-8 costs its own row, not a page of rows."""
+    connection = _raw(path, options)
+    connection.text_factory = lambda octets: octets.decode(errors="replace")
+    return connection
 
 
 def _opened(path: Path, options: str, log: wal.Log | None = None) -> Opened:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
 from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.state import files, mark
 from scrapy_walsh.state.connect import connect, explain, is_damage, one_line, salvage
 from scrapy_walsh.state.tables import DamageError
@@ -39,6 +40,11 @@ _MISUSE: Final = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.Data
 
 #: The databases that this process has open.
 _OPEN: Final[WeakSet[Database]] = WeakSet()
+
+
+def has_records(directory: Path) -> bool:
+    """Whether there is a database, or a copy of the blocklist, in *directory*."""
+    return any((directory / name).exists() for name in (DATABASE, files.COPY))
 
 
 class Database:
@@ -194,7 +200,7 @@ class Database:
         self.rows_lost = True
         self.notices.append(
             f"{self._path} was damaged ({one_line(damage)}): set aside as {aside.name}, "
-            f"a new one begun with the {kept} rows that could be read"
+            f"a new one begun with the {plural(kept, 'row')} that could be read"
         )
 
     @property

@@ -19,7 +19,6 @@ import json
 import os
 import re
 import stat
-import sys
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -32,9 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-if sys.platform != "win32":
+try:
     import fcntl
+except ImportError:  # Windows: there a state directory is one process's at a time (state.alone)
+    fcntl = None  # type: ignore[assignment]
 
+#: Whether this system has locks by which processes can share a state directory.
+HAS_LOCKS: Final = fcntl is not None
 LOCK: Final = "state.lock"
 COPY: Final = "blocklist.json"
 #: The other copy of a large list.
@@ -50,7 +53,7 @@ _LONGEST_COPY: Final = 2 * _LONGEST_LINE + 256 * 1024 * 1024
 #: The names of our own files in a state directory. Damaged files have a suffix after them.
 _OURS: Final = re.compile(
     r"(?:state\.(?:sqlite3(?:\.new)?(?:-wal|-shm|-journal)?|lock|ok|lost)"
-    r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json|new)|job-.*\.(?:json|new)|sources\.lock"
+    r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json(?:\.new)?|new)|job-.*\.(?:json(?:\.new)?|new)|sources\.lock"
     r"|ledger\.(?:jsonl|head|lock)|ledger-[0-9]{6}\.jsonl"
     r"|ledger-documents\.sqlite(?:-wal|-shm|-journal)?)(?:\.damaged-.*)?"
 )
@@ -104,6 +107,20 @@ def open_private(path: str | Path, flags: int) -> int:
     return os.open(path, flags | _SAFELY, 0o600)
 
 
+def replace_private(path: Path, *pieces: bytes, lasting: bool = False) -> None:
+    """Put *pieces* into *path*, all or nothing, for its owner only. Raises OSError.
+
+    ``lasting``: it outlives a power cut as well.
+    """
+    draft = path.with_name(f"{path.name}.new")
+    with private(draft, "wb") as file:
+        file.writelines(pieces)
+        if lasting:
+            file.flush()
+            os.fsync(file.fileno())
+    draft.replace(path)
+
+
 def make_private(path: Path) -> None:
     """Make an empty file that only its owner may use, unless there is one. Raises OSError.
 
@@ -124,16 +141,18 @@ def _close_to_others(path: Path) -> None:
 def exclusive(directory: Path) -> Iterator[None]:
     """Lock *directory*, so that no other process replaces its files meanwhile.
 
-    Nothing is locked where the lock file cannot be made.
+    Nothing is locked where the lock file cannot be made, or where the system has no locks.
     """
+    if not HAS_LOCKS:
+        yield
+        return
     try:
         lock = open_private(directory / LOCK, os.O_RDWR | os.O_CREAT)
     except OSError:
         yield
         return
     try:
-        if sys.platform != "win32":
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
         os.close(lock)
@@ -185,14 +204,10 @@ def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> N
     head = asdict(replace(document, body=b""))
     del head["body"]
     record = json.dumps(head).encode("ascii") + b"\n"
-    draft = directory / f"{name}.new"
     with exclusive(directory):
-        with private(draft, "wb") as file:
-            # In pieces: to join them would copy a large body while the interpreter is locked.
-            file.writelines((_digest(record, document.body), b"\n", record, document.body))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(directory / name)
+        # In pieces: to join them would copy a large body while the interpreter is locked.
+        pieces = (_digest(record, document.body), b"\n", record, document.body)
+        replace_private(directory / name, *pieces, lasting=True)
 
 
 def without_text(key: str) -> StoredDocument:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.policy import hosts, recrawl
-from scrapy_walsh.state.records import ROBOTS
+from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
 from scrapy_walsh.state.tables import ATTEMPTS, READINGS, SEEN_ITEMS, VALIDATORS
 
 if TYPE_CHECKING:
@@ -40,18 +40,18 @@ def forget(store: RecordStore, host: str, now: float, revisit: float) -> Forgott
     _drop(store, ATTEMPTS, host, lambda record: record.url, done)
     _drop(store, READINGS, host, lambda record: record.url, done)
     _drop(store, SEEN_ITEMS, host, lambda record: record.canonical_url, done)
-    for run in list(store.sources()):
+    for run in list(store.rows(SourceRun)):
         if _is_of(run.url, host):
             bound = recrawl.not_due(run.visit, now, revisit, None) is not None
             (done.kept if bound else done.dropped)["sources"] += 1
             if not bound:
-                store.delete_source(run.url)
-    for document in store.documents(ROBOTS):
+                store.delete(SourceRun, run.url)
+    for document in store.rows(StoredDocument, ROBOTS):
         if _is_of(document.key, host):
-            store.put_document(replace(document, fetched_at=0.0))
+            store.put(replace(document, fetched_at=0.0))
             done.dropped["freshness of robots.txt"] += 1
-    done.kept["pacing"] = int(store.get_host(host) is not None)
-    done.kept["deferrals"] = sum(deferral.host == host for deferral in store.deferrals())
+    done.kept["pacing"] = int(store.get(HostRecord, host) is not None)
+    done.kept["deferrals"] = sum(deferral.host == host for deferral in store.rows(Deferral))
     return done
 
 

@@ -66,37 +66,23 @@ class SqliteStore(RecordStore):
             self._database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint"))
         self._database.close()
 
-    def get_document(self, kind: str, key: str) -> StoredDocument | None:
-        if kind != BLOCKLIST:
-            return super().get_document(kind, key)
-        self._copy_damaged = False
-        copy, second = self._copy(key, files.COPY), self._copy(key, files.SECOND)
-        try:
-            row = super().get_document(kind, key)
-        except StateError:
-            if copy is None and second is None:
-                raise
-            return files.newer(copy, second)
-        best = files.newer(row, copy, second)
-        if best is None and (self._copy_damaged or self.rows_lost):
-            best = files.without_text(key)  # stored: later runs will meet no damage any more
-            with suppress(StateError):
-                super().put_document(best)
-        elif best is not None and best.body and not _is_kept(best, row, copy, second):
-            with suppress(StateError):
-                self.put_document(best)
-        return best
+    def get(self, record: type[R], *key: str) -> R | None:
+        if record is StoredDocument and key[0] == BLOCKLIST:
+            return cast("R | None", self._get_blocklist(key))
+        return super().get(record, *key)
 
-    def put_document(self, document: StoredDocument) -> None:
-        if document.kind == BLOCKLIST and document.body:
-            self._put_blocklist(document)
+    def put(self, *records: Any) -> None:
+        first = records[0] if records else None
+        if isinstance(first, StoredDocument) and first.kind == BLOCKLIST and first.body:
+            self._put_blocklist(first)
         else:
-            super().put_document(document)
+            super().put(*records)
 
-    def delete_document(self, kind: str, key: str) -> None:
-        super().delete_document(kind, key)
-        for name in (files.COPY, files.SECOND) if kind == BLOCKLIST else ():
-            if self._copy(key, name) is not None:
+    def delete(self, record: type[Any], *key: str) -> None:
+        super().delete(record, *key)
+        blocklist = record is StoredDocument and key[0] == BLOCKLIST
+        for name in (files.COPY, files.SECOND) if blocklist else ():
+            if self._copy(key[1], name) is not None:
                 self._unlink(name)
 
     def update_host(
@@ -135,16 +121,36 @@ class SqliteStore(RecordStore):
             with suppress(StateError):  # the first write that matters will report it
                 self._database.run(drop)
 
+    def _get_blocklist(self, key: Key) -> StoredDocument | None:
+        """The newest of the row and the copies; where one of them is missing, it is put back."""
+        self._copy_damaged = False
+        copy, second = self._copy(key[1], files.COPY), self._copy(key[1], files.SECOND)
+        try:
+            row = self._get(DOCUMENTS, key)
+        except StateError:
+            if copy is None and second is None:
+                raise
+            return files.newer(copy, second)
+        best = files.newer(row, copy, second)
+        if best is None and (self._copy_damaged or self.rows_lost):
+            best = files.without_text(key[1])  # stored: later runs will meet no damage any more
+            with suppress(StateError):
+                self._put(DOCUMENTS, [best])
+        elif best is not None and best.body and not _is_kept(best, row, copy, second):
+            with suppress(StateError):
+                self._put_blocklist(best)
+        return best
+
     def _put_blocklist(self, document: StoredDocument) -> None:
         """Keep *document* in two places; where one fails, the other is written all the same."""
         failures = [self._write_copy(document, files.COPY)]
         if len(document.body) < files.LARGE:
-            super().put_document(document)
+            self._put(DOCUMENTS, [document])
             self._unlink(files.SECOND)
         else:
             failures.append(self._write_copy(document, files.SECOND))
             if not any(failures):  # a row without the text, which says that there is a list
-                super().put_document(replace(document, body=b""))
+                self._put(DOCUMENTS, [replace(document, body=b"")])
         for failure in filter(None, failures):
             raise failure
 

@@ -205,6 +205,13 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     SEEN_ITEMS,
     READINGS,
 )
+_BY_RECORD: Final = {table.record: table for table in TABLES}
+
+
+def table_of(record: type[R]) -> Table[R]:
+    """The table of the records of one class; KeyError for a class that has none."""
+    return _BY_RECORD[record]
+
 
 #: By schema version, the columns that it added at the end of tables; each may be NULL.
 ADDED: Final[Mapping[int, Mapping[str, Key]]] = {

@@ -76,7 +76,7 @@ def _heal(store: SqliteStore, directory: Path) -> None:
     except DamageError:
         return
     if copy is not None:
-        store.get_document(BLOCKLIST, copy.key)
+        store.get(StoredDocument, BLOCKLIST, copy.key)
 
 
 # -- in -----------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def _take(store: SqliteStore, found: list[_Found]) -> None:
 
 
 def _take_blocklist(store: SqliteStore, directory: Path, given: StoredDocument) -> None:
-    held = store.get_document(BLOCKLIST, given.key)
+    held = store.get(StoredDocument, BLOCKLIST, given.key)
     if held is not None and _merged(DOCUMENTS, held, given) is held:
         return
     try:
@@ -139,7 +139,7 @@ def _take_blocklist(store: SqliteStore, directory: Path, given: StoredDocument) 
     except DamageError:
         copy = None
     if copy is None or copy.key == given.key:
-        store.put_document(given)
+        store.put(given)
     else:  # the copy in a file is of another list, the one in use
         store._put(DOCUMENTS, [given])
 

@@ -21,7 +21,7 @@ from scrapy_walsh.state import files
 
 try:
     import fcntl
-except ImportError:  # Windows, where processes may not share a state directory
+except ImportError:  # Windows: a state directory is one process's at a time (state.alone)
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:

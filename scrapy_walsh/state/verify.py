@@ -7,8 +7,9 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.state import files
-from scrapy_walsh.state.connect import BUSY_TIMEOUT, one_line
+from scrapy_walsh.state.connect import one_line, read_only
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.records import BLOCKLIST, DOCUMENT_KINDS, StoredDocument
 from scrapy_walsh.state.tables import DOCUMENTS, MIGRATIONS, TABLES, DamageError, Table
@@ -60,31 +61,6 @@ def set_aside(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.glob("*.damaged-*"))
 
 
-def read_only(path: Path) -> sqlite3.Connection:
-    """Open the database at *path* to read only; no file is made. Raises sqlite3.Error."""
-    immutable = "mode=ro&immutable=1"
-    if not path.with_name(f"{DATABASE}-wal").exists():
-        return _opened(path, immutable)  # nobody has it open: a reader would leave a -wal behind
-    try:
-        return _opened(path, "mode=ro")
-    except sqlite3.OperationalError:
-        # Where the -shm can be neither read nor made, a WAL file can be opened only in this way.
-        return _opened(path, immutable)
-
-
-def _opened(path: Path, options: str) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?{options}"
-    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
-    try:
-        # A value that is not UTF-8 must cost its own row, not the whole page of rows.
-        connection.text_factory = lambda octets: octets.decode(errors="replace")
-        connection.execute("PRAGMA schema_version").fetchone()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
 def _of_database(
     connection: sqlite3.Connection, version: int, lists: list[StoredDocument]
 ) -> Iterator[str]:
@@ -117,9 +93,9 @@ def _of_table(
     except sqlite3.Error as error:
         yield f"{DATABASE}: {table.name}: {one_line(error)}"
     if damaged:
-        yield f"{DATABASE}: {table.name}: {damaged} rows do not match their checksum"
+        yield f"{DATABASE}: {table.name}: {plural(damaged, 'row')} without a right checksum"
     if disordered:
-        yield f"{DATABASE}: {table.name}: {disordered} rows are out of order"
+        yield f"{DATABASE}: {table.name}: {plural(disordered, 'row')} out of order"
 
 
 def _of_copy(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:

@@ -102,7 +102,7 @@ def test_r1_4_policy_page_that_was_not_looked_at_is_not_attested(attest: Any, fo
     }
     (line,) = told
     assert line.startswith("walsh attest: R1 is not attested: the policy page https://wal.sh/bot/")
-    assert line.endswith(" was not looked at (R1.4): attest --online")
+    assert line.endswith(" was not requested (R1.4): run attest --online")
 
 
 @pytest.mark.parametrize(
@@ -207,8 +207,8 @@ def test_own_record_of_another_source_file_attests_nothing(
         ({"WALSH_ROBOTS_UNREACHABLE": "deny"}, (), "WALSH_ROBOTS_UNREACHABLE deny, here allow"),
         ({"WALSH_PACE_ROBOTS": "True"}, (), "WALSH_PACE_ROBOTS True, here False"),
         ({"WALSH_REVISIT": 604_800}, (), "WALSH_REVISIT 604800.0, here 86400.0"),
-        ({"WALSH_MIN_INTERVAL": 0.1}, (), "no run has"),
-        ({"WALSH_MIN_INTERVAL": []}, (), "no run has"),
+        ({"WALSH_MIN_INTERVAL": 0.1}, (), "nothing can run"),
+        ({"WALSH_MIN_INTERVAL": []}, (), "nothing can run"),
         (None, (), "does not say"),
     ],
 )
@@ -291,7 +291,7 @@ def test_own_each_check_that_failed_is_told_of_once(attest: Any, folder: Path) -
     put_record(folder / "r.json", checks=checks)
     assert [line.partition("attest: ")[2] for line in attest("--record", "r.json")[2]] == [
         "R2 is not attested: FAIL: R2 title",
-        "R2 is not attested: part of it is not: R2b",
+        "R2 is not attested: these parts of it are not: R2b",
         "R2b is not attested: FAIL: R2b title",
     ]
 

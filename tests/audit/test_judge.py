@@ -418,7 +418,7 @@ def test_own_r6_is_never_decided(rows: Any) -> None:
     lines = [line(T0, "/style.CSS?v=1", referer="https://site.example/"), line(T0 + 9)]
     found = rows(lines)["scope"]
     assert found.outcome.value == "not seen"
-    assert "1 requests with a Referer, 1 for parts of pages" in found.detail
+    assert "1 request with a Referer, 1 for parts of pages" in found.detail
 
 
 def test_r7_3_a_304_shows_a_conditional_request(rows: Any) -> None:

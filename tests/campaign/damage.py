@@ -112,7 +112,7 @@ def _round(
 def _damage(place: Place, file: str, kind: str, rng: random.Random) -> None:
     """*kind* of damage to *file*; "log" is the -wal after a crash of the machine."""
     if file == "log":
-        place.files["wal"].with_name(f"{DATABASE}-shm").unlink()
+        place.files["wal"].with_name(f"{DATABASE}-shm").unlink(missing_ok=True)
     KINDS[kind](place.files["wal" if file == "log" else file], rng)
 
 

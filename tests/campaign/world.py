@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, requests
-from scrapy_walsh.proof.sandbox.scenario import blocklist
+from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, blocklist, requests
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.files import COPY
 from tests import zygote
@@ -237,7 +236,7 @@ class Run:
         """What it has asked so far."""
         return [each for each in requests(self._box.log) if each.arrived >= self._begun]
 
-    def finish(self, timeout: float = 30) -> Ended:
+    def finish(self, timeout: float = 120) -> Ended:
         """Wait for its end; a crawl that does not end is killed, and its return code says so."""
         if not self._over(timeout):
             self._process.kill()

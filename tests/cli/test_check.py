@@ -187,7 +187,7 @@ def test_own_readable_answer(capsys: pytest.CaptureFixture[str]) -> None:
         (["http://h.test/", "--robots", "."], "cannot read"),
         (["http://h.test/", "--blocklist", "robots.txt"], "not JSON"),
         (["http://[::1/", "--robots", "robots.txt"], "not a URL"),
-        (["http://h.test:99999/", "--robots", "robots.txt"], "no such port"),
+        (["http://h.test:99999/", "--robots", "robots.txt"], "port above 65535"),
         (["http://", "--robots", "robots.txt"], "no host"),
         (["/private", "--robots", "robots.txt"], "no host"),
         (["mailto:a@h.test", "--robots", "robots.txt"], "no host"),

@@ -83,7 +83,6 @@ def test_own_what_the_demo_says_to_try_next_runs(shown: str) -> None:
 
 def test_own_the_demo_project_declares_what_the_sandbox_has(tmp_path: Path) -> None:
     folder = demo._made(tmp_path / "new" / "project")
-    assert folder is not None
     sources, problems = read_sources(folder / "sources.toml")
     assert problems == []
     assert [(s.name, s.url, s.feed) for s in sources] == [

@@ -351,17 +351,6 @@ def test_own_two_bad_identities_hide_nothing() -> None:
     assert reading.config.min_interval == 1.0
 
 
-def test_own_a_default_state_directory_that_cannot_be_made_is_a_finding() -> None:
-    def default() -> str:
-        raise PermissionError(13, "Permission denied", "project/.scrapy")
-
-    reading = doctor_settings.read({"WALSH_IDENTITY": OWN_IDENTITY}, default)
-    assert [problem.split()[:3] for problem in reading.problems] == [
-        ["WALSH_STATE_DIR:", "project/.scrapy", "cannot"]
-    ]
-    assert reading.replaced == {"WALSH_STATE_DIR"}
-
-
 OWNED = {
     "product": "OurBot/1.0",
     "policy_url": "https://bots.myexample.org/policy.html",
@@ -471,7 +460,7 @@ def test_own_the_scheduler_of_scrapy_redis_needs_our_queue() -> None:
 def test_own_a_look_that_fails_is_no_pass() -> None:
     spider = {
         "name": "s", "addon": True, "config": [], "unknown": [], "overridden": [],
-        "jobdir": [], "missing": None, "error": "Boom",
+        "plugins": [], "jobdir": [], "missing": None, "bare": False, "error": "Boom",
     }  # fmt: skip
     report = {"project": spider, "spiders": [spider], "broken": [], "reached": []}
     (found,) = doctor_findings.of_spiders(report)

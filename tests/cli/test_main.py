@@ -8,16 +8,12 @@ import sys
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh import __main__ as module
 from scrapy_walsh.commands import main as commands
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,10 +33,11 @@ def test_own_a_file_that_is_not_there_is_named_with_the_reason(
 def test_own_ctrl_c_ends_a_command_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(argv: Sequence[str]) -> int:
+    def interrupted(args: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "import_module", lambda _: SimpleNamespace(main=interrupted))
+    module = SimpleNamespace(add_options=lambda parser: None, run=interrupted)
+    monkeypatch.setattr(commands, "import_module", lambda _: module)
     for name in commands.SUBCOMMANDS:
         assert commands.main([name]) == 2
         assert capsys.readouterr() == ("", f"walsh {name}: stopped\n")
@@ -65,8 +62,8 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_own_help_lists_every_subcommand(tmp_path: Path, module: str, option: str) -> None:
     done = run(tmp_path, *module.split(), option)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{commands.usage()}\n", "")
-    for name, (_, summary) in commands.SUBCOMMANDS.items():
-        assert f"  {name:<12} {summary}" in done.stdout.splitlines()
+    for name, entry in commands.SUBCOMMANDS.items():
+        assert f"  {name:<12} {entry.summary}" in done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -167,6 +167,18 @@ def test_r12_old_documents_speak_and_are_asked_for_again(planned: Any, put: Any)
     assert by_host == {"shut.test": (0, 1), "open.test": (1, 1)}
 
 
+def test_r2_a_robots_txt_of_a_slow_host_is_held_as_long_as_a_run_holds_it(
+    planned: Any, put: Any
+) -> None:
+    slow = robots("slow.test", b"User-agent: *\nCrawl-delay: 250\n", age=100)
+    put(operator_list(), slow, HostRecord("slow.test", NOW - 100, 250.0))
+    put(robots("quick.test", age=100), HostRecord("quick.test", NOW - 100, 1.0))
+    _, plan, _ = planned("https://slow.test/ https://quick.test/", "-s", "WALSH_ROBOTS_TTL=60")
+    found = documents(plan)
+    assert found["robots https://slow.test"] == "held"
+    assert found["robots https://quick.test"] == "refresh"
+
+
 def test_r12_the_lists_own_refresh_counts(planned: Any, put: Any) -> None:
     kept = operator_list(age=3600)
     document = json.loads(kept.body)

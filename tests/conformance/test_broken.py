@@ -242,8 +242,8 @@ BUILDS: dict[str, dict[str, Break]] = {
             },
             """
             from scrapy_walsh.adapters import downloadermiddlewares, spidermiddlewares
-            downloadermiddlewares.BACKOFF_STATUSES = frozenset()
-            spidermiddlewares.BACKOFF_STATUSES = frozenset()
+            downloadermiddlewares.reaches_spider = bool
+            spidermiddlewares.reaches_spider = bool
             """,
         ),
         "robots.txt not obeyed by https": broken_so(

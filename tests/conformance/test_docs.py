@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 import sys
@@ -35,7 +36,9 @@ def arguments(line: str) -> list[str]:
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_own_every_command_of_the_docs_is_accepted(line: str) -> None:
-    command._check_usage(command._parser().parse_args(arguments(line)))
+    parser = argparse.ArgumentParser()
+    command.add_options(parser)
+    command._check_usage(parser.parse_args(arguments(line)))
 
 
 def test_own_the_docs_name_every_part() -> None:

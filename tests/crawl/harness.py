@@ -175,23 +175,16 @@ def put_records(
     """Put *records* into the state directory."""
     store = open_store(directory)
     for record in records:
-        if isinstance(record, StoredDocument):
-            store.put_document(record)
-        elif isinstance(record, HostRecord):
-            store.put_host(record)
-        elif isinstance(record, Deferral):
-            store.put_deferral(record)
-        else:
-            store.put_source(record)
+        store.put(record)
     store.close()
 
 
 def age_document(project: Path, kind: str, key: str, seconds: float = 700_000) -> None:
     """Make a stored document look *seconds* older, so that the next run asks for it again."""
     store = open_store(state_dir(project))
-    document = store.get_document(kind, key)
+    document = store.get(StoredDocument, kind, key)
     assert document is not None, f"no {kind} of {key} is held"
-    store.put_document(replace(document, fetched_at=document.fetched_at - seconds))
+    store.put(replace(document, fetched_at=document.fetched_at - seconds))
     store.close()
 
 
@@ -203,8 +196,8 @@ def age_blocklist(project: Path) -> None:
 def forget_pacing(project: Path) -> None:
     """Make the next run know of no earlier request to any host: it need not wait for one."""
     store = open_store(state_dir(project))
-    for record in list(store.hosts()):
-        store.delete_host(record.host)
+    for record in list(store.rows(HostRecord)):
+        store.delete(HostRecord, record.host)
     store.close()
 
 

@@ -77,7 +77,7 @@ def test_r2_27_what_is_not_text_defers_the_host(found: Crawl, host: str) -> None
     for path in ("/private/x", "/open"):
         assert "R2 unknown_parse_error" in found.why(f"http://{host}{path}")
     (line,) = found.lines("WARNING", f"http://{host}/")
-    assert "is no text" in line
+    assert "is not text" in line
     assert "owner could serve robots.txt as plain text" in line
     assert found.lines(f"deferred 2 targets of {host} to the next run")
 

@@ -12,6 +12,7 @@ import pytest
 from scrapy_walsh.ledger.lines import parsed
 from scrapy_walsh.proof.sandbox import Request, Route, Sandbox
 from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import Deferral
 from tests.crawl.harness import Crawl, age_document, crawl, make_project, site, state_dir
 from tests.ledger.verify_kit import report_of, told
 
@@ -78,7 +79,7 @@ def test_own_one_line_tells_of_all_targets_of_a_silent_host(
     ]
     assert account.strip() in line
     store = open_store(state_dir(made))
-    deferred = {each.url: each for each in store.deferrals()}
+    deferred = {each.url: each for each in store.rows(Deferral)}
     store.close()
     assert set(deferred) == set(URLS[1:])
     assert all("gave no answer" in each.reason for each in deferred.values())

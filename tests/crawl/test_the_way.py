@@ -143,4 +143,4 @@ def test_own_a_request_passes_few_files(ways: tuple[Way, Way]) -> None:
     """From the push to the callback, its documents being in memory: a file more needs a reason."""
     _, way = ways
     assert {"adapters/gate.py", "policy/chain.py"} < set(way.files)
-    assert len(way.files) <= 50, " ".join(way.files)
+    assert len(way.files) <= 48, " ".join(way.files)

@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs/deploy.md").read_text()
+#: What the identity in the example project's settings sends.
+EXAMPLE_AGENT = "Mozilla/5.0 (compatible; ExampleBot/1.0; +https://bot.example/policy.html)"
 DAILY = (ROOT / "docs/daily.md").read_text()
 
 

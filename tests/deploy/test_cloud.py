@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, gaps, max_in_flight, user_agents
-from tests.crawl.harness import OPEN, OPERATOR, USER_AGENT, kept
+from tests.crawl.harness import OPEN, OPERATOR, kept
 from tests.crawl.harness import site as make_site
 from tests.deploy.cloud import DOTSCRAPY, Container, Storage
-from tests.deploy.conftest import DOCS, build_egg, copy_project, snippet
+from tests.deploy.conftest import DOCS, EXAMPLE_AGENT, build_egg, copy_project, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,7 @@ def test_own_a_job_hands_over_items_log_stats_and_outcome(cloud: Cloud) -> None:
     assert {entry["url"] for entry in job.of("REQ")} == {
         f"http://{request.host}{request.path}" for request in cloud.box.log
     }
-    assert user_agents(cloud.box.log) == {USER_AGENT}
+    assert user_agents(cloud.box.log) == {EXAMPLE_AGENT}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_own_settings_of_a_job_cannot_loosen_a_must(cloud: Cloud, layer: str) ->
     job = cloud.container(1).run(1, arguments=urls("http://paced.test/page", DENIED), **layers)
     assert (job.returncode, job.outcome) == (0, "finished"), job.log
     log = cloud.box.log
-    assert user_agents(log) == {USER_AGENT}
+    assert user_agents(log) == {EXAMPLE_AGENT}
     assert max_in_flight(log) == 1
     assert not any(request.path == "/private/x" for request in log)
     assert kept(gaps(log, "paced.test")[1:], 1.0)
@@ -140,8 +140,9 @@ def test_own_settings_of_a_job_cannot_loosen_a_must(cloud: Cloud, layer: str) ->
     ],
 )
 def test_own_a_job_out_of_bounds_asks_nothing(cloud: Cloud, setting: str, value: Any) -> None:
+    project = {**MIRROR, "WALSH_IDENTITY": "walsh-research"}
     job = cloud.container(1).run(
-        1, arguments=urls(FEED), project_settings=MIRROR, job_settings={setting: value}
+        1, arguments=urls(FEED), project_settings=project, job_settings={setting: value}
     )
     assert job.returncode == 1
     assert setting in job.log

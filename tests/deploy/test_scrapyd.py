@@ -19,8 +19,8 @@ from urllib.request import ProxyHandler, build_opener
 import pytest
 
 from scrapy_walsh.proof.sandbox import Sandbox, paths, user_agents
-from tests.crawl.harness import OPERATOR, USER_AGENT
-from tests.deploy.conftest import DOCS, copy_project, snippet
+from tests.crawl.harness import OPERATOR
+from tests.deploy.conftest import DOCS, EXAMPLE_AGENT, copy_project, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,7 +144,7 @@ def test_own_scrapyd_runs_the_project_from_its_egg(scrapyd: Scrapyd, box: Sandbo
     log = scrapyd.output("logs", first)
     assert {item["source"] for item in items} == {"rss.test"}, log
     assert "refused http://path.test/private/x (R2 disallowed_explicit)" in log
-    assert user_agents(box.log) == {USER_AGENT}
+    assert user_agents(box.log) == {EXAMPLE_AGENT}
     assert paths(box.log, "path.test") == ["/robots.txt"]
 
     box.clear()

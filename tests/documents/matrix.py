@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, blocklist, hosts
 from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import StoredDocument
 from tests.crawl.harness import FAR_OFF, Crawl, make_project, run_scrapy, site
 from tests.documents.kit import served
 
@@ -142,7 +143,7 @@ def _age(directory: Path, name: str, case: Case) -> None:
         ("blocklist", "list.json", case.age),
         ("schema", "schema.json", case.schema_age),
     ):
-        held = store.get_document(kind, f"http://operator.{name}.test/{path}")
+        held = store.get(StoredDocument, kind, f"http://operator.{name}.test/{path}")
         if held is not None:
-            store.put_document(replace(held, fetched_at=held.fetched_at - seconds))
+            store.put(replace(held, fetched_at=held.fetched_at - seconds))
     store.close()

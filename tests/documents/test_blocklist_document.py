@@ -13,6 +13,7 @@ import pytest
 from scrapy_walsh.policy.freshness import SCHEMA_TTL
 from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, blocklist, hosts, max_in_flight
 from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import StoredDocument
 from tests.crawl.harness import (
     FAR_OFF,
     LIST_SPIDER,
@@ -386,7 +387,7 @@ def refreshed(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
 
 def _list_age(project: Path) -> float:
     store = open_store(state_dir(project))
-    held = store.get_document("blocklist", LIST_KEY)
+    held = store.get(StoredDocument, "blocklist", LIST_KEY)
     store.close()
     assert held is not None
     return time.time() - held.fetched_at

@@ -9,6 +9,7 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Sandbox, Site, requests
 from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import HostRecord
 from tests.crawl.harness import Crawl, crawl, kept, make_project, site, state_dir
 from tests.documents.kit import targets
 
@@ -84,7 +85,7 @@ def runs(project: Path) -> tuple[Crawl, Crawl]:
 def intervals(project: Path, runs: tuple[Crawl, Crawl]) -> dict[str, float]:
     """By host, the interval on record after the runs, in seconds."""
     store = open_store(state_dir(project))
-    found = {record.host: record.interval for record in store.hosts()}
+    found = {record.host: record.interval for record in store.rows(HostRecord)}
     store.close()
     return found
 

@@ -13,6 +13,7 @@ from scrapy_walsh.ledger.lines import parsed
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.files import COPY, LARGE, SECOND
+from scrapy_walsh.state.records import StoredDocument
 from tests.crawl.harness import OPERATOR, Crawl, age_document, crawl, make_project, state_dir
 from tests.documents.kit import SCHEMA, listing, operator, served, targets
 from tests.documents.matrix import ONCE
@@ -80,7 +81,7 @@ def test_d3_a_large_list_is_kept_twice_with_its_refresh(runs: Runs) -> None:
     directory = state_dir(runs.project)
     assert (directory / COPY).read_bytes() == (directory / SECOND).read_bytes()
     store = open_store(directory)
-    held = store.get_document("blocklist", KEY)
+    held = store.get(StoredDocument, "blocklist", KEY)
     store.close()
     assert held is not None
     assert (held.refresh, held.status) == (7200.0, 200)

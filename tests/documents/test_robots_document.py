@@ -431,7 +431,7 @@ def test_r2_6_a_404_at_a_refresh_lifts_the_rules(ages: Ages) -> None:
 
 def test_own_d7_and_d8_a_429_at_a_refresh_holds_the_host_across_runs(ages: Ages) -> None:
     assert ages.second.asked("now-429.test") == ["/robots.txt"] * 2
-    assert ages.second.lines("WARNING", "deferred http://now-429.test/open2", "not be asked before")
+    assert ages.second.lines("WARNING", "deferred http://now-429.test/open2", "not be requested")
     assert ages.third.asked("now-429.test") == [], "asked before the time that was announced"
     assert "deferred" in ages.third.why("http://now-429.test/open3")
 

@@ -9,7 +9,6 @@ import pytest
 from scrapy import FormRequest, Request
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.redis_queue import DueQueue
 from scrapy_walsh.proof.sandbox import hosts
 from tests.crawl.harness import OWN_IDENTITY, site
 from tests.fleet.fleet import targets, too_close, wait_until, worker
@@ -78,8 +77,7 @@ UNREADABLE = {
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """No timers, and an engine that is done with everything at once."""
-    monkeypatch.setattr(DueQueue, "_wake_later", lambda *_: None)
-    monkeypatch.setattr(DueQueue, "_renew_later", lambda *_: None)
+    monkeypatch.setattr("scrapy_walsh.adapters.compat.Timer.set", lambda *_: None)
     monkeypatch.setattr(compat, "under_way", lambda _: ())
 
 

@@ -253,8 +253,7 @@ def urls_of(line: DueQueue, count: int) -> list[str | None]:
 @pytest.fixture(autouse=True)
 def _no_timers(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     if "tmp_path" not in request.fixturenames or "box" not in request.fixturenames:
-        monkeypatch.setattr(DueQueue, "_wake_later", lambda *_: None)
-        monkeypatch.setattr(DueQueue, "_renew_later", lambda *_: None)
+        monkeypatch.setattr("scrapy_walsh.adapters.compat.Timer.set", lambda *_: None)
         monkeypatch.setattr(compat, "under_way", lambda crawler: UNDER_WAY.get(crawler, ()))
 
 

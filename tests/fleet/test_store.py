@@ -17,6 +17,7 @@ from scrapy_walsh.state.records import (
     BLOCKLIST,
     ROBOTS,
     Deferral,
+    HostRecord,
     Reading,
     SourceRun,
     StoredDocument,
@@ -106,7 +107,7 @@ def test_r5_a_hold_met_by_one_holds_for_the_others(server: Server, skew: float) 
     assert reserve(one) == 0
     one.book_host(HOST, 1.0, time.time(), 7200.0)
     assert 7190 < reserve(other) <= 7200
-    record = other.get_host(HOST)
+    record = other.get(HostRecord, HOST)
     assert record is not None
     assert record.not_before == pytest.approx(time.time() + skew + 7200, abs=1)
     other.book_host(HOST, 1.0, time.time(), 0.0)
@@ -127,9 +128,9 @@ def test_own_operators_share_a_redis_without_sharing_their_pace(server: Server) 
 def test_own_what_is_kept_in_redis_is_readable_and_goes_away(server: Server) -> None:
     one = worker(server)
     reserve(one)
-    one.put_source(SourceRun("http://h.test/", time.time(), "200"))
-    one.put_deferral(Deferral("http://h.test/", HOST, time.time() + 60, "why"))
-    one.put_document(document())
+    one.put(SourceRun("http://h.test/", time.time(), "200"))
+    one.put(Deferral("http://h.test/", HOST, time.time() + 60, "why"))
+    one.put(document())
     keys = {key.decode() for key in server.client.scan_iter()}
     kinds = {key.removeprefix("walsh:{examplebot}:").partition(":")[0] for key in keys}
     assert kinds == {"epoch", "host", "source", "deferral", "document"}
@@ -147,8 +148,8 @@ def stores(server: Server) -> tuple[SharedStore, SharedStore]:
 def test_r11_a_robots_txt_fetched_by_one_is_held_by_all_at_its_age(server: Server) -> None:
     one, other = stores(server)
     held = document(body=b"User-agent: *\n\xff")
-    one.put_document(StoredDocument(**{**_fields(held), "fetched_at": one._wall() - 10}))
-    found = other.get_document(ROBOTS, "http://h.test")
+    one.put(StoredDocument(**{**_fields(held), "fetched_at": one._wall() - 10}))
+    found = other.get(StoredDocument, ROBOTS, "http://h.test")
     assert found is not None
     assert (found.body, found.status, found.outcome) == (held.body, 200, "held")
     assert other._wall() - found.fetched_at == pytest.approx(10, abs=1)
@@ -158,8 +159,8 @@ def test_r11_an_answer_just_brought_is_not_of_the_future(server: Server) -> None
     one, other = worker(server), worker(server)
     for number in range(50):
         key = f"http://h{number}.test"
-        one.put_document(StoredDocument(ROBOTS, key, key, b"", time.time(), 200, "held"))
-        found = other.get_document(ROBOTS, key)
+        one.put(StoredDocument(ROBOTS, key, key, b"", time.time(), 200, "held"))
+        found = other.get(StoredDocument, ROBOTS, key)
         assert found is not None
         assert found.fetched_at <= time.time()
 
@@ -169,10 +170,10 @@ def test_r3_an_older_blocklist_never_replaces_a_later_one(server: Server) -> Non
     key = "http://o.test/list"
     later = StoredDocument(BLOCKLIST, key, key, b"later", time.time() - 5, 200, "held")
     older = StoredDocument(BLOCKLIST, key, key, b"older", time.time() - 50, 200, "held")
-    one.put_document(later)
-    other.put_document(older)
+    one.put(later)
+    other.put(older)
     for each in (one, worker(server), other):
-        found = each.get_document(BLOCKLIST, key)
+        found = each.get(StoredDocument, BLOCKLIST, key)
         assert found is not None
         assert found.body == b"later"
 
@@ -180,10 +181,10 @@ def test_r3_an_older_blocklist_never_replaces_a_later_one(server: Server) -> Non
 def test_r3_a_damaged_blocklist_is_not_taken_up(server: Server) -> None:
     one, other = worker(server), worker(server)
     key = "http://o.test/list"
-    one.put_document(document(BLOCKLIST, key, b"[all of it]"))
+    one.put(document(BLOCKLIST, key, b"[all of it]"))
     server.client.hset(f"walsh:{{examplebot}}:document:{BLOCKLIST} {key}", "body", b"[]")
-    assert other.get_document(BLOCKLIST, key) is None
-    found = one.get_document(BLOCKLIST, key)
+    assert other.get(StoredDocument, BLOCKLIST, key) is None
+    found = one.get(StoredDocument, BLOCKLIST, key)
     assert found is not None
     assert found.body == b"[all of it]"
 
@@ -192,13 +193,13 @@ def test_r3_a_shared_blocklist_is_kept_twice_on_each_machine(
     server: Server, tmp_path: Path
 ) -> None:
     key = "http://o.test/list"
-    worker(server).put_document(document(BLOCKLIST, key, b"list"))
+    worker(server).put(document(BLOCKLIST, key, b"list"))
     here = join(open_store(tmp_path), server.url, "ExampleBot")
-    assert here.get_document(BLOCKLIST, key) is not None
+    assert here.get(StoredDocument, BLOCKLIST, key) is not None
     here.close()
     assert (tmp_path / "blocklist.json").exists()
     alone = open_store(tmp_path)
-    found = alone.get_document(BLOCKLIST, key)
+    found = alone.get(StoredDocument, BLOCKLIST, key)
     alone.close()
     assert found is not None
     assert found.body == b"list"
@@ -206,8 +207,8 @@ def test_r3_a_shared_blocklist_is_kept_twice_on_each_machine(
 
 def test_r8_a_source_asked_by_one_was_asked_for_all(server: Server) -> None:
     one, other = stores(server)
-    one.put_source(SourceRun("http://h.test/", one._wall() - 60, "200", "why"))
-    found = other.get_source("http://h.test/")
+    one.put(SourceRun("http://h.test/", one._wall() - 60, "200", "why"))
+    found = other.get(SourceRun, "http://h.test/")
     assert found is not None
     assert (found.outcome, found.reason) == ("200", "why")
     assert other._wall() - found.last_run_at == pytest.approx(60, abs=1)
@@ -216,8 +217,8 @@ def test_r8_a_source_asked_by_one_was_asked_for_all(server: Server) -> None:
 def test_own_a_source_read_by_one_was_read_for_all(server: Server) -> None:
     one, other = stores(server)
     now = one._wall()
-    one.put_readings([Reading("http://h.test/", now - 7200, now - 60, 1, "HTTP 403")])
-    found = other.get_reading("http://h.test/")
+    one.put(Reading("http://h.test/", now - 7200, now - 60, 1, "HTTP 403"))
+    found = other.get(Reading, "http://h.test/")
     assert found is not None
     assert (found.read, found.reason, found.moved_to) == (1, "HTTP 403", None)
     assert other._wall() - found.since == pytest.approx(7200, abs=1)
@@ -226,24 +227,24 @@ def test_own_a_source_read_by_one_was_read_for_all(server: Server) -> None:
 
 def test_d8_a_deferral_is_shared_and_dropped_together(server: Server) -> None:
     one, other = stores(server)
-    one.put_deferral(Deferral("http://h.test/", HOST, one._wall() + 7200, "Retry-After"))
-    found = other.get_deferral("http://h.test/")
+    one.put(Deferral("http://h.test/", HOST, one._wall() + 7200, "Retry-After"))
+    found = other.get(Deferral, "http://h.test/")
     assert found is not None
     assert found.due == pytest.approx(other._wall() + 7200, abs=1)
-    assert [each.url for each in other.deferrals()] == ["http://h.test/"]
-    other.delete_deferral("http://h.test/")
-    assert one.get_deferral("http://h.test/") is None
+    assert [each.url for each in other.rows(Deferral)] == ["http://h.test/"]
+    other.delete(Deferral, "http://h.test/")
+    assert one.get(Deferral, "http://h.test/") is None
 
 
 def test_own_a_host_can_be_forgotten_and_exchanged(server: Server) -> None:
     one, other = worker(server), worker(server)
     reserve(one)
-    other.delete_host(HOST)
+    other.delete(HostRecord, HOST)
     assert one.reserve_host(HOST, 1.0, 0.0).known is False
     seen = []
     other.update_host(HOST, seen.append)
     assert seen[0] is not None
-    assert [record.host for record in other.hosts()] == [HOST]
+    assert [record.host for record in other.rows(HostRecord)] == [HOST]
 
 
 # -- an outage --------------------------------------------------------------------------------
@@ -278,15 +279,15 @@ def test_own_reads_are_answered_from_here_and_writes_are_told_later(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = worker(server)
-    one.put_document(document())
+    one.put(document())
     client = one.link.client
     monkeypatch.setattr(one.link, "away", "it does not answer")
-    assert one.get_document(ROBOTS, "http://h.test") is not None
-    one.put_source(SourceRun("http://h.test/", time.time(), "200"))
+    assert one.get(StoredDocument, ROBOTS, "http://h.test") is not None
+    one.put(SourceRun("http://h.test/", time.time(), "200"))
     one.book_host(HOST, 1.0, time.time(), 7200.0)
     assert not list(client.scan_iter("*source*"))
     assert one.tend() == 1
-    assert worker(server).get_source("http://h.test/") is not None
+    assert worker(server).get(SourceRun, "http://h.test/") is not None
     assert reserve(worker(server)) > 7190
 
 

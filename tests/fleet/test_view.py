@@ -12,7 +12,14 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.fleet import join, view
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.memory import MemoryStore
-from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, Deferral, SourceRun, StoredDocument
+from scrapy_walsh.state.records import (
+    BLOCKLIST,
+    ROBOTS,
+    Deferral,
+    HostRecord,
+    SourceRun,
+    StoredDocument,
+)
 from scrapy_walsh.state.sqlite import SqliteStore
 from tests.crawl.harness import make_project, run_scrapy
 
@@ -33,13 +40,13 @@ def fill(server: Server) -> None:
     now = time.time()
     store = join(open_store(None), server.url, IDENTITY)
     store.book_host("h.test", 2.0, now, 2 * HOUR)
-    store.put_source(SourceRun("http://asked.test/feed", now - 60, "200"))
-    store.put_deferral(Deferral(URL, "h.test", now + 2 * HOUR, "Retry-After"))
+    store.put(SourceRun("http://asked.test/feed", now - 60, "200"))
+    store.put(Deferral(URL, "h.test", now + 2 * HOUR, "Retry-After"))
     for kind, key, body in (
         (ROBOTS, "http://asked.test", b"User-agent: *\nAllow: /\n"),
         (BLOCKLIST, "http://o.test/list.json", b"{}"),
     ):
-        store.put_document(StoredDocument(kind, key, key, body, now - 10, 200, "parse"))
+        store.put(StoredDocument(kind, key, key, body, now - 10, 200, "parse"))
     store.close()
 
 
@@ -49,10 +56,14 @@ def content(server: Server) -> dict[bytes, bytes]:
 
 def rows(store: RecordStore) -> list[Any]:
     return [
-        *(record.host for record in store.hosts()),
-        *(deferral.url for deferral in store.deferrals()),
-        *(run.url for run in store.sources()),
-        *(document.key for kind in (ROBOTS, BLOCKLIST) for document in store.documents(kind)),
+        *(record.host for record in store.rows(HostRecord)),
+        *(deferral.url for deferral in store.rows(Deferral)),
+        *(run.url for run in store.rows(SourceRun)),
+        *(
+            document.key
+            for kind in (ROBOTS, BLOCKLIST)
+            for document in store.rows(StoredDocument, kind)
+        ),
     ]
 
 
@@ -60,7 +71,7 @@ def test_own_a_view_reads_all_and_writes_nothing(server: Server, tmp_path: Path)
     fill(server)
     before = content(server)
     local = SqliteStore(tmp_path)
-    local.put_deferral(Deferral("http://done.test/", "done.test", time.time(), "dropped by others"))
+    local.put(Deferral("http://done.test/", "done.test", time.time(), "dropped by others"))
     seen = view(local, server.url, IDENTITY)
     assert rows(seen) == [
         "h.test",
@@ -69,21 +80,21 @@ def test_own_a_view_reads_all_and_writes_nothing(server: Server, tmp_path: Path)
         "http://asked.test",
         "http://o.test/list.json",
     ]
-    found = seen.get_host("h.test")
+    found = seen.get(HostRecord, "h.test")
     assert found is not None
     assert found.not_before == pytest.approx(time.time() + 2 * HOUR, abs=5)
-    assert seen.get_document(BLOCKLIST, "http://o.test/list.json") is not None
+    assert seen.get(StoredDocument, BLOCKLIST, "http://o.test/list.json") is not None
     assert rows(local) == ["http://done.test/"]
     assert content(server) == before
     with pytest.raises(NotImplementedError):
-        seen.delete_source(URL)
+        seen.delete(SourceRun, URL)
     seen.close()
 
 
 def test_own_without_redis_the_copy_speaks_and_one_line_says_so(server: Server) -> None:
     server.kill()
     local = MemoryStore()
-    local.put_source(SourceRun(URL, 1.0, "200"))
+    local.put(SourceRun(URL, 1.0, "200"))
     seen = view(local, server.url, IDENTITY)
     assert rows(seen) == [URL]
     (notice,) = seen.notices

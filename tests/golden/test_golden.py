@@ -215,8 +215,8 @@ def test_own_doctor_on_clocks() -> None:
 
 
 def test_own_doctor_on_spiders() -> None:
-    each = {"config": [], "unknown": [], "overridden": [], "jobdir": []}
-    spider = {**each, "name": "a", "missing": [], "error": "", "addon": True}
+    each = {"config": [], "unknown": [], "overridden": [], "plugins": [], "jobdir": []}
+    spider = {**each, "name": "a", "missing": [], "bare": False, "error": "", "addon": True}
     bare = {**spider, "name": "b", "missing": None, "error": "Boom", "unknown": ["WALSH_X is new"]}
     project = {**each, "overridden": ["RETRY_ENABLED is True, set it to False"]}
     spider["overridden"] = project["overridden"]

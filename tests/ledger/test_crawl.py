@@ -15,8 +15,7 @@ import pytest
 from scrapy_walsh.ledger import FILE
 from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
 from scrapy_walsh.ledger.lines import parsed
-from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist
-from scrapy_walsh.proof.sandbox.scenario import page
+from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, page
 from tests.crawl.harness import (
     LIST_SPIDER,
     Crawl,

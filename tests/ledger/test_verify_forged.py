@@ -37,6 +37,7 @@ LAST = 150.0
 NEW_LIST = json.dumps(blocklist("http://operator.test", "h.test")).encode()
 BAD_LIST = json.dumps({"contract": "walsh-research-blocklist/v2", "blocked": []}).encode()
 STRICT = b"User-agent: *\nDisallow: /\n"
+SLOW = b"User-agent: *\nAllow: /\nCrawl-delay: 2000\n"
 SHORT = json.dumps({**blocklist(), "refresh": "PT1M"}).encode()
 
 
@@ -278,6 +279,24 @@ def old_rules_adopted_again(forge: Forge) -> dict[str, Any]:
 def rules_past_their_time(forge: Forge) -> dict[str, Any]:
     declared(third_run(forge, robots_ttl=600.0), f"{H}/y")
     return after(forge, f"{H}/y", 700)
+
+
+def kept_rules(forge: Forge, seconds: float) -> dict[str, Any]:
+    """T6: the rules of an earlier answer stay, and a target is asked so many seconds later."""
+    forge.start(3 * DAY, "three", "p3", max_retries=0, robots_ttl=600.0)
+    forge.operator_list(3 * DAY + 1)
+    forge.ask(3 * DAY + 2, ROBOTS_URL, 200, "robots")
+    forge.in_force(3 * DAY + 2.02, "adopted", digest(SLOW))
+    declared(forge, f"{H}/y")
+    failed = 3 * DAY + 10_000
+    forge.ask(failed, ROBOTS_URL, 503, "robots", interval=2000.0, wait=0.1, gives_up=True)
+    forge.in_force(failed + 0.02, "rejected", digest(SLOW))
+    return forge.ask(failed + seconds, f"{H}/y", interval=2000.0, digest=digest(SLOW))
+
+
+def kept_rules_past_their_hour(forge: Forge) -> dict[str, Any]:
+    """Two intervals are longer than the hour for which they stay, and lengthen it by nothing."""
+    return kept_rules(forge, 3700)
 
 
 def another_line(forge: Forge) -> dict[str, Any]:
@@ -709,6 +728,7 @@ BREAKS: dict[Break, str] = {
     setting(blocklist_unreachable="ignore"): "R3",
     a_stale_list: "R12", a_list_past_its_refresh: "R12",
     old_rules: "R12", old_rules_adopted_again: "R2", rules_past_their_time: "R12",
+    kept_rules_past_their_hour: "R12",
     another_line: "R2", another_rule: "R2", another_verdict: "R2", another_group: "R2",
     another_digest: "R2", refused_for_nothing: "R3", rules_that_no_answer_brought: "R2",
     a_robots_txt_that_did_not_come: "R2", a_robots_txt_of_another_host: "R2",
@@ -746,7 +766,7 @@ def name_of(value: object) -> str | None:
 def test_own_a_broken_promise_is_named_by_its_line(broken: Break, rule: str, tmp_path: Path):
     forge = honest()
     entry = broken(forge)
-    report = forge.check(tmp_path, NEW_LIST, BAD_LIST, STRICT, SHORT)
+    report = forge.check(tmp_path, NEW_LIST, BAD_LIST, STRICT, SHORT, SLOW)
     named = {(finding.line, finding.rule) for finding in report.findings}
     assert (forge.number(entry), rule) in named, told(report)
 
@@ -794,6 +814,7 @@ HONEST_MORE = {
         f.declare(3 * DAY + 4, "http://new.test/x"),
         f.ask(3 * DAY + 5, "http://new.test/x", verdict="unknown_unreachable", digest=None),
     ),
+    "rules of an earlier answer, within their hour": lambda f: kept_rules(f, 3500),
     "robots.txt answers 304 to nothing": lambda f: (
         f.start(3 * DAY, "three", "p3"),
         f.operator_list(3 * DAY + 1),
@@ -811,7 +832,7 @@ def test_own_what_the_spec_allows_is_no_finding(more: Callable[[Forge], Any], tm
     forge = honest()
     more(forge)
     forge.add(4 * DAY, "ended", reason="finished")
-    report = forge.check(tmp_path, SHORT)
+    report = forge.check(tmp_path, SHORT, SLOW)
     assert told(report) == []
     assert report.underived == {}
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.commands.verify import main
+from scrapy_walsh.commands.main import main
 from scrapy_walsh.ledger import FILE, files
 from scrapy_walsh.ledger.documents import DOCUMENTS
 from scrapy_walsh.ledger.files import Ledger
@@ -344,15 +344,15 @@ def test_own_files_that_were_rotated_are_one_ledger(short: Path, monkeypatch: py
 def test_own_the_command_says_where(
     crawled: Crawled, real: Path, capsys: pytest.CaptureFixture[str]
 ):
-    assert main([str(crawled.one)]) == 0
-    assert main([str(crawled.one / FILE), "--json"]) == 0
+    assert main(["verify", str(crawled.one)]) == 0
+    assert main(["verify", str(crawled.one / FILE), "--json"]) == 0
     out = capsys.readouterr().out
     assert json.loads(out.splitlines()[-1])["holds"] is True
     number, digest = head_of(crawled.third)
-    assert main([str(crawled.one), "--head", f"{number}:{digest}"]) == 0
-    assert main([str(crawled.one), "--head", f"9:{'0' * 64}"]) == 1
+    assert main(["verify", str(crawled.one), "--head", f"{number}:{digest}"]) == 0
+    assert main(["verify", str(crawled.one), "--head", f"9:{'0' * 64}"]) == 1
     assert "line 9: chain: its hash is not the one that --head has" in capsys.readouterr().out
-    assert main([str(crawled.one), "--head", f"99999:{'0' * 64}"]) == 1
+    assert main(["verify", str(crawled.one), "--head", f"99999:{'0' * 64}"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_own_misuse_is_said_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ):
     monkeypatch.chdir(short)
-    assert main(arguments) == 2
+    assert main(["verify", *arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("\n") == 1
@@ -379,7 +379,7 @@ def test_own_only_fifty_findings_are_shown(tmp_path: Path, capsys: pytest.Captur
     for number in range(60):
         forge.add(200 + number, "held", url="http://h.test/d", host="h.test", wait=1.0)
     forge.check(tmp_path)
-    assert main([str(tmp_path)]) == 1
+    assert main(["verify", str(tmp_path)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line.startswith("line ") for line in lines[:52]] == [True] * 50 + [False] * 2
     assert lines[50] == "... and 10 more"

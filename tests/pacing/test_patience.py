@@ -8,6 +8,7 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox, max_in_flight, requests
 from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import Deferral
 from tests.crawl.harness import FAR_OFF, Crawl, crawl, make_project, site, state_dir
 from tests.pacing.pacing import crawl_of, rules, targets, too_soon
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from scrapy_walsh.state.records import Deferral
 
 FAR = 4000
 PATIENCE = 4
@@ -52,7 +52,7 @@ def deferring(directory: Path) -> Deferred:
         result = crawl(project, box, *PAGES, *(f"http://well.test/{page}" for page in range(3)))
     deferred = Deferred(**vars(result))
     store = open_store(state_dir(project))
-    deferred.kept = {each.url: each for each in store.deferrals()}
+    deferred.kept = {each.url: each for each in store.rows(Deferral)}
     store.close()
     return deferred
 

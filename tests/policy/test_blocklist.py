@@ -127,7 +127,7 @@ def test_r3_2_an_ipv6_address_is_carried_by_no_other() -> None:
         ("ample.org and more", "only ample.org"),
         ("ample.org, http://[bad", "only ample.org"),
         ("ample.org*", "only ample.org"),
-        ("o'ample.org", "nobody can ask for"),
+        ("o'ample.org", "no request can be sent to"),
         ("\x00\n" * 100, "no readable host"),
     ],
 )

@@ -129,3 +129,9 @@ def test_own_host_beyond_patience_is_deferred_with_its_due_time(wait):
 def test_own_host_within_patience_is_waited_for():
     step = chain.admit(chain.Pace("h.test", 300.0, 1.0), Gates(patience=300.0), now=0.0)
     assert step == chain.Wait(300.0)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_r5_3_retry_after_beyond_patience_is_not_shortened(status):
+    answer = chain.Answer("target", status, retry_after=["86400"])
+    assert chain.conclude(answer, Gates(patience=300.0), now=0.0, rand=0.5).hold == 86400.0

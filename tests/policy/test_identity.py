@@ -153,12 +153,14 @@ def test_r1_3_the_product_is_a_token_and_a_version(product: object) -> None:
     ],
 )
 def test_r1_4_urls_are_absolute(key: str, url: object) -> None:
-    assert f"is no {key}" in refusal(OWN | {key: url})
+    assert f"is not a valid {key}" in refusal(OWN | {key: url})
 
 
 @pytest.mark.parametrize("char", list('();\\"<>'))
 def test_r1_1_nothing_ends_the_user_agents_comment(char: str) -> None:
-    assert "is no policy_url" in refusal(OWN | {"policy_url": f"https://bot.example/{char}"})
+    assert "is not a valid policy_url" in refusal(
+        OWN | {"policy_url": f"https://bot.example/{char}"}
+    )
 
 
 @pytest.mark.parametrize("name", ["Mozilla", "CHROME", "Safari", "Googlebot", "bingbot", "GPTBot"])

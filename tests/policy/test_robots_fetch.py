@@ -102,7 +102,7 @@ def test_own_unreadable_refuses_whatever_was_held_or_is_set(position, fleet, ttl
     assert isinstance(found, StandIn)
     verdict = found.decide("http://h.test/x")
     assert (verdict.allowed, verdict.name, found.ttl) == (False, "unknown_parse_error", ttl)
-    assert f"Content-Encoding '{'x' * 40}' and is no text" in verdict.reason
+    assert f"Content-Encoding '{'x' * 40}' and is not text" in verdict.reason
 
 
 @pytest.mark.parametrize("position", ["allow", "defer", "deny"])

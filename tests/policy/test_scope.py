@@ -59,3 +59,30 @@ def test_r6_other_schemes_are_refused_declared_or_not(url, follow_links):
 
 def test_own_following_links_lifts_r6_alone():
     assert scope_of(follow_links=True).refuses("http://anywhere.test/") is None
+
+
+@pytest.mark.parametrize(
+    ("other", "refused"),
+    [
+        ("http://h.test/b?c", False),
+        ("https://H.test:443/", False),
+        ("http://h.test:8050/render.html", True),
+        ("http://www.h.test/a", True),
+        ("http://service.test/?url=http://h.test/a", True),
+        ("http://[/", True),
+        ("http://g.test/declared", True),
+    ],
+)
+def test_r6_no_other_host_takes_the_place_of_one(other, refused):
+    scope = scope_of("http://h.test/a", "http://g.test/declared", follow_links=True)
+    verdict = scope.refuses_in_place("http://h.test/a", other)
+    assert (verdict is not None) == refused
+    if verdict is not None:
+        assert (verdict.allowed, verdict.requirement) == (False, "R6")
+        assert "?" not in verdict.reason
+
+
+def test_own_what_is_out_of_scope_is_left_to_its_own_refusal():
+    scope = scope_of("http://h.test/a")
+    assert scope.refuses("http://service.test/") is not None
+    assert scope.refuses_in_place("http://h.test/a", "http://service.test/") is None

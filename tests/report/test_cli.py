@@ -52,7 +52,7 @@ def test_own_what_is_broken_is_written_and_is_exit_code_1(
     ledger = write(tmp_path, asked(0), asked(0.5))
     page = tmp_path / "out.html"
     assert main(["report", "--ledger", str(ledger), "--output", str(page)]) == 1
-    assert "asked after 0.490 s, 1 s required" in capsys.readouterr().err
+    assert "requested after 0.490 s, 1 s required" in capsys.readouterr().err
     assert 'role="alert"' in page.read_text()
 
 
@@ -75,7 +75,7 @@ def test_own_a_tampered_ledger_is_named_at_the_top(
         (["--ledger", "other.jsonl", "--sources", "none.json"], "none.json: No such file"),
         (["--ledger", "other.jsonl", "--sources", "other.jsonl"], "other.jsonl is not JSON"),
         (["--ledger", "other.jsonl", "--output", "no/such/place"], "no/such/place: No such file"),
-        ([], "no ledger .scrapy/walsh/ledger.jsonl: run it in the project, or give --ledger"),
+        ([], "no ledger .scrapy/walsh/ledger.jsonl: run it in the project, or give LEDGER"),
     ],
 )
 def test_own_misuse_is_one_line_and_exit_code_2(

@@ -14,6 +14,7 @@ from scrapy_walsh.proof.report.sources import NoReport, read_sources
 from scrapy_walsh.proof.report.words import cut, seconds
 from scrapy_walsh.proof.sandbox import gaps, hosts
 from scrapy_walsh.sources.report import Row, as_document
+from scrapy_walsh.state.records import SourceRun
 from tests.report.kit import Read, asked, began, decided, ended, lines_of, report_of, robots
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ ALLOWED_TAGS = {
 def test_own_the_numbers_are_those_of_the_ledger_and_of_the_server(world: World):
     read = Read(page(report_of(world.lines)))
     assert int(read.number("Requests")) == len(world.log) == len(world.entries("asked"))
-    assert int(read.number("Hosts asked")) == len(hosts(world.log))
+    assert int(read.number("Hosts requested")) == len(hosts(world.log))
     for tile, kind in (
         ("Fetched", "fetched"), ("Refused", "refused"), ("Held", "held"),
         ("Backed off", "retried"), ("Given up", "given_up"), ("Deferred", "deferred"),
@@ -151,7 +152,7 @@ def test_own_no_template_takes_a_value_for_markup():
     names = loader.list_templates()
     assert "page.html" in names
     for name in names:
-        source, _, _ = loader.get_source(environment(), name)
+        source, _, _ = loader.get(SourceRun, environment(), name)
         assert not re.search(r"\|\s*safe\b|autoescape|Markup", source), name
 
 

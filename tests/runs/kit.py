@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.base import RecordStore
+from scrapy_walsh.state.records import HostRecord, SourceRun
 from scrapy_walsh.state.tables import TABLES
 from tests.crawl.harness import (
     LIST_SPIDER,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from scrapy_walsh.state.records import HostRecord, Store
+    from scrapy_walsh.state.records import Store
 
 LIST = "/.well-known/walsh-research/blocklist.json"
 SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
@@ -98,14 +99,14 @@ class Runs:
     def source_ran(self, url: str, ago: float) -> None:
         """Make the last run of source *url* lie *ago* seconds back, its first one."""
         with self.store() as store:
-            source = store.get_source(url)
+            source = store.get(SourceRun, url)
             assert source is not None, f"no run of {url} is on record"
-            store.put_source(replace(source, last_run_at=time.time() - ago, counted_from=None))
+            store.put(replace(source, last_run_at=time.time() - ago, counted_from=None))
 
     def host(self, name: str) -> HostRecord:
         """What is on record about a host."""
         with self.store() as store:
-            record = store.get_host(name)
+            record = store.get(HostRecord, name)
         assert record is not None, f"no record of {name}"
         return record
 

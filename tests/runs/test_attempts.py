@@ -10,6 +10,7 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox, requests
 from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import Attempts
 from tests.campaign.world import Place
 from tests.crawl.harness import site
 
@@ -63,10 +64,10 @@ def test_r5_6_an_answer_ends_the_count(place: Place) -> None:
 def test_own_a_count_of_an_hour_ago_is_over(place: Place) -> None:
     kill_after_the_first(place)
     store = open_store(place.state)
-    found = store.get_attempts(URL)
+    found = store.get(Attempts, URL)
     assert found is not None
     assert found.count == 1
-    store.put_attempts(replace(found, last_at=time.time() - 3601))
+    store.put(replace(found, last_at=time.time() - 3601))
     store.close()
     place.crawl([URL])
     assert times_asked(place) == 1 + 1 + RETRIES
@@ -75,6 +76,6 @@ def test_own_a_count_of_an_hour_ago_is_over(place: Place) -> None:
 def attempts(place: Place) -> object:
     store = open_store(place.state)
     try:
-        return store.get_attempts(URL)
+        return store.get(Attempts, URL)
     finally:
         store.close()

@@ -100,7 +100,7 @@ def test_r8_a_name_is_no_part_of_what_is_held_about_a_url(changed: Changed) -> N
 def test_r5_a_hold_outlives_the_absence_of_its_source(changed: Changed) -> None:
     assert asked_targets(changed.first, "busy.test") == ["/feed"]
     assert changed.third.asked("busy.test") == []
-    assert "may not be asked before" in " ".join(changed.third.lines("deferred", "busy.test"))
+    assert "may not be requested before" in " ".join(changed.third.lines("deferred", "busy.test"))
 
 
 def test_r2_r3_an_opt_out_outlives_the_absence_of_its_source(changed: Changed) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Sandbox, requests
+from scrapy_walsh.state.records import HostRecord
 from scrapy_walsh.state.sqlite import SqliteStore
 from scrapy_walsh.state.tables import VALIDATORS
 from tests.crawl.harness import Crawl, kept
@@ -43,7 +44,7 @@ def jumped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             runs.append(made.crawl(*world.DAILY))
             store = SqliteStore(made.state)
             pages = {record.url for record in store._rows(VALIDATORS)}
-            held.append(({record.host for record in store.hosts()}, pages))
+            held.append(({record.host for record in store.rows(HostRecord)}, pages))
             store.close()
             for path in (world.LIST, world.SCHEMA):
                 box.set_route("operator.test", path, UNREACHABLE)
@@ -62,7 +63,7 @@ def test_r5_a_hold_goes_by_the_machines_own_count(jumped: Jumped) -> None:
     assert jumped.runs[0].asked("busy.test") == ["/robots.txt", "/p"]
     for run in jumped.runs[1:]:
         assert run.asked("busy.test") == []
-        assert "may not be asked before" in run.why(world.BUSY)
+        assert "may not be requested before" in run.why(world.BUSY)
 
 
 def test_r4_a_crawl_delay_goes_by_the_machines_own_count(jumped: Jumped) -> None:

@@ -76,4 +76,4 @@ def test_own_state_verify_says_that_and_nothing_else(newer: tuple[Path, Sandbox]
     assert done.stdout.splitlines()[0] == (
         f"{DATABASE}: its schema version is {NEWER}; this package reads {len(MIGRATIONS)}"
     )
-    assert "1 problems" in done.stdout.splitlines()[1]
+    assert "1 problem" in done.stdout.splitlines()[1]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route, requests
+from scrapy_walsh.state.records import Deferral, HostRecord
 from tests.crawl.harness import Crawl, kept, site
 from tests.runs.kit import AGAIN, HOUR, Runs, asked_targets
 
@@ -54,17 +55,17 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Crawl]]
         begun = time.time()
         found = {"first": runs(url), "second": runs(url), "third": runs("http://held.test/other")}
         with runs.store() as store:
-            found["third"].stats["deferrals"] = {each.url: each for each in store.deferrals()}
-            record = store.get_host("held.test")
+            found["third"].stats["deferrals"] = {each.url: each for each in store.rows(Deferral)}
+            record = store.get(HostRecord, "held.test")
             assert record is not None
             found["third"].stats["held for"] = (record.not_before or 0.0) - begun
-            store.put_host(replace(record, not_before=time.time() + 600))
+            store.put(replace(record, not_before=time.time() + 600))
         found["ten minutes early"] = runs(url)
         with runs.store() as store:
-            store.put_host(replace(record, last_end=record.last_end - 2 * HOUR, not_before=None))
+            store.put(replace(record, last_end=record.last_end - 2 * HOUR, not_before=None))
         found["when due"] = runs(url)
         with runs.store() as store:
-            found["when due"].stats["deferrals"] = [each.url for each in store.deferrals()]
+            found["when due"].stats["deferrals"] = [each.url for each in store.rows(Deferral)]
         yield found
 
 
@@ -84,8 +85,7 @@ def test_r5_3_what_is_deferred_is_listed_with_its_due_time(held: dict[str, Crawl
     assert 7100 < min(due) <= max(due) <= 7260
     for run in ("first", "second"):
         assert (
-            len(held[run].lines("WARNING: deferred", "http://held.test/p", "not be asked before"))
-            == 1
+            len(held[run].lines("WARNING: deferred", "http://held.test/p", "not be requested")) == 1
         )
     assert held["second"].stats["walsh/deferred"] == 1
 

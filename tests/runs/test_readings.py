@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route
+from scrapy_walsh.state.records import Reading
 from tests.crawl.harness import Crawl, site
 from tests.runs.kit import DAY, HOUR, Runs
 
@@ -93,7 +94,7 @@ def test_own_what_was_not_read_for_three_periods_is_named(days: dict[str, Crawl]
             "optedout",
             "R2 disallowed_explicit by Disallow: /p in http://optedout.test/robots.txt:2",
         ),
-        ("putoff", "R4 deferred (putoff.test may not be asked before 20"),
+        ("putoff", "R4 deferred (putoff.test may not be requested before 20"),
         ("never", "HTTP 404"),
     ],
 )
@@ -201,7 +202,7 @@ def test_own_a_run_that_is_stopped_keeps_what_it_read(tmp_path: Path) -> None:
     with Runs(tmp_path, site("well.test"), spider=HASTY) as runs:
         run = runs(*urls)
         with runs.store() as store:
-            read = {reading.url: reading.read for reading in store.readings()}
+            read = {reading.url: reading.read for reading in store.rows(Reading)}
         assert sum(read.values()) == len(
             [path for path in run.asked("well.test") if path[1].isdigit()]
         )

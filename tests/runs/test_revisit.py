@@ -44,7 +44,7 @@ def verified(project: Path) -> int:
 def reason_of(runs: Runs, url: str) -> str | None:
     """The reason on record for the last run of a source."""
     with runs.store() as store:
-        recorded = store.get_source(url)
+        recorded = store.get(SourceRun, url)
     assert recorded is not None
     return recorded.reason
 
@@ -183,10 +183,10 @@ def test_r8_within_a_run_nothing_is_refused_and_what_is_sent_again_is_recorded(
         assert verified(tmp_path) == 0
         for name in ("POST", "HEAD", ""):  # a day later each is due again, by itself
             with runs.store() as store:
-                for source in list(store.sources()):
+                for source in list(store.rows(SourceRun)):
                     if name in source.url:
                         earlier = replace(source, last_run_at=time.time() - DAY, counted_from=None)
-                        store.put_source(earlier)
+                        store.put(earlier)
         assert len(forms(runs(url))) == 6
 
 
@@ -217,7 +217,7 @@ def test_r8_1_a_redirect_whose_end_gives_no_answer_leaves_the_source_due(
     with Runs(tmp_path, *sites, settings=settings) as runs:
         if known:
             with runs.store() as store:
-                store.put_source(SourceRun(url, time.time() - 3 * DAY, "200"))
+                store.put(SourceRun(url, time.time() - 3 * DAY, "200"))
         first, second, third = runs(url), runs(url), runs(url)
         assert verified(tmp_path) == 0
     assert asked_targets(first, "old.test") == asked_targets(second, "old.test") == ["/p"]
@@ -298,7 +298,7 @@ def test_r8_a_link_that_copies_meta_is_not_an_answer_for_the_source(tmp_path: Pa
     with Runs(tmp_path, *sites, settings=settings, spider=COPIES_META) as runs:
         run = runs("http://old.test/p")
         with runs.store() as store:
-            record = store.get_source("http://old.test/p")
+            record = store.get(SourceRun, "http://old.test/p")
     assert record is not None
     (later,) = [each for each in run.log if each.path == "/later"]
     assert record.last_run_at < later.wall - 0.5
@@ -314,11 +314,11 @@ def test_r8_1_a_daily_job_sends_each_source_each_day(
         found = [asked_targets(runs(url), "daily.test")]
         for day in days:
             with runs.store() as store:
-                record = store.get_source(url)
+                record = store.get(SourceRun, url)
                 assert record is not None
                 since = record.counted_from
                 earlier = None if since is None else since - day * DAY
                 sent_at = record.last_run_at - day * DAY
-                store.put_source(replace(record, last_run_at=sent_at, counted_from=earlier))
+                store.put(replace(record, last_run_at=sent_at, counted_from=earlier))
             found.append(asked_targets(runs(url), "daily.test"))
     assert found == [["/p"]] * (len(days) + 1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route, gaps
-from scrapy_walsh.state.records import ROBOTS
+from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
 from tests.crawl.harness import OPEN, TOLERANCE, Crawl, site
 from tests.ledger.test_crawl import ledger_of
 from tests.pacing.pacing import rules
@@ -29,19 +29,19 @@ SLOW = rules("Crawl-delay: 600")
 def a_day_later(runs: Runs, seconds: float = DAY) -> None:
     """Move what is on record *seconds* into the past: hosts, sources, documents, deferrals."""
     with runs.store() as store:
-        for host in list(store.hosts()):
+        for host in list(store.rows(HostRecord)):
             visited = None if host.visited_at is None else host.visited_at - seconds
             earlier = replace(host, last_end=host.last_end - seconds, visited_at=visited)
-            store.put_host(earlier)
-        for source in list(store.sources()):
+            store.put(earlier)
+        for source in list(store.rows(SourceRun)):
             since = None if source.counted_from is None else source.counted_from - seconds
             at = source.last_run_at - seconds
-            store.put_source(replace(source, last_run_at=at, counted_from=since))
-        for document in list(store.documents(ROBOTS)):
-            store.put_document(replace(document, fetched_at=document.fetched_at - seconds))
-        for put_off in list(store.deferrals()):
+            store.put(replace(source, last_run_at=at, counted_from=since))
+        for document in list(store.rows(StoredDocument, ROBOTS)):
+            store.put(replace(document, fetched_at=document.fetched_at - seconds))
+        for put_off in list(store.rows(Deferral)):
             since = None if put_off.since is None else put_off.since - seconds
-            store.put_deferral(replace(put_off, due=put_off.due - seconds, since=since))
+            store.put(replace(put_off, due=put_off.due - seconds, since=since))
 
 
 def days(

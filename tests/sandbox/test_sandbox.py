@@ -21,6 +21,7 @@ import feedparser
 import jsonschema
 import pytest
 
+from scrapy_walsh.commands.main import main
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.proof.sandbox import (
     LoggedRequest,
@@ -42,7 +43,6 @@ from scrapy_walsh.proof.sandbox import (
     requests,
     user_agents,
 )
-from scrapy_walsh.proof.sandbox.__main__ import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -689,7 +689,8 @@ def test_own_the_command_prints_its_port_serves_logs_and_stops_at_a_signal(tmp_p
     command = [
         sys.executable,
         "-m",
-        "scrapy_walsh.proof.sandbox",
+        "scrapy_walsh",
+        "sandbox",
         "--print-port",
         "--max-seconds",
         "20",
@@ -707,20 +708,20 @@ def test_own_the_command_prints_its_port_serves_logs_and_stops_at_a_signal(tmp_p
 
 
 def test_own_the_command_names_a_file_it_cannot_read(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--sites", "no-such-file.toml"]) == 2
+    assert main(["sandbox", "--sites", "no-such-file.toml"]) == 2
     assert "no-such-file.toml" in capsys.readouterr().err
 
 
 def test_own_the_command_names_a_port_that_is_taken(
     box: Sandbox, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--port", str(box.port)]) == 2
+    assert main(["sandbox", "--port", str(box.port)]) == 2
     assert str(box.port) in capsys.readouterr().err
 
 
 def test_own_the_command_stops_after_its_time(capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGINT)
-    assert main(["--max-seconds", "0"]) == 0
+    assert main(["sandbox", "--max-seconds", "0"]) == 0
     assert signal.getsignal(signal.SIGINT) is before
     assert "http_proxy=http://127.0.0.1:" in capsys.readouterr().out
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.crawl
 ERASE = "\r\x1b[K"
 LINE = re.compile(
     r"walsh: (\d+)/(\d+) sources; hosts: (\d+) due, (\d+) waiting, (\d+) deferred; "
-    r"(\d+) requests; (\d+) items; (end (?:not known yet|in about \d+:\d\d:\d\d))"
+    r"([\d,]+) requests?; ([\d,]+) items?; (end (?:not known yet|in about \d+:\d\d:\d\d))"
 )
 SITES = (
     site("a.test", feed(rss(entry("a")), delay=1.5)),

@@ -31,15 +31,15 @@ def robots(key: str, size: int = 480) -> StoredDocument:
 
 
 def fill(store: SqliteStore) -> None:
-    store.put_document(blocklist())
+    store.put(blocklist())
     for record in HOSTS:
-        store.put_host(record)
+        store.put(record)
         url = f"https://{record.host}/feed"
-        store.put_source(SourceRun(url, NOW, "200"))
-        store.put_validators(Validators(url, "feed", '"1"', None, NOW))
-        store.put_deferral(Deferral(url, record.host, NOW + 7200, "Retry-After"))
-        store.put_attempts(Attempts(url, 1, NOW))
-        store.put_document(robots(url))
+        store.put(SourceRun(url, NOW, "200"))
+        store.put(Validators(url, "feed", '"1"', None, NOW))
+        store.put(Deferral(url, record.host, NOW + 7200, "Retry-After"))
+        store.put(Attempts(url, 1, NOW))
+        store.put(robots(url))
 
 
 def flip(content: bytes, offset: int, bit: int) -> bytes:

@@ -16,7 +16,7 @@ from state_samples import BLOCKLIST_URL, HOSTS, blocklist
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import connect
-from scrapy_walsh.state.records import HostRecord
+from scrapy_walsh.state.records import HostRecord, StoredDocument
 from scrapy_walsh.state.sqlite import SqliteStore
 from scrapy_walsh.state.tables import HOSTS as HOSTS_TABLE
 
@@ -47,8 +47,8 @@ def unprivileged() -> Iterator[Path]:
 def test_own_read_only_is_read_and_said(after_kill: bool, modes: str) -> None:
     with unprivileged() as base:
         store = SqliteStore(base / "live")
-        store.put_document(blocklist())
-        store.put_host(HOSTS[0])
+        store.put(blocklist())
+        store.put(HOSTS[0])
         if not after_kill:
             store.close()
         directory = base / "state"
@@ -58,18 +58,18 @@ def test_own_read_only_is_read_and_said(after_kill: bool, modes: str) -> None:
                 path.chmod(0o400)
         directory.chmod(0o500)
         store = SqliteStore(directory)
-        assert store.get_host(HOSTS[0].host) == HOSTS[0]
-        assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+        assert store.get(HostRecord, HOSTS[0].host) == HOSTS[0]
+        assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
         if store.notices:
             assert "cannot be written" in store.notices[0]
             assert store.rows_lost
             with pytest.raises(StateError):
-                store.put_host(HOSTS[1])
+                store.put(HOSTS[1])
         else:  # a file that may be written, with its -wal, in a directory that may not
             assert (after_kill, modes) == (True, "directory")
-            store.put_host(HOSTS[1])
-        store.put_host(HOSTS[2])
-        assert list(store.hosts()) == HOSTS[:3]
+            store.put(HOSTS[1])
+        store.put(HOSTS[2])
+        assert list(store.rows(HostRecord)) == HOSTS[:3]
         store.close()
 
 

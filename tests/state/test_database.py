@@ -14,7 +14,7 @@ from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, fill, flip
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import connect, tables
-from scrapy_walsh.state.records import HostRecord
+from scrapy_walsh.state.records import Deferral, HostRecord, StoredDocument
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -45,17 +45,17 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def assert_promises_kept(store: SqliteStore) -> None:
     """The invariant: a record is as it was written, or missing and the store says so."""
-    found = [store.get_host(record.host) for record in HOSTS]
+    found = [store.get(HostRecord, record.host) for record in HOSTS]
     assert all(found[n] in (None, record) for n, record in enumerate(HOSTS))
-    assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
-    assert all(record in HOSTS for record in store.hosts())
-    assert len(list(store.deferrals())) == len(HOSTS) or store.rows_lost
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
+    assert all(record in HOSTS for record in store.rows(HostRecord))
+    assert len(list(store.rows(Deferral))) == len(HOSTS) or store.rows_lost
     assert None not in found or store.rows_lost
     assert all("\n" not in notice for notice in store.notices)
     if store.rows_lost:
         assert store.notices
-    store.put_host(HostRecord("new.test", NOW, 1.0))
-    assert store.get_host("new.test") == HostRecord("new.test", NOW, 1.0)
+    store.put(HostRecord("new.test", NOW, 1.0))
+    assert store.get(HostRecord, "new.test") == HostRecord("new.test", NOW, 1.0)
 
 
 def open_damaged(source: Path, target: Path, damaged: bytes) -> bool:
@@ -71,7 +71,7 @@ def open_damaged(source: Path, target: Path, damaged: bytes) -> bool:
     store.close()
     store = SqliteStore(target)
     assert store.notices == []
-    assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
     store.close()
     shutil.rmtree(target)
     return found
@@ -138,9 +138,9 @@ def test_own_damaged_wal_loses_its_tail_only(killed: Path, tmp_path: Path) -> No
         kept = content[:cut] if number % 2 else flip(content, cut, 3)
         (target / "state.sqlite3-wal").write_bytes(kept)
         store = SqliteStore(target)
-        found = [store.get_host(record.host) for record in HOSTS]
+        found = [store.get(HostRecord, record.host) for record in HOSTS]
         assert all(found[n] in (None, record) for n, record in enumerate(HOSTS))
-        assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+        assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
         store.close()
 
 
@@ -174,10 +174,10 @@ def test_own_salvage_reads_from_both_ends(closed: Path, tmp_path: Path) -> None:
     rows = zero_page(content, at).count(b"robotshttps://h")
     database.write_bytes(zero_page(content, at))
     store = SqliteStore(target)
-    assert sum(1 for _ in store.documents("robots")) == rows
+    assert sum(1 for _ in store.rows(StoredDocument, "robots")) == rows
     assert 100 < rows < len(HOSTS)
-    assert store.get_document("robots", "https://h000.test/feed")
-    assert store.get_document("robots", "https://h149.test/feed")
+    assert store.get(StoredDocument, "robots", "https://h000.test/feed")
+    assert store.get(StoredDocument, "robots", "https://h149.test/feed")
     store.close()
 
 
@@ -218,9 +218,9 @@ def test_own_text_that_is_not_utf_8_costs_its_row(closed: Path, tmp_path: Path) 
     connection.close()
     store = SqliteStore(target)
     assert store.rows_lost
-    assert store.get_host("h003.test") is None
+    assert store.get(HostRecord, "h003.test") is None
     assert store.notices[0].isprintable()
-    assert sum(1 for _ in store.hosts()) == len(HOSTS) - 1
+    assert sum(1 for _ in store.rows(HostRecord)) == len(HOSTS) - 1
     store.close()
 
 
@@ -236,7 +236,7 @@ def test_own_damage_met_during_a_run(
     database.write_bytes(flip(content, content.index(b"hold 070"), 1))
     store = SqliteStore(target)
     assert not store.rows_lost
-    assert len(list(store.hosts())) == len(HOSTS) - 1
+    assert len(list(store.rows(HostRecord))) == len(HOSTS) - 1
     assert store.rows_lost
     assert len(store.notices) == 1
     store.close()
@@ -257,7 +257,7 @@ def test_own_wal_without_its_file_is_set_aside(killed: Path, tmp_path: Path) -> 
     store = SqliteStore(target)
     assert store.rows_lost
     assert (target / "state.sqlite3.damaged-1-wal").read_bytes() == wal
-    assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
     store.close()
 
 
@@ -266,7 +266,7 @@ def test_own_repair_that_was_cut_off_is_finished(closed: Path, tmp_path: Path) -
     shutil.copytree(closed, target)
     (target / "state.sqlite3").rename(target / "state.sqlite3.new")
     store = SqliteStore(target)
-    assert store.get_host("h001.test") == HOSTS[1]
+    assert store.get(HostRecord, "h001.test") == HOSTS[1]
     store.close()
     (target / "state.sqlite3.new").write_bytes(b"half a draft")
     (target / "state.sqlite3").write_bytes(b"junk")
@@ -277,8 +277,8 @@ def test_own_repair_that_was_cut_off_is_finished(closed: Path, tmp_path: Path) -
 def test_own_file_replaced_by_another_process_is_opened_again(tmp_path: Path) -> None:
     store, sibling = SqliteStore(tmp_path), SqliteStore(tmp_path)
     sibling._database._reopen(tables.DamageError("as a sibling sees it"))
-    store.put_host(HOSTS[0])
-    assert sibling.get_host(HOSTS[0].host) == HOSTS[0]
+    store.put(HOSTS[0])
+    assert sibling.get(HostRecord, HOSTS[0].host) == HOSTS[0]
     assert "replaced during the run" in store.notices[0]
     store.close()
     sibling.close()
@@ -288,10 +288,10 @@ def test_own_directory_removed_during_a_run_is_made_again(tmp_path: Path) -> Non
     directory = tmp_path / "state"
     store = SqliteStore(directory)
     shutil.rmtree(directory)
-    store.put_host(HOSTS[0])
+    store.put(HOSTS[0])
     store.close()
     store = SqliteStore(directory)
-    assert store.get_host(HOSTS[0].host) == HOSTS[0]
+    assert store.get(HostRecord, HOSTS[0].host) == HOSTS[0]
     store.close()
 
 
@@ -304,7 +304,7 @@ from scrapy_walsh.state.sqlite import SqliteStore
 sys.stdin.readline()
 store = SqliteStore(Path(sys.argv[1]))
 for number in range(60):
-    store.put_host(HostRecord(f"{sys.argv[2]}-{number}.test", number, 1.0))
+    store.put(HostRecord(f"{sys.argv[2]}-{number}.test", number, 1.0))
 store.close()
 print(json.dumps(store.notices))
 """
@@ -332,7 +332,7 @@ def test_own_processes_that_open_together_repair_once(tmp_path: Path, damaged: b
     assert len(notices) == damaged
     assert len(list(tmp_path.glob("state.sqlite3.damaged-*"))) == damaged
     store = SqliteStore(tmp_path)
-    assert sum(1 for _ in store.hosts()) == 4 * 60
+    assert sum(1 for _ in store.rows(HostRecord)) == 4 * 60
     store.close()
 
 
@@ -371,7 +371,7 @@ def test_own_migration_runs_once_and_keeps_the_rows(
     monkeypatch.setattr(connect, "MIGRATIONS", (*tables.MIGRATIONS, second))
     for _ in range(2):
         store = SqliteStore(target)
-        assert list(store.hosts()) == HOSTS
+        assert list(store.rows(HostRecord)) == HOSTS
         assert store.notices == []
         store.close()
     assert ran == [1]
@@ -395,7 +395,7 @@ def test_own_migration_that_fails_changes_nothing(
         SqliteStore(target)
     monkeypatch.undo()
     store = SqliteStore(target)
-    assert list(store.hosts()) == HOSTS
+    assert list(store.rows(HostRecord)) == HOSTS
     store.close()
 
 
@@ -418,7 +418,7 @@ def test_own_full_disk_during_repair_leaves_the_damaged_file(
     monkeypatch.undo()
     assert database.read_bytes() == damaged
     store = SqliteStore(target)
-    assert sum(1 for _ in store.hosts()) == len(HOSTS) - 1
+    assert sum(1 for _ in store.rows(HostRecord)) == len(HOSTS) - 1
     store.close()
 
 
@@ -426,7 +426,7 @@ def test_own_a_file_that_could_not_be_opened_again_is_tried_at_each_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SqliteStore(tmp_path)
-    store.put_host(HOSTS[0])
+    store.put(HOSTS[0])
     database = store._database
 
     def cannot(_: object) -> None:
@@ -437,6 +437,6 @@ def test_own_a_file_that_could_not_be_opened_again_is_tried_at_each_read(
         with pytest.raises(StateError, match="the disk"):
             database._reopen()
         with pytest.raises(StateError, match="the disk"):
-            store.get_host(HOSTS[0].host)
-    assert store.get_host(HOSTS[0].host) == HOSTS[0]
+            store.get(HostRecord, HOSTS[0].host)
+    assert store.get(HostRecord, HOSTS[0].host) == HOSTS[0]
     store.close()

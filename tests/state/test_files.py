@@ -16,6 +16,7 @@ from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.ledger.files import LOCK as LEDGER_LOCK
 from scrapy_walsh.ledger.lines import FILE, HEAD, parsed
 from scrapy_walsh.state import clock, files, mark, verify
+from scrapy_walsh.state.records import StoredDocument
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ def run(directory: Path) -> None:
     store = SqliteStore(directory)
     ledger = Ledger(directory, time.time)
     clock.steady_clock(directory)
-    store.put_host(HOSTS[0])
-    store.put_document(LARGE)
-    store.put_document(robots("https://h.test"))
+    store.put(HOSTS[0])
+    store.put(LARGE)
+    store.put(robots("https://h.test"))
     ledger.keep("robots", b"x", "0" * 64)
     ledger.write("run", {"kind": "ended"})
     ledger.close()
@@ -184,7 +185,7 @@ def test_own_r3_a_list_that_may_have_been_lost_with_the_database_is_not_forgotte
         path.unlink()
     for _ in range(2):
         store = SqliteStore(tmp_path)
-        found = store.get_document("blocklist", BLOCKLIST_URL)
+        found = store.get(StoredDocument, "blocklist", BLOCKLIST_URL)
         store.close()
         assert found is not None
         assert found.body == b""

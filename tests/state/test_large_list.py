@@ -11,12 +11,12 @@ from state_samples import BLOCKLIST_URL, NOW, blocklist, flip, robots
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import files, tables, verify
+from scrapy_walsh.state.records import StoredDocument
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scrapy_walsh.state.records import StoredDocument
 
 LARGE = blocklist(NOW + 1, b'{"blocked": []}'.ljust(files.LARGE))
 SMALL = blocklist(NOW + 2)
@@ -26,8 +26,8 @@ NAMES = (files.COPY, files.SECOND)
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
     made = SqliteStore(tmp_path)
-    made.put_document(blocklist(NOW))
-    made.put_document(LARGE)
+    made.put(blocklist(NOW))
+    made.put(LARGE)
     yield made
     made.close()
 
@@ -39,14 +39,14 @@ def row(store: SqliteStore) -> StoredDocument | None:
 def test_d3_a_large_list_is_in_two_files_and_in_no_row(store: SqliteStore, tmp_path: Path) -> None:
     assert [files.read_copy(tmp_path, name) for name in NAMES] == [LARGE, LARGE]
     assert row(store) == replace(LARGE, body=b"")
-    assert store.get_document("blocklist", BLOCKLIST_URL) == LARGE
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == LARGE
 
 
 def test_d3_a_large_list_is_listed_with_the_other_documents(store: SqliteStore) -> None:
-    store.put_document(robots("https://h.test"))
-    assert list(store.documents("blocklist")) == [LARGE]
+    store.put(robots("https://h.test"))
+    assert list(store.rows(StoredDocument, "blocklist")) == [LARGE]
     assert [found.kind for found in store._rows(tables.DOCUMENTS)] == ["blocklist", "robots"]
-    assert [found.key for found in store.documents("robots")] == ["https://h.test"]
+    assert [found.key for found in store.rows(StoredDocument, "robots")] == ["https://h.test"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,7 +59,7 @@ def test_d3_either_file_makes_the_other_good(
         (tmp_path / name).unlink()
     else:
         (tmp_path / name).write_bytes(damaged)
-    assert store.get_document("blocklist", BLOCKLIST_URL) == LARGE
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == LARGE
     assert [files.read_copy(tmp_path, each) for each in NAMES] == [LARGE, LARGE]
     assert len(store.notices) == (damaged is not None)
 
@@ -68,17 +68,17 @@ def test_d3_a_large_list_outlives_the_database(store: SqliteStore, tmp_path: Pat
     for path in tmp_path.glob("state.sqlite3*"):
         path.unlink()
     other = SqliteStore(tmp_path)
-    assert other.get_document("blocklist", BLOCKLIST_URL) == LARGE
+    assert other.get(StoredDocument, "blocklist", BLOCKLIST_URL) == LARGE
     other.close()
 
 
 def test_d3_a_small_list_after_a_large_one_has_its_row_again(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    store.put_document(SMALL)
+    store.put(SMALL)
     assert row(store) == files.read_copy(tmp_path) == SMALL
     assert not (tmp_path / files.SECOND).exists()
-    assert list(store.documents("blocklist")) == [SMALL]
+    assert list(store.rows(StoredDocument, "blocklist")) == [SMALL]
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
@@ -87,7 +87,7 @@ def test_own_d3_that_a_large_list_was_held_is_known_without_its_files(
 ) -> None:
     for name in NAMES:
         damage(tmp_path / name)
-    found = store.get_document("blocklist", BLOCKLIST_URL)
+    found = store.get(StoredDocument, "blocklist", BLOCKLIST_URL)
     assert found is not None
     assert found.body == b""
     assert any(
@@ -97,8 +97,8 @@ def test_own_d3_that_a_large_list_was_held_is_known_without_its_files(
 
 
 def test_d3_delete_removes_both_files(store: SqliteStore, tmp_path: Path) -> None:
-    store.delete_document("blocklist", BLOCKLIST_URL)
-    assert store.get_document("blocklist", BLOCKLIST_URL) is None
+    store.delete(StoredDocument, "blocklist", BLOCKLIST_URL)
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) is None
     assert not any((tmp_path / name).exists() for name in NAMES)
 
 
@@ -109,11 +109,11 @@ def test_d3_a_full_disk_leaves_what_was_held(
         raise OSError(28, "No space left on device")
 
     store = SqliteStore(tmp_path)
-    store.put_document(blocklist(NOW))
+    store.put(blocklist(NOW))
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StateError, match=r"blocklist\.json .*No space left"):
-        store.put_document(LARGE)
-    assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist(NOW)
+        store.put(LARGE)
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist(NOW)
     store.close()
 
 

@@ -12,6 +12,7 @@ from state_samples import HOSTS
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import mark
+from scrapy_walsh.state.records import HostRecord
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -27,10 +28,10 @@ def fill(store: SqliteStore, *, full: bool = True) -> None:
 def failing(directory: Path) -> SqliteStore:
     """A store that has kept one host, and could not keep another."""
     store = SqliteStore(directory)
-    store.put_host(FIRST)
+    store.put(FIRST)
     fill(store)
     with pytest.raises(StateError):
-        store.put_host(SECOND)
+        store.put(SECOND)
     return store
 
 
@@ -46,7 +47,7 @@ def test_own_what_could_not_be_written_is_written_at_the_end(tmp_path: Path) -> 
     fill(store, full=False)
     store.close()
     store = SqliteStore(tmp_path)
-    assert list(store.hosts()) == [FIRST, SECOND]
+    assert list(store.rows(HostRecord)) == [FIRST, SECOND]
     store.close()
 
 
@@ -87,7 +88,7 @@ def test_own_the_mark_is_made_while_no_file_can_be(
 
     monkeypatch.setattr(os, "open", full)
     with pytest.raises(StateError):
-        store.put_host(FIRST)
+        store.put(FIRST)
     monkeypatch.undo()
     store.close()
     assert opened(tmp_path)[0]
@@ -108,6 +109,6 @@ def test_own_the_mark_is_taken_up_by_the_first_run_long_after_it(
 
 def test_own_nothing_is_marked_where_all_was_written(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.put_host(FIRST)
+    store.put(FIRST)
     store.close()
     assert opened(tmp_path) == (False, [])

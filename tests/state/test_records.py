@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,12 +15,13 @@ from scrapy_walsh.state.records import (
     Attempts,
     Deferral,
     HostRecord,
+    SeenItem,
     SourceRun,
     StoredDocument,
     Validators,
 )
 from scrapy_walsh.state.sqlite import SqliteStore
-from scrapy_walsh.state.tables import MIGRATIONS, TABLES
+from scrapy_walsh.state.tables import MIGRATIONS, TABLES, table_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +37,7 @@ def document(kind: str = "robots", key: str = "https://h.test", **other: Any) ->
     return StoredDocument(kind, key, **{**values, "status": 200, "outcome": "ok", **other})
 
 
-# name of the accessors, a record, another value under the same key
+# a name, a record, another value under the same key
 RECORDS = [
     ("document", document(), document(body=b"\x00\xff\r\n", etag='W/"1"', refresh=21600.0)),
     (
@@ -55,17 +57,21 @@ RECORDS = [
 
 
 def key_of(record: Any) -> tuple[str, ...]:
-    (table,) = [table for table in TABLES if table.record is type(record)]
-    return table.key_of(record)
+    return table_of(type(record)).key_of(record)
 
 
-@pytest.mark.parametrize(("name", "first", "second"), RECORDS, ids=[row[0] for row in RECORDS])
+@pytest.mark.parametrize(
+    ("first", "second"), [row[1:] for row in RECORDS], ids=[row[0] for row in RECORDS]
+)
 def test_r11_record_is_kept_replaced_and_deleted(
-    store: RecordStore, name: str, first: Any, second: Any
+    store: RecordStore, first: Any, second: Any
 ) -> None:
-    get, put = getattr(store, f"get_{name}"), getattr(store, f"put_{name}")
-    delete = getattr(store, "clear_attempts" if name == "attempts" else f"delete_{name}")
     key = key_of(first)
+    get, put, delete = (
+        partial(store.get, type(first)),
+        store.put,
+        partial(store.delete, type(first)),
+    )
     assert get(*key) is None
     put(first)
     assert get(*key) == first
@@ -78,12 +84,11 @@ def test_r11_record_is_kept_replaced_and_deleted(
 
 @pytest.mark.parametrize("record", [row[2] for row in RECORDS], ids=[row[0] for row in RECORDS])
 def test_r11_record_outlives_the_process_with_its_types(tmp_path: Path, record: Any) -> None:
-    name = {type(row[1]): row[0] for row in RECORDS}[type(record)]
     store = SqliteStore(tmp_path)
-    getattr(store, f"put_{name}")(record)
+    store.put(record)
     store.close()
     store = SqliteStore(tmp_path)
-    found = getattr(store, f"get_{name}")(*key_of(record))
+    found = store.get(type(record), *key_of(record))
     store.close()
     assert found == record
     for field in fields(record):
@@ -102,21 +107,21 @@ def test_d10_only_documents_have_a_body() -> None:
 
 
 def test_t20_validators_of_representations_are_apart(store: RecordStore) -> None:
-    store.put_validators(Validators(URL, "markdown", '"m"', None, NOW))
-    store.put_validators(Validators(URL, "html", '"h"', None, NOW))
-    store.put_validators(Validators(URL + "/", "html", '"slash"', None, NOW))
-    found = [store.get_validators(URL, name) for name in ("markdown", "html", "feed")]
+    store.put(Validators(URL, "markdown", '"m"', None, NOW))
+    store.put(Validators(URL, "html", '"h"', None, NOW))
+    store.put(Validators(URL + "/", "html", '"slash"', None, NOW))
+    found = [store.get(Validators, URL, name) for name in ("markdown", "html", "feed")]
     assert [each and each.etag for each in found] == ['"m"', '"h"', None]
 
 
 def test_r11_documents_are_listed_by_kind(store: RecordStore) -> None:
     for number in range(25):
-        store.put_document(document(key=f"https://h{number:02}.test"))
-    store.put_document(document("schema", "https://o.test/s"))
-    store.put_document(document("blocklist", "https://o.test/b"))
-    assert [found.key for found in store.documents("schema")] == ["https://o.test/s"]
-    assert [found.key for found in store.documents("blocklist")] == ["https://o.test/b"]
-    assert [found.key for found in store.documents("robots")] == [
+        store.put(document(key=f"https://h{number:02}.test"))
+    store.put(document("schema", "https://o.test/s"))
+    store.put(document("blocklist", "https://o.test/b"))
+    assert [found.key for found in store.rows(StoredDocument, "schema")] == ["https://o.test/s"]
+    assert [found.key for found in store.rows(StoredDocument, "blocklist")] == ["https://o.test/b"]
+    assert [found.key for found in store.rows(StoredDocument, "robots")] == [
         f"https://h{number:02}.test" for number in range(25)
     ]
 
@@ -124,28 +129,28 @@ def test_r11_documents_are_listed_by_kind(store: RecordStore) -> None:
 def test_r11_listings_are_in_key_order_beyond_one_page(store: RecordStore) -> None:
     names = [f"h{number:04}.test" for number in range(1203)]
     for name in reversed(names):
-        store.put_host(HostRecord(name, NOW, 1.0))
-    assert [record.host for record in store.hosts()] == names
-    store.put_source(SourceRun(URL, NOW, "200"))
-    assert list(store.sources()) == [SourceRun(URL, NOW, "200")]
-    store.put_deferral(Deferral(URL, "h.test", NOW, "429"))
-    assert list(store.deferrals()) == [Deferral(URL, "h.test", NOW, "429")]
+        store.put(HostRecord(name, NOW, 1.0))
+    assert [record.host for record in store.rows(HostRecord)] == names
+    store.put(SourceRun(URL, NOW, "200"))
+    assert list(store.rows(SourceRun)) == [SourceRun(URL, NOW, "200")]
+    store.put(Deferral(URL, "h.test", NOW, "429"))
+    assert list(store.rows(Deferral)) == [Deferral(URL, "h.test", NOW, "429")]
 
 
 def test_r11_listing_bears_writes_between_its_steps(store: RecordStore) -> None:
     for number in range(600):
-        store.put_deferral(Deferral(f"https://h.test/{number:03}", "h.test", NOW, "429"))
-    for deferral in store.deferrals():
-        store.delete_deferral(deferral.url)
-    assert list(store.deferrals()) == []
+        store.put(Deferral(f"https://h.test/{number:03}", "h.test", NOW, "429"))
+    for deferral in store.rows(Deferral):
+        store.delete(Deferral, deferral.url)
+    assert list(store.rows(Deferral)) == []
 
 
 def test_r7_seen_items(store: RecordStore) -> None:
-    store.add_seen_items([], NOW)
-    store.add_seen_items(iter(["https://a.test/1", "https://a.test/2"]), NOW)
-    store.add_seen_items(["https://a.test/2", "https://a.test/3"], NOW + 1)
+    store.put()
+    store.put(SeenItem("https://a.test/1", NOW), SeenItem("https://a.test/2", NOW))
+    store.put(SeenItem("https://a.test/2", NOW + 1), SeenItem("https://a.test/3", NOW + 1))
     urls = [f"https://a.test/{number}" for number in range(5)]
-    seen = [store.get_seen_item(url) is not None for url in urls]
+    seen = [store.get(SeenItem, url) is not None for url in urls]
     assert seen == [False, True, True, True, False]
 
 
@@ -153,13 +158,13 @@ def test_own_odd_text_and_times_come_back_as_they_were(tmp_path: Path) -> None:
     odd = ["é\u200f", "a\x00b", "'; DROP TABLE hosts --", "\U0001f600", "\\u0041", " "]
     store = SqliteStore(tmp_path)
     for text in odd:
-        store.put_host(HostRecord(text, 0.1 + 0.2, 1e-300, math.inf, text))
+        store.put(HostRecord(text, 0.1 + 0.2, 1e-300, math.inf, text))
     store.close()
     store = SqliteStore(tmp_path)
-    assert [store.get_host(text) for text in odd] == [
+    assert [store.get(HostRecord, text) for text in odd] == [
         HostRecord(text, 0.1 + 0.2, 1e-300, math.inf, text) for text in odd
     ]
-    assert {record.host for record in store.hosts()} == set(odd)
+    assert {record.host for record in store.rows(HostRecord)} == set(odd)
     store.close()
 
 
@@ -169,9 +174,9 @@ def test_own_odd_text_and_times_come_back_as_they_were(tmp_path: Path) -> None:
 def test_own_value_that_cannot_be_kept_is_the_callers_fault(tmp_path: Path, record: Any) -> None:
     store = SqliteStore(tmp_path)
     with pytest.raises(ValueError, match=r"not a number|surrogates"):
-        store.put_host(record)
+        store.put(record)
     assert store.notices == []
-    assert list(store.hosts()) == []
+    assert list(store.rows(HostRecord)) == []
     store.close()
 
 

@@ -15,7 +15,7 @@ from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, flip, robots
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import connect, files, tables
-from scrapy_walsh.state.records import StoredDocument
+from scrapy_walsh.state.records import HostRecord, SeenItem, StoredDocument
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ from scrapy_walsh.state.sqlite import SqliteStore
 
 store = SqliteStore(Path(sys.argv[1]))
 for number in range(1_000_000):
-    store.put_host(HostRecord(f"h{number}.test", number, 1.0))
+    store.put(HostRecord(f"h{number}.test", number, 1.0))
     print(number, flush=True)
 """
 
@@ -50,8 +50,8 @@ def test_r11_kill_loses_at_most_the_write_in_flight(tmp_path: Path, after: int) 
     last = max([after, *said])
     store = SqliteStore(tmp_path)
     assert store.notices == []
-    assert all(store.get_host(f"h{number}.test") for number in range(last + 1))
-    assert sum(1 for _ in store.hosts()) in (last + 1, last + 2)
+    assert all(store.get(HostRecord, f"h{number}.test") for number in range(last + 1))
+    assert sum(1 for _ in store.rows(HostRecord)) in (last + 1, last + 2)
     store.close()
 
 
@@ -61,10 +61,10 @@ def drop_row(store: SqliteStore) -> None:
 
 def test_d3_copy_counts_when_the_row_is_missing(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.put_document(blocklist())
+    store.put(blocklist())
     drop_row(store)
-    assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
-    assert list(store.documents("blocklist")) == [blocklist()]
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
+    assert list(store.rows(StoredDocument, "blocklist")) == [blocklist()]
     store.close()
 
 
@@ -76,31 +76,31 @@ def test_d3_newer_of_the_two_counts_and_replaces_the_other(
     old, new = blocklist(NOW), blocklist(NOW + 1, b"{}")
     store._put(tables.DOCUMENTS, [new if row_is_newer else old])
     files.write_copy(tmp_path, old if row_is_newer else new)
-    assert store.get_document("blocklist", BLOCKLIST_URL) == new
-    assert list(store.documents("blocklist")) == [new]
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == new
+    assert list(store.rows(StoredDocument, "blocklist")) == [new]
     assert files.read_copy(tmp_path) == new
     store.close()
 
 
 def test_d3_a_refresh_without_a_body_never_hides_the_list(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.put_document(blocklist())
-    store.put_document(blocklist(NOW + 9, b""))
-    assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+    store.put(blocklist())
+    store.put(blocklist(NOW + 9, b""))
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
     store.close()
 
 
 def test_d3_copy_of_another_list_does_not_count(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.put_document(blocklist())
-    assert store.get_document("blocklist", "https://other.test/b.json") is None
-    assert store.get_document("schema", BLOCKLIST_URL) is None
+    store.put(blocklist())
+    assert store.get(StoredDocument, "blocklist", "https://other.test/b.json") is None
+    assert store.get(StoredDocument, "schema", BLOCKLIST_URL) is None
     store.close()
 
 
 def test_d3_damaged_copy_is_set_aside_and_made_anew(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.put_document(blocklist())
+    store.put(blocklist())
     copy = tmp_path / "blocklist.json"
     content = copy.read_bytes()
     cases = [flip(content, offset, offset % 8) for offset in range(0, len(content), 5)]
@@ -108,7 +108,7 @@ def test_d3_damaged_copy_is_set_aside_and_made_anew(tmp_path: Path) -> None:
     cases += [b"\xff\xfe", content + b"x"]
     for number, damaged in enumerate(cases, 1):
         copy.write_bytes(damaged)
-        assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+        assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
         assert (tmp_path / f"blocklist.json.damaged-{number}").read_bytes() == damaged
         assert copy.read_bytes() == content
         assert len(store.notices) == number
@@ -119,7 +119,7 @@ def test_d3_copy_of_a_later_version_is_set_aside(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     rest = b'{"kind": "blocklist", "novel": 1}\n{}'
     (tmp_path / "blocklist.json").write_bytes(files._digest(rest) + b"\n" + rest)
-    found = store.get_document("blocklist", BLOCKLIST_URL)
+    found = store.get(StoredDocument, "blocklist", BLOCKLIST_URL)
     assert found is not None, "that one was held must not be forgotten"
     assert (found.body, found.outcome) == (b"", "lost")
     assert "another version" in store.notices[0]
@@ -128,9 +128,9 @@ def test_d3_copy_of_a_later_version_is_set_aside(tmp_path: Path) -> None:
 
 def test_d3_delete_removes_both(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.put_document(blocklist())
-    store.delete_document("blocklist", BLOCKLIST_URL)
-    assert store.get_document("blocklist", BLOCKLIST_URL) is None
+    store.put(blocklist())
+    store.delete(StoredDocument, "blocklist", BLOCKLIST_URL)
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) is None
     store.close()
 
 
@@ -141,21 +141,21 @@ def test_d3_failing_copy_still_writes_the_row(
         raise OSError(28, "No space left on device")
 
     store = SqliteStore(tmp_path)
-    store.put_document(blocklist())
+    store.put(blocklist())
     monkeypatch.setattr(os, "fsync", full)
     new = blocklist(NOW + 1, b"{}")
     with pytest.raises(StateError, match=r"blocklist\.json .*No space left"):
-        store.put_document(new)
+        store.put(new)
     monkeypatch.undo()
     assert files.read_copy(tmp_path) == blocklist()
-    assert store.get_document("blocklist", BLOCKLIST_URL) == new
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == new
     assert files.read_copy(tmp_path) == new
     store.close()
 
 
 def test_d3_copy_is_json_a_reader_can_take_apart(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.put_document(blocklist())
+    store.put(blocklist())
     store.close()
     _, head, body = (tmp_path / "blocklist.json").read_bytes().split(b"\n", 2)
     values: dict[str, Any] = json.loads(head)
@@ -170,33 +170,33 @@ def stop_growing(store: SqliteStore) -> None:
 
 def test_own_full_disk_is_said_once_and_made_good_later(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.put_host(HOSTS[0])
+    store.put(HOSTS[0])
     stop_growing(store)
     big = robots("https://h.test", 100_000)
     with pytest.raises(StateError, match="full") as caught:
-        store.put_document(big)
+        store.put(big)
     assert "\n" not in str(caught.value)
-    store.put_document(robots("https://g.test", 90_000))
-    assert store.get_document("robots", "https://h.test") == big
-    assert [found.key for found in store.documents("robots")] == [
+    store.put(robots("https://g.test", 90_000))
+    assert store.get(StoredDocument, "robots", "https://h.test") == big
+    assert [found.key for found in store.rows(StoredDocument, "robots")] == [
         "https://g.test",
         "https://h.test",
     ]
-    store.put_document(replace(big, kind="schema"))
-    assert list(store.documents("schema")) == [replace(big, kind="schema")]
-    store.delete_document("robots", "https://g.test")
-    assert store.get_document("robots", "https://g.test") is None
-    assert store.get_host(HOSTS[0].host) == HOSTS[0]
+    store.put(replace(big, kind="schema"))
+    assert list(store.rows(StoredDocument, "schema")) == [replace(big, kind="schema")]
+    store.delete(StoredDocument, "robots", "https://g.test")
+    assert store.get(StoredDocument, "robots", "https://g.test") is None
+    assert store.get(HostRecord, HOSTS[0].host) == HOSTS[0]
     store._database._connection.execute("PRAGMA max_page_count=100000")
-    store.put_host(HOSTS[1])
+    store.put(HOSTS[1])
     sibling = SqliteStore(tmp_path)
-    assert list(sibling.documents("robots")) == [big]
-    sibling.put_document(robots("https://h.test", 1))
-    assert store.get_document("robots", "https://h.test") == robots("https://h.test", 1)
+    assert list(sibling.rows(StoredDocument, "robots")) == [big]
+    sibling.put(robots("https://h.test", 1))
+    assert store.get(StoredDocument, "robots", "https://h.test") == robots("https://h.test", 1)
     sibling.close()
     store.close()
     store = SqliteStore(tmp_path)
-    assert list(store.hosts()) == HOSTS[:2]
+    assert list(store.rows(HostRecord)) == HOSTS[:2]
     store.close()
 
 
@@ -205,10 +205,10 @@ def test_own_full_disk_is_said_again_after_it_was_free(tmp_path: Path) -> None:
     for _ in range(2):
         stop_growing(store)
         with pytest.raises(StateError):
-            store.put_document(robots("https://h.test", 100_000))
+            store.put(robots("https://h.test", 100_000))
         store._database._connection.execute("PRAGMA max_page_count=100000")
-        store.put_document(robots("https://h.test", 1))
-    assert store.get_document("robots", "https://h.test") == robots("https://h.test", 1)
+        store.put(robots("https://h.test", 1))
+    assert store.get(StoredDocument, "robots", "https://h.test") == robots("https://h.test", 1)
     store.close()
 
 
@@ -219,11 +219,11 @@ def test_own_locked_file_is_said_in_one_line(
     store, other = SqliteStore(tmp_path), SqliteStore(tmp_path)
     other._database._connection.execute("BEGIN IMMEDIATE")
     with pytest.raises(StateError, match="locked"):
-        store.put_host(HOSTS[0])
-    assert store.get_host(HOSTS[0].host) == HOSTS[0]
+        store.put(HOSTS[0])
+    assert store.get(HostRecord, HOSTS[0].host) == HOSTS[0]
     other._database._connection.execute("ROLLBACK")
-    store.put_host(HOSTS[1])
-    assert list(other.hosts()) == HOSTS[:2]
+    store.put(HOSTS[1])
+    assert list(other.rows(HostRecord)) == HOSTS[:2]
     assert store.notices == []
     store.close()
     other.close()
@@ -233,7 +233,7 @@ def test_own_items_of_one_page_are_one_transaction(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     statements: list[str] = []
     store._database._connection.set_trace_callback(statements.append)
-    store.add_seen_items([f"https://a.test/{number}" for number in range(9)], NOW)
+    store.put(*[SeenItem(f"https://a.test/{number}", NOW) for number in range(9)])
     store._database._connection.set_trace_callback(None)
     assert [found.split()[0] for found in statements] == ["BEGIN", *["INSERT"] * 9, "COMMIT"]
     store.close()
@@ -246,12 +246,12 @@ def test_d3_copy_counts_when_the_database_cannot_be_read(
         raise StateError("the disk")
 
     store = SqliteStore(tmp_path)
-    store.put_document(blocklist())
+    store.put(blocklist())
     monkeypatch.setattr(store._database, "run", broken)
-    assert store.get_document("blocklist", BLOCKLIST_URL) == blocklist()
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
     with pytest.raises(StateError, match="the disk"):
-        store.get_document("robots", "https://h.test")
+        store.get(StoredDocument, "robots", "https://h.test")
     (tmp_path / "blocklist.json").unlink()
     with pytest.raises(StateError, match="the disk"):
-        store.get_document("blocklist", BLOCKLIST_URL)
+        store.get(StoredDocument, "blocklist", BLOCKLIST_URL)
     store.close()

@@ -44,7 +44,7 @@ def killed(tmp_path: Path) -> Path:
     """The directory of a store that was never closed."""
     store = SqliteStore(tmp_path / "live")
     for host in HOSTS:
-        store.put_host(HostRecord(host, 1.0, 1.0))
+        store.put(HostRecord(host, 1.0, 1.0))
     shutil.copytree(tmp_path / "live", tmp_path / "killed")
     store.close()
     return tmp_path / "killed"
@@ -53,7 +53,7 @@ def killed(tmp_path: Path) -> Path:
 def opened(directory: Path) -> tuple[int, bool, list[str]]:
     """How many hosts a store finds, whether it says that rows are lost, and its notices."""
     store = SqliteStore(directory)
-    found = len(list(store.hosts())), store.rows_lost, store.notices
+    found = len(list(store.rows(HostRecord))), store.rows_lost, store.notices
     store.close()
     return found
 
@@ -150,9 +150,9 @@ def test_own_index_that_is_older_than_the_log_hides_no_damage(tmp_path: Path) ->
 def test_own_frames_from_before_the_log_was_begun_anew_are_no_loss(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "live")
     for host in HOSTS:
-        store.put_host(HostRecord(host, 1.0, 1.0))
+        store.put(HostRecord(host, 1.0, 1.0))
     store._database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint").fetchall())
-    store.put_host(HostRecord(HOSTS[0], 2.0, 1.0))
+    store.put(HostRecord(HOSTS[0], 2.0, 1.0))
     shutil.copytree(tmp_path / "live", tmp_path / "killed")
     store.close()
     log = tmp_path / "killed" / f"{DATABASE}-wal"
@@ -165,7 +165,7 @@ def test_own_frames_from_before_the_log_was_begun_anew_are_no_loss(tmp_path: Pat
 def test_own_transaction_that_never_ended_is_no_loss(tmp_path: Path, more: int) -> None:
     store = SqliteStore(tmp_path / "live")
     for host in HOSTS:
-        store.put_host(HostRecord(host, 1.0, 1.0))
+        store.put(HostRecord(host, 1.0, 1.0))
 
     def begin(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA cache_size=10")  # so that it reaches the log
@@ -179,7 +179,7 @@ def test_own_transaction_that_never_ended_is_no_loss(tmp_path: Path, more: int) 
     assert log.stat().st_size > 2 * len(HOSTS) * FRAME
     if more:
         store._database.run(lambda connection: connection.rollback())
-        store.put_host(HostRecord(HOSTS[0], 2.0, 1.0))
+        store.put(HostRecord(HOSTS[0], 2.0, 1.0))
     shutil.copytree(tmp_path / "live", tmp_path / "killed")
     store.close()
     (tmp_path / "killed" / f"{DATABASE}-shm").unlink()
@@ -188,7 +188,7 @@ def test_own_transaction_that_never_ended_is_no_loss(tmp_path: Path, more: int) 
 
 def test_own_log_that_another_process_begins_anew_is_no_loss(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
-    store.put_host(HostRecord(HOSTS[0], 1.0, 1.0))
+    store.put(HostRecord(HOSTS[0], 1.0, 1.0))
     store.close()
     command = [sys.executable, "-c", BUSY, str(tmp_path / DATABASE)]
     pipe = subprocess.PIPE

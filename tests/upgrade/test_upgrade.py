@@ -13,6 +13,7 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.state import files
+from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
 from scrapy_walsh.state.sqlite import SqliteStore
 from scrapy_walsh.state.tables import MIGRATIONS, TABLES
 from tests.runs.kit import asked_targets
@@ -72,7 +73,7 @@ def test_r11_what_a_killed_process_had_only_logged_is_taken_over(tmp_path: Path)
     directory = copy("job", tmp_path / "state")
     assert (directory / f"{DATABASE}-wal").stat().st_size > 32 * 1024
     store = SqliteStore(directory)
-    hosts, sources = list(store.hosts()), list(store.sources())
+    hosts, sources = list(store.rows(HostRecord)), list(store.rows(SourceRun))
     store.close()
     assert store.notices == []
     assert {record.host for record in hosts} >= set(world.JOB_HOSTS)
@@ -84,7 +85,7 @@ def test_r3_a_large_list_in_two_files_is_taken_over(tmp_path: Path) -> None:
     names = (files.COPY, files.SECOND)
     before = [(directory / name).read_bytes() for name in names]
     store = SqliteStore(directory)
-    held = store.get_document("blocklist", world.LIST_URL)
+    held = store.get(StoredDocument, "blocklist", world.LIST_URL)
     store.close()
     assert held is not None
     assert len(held.body) > files.LARGE
@@ -275,7 +276,7 @@ def test_own_state_verify_finds_damage_in_an_old_file(old: Project) -> None:
     damage_row(old.state)
     done = old.command("state", "verify")
     assert done.returncode == 1
-    assert "hosts: 1 rows do not match their checksum" in done.stdout
+    assert "hosts: 1 row without a right checksum" in done.stdout
 
 
 def test_own_state_show_of_an_old_directory(old: Project) -> None:
@@ -361,7 +362,7 @@ def test_own_a_damaged_row_of_an_old_file_is_not_made_a_good_one(tmp_path: Path)
     before = {name: old_rows(directory, name) for name in COLUMNS}
     damage_row(directory)
     store = SqliteStore(directory)
-    assert store.get_host("slow.test") is None
+    assert store.get(HostRecord, "slow.test") is None
     assert store.rows_lost
     (notice,) = store.notices
     assert "damaged" in notice

@@ -1,8 +1,8 @@
-"""The document, contract ``walsh-research-attestation/v1`` (spec section 14): values in and out.
+"""The attestation, contract ``walsh-research-attestation/v1`` (spec section 14), as values. Pure.
 
-A requirement is true when the conformance record has checks of it, and every one of them passed;
-and unless a setting of the project undoes it. What no run has shown is false: so is R1 while nobody
-has looked at the policy page (R1.4), which is not the sandbox's.
+A requirement is true if the conformance record has checks of it, all of them passed, and no setting
+of the project undoes what they showed. What no run has shown is false. So R1 is false until the
+policy page was requested (R1.4): the sandbox, where conformance runs, has another one.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 CONTRACT: Final = "walsh-research-attestation/v1"
 TOOL: Final = "scrapy-walsh"
-#: What the reference bot prints of a requirement that the tool leaves to its operator.
+#: The value of a requirement that is for the operator to keep; the reference bot's word for it.
 OPERATOR: Final = "operator-responsibility"
 
+#: The requirements that have parts, and the letters of these.
 _PARTS: Final = {"R2": "abcd", "R3": "abc"}
 #: The requirements of the checklist, in its order (spec section 15; R13: section 22.1).
 IDS: Final = tuple(row.id + part for row in REQUIREMENTS for part in ("", *_PARTS.get(row.id, "")))
@@ -37,9 +38,9 @@ _OF_WORD: Final = {word: outcome for outcome, word in WORDS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The conformance record of this very build, or why there is none (one line).
+    """The conformance record of this very build, or ``problem``: why there is none, in one line.
 
-    ``note``: in which settings the run was less strict than the project is (one line).
+    ``note``: in which settings the run differed from the project, in one line. They do not matter.
     """
 
     record: Mapping[str, Any] | None
@@ -49,9 +50,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class PolicyPage:
-    """R1.4: the policy URL, and what it answered when it was asked for (``checked``: ISO, UTC).
+    """R1.4: the policy page at ``url``, and what a request for it showed.
 
-    ``status``: of HTTP, None where there was no answer; ``problem``: why it is no public page.
+    ``checked``: when it was requested, ISO 8601 in UTC; None if it was not. ``status``: of HTTP;
+    None if there was no answer. ``problem``: why it is not a public page; None if it is one.
     """
 
     url: str
@@ -61,13 +63,13 @@ class PolicyPage:
 
     @property
     def outcome(self) -> Outcome:
-        """As of a check in a conformance record."""
+        """The outcome, as that of a check in a conformance record."""
         if self.checked is None:
             return Outcome.UNSEEN
         return Outcome.BROKEN if self.problem else Outcome.HELD
 
     def members(self) -> dict[str, Any]:
-        """The member ``policy_url``."""
+        """The attestation's member ``policy_url``."""
         return {
             "url": self.url,
             "outcome": WORDS[self.outcome],
@@ -78,13 +80,16 @@ class PolicyPage:
 
 @dataclass(frozen=True, slots=True)
 class Attested:
-    """A requirement, and what stands against it; a finding without a text is told elsewhere."""
+    """What speaks against the claim that a requirement is kept; empty where nothing does.
+
+    A finding without a text is one whose reason is printed elsewhere.
+    """
 
     against: tuple[Finding, ...] = ()
 
     @property
     def value(self) -> bool | str:
-        """What the document says of it."""
+        """The requirement's value in the attestation: True, False, or OPERATOR."""
         outcomes = {finding.outcome for finding in self.against}
         if outcomes == {Outcome.OPERATOR}:
             return OPERATOR
@@ -92,13 +97,15 @@ class Attested:
 
 
 class _Undoing(NamedTuple):
+    """A setting with which a requirement is not kept. ``holds``: whether a project has it so."""
+
     id: str
     outcome: Outcome
     holds: Callable[[WalshConfig], bool]
     why: str
 
 
-#: Settings with which the build does not do what it was seen to do.
+#: Settings with which a build does not do what the conformance run showed of it.
 _UNDOINGS: Final = (
     _Undoing(
         "R5",
@@ -113,14 +120,14 @@ _UNDOINGS: Final = (
         "R8",
         Outcome.OPERATOR,
         lambda config: bool(config.revisit_reason) or config.revisit < DEFAULTS["WALSH_REVISIT"],
-        f"{OPERATOR}: WALSH_REVISIT or WALSH_REVISIT_REASON lets a source be asked sooner",
+        f"{OPERATOR}: WALSH_REVISIT or WALSH_REVISIT_REASON lets a source be requested sooner",
     ),
     _Undoing("R9", Outcome.BROKEN, lambda config: config.scraping, "WALSH_SCRAPING is True"),
     _Undoing(
         "R11",
         Outcome.BROKEN,
         lambda config: config.state_dir is None and config.shared_state is None,
-        "WALSH_STATE_DIR is memory, which no run outlives",
+        "WALSH_STATE_DIR is memory, which does not outlive a run",
     ),
 )
 
@@ -129,7 +136,10 @@ _UNDOINGS: Final = (
 
 
 def judge(evidence: Evidence, config: WalshConfig, page: PolicyPage) -> dict[str, Attested]:
-    """What may be said of each requirement, in the order of the checklist."""
+    """What speaks against each requirement, by id, in the order of the checklist.
+
+    *config*: that of the project that attests. *page*: the policy page of its identity.
+    """
     record = evidence.record
     if record is None:
         return {id_: Attested((Finding(Outcome.UNSEEN, id_),)) for id_ in IDS}
@@ -141,12 +151,13 @@ def judge(evidence: Evidence, config: WalshConfig, page: PolicyPage) -> dict[str
 
 
 def _shown(id_: str, record: Mapping[str, Any]) -> Attested:
-    """What the checks of *record* showed of the requirement, or part of one, *id_*."""
+    """What the checks of *record* showed of *id_*, a requirement or a part of one."""
     checks = [check for check in record["checks"] if _speaks_of(check, id_)]
     if not checks:
         why = f"{WORDS[Outcome.UNSEEN]}: the conformance record has no check of it"
         return Attested((Finding(Outcome.UNSEEN, id_, text=why),))
-    parts = [id_ + part for part in _PARTS.get(id_, "")]  # they tell of their checks themselves
+    # The checks of a part are reported with that part alone.
+    parts = [id_ + part for part in _PARTS.get(id_, "")]
     return Attested(
         tuple(
             Finding(_OF_WORD[check["outcome"]], id_, text=_in_words(check))
@@ -169,29 +180,30 @@ def _in_words(check: Mapping[str, Any]) -> str:
 
 
 def _main(id_: str) -> str:
-    """R2 of R2a; what is no such id stands for itself."""
+    """R2 of R2a; *id_* itself if it does not look like that."""
     match = _ID.match(id_)
     return match[1] if match else id_
 
 
 def _leading(id_: str) -> str:
-    """R2a of R2a.3."""
+    """R2a of R2a.3; *id_* itself if it does not look like that."""
     match = _ID.match(id_)
     return match[0] if match else id_
 
 
 def _unseen_parts(found: Mapping[str, Attested]) -> Iterator[Finding]:
-    """The whole is not true while a part of it is not."""
+    """A finding for each requirement that has a part which is not true."""
     for id_, letters in _PARTS.items():
         missing = [id_ + part for part in letters if found[id_ + part].value is not True]
         if missing:
-            why = f"part of it is not: {', '.join(missing)}"
+            why = f"these parts of it are not: {', '.join(missing)}"
             yield Finding(Outcome.UNSEEN, id_, text=why)
 
 
 def _undone(config: WalshConfig, page: PolicyPage) -> Iterator[Finding]:
+    """What the settings undo, and what the policy page lacks."""
     if page.checked is None:
-        why = f"the policy page {page.url} was not looked at (R1.4): attest --online"
+        why = f"the policy page {page.url} was not requested (R1.4): run attest --online"
         yield Finding(Outcome.UNSEEN, "R1", text=why)
     elif page.problem:
         yield Finding(Outcome.BROKEN, "R1", text=f"policy page {page.url}: {page.problem}")
@@ -210,7 +222,7 @@ def document(
     found: Mapping[str, Attested],
     issued: str,
 ) -> dict[str, Any]:
-    """The attestation, unsigned; *issued*: ISO, UTC."""
+    """The attestation, unsigned. *found*: what :func:`judge` returned. *issued*: ISO 8601, UTC."""
     return {
         "contract": CONTRACT,
         "tool": TOOL,
@@ -231,17 +243,18 @@ def document(
 
 
 def _exemptions(config: WalshConfig) -> dict[str, str]:
-    """Where a request may follow another sooner than R4's spacing, by requirement."""
-    found = {"R4": "the target after the first robots.txt of a host that was never seen before"}
+    """Where a request may follow another sooner than after R4's interval, by requirement."""
+    found = {"R4": "the target after the first robots.txt of a host never requested before"}
     if config.slow_hosts == SLOW_VISIT:
         found["R4 slow hosts"] = (
             f"where a Crawl-delay exceeds WALSH_PATIENCE ({config.patience:g} s), one target in"
-            " 24 h, 1 s after the robots.txt that had to be refreshed, if the host had rested its"
-            " whole Crawl-delay before"
+            " 24 h, 1 s after the robots.txt that had to be refreshed, if the host had no request"
+            " for its whole Crawl-delay before"
         )
     return found
 
 
+#: The members of a conformance record that the attestation repeats.
 _OF_THE_RECORD: Final = ("date", "digest", "code", "live", "versions", "settings")
 
 
@@ -250,6 +263,7 @@ def _provenance(record: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _mirrors(config: WalshConfig) -> dict[str, str | None]:
+    """The operator's documents that come from elsewhere than the identity says: setting, URL."""
     identity = config.identity
     urls = {
         "WALSH_BLOCKLIST_URL": (config.blocklist_url, identity.blocklist_url),
@@ -259,12 +273,12 @@ def _mirrors(config: WalshConfig) -> dict[str, str | None]:
 
 
 def _public(url: str) -> str:
-    """*url* without a name and password."""
+    """*url* without user name and password."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-#: Stated elsewhere in the document.
+#: Settings that other members of the attestation state.
 _ELSEWHERE: Final = {
     "WALSH_IDENTITY",
     "WALSH_BLOCKLIST_URL",
@@ -273,12 +287,12 @@ _ELSEWHERE: Final = {
     "WALSH_FOLLOW_LINKS",
     "WALSH_SLOW_HOSTS",
 }
-#: Paths of a machine, and passwords: that they are set is all that is told.
+#: Settings with paths or passwords. The attestation is public: it says only that they are set.
 _PRIVATE: Final = {"WALSH_STATE_DIR", "WALSH_SHARED_STATE"}
 
 
 def _overrides(config: WalshConfig) -> dict[str, Any]:
-    """The settings that differ from their defaults, as they are in effect."""
+    """The settings whose values differ from their defaults, by name."""
     untouched = WalshConfig.from_settings({"WALSH_IDENTITY": "walsh-research"}, Path)
     stated = {}
     for name in sorted(DEFAULTS.keys() - _ELSEWHERE - _PRIVATE):
@@ -294,22 +308,24 @@ def _overrides(config: WalshConfig) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """*value* as JSON has it."""
+    """*value* as a JSON value: a sequence as a list, an object of any other class as text."""
     if isinstance(value, (list, tuple)):
         return [_plain(entry) for entry in value]
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
-# -- a document of somebody's ---------------------------------------------------------------
+# -- an attestation that somebody else made -------------------------------------------------
 
 
 def check_shape(found: Mapping[str, Any]) -> None:
-    """DocumentInvalid unless *found* has what section 14 asks of an attestation."""
+    """Check that *found* has what section 14 requires of an attestation; else DocumentInvalid."""
     if found.get("contract") != CONTRACT:
-        raise DocumentInvalid(f"its contract is {ascii(found.get('contract'))[:100]}: {CONTRACT}?")
+        raise DocumentInvalid(
+            f"its contract is {ascii(found.get('contract'))[:100]}, not {CONTRACT!r}"
+        )
     for name in ("tool", "tool_version", "spec", "user_agent", "issued"):
         if not isinstance(found.get(name), str):
-            raise DocumentInvalid(f"its {name} is missing, or not text")
+            raise DocumentInvalid(f"its {name} is missing, or is not a string")
     stated = found.get("requirements")
     if not isinstance(stated, dict) or not stated:
         raise DocumentInvalid("its requirements are missing")
@@ -319,14 +335,14 @@ def check_shape(found: Mapping[str, Any]) -> None:
 
 
 def in_words(found: Mapping[str, Any]) -> Iterator[str]:
-    """What an attestation of the right shape says, for a person."""
+    """The lines that say to a person what *found* states. It has passed :func:`check_shape`."""
     yield f"issued {found['issued']} by {found['tool']} {found['tool_version']}"
     yield f"of {found['user_agent']}, for {found['spec']}"
     run = found.get("conformance")
     if isinstance(run, dict):
         yield f"conformance run of {run.get('date')}, digest {run.get('digest')}"
     else:
-        yield "rests on no conformance run"
+        yield "without a conformance run behind it"
     stated = found["requirements"]
     yield f"true: {_ids(stated, True)}"
     yield f"false: {_ids(stated, False)}"

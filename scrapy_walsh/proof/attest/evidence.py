@@ -1,4 +1,8 @@
-"""The conformance record that an attestation rests on: of this build, this identity, unedited."""
+"""The conformance record that an attestation relies on.
+
+It is used only if it was made by this build, on this Scrapy, as this identity, with settings no
+stricter than the project's, and was not edited since.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,17 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.config import WalshConfig
 
+#: What to do about it: the end of a message.
 _RUN: Final = "run walsh conformance"
-#: What a build stands on: with another Scrapy it was not seen to do anything.
+#: The packages whose versions must be those of the conformance run.
 _BENEATH: Final = ("scrapy", "protego")
 
 
 def evidence_in(path: Path, config: WalshConfig) -> Evidence:
-    """The record in *path*, where it is of this build and speaks of *config*: who, and how."""
+    """The record in the file *path*, if it shows something about this build with *config*.
+
+    Otherwise the evidence has no record, but the problem. Never raises for what is in the file.
+    """
     try:
         record = read_record(path)
     except FileNotFoundError:
@@ -43,7 +51,7 @@ def evidence_in(path: Path, config: WalshConfig) -> Evidence:
 
 
 def _difference(record: Mapping[str, Any], user_agent: str) -> str | None:
-    """In what *record* is not of this build as this identity."""
+    """Why *record* is not of this build and identity; None if it is."""
     ours = {
         "tool": TOOL,
         "tool_version": __version__,
@@ -60,10 +68,11 @@ def _difference(record: Mapping[str, Any], user_agent: str) -> str | None:
 
 
 def _misdated(date: str) -> str | None:
+    """What is wrong with the record's *date*, ISO 8601; None if nothing is."""
     try:
         seen = datetime.fromisoformat(date)
     except ValueError:
         return f"has no date ({date})"
     if seen.tzinfo is None:
         return f"has a date without a time zone ({date})"
-    return f"is of the future ({date})" if seen.timestamp() > time.time() else None
+    return f"has a date in the future ({date})" if seen.timestamp() > time.time() else None

@@ -1,7 +1,7 @@
-"""A key set from the web, for whoever verifies: one plain request, as nobody's bot.
+"""Gets a key set from a URL, for ``attest --verify``: one plain request, outside of any crawl.
 
-Who verifies need not be the operator, so the request is sent under this package's own name and
-never under an identity: it is no crawl, and R1 to R13 do not speak of it.
+Whoever verifies need not be the operator. So the request is sent under the name of this package
+and never under an identity. It is not a crawl, and R1 to R13 do not apply to it.
 """
 
 from __future__ import annotations
@@ -22,31 +22,32 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
 
 USER_AGENT: Final = f"scrapy-walsh/{__version__}"
-#: Seconds: of one answer, and of all of them.
+#: Seconds that one operation on the socket may take.
 _TIMEOUT: Final = 10.0
+#: Seconds that the whole body may take.
 _PATIENCE: Final = 30.0
 
 
 class NotFetched(WalshError):
-    """There is no key set at the URL, or it may not be asked for: the message says why."""
+    """There is no key set at the URL, or it must not be requested; the message says why."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A key set is trusted because of where it is: it is not looked for elsewhere."""
+    """Follows no redirect: a key set is trusted because of its URL, so no other URL will do."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """Leave the answer as it is, an error."""
+        """Make no other request. urllib then raises HTTPError for the redirect."""
 
 
 def is_url(text: str) -> bool:
-    """Whether *text* is to be fetched, as against opened."""
+    """Whether *text* is a URL to fetch, and not the name of a file."""
     return text.lower().startswith(("http://", "https://"))
 
 
 def fetch(url: str) -> bytes:
-    """What *url* answers, at most one octet above the limit; NotFetched."""
+    """The body that *url* answers with, cut one octet beyond LIMIT. Raises NotFetched."""
     if not _is_safe(url):
-        raise NotFetched(f"{url}: keys are fetched by https; http is for this machine alone")
+        raise NotFetched(f"{url}: use https; keys are fetched by http from this machine only")
     headers = {"User-Agent": USER_AGENT, "Accept": "application/jwk-set+json, application/json"}
     opener = urllib.request.build_opener(_NoRedirect)
     try:
@@ -54,7 +55,7 @@ def fetch(url: str) -> bytes:
         with opener.open(request, timeout=_TIMEOUT) as response:
             return _read(response, time.monotonic() + _PATIENCE)
     except urllib.error.HTTPError as error:
-        raise NotFetched(f"{url}: HTTP {error.code}, no key set") from None
+        raise NotFetched(f"{url}: HTTP {error.code} instead of a key set") from None
     except (OSError, HTTPException, ValueError) as error:
         why = getattr(error, "reason", None) or error
         raise NotFetched(f"{url}: {why}") from None

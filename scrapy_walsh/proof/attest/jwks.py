@@ -1,6 +1,7 @@
-"""Public keys as others read them: JWK and JWKS (RFC 7517, 8037), named by thumbprint (RFC 7638).
+"""Public keys as JWK and JWKS (RFC 7517, RFC 8037), each named by its thumbprint (RFC 7638).
 
-And the one way in which JSON that is signed, or trusted, is read: strictly.
+Also the one reader of JSON that is signed or trusted, :func:`parse`. It is strict: where two
+readers understand a text differently, one would verify what the other does not see.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from scrapy_walsh.exceptions import DocumentInvalid
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Octets of a document or a key set; a longer one is not read.
+#: Octets that a document or a key set may have.
 LIMIT: Final = 1024 * 1024
-#: JWS's name of Ed25519 (RFC 8037 section 3.1); in a key also that of RFC 9864.
+#: The name of Ed25519 in a JWS (RFC 8037 section 3.1).
 ALGORITHM: Final = "EdDSA"
 
+#: Values of a key's member ``alg`` that fit: none, the same, or the name of RFC 9864.
 _KEY_ALGORITHMS: Final = (None, ALGORITHM, "Ed25519")
-#: The field's prime, and the y of the eight points whose order divides 8 (RFC 7748 section 7 has
-#: the reason to refuse them): 1, -1, 0, and the two of order 8.
+#: The prime of Curve25519's field, and the y coordinates of the eight points whose order divides 8:
+#: 1, -1, 0, and the two of order 8. RFC 7748 section 7 says why such points are refused.
 _P: Final = 2**255 - 19
 _EIGHTH: Final = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 _LOW_ORDER: Final = frozenset({0, 1, _P - 1, _EIGHTH, _P - _EIGHTH})
@@ -35,12 +37,15 @@ _BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]*")
 
 
 def encode(data: bytes) -> str:
-    """base64url without padding (RFC 7515 section 2)."""
+    """*data* as base64url without padding (RFC 7515 section 2)."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
 
 def decode(text: object, length: int) -> bytes:
-    """The *length* octets that *text* spells; ValueError unless it is their only spelling."""
+    """The *length* octets that *text* is the base64url of, without padding.
+
+    Raises ValueError for another length, and where :func:`encode` would write them differently.
+    """
     if not isinstance(text, str) or not _BASE64URL.fullmatch(text):
         raise ValueError("not base64url")
     try:
@@ -53,7 +58,7 @@ def decode(text: object, length: int) -> bytes:
 
 
 def jwk_of(key: Ed25519PublicKey) -> dict[str, str]:
-    """The JWK of *key*."""
+    """The JWK of *key* (RFC 8037 section 2), for signatures."""
     x = encode(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
     return {
         "kty": "OKP",
@@ -66,13 +71,13 @@ def jwk_of(key: Ed25519PublicKey) -> dict[str, str]:
 
 
 def thumbprint(x: str) -> str:
-    """The SHA-256 thumbprint of the Ed25519 key *x* (RFC 7638, RFC 8037 section 2)."""
+    """The SHA-256 thumbprint (RFC 7638, RFC 8037 section 2) of the Ed25519 key with that *x*."""
     members = f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'
     return encode(hashlib.sha256(members.encode("ascii")).digest())
 
 
 def keys_of(body: bytes) -> list[dict[str, Any]]:
-    """The keys of the JWKS *body*; DocumentInvalid for what is none, or holds a private key."""
+    """The keys of the JWKS *body*. Raises DocumentInvalid if it is not one or has a private key."""
     keys = parse(body).get("keys")
     if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
         raise DocumentInvalid("not a JWKS: it has no list of keys")
@@ -83,7 +88,11 @@ def keys_of(body: bytes) -> list[dict[str, Any]]:
 
 
 def public_key(keys: Sequence[dict[str, Any]], kid: object) -> Ed25519PublicKey:
-    """The Ed25519 key that *keys* call *kid*; DocumentInvalid where there is not just one."""
+    """The Ed25519 key among *keys* whose ``kid`` is *kid*.
+
+    Raises DocumentInvalid if there is no such key, more than one, or one that is not for signatures
+    or can be forged.
+    """
     named = [key for key in keys if key.get("kid") == kid]
     if not isinstance(kid, str) or not named:
         raise DocumentInvalid(f"key {_shown(kid)} is not in the JWKS")
@@ -103,10 +112,11 @@ def public_key(keys: Sequence[dict[str, Any]], kid: object) -> Ed25519PublicKey:
 
 
 def _require_point(octets: bytes) -> None:
-    """ValueError where *octets* are another spelling of a point, or a point of low order.
+    """Raise ValueError if *octets* are not the canonical encoding of a point, or its order is low.
 
-    RFC 8032 section 5.1.3 decodes one spelling. A key of low order signs nothing: a signature can
-    be made without any private key that holds under it for many documents, or for all.
+    RFC 8032 section 5.1.3 decodes only the canonical encoding; the library that verifies does not
+    check that. With a key of low order anybody can make, without a private key, a signature that is
+    valid for many documents or for all.
     """
     sign, y = octets[31] >> 7, int.from_bytes(octets, "little") & (2**255 - 1)
     if y >= _P or (sign and y in (1, _P - 1)):
@@ -116,20 +126,22 @@ def _require_point(octets: bytes) -> None:
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """The JSON object in *body*; DocumentInvalid where two readers could read two things (I-JSON).
+    """The JSON object in *body*.
 
-    Such are text that is not UTF-8, a member named twice, and NaN or Infinity.
+    Raises DocumentInvalid for more than LIMIT octets, for what is not a JSON object, and for what
+    two readers could understand differently (RFC 7493, I-JSON): text that is not UTF-8, a member
+    that occurs twice, NaN and Infinity.
     """
     if len(body) > LIMIT:
         raise DocumentInvalid(f"it is longer than {LIMIT} octets")
     try:
         value = json.loads(
-            body.decode("utf-8"), object_pairs_hook=_members, parse_constant=_no_number
+            body.decode("utf-8"), object_pairs_hook=_members, parse_constant=_reject_constant
         )
     except UnicodeDecodeError:
         raise DocumentInvalid("it is not UTF-8") from None
     except RecursionError:
-        raise DocumentInvalid("it is nested too deep") from None
+        raise DocumentInvalid("it is nested too deeply") from None
     except ValueError as error:
         raise DocumentInvalid(f"it is not JSON: {error}") from None
     if not isinstance(value, dict):
@@ -146,7 +158,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _no_number(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 

@@ -1,8 +1,10 @@
-"""The operator's keys: made, rotated, and read only where nobody else can read them.
+"""The operator's keys in files: made, rotated, and used only if nobody else can read them.
 
-A directory holds ``key.pem`` (the key to sign with), ``KID.pem`` (each earlier one) and
-``jwks.json`` (all their public halves). A killed rotation is finished by the next one: at no
-moment is there a ``key.pem`` that ``jwks.json`` does not list, or a key lost.
+A directory has ``key.pem`` (the key to sign with), ``KID.pem`` (each earlier key) and ``jwks.json``
+(the public keys of all). A rotation writes a new key as ``key.pem.next``, lists it in
+``jwks.json``, copies the old key to ``KID.pem``, and then renames the new one to ``key.pem``. In
+this order ``jwks.json`` always lists ``key.pem``, and no key is lost, whenever the process is
+killed. The next rotation then goes on with the ``key.pem.next`` that it finds.
 """
 
 from __future__ import annotations
@@ -35,11 +37,11 @@ JWKS: Final = "jwks.json"
 
 
 class KeyUnusable(WalshError):
-    """A key, or a directory of keys, that is not to be used: the message says what to do."""
+    """A key, or a directory of keys, must not be used as it is; the message says what to do."""
 
 
 class KeyFiles(NamedTuple):
-    """What a rotation left: the key's name, its file, the set, and where the key before is."""
+    """What :func:`make_keys` made: the new key's id and file, the key set, the old key's file."""
 
     kid: str
     key: Path
@@ -48,10 +50,10 @@ class KeyFiles(NamedTuple):
 
 
 def load_private_key(path: Path) -> Ed25519PrivateKey:
-    """The key in the PEM file *path*.
+    """The Ed25519 key in the PEM file *path*.
 
-    Raises: OSError; KeyUnusable for one that others can read, or that is not Ed25519, or is
-    encrypted.
+    Raises OSError, and KeyUnusable for a key that others can use, that is encrypted, or that is
+    not an Ed25519 key.
     """
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
@@ -72,9 +74,9 @@ def load_private_key(path: Path) -> Ed25519PrivateKey:
 
 
 def make_keys(directory: Path) -> KeyFiles:
-    """Make a key in *directory*, or put a new one in the place of the one there.
+    """Make a key in *directory*; where there is one, replace it and keep it as ``KID.pem``.
 
-    Raises: OSError, KeyUnusable.
+    Raises OSError and KeyUnusable.
     """
     _prepare(directory)
     with exclusive(directory):
@@ -96,7 +98,7 @@ def _prepare(directory: Path) -> None:
 
 
 def _listed(path: Path) -> list[dict[str, Any]]:
-    """The keys published so far; none before the first."""
+    """The keys published so far in *path*; none if there is no such file."""
     try:
         with path.open("rb") as file:
             return keys_of(file.read(LIMIT + 1))
@@ -107,7 +109,7 @@ def _listed(path: Path) -> list[dict[str, Any]]:
 
 
 def _next_key(path: Path) -> Ed25519PrivateKey:
-    """The key that a killed rotation had made, or a new one, safe on the disk."""
+    """The key that a rotation which was killed had made, or a new one, written to the disk."""
     if not path.exists():
         pem = Ed25519PrivateKey.generate().private_bytes(
             Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
@@ -117,7 +119,7 @@ def _next_key(path: Path) -> Ed25519PrivateKey:
 
 
 def _publish(path: Path, listed: list[dict[str, Any]], keys: list[Ed25519PrivateKey]) -> None:
-    """Write the set of *keys*, newest first, and of those *listed* before."""
+    """Write the key set: *keys*, the newest first, then those that were *listed* before."""
     ours = {jwk["kid"]: jwk for jwk in (jwk_of(key.public_key()) for key in keys)}
     others = [key for key in listed if key.get("kid") not in ours]
     text = json.dumps({"keys": [*ours.values(), *others]}, indent=2)
@@ -125,7 +127,7 @@ def _publish(path: Path, listed: list[dict[str, Any]], keys: list[Ed25519Private
 
 
 def _keep(directory: Path, key: Ed25519PrivateKey) -> Path:
-    """The file, under the key's own name, that outlives its being replaced."""
+    """Copy *key* to a file named after its id, before it is replaced; the file's path."""
     path = directory / f"{jwk_of(key.public_key())['kid']}.pem"
     replace_file(path, (directory / KEY).read_bytes(), 0o600)
     return path

@@ -1,7 +1,7 @@
-"""The signature of a document: Ed25519 (RFC 8032) over its canonical JSON (RFC 8785).
+"""The signature of an attestation: Ed25519 (RFC 8032) over its canonical JSON (RFC 8785).
 
-What is signed is the document without its member ``signature``, which holds ``alg`` (EdDSA),
-``kid`` (the key's thumbprint) and ``value`` (the 64 octets in base64url without padding).
+What is signed is the document without its member ``signature``. That member has ``alg`` (EdDSA),
+``kid`` (the key's thumbprint) and ``value`` (the signature's 64 octets in base64url).
 """
 
 from __future__ import annotations
@@ -24,30 +24,37 @@ _MEMBERS: Final = {"alg", "kid", "value"}
 
 
 def canonical(value: Any) -> bytes:
-    """*value* as RFC 8785 writes it; DocumentInvalid for what it cannot (integers from 2^53)."""
+    """The canonical JSON of *value* (RFC 8785).
+
+    Raises DocumentInvalid for what has none: integers from 2^53 on, NaN, nesting too deep to read.
+    """
     try:
         return rfc8785.dumps(value)
     except RecursionError:
-        raise DocumentInvalid("it is nested too deep") from None
+        raise DocumentInvalid("it is nested too deeply") from None
     except ValueError as error:
         raise DocumentInvalid(f"it has no canonical JSON (RFC 8785): {error}") from None
 
 
 def sign(document: Mapping[str, Any], key: Ed25519PrivateKey) -> dict[str, Any]:
-    """*document* with its signature by *key*; DocumentInvalid where it could not be verified."""
-    octets = canonical(parse(_signed_octets(document)))  # a float of 2^53 comes back an integer
+    """*document* with its signature by *key*.
+
+    Raises DocumentInvalid for a document whose signature could not be verified.
+    """
+    # Sign what a reader of the JSON gets: to it, a float of 2^53 is an integer, which is refused.
+    octets = canonical(parse(_signed_octets(document)))
     kid = jwk_of(key.public_key())["kid"]
     value = encode(key.sign(octets))
     return {**document, MEMBER: {"alg": ALGORITHM, "kid": kid, "value": value}}
 
 
 def verify(document: Mapping[str, Any], keys: Sequence[dict[str, Any]]) -> str:
-    """The name of the key among *keys* that signed *document*; DocumentInvalid when none did."""
+    """The id of the key, of *keys*, that signed *document*. Raises DocumentInvalid if none did."""
     signature = document.get(MEMBER)
     if signature is None:
         raise DocumentInvalid("it is not signed")
     if not isinstance(signature, dict) or signature.keys() != _MEMBERS:
-        raise DocumentInvalid(f"its signature has not the members {', '.join(sorted(_MEMBERS))}")
+        raise DocumentInvalid(f"its signature must have the members {', '.join(sorted(_MEMBERS))}")
     if signature["alg"] != ALGORITHM:
         raise DocumentInvalid(f"its alg is {ascii(signature['alg'])[:100]}, not {ALGORITHM}")
     kid = str(signature["kid"])
@@ -59,7 +66,8 @@ def verify(document: Mapping[str, Any], keys: Sequence[dict[str, Any]]) -> str:
     try:
         key.verify(value, _signed_octets(document))
     except InvalidSignature:
-        raise DocumentInvalid(f"its signature is not that of key {kid}: it was altered") from None
+        why = f"its signature is not by key {kid}, or the document was altered"
+        raise DocumentInvalid(why) from None
     return kid
 
 

@@ -1,7 +1,7 @@
-"""The settings that a conformance run was made with, beside those of the project that attests.
+"""Compares the settings of a conformance run with those of the project that attests. Pure.
 
-What a run of stricter settings showed, a project without them does not show. The other way round
-is only said: who is stricter than the run keeps what it showed.
+A run with stricter settings than the project's says nothing about the project. A project that is
+stricter than the run keeps what the run showed: that difference is only mentioned.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from scrapy_walsh.exceptions import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+#: How strict each value of WALSH_ROBOTS_UNREACHABLE and WALSH_BLOCKLIST_UNREACHABLE is.
 _POSITIONS: Final = {"allow": 0, "defer": 1, "deny": 1}
-#: The settings that bear on what a run shows, and how much each value holds a crawl back.
-_HOLDING_BACK: Final[Mapping[str, Callable[[Any], float]]] = {
+#: The settings that change what a run shows, each with a function of its value: the larger the
+#: result, the stricter.
+_STRICTNESS: Final[Mapping[str, Callable[[Any], float]]] = {
     "WALSH_MIN_INTERVAL": float,
     "WALSH_MAX_RETRIES": lambda value: -value,
     "WALSH_BACKOFF_BASE": float,
@@ -28,18 +30,23 @@ _HOLDING_BACK: Final[Mapping[str, Callable[[Any], float]]] = {
     "WALSH_PACE_ROBOTS": float,
     "WALSH_REVISIT": float,
 }
-#: Scrapy's own, which raises WALSH_MIN_INTERVAL.
+#: Scrapy's setting that can raise WALSH_MIN_INTERVAL.
 _DELAY: Final = "DOWNLOAD_DELAY"
 
 
 class Terms(NamedTuple):
-    """``problem``: why the run does not speak for the project; ``note``: how else they differ."""
+    """``problem``: why the run says nothing about the project. ``note``: differences that are fine.
+
+    Each in one line; None where there is nothing to say.
+    """
 
     problem: str | None = None
     note: str | None = None
 
 
 class _Difference(NamedTuple):
+    """A setting whose value in the run differs from that of the project (``here``)."""
+
     name: str
     run: Any
     here: Any
@@ -48,24 +55,27 @@ class _Difference(NamedTuple):
         return f"{self.name} {self.run}, here {self.here}"
 
     def stricter_run(self) -> bool:
-        """Whether the run was held back more than the project is, and than the specification asks.
+        """Whether the run was stricter than the project, and than the default.
 
-        A project below a default is judged for that by itself (``document``).
+        A project below the default is judged for that by ``document``, whatever the run had.
         """
-        rank = _HOLDING_BACK[self.name]
-        return rank(self.run) > max(rank(self.here), rank(DEFAULTS[self.name]))
+        strictness = _STRICTNESS[self.name]
+        return strictness(self.run) > max(strictness(self.here), strictness(DEFAULTS[self.name]))
 
 
 def compare(settings: Mapping[str, Any], config: WalshConfig) -> Terms:
-    """The member ``settings`` of a record, beside the project's *config*. Never raises."""
+    """Compare *settings*, that member of a conformance record, with *config*, the project's.
+
+    Raises nothing: settings that cannot be read are a problem.
+    """
     overrides = settings.get("overrides")
     if not isinstance(overrides, dict):
-        return Terms("does not say its settings")
-    given = {name: overrides[name] for name in (*_HOLDING_BACK, _DELAY) if name in overrides}
+        return Terms("does not say with which settings it was made")
+    given = {name: overrides[name] for name in (*_STRICTNESS, _DELAY) if name in overrides}
     try:
         run = WalshConfig.from_settings({**given, "WALSH_IDENTITY": "walsh-research"}, Path)
     except ConfigError as error:
-        return Terms(f"is of settings that no run has ({error})")
+        return Terms(f"has settings with which nothing can run ({error})")
     found = list(_differences(run, config))
     stricter = [each for each in found if each.stricter_run()]
     if stricter:
@@ -74,7 +84,7 @@ def compare(settings: Mapping[str, Any], config: WalshConfig) -> Terms:
 
 
 def _differences(run: WalshConfig, here: WalshConfig) -> Iterator[_Difference]:
-    for name in _HOLDING_BACK:
+    for name in _STRICTNESS:
         field = name.removeprefix("WALSH_").lower()
         found = _Difference(name, getattr(run, field), getattr(here, field))
         if found.run != found.here:

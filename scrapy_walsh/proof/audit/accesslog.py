@@ -11,6 +11,8 @@ from datetime import date
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from scrapy_walsh.policy.text import LAST_SECOND
+
 #: Where a line names the host: in front (``%v:%p %h ...``), at the end, nowhere. ``auto``: in
 #: front, else at the end without quotes. What is quoted there may be what the client sent (nginx
 #: logs X-Forwarded-For so), and a client must not choose the host that it is judged for.
@@ -39,8 +41,6 @@ _MONTHS: Final = {
 }  # fmt: skip
 
 
-#: The last second that a date can name; before 1970 no web server wrote a log.
-_LAST_TIME: Final = 253402300799
 #: Seconds by which a zone may be off UTC: the farthest is 14 hours.
 _FARTHEST: Final = 14 * 3600
 
@@ -75,7 +75,7 @@ def parse_line(line: bytes, vhost: str = "auto") -> Line | None:
     if midnight is None or client is None or hour > b"23" or minute > b"59" or second > b"60":
         return None
     time = midnight + int(hour) * 3600 + int(minute) * 60 + int(second)
-    if not 0 <= time <= _LAST_TIME:
+    if not 0 <= time <= LAST_SECOND:  # before 1970 no web server wrote a log
         return None
     return Line(
         time,

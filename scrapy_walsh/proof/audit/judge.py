@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.findings import Outcome, overall
-from scrapy_walsh.policy.recrawl import iso
+from scrapy_walsh.policy.text import iso, plural
 from scrapy_walsh.proof.audit import pace_rows, robots_rows
 from scrapy_walsh.proof.audit.rows import Row, duration, shown
 
@@ -84,9 +84,9 @@ def agent_row(entries: Sequence[Entry], expected: str) -> Row:
             row.breach(entry, f"from {entry.address}, {shown(entry.agent) or 'no User-Agent'}")
     row.detail = f"{row.seen} of {len(entries)} exact"
     if others:
-        row.detail += f"; {len(others)} other User-Agents"
+        row.detail += f"; {plural(len(others), 'other User-Agent')}"
     if row.undecided:
-        row.detail += f"; {row.undecided} lines in a format without User-Agent"
+        row.detail += f"; {plural(row.undecided, 'line')} in a format without User-Agent"
     return row
 
 
@@ -131,5 +131,7 @@ def scope_row(entries: Sequence[Entry]) -> Row:
     row.undecided = len(entries)
     row.detail = "which targets are declared is not in a log"
     if referers or files:
-        row.detail += f"; hints: {referers} requests with a Referer, {files} for parts of pages"
+        row.detail += (
+            f"; hints: {plural(referers, 'request')} with a Referer, {files} for parts of pages"
+        )
     return row

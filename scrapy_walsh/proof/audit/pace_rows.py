@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy.backoff import BACKOFF_CAP, BACKOFF_STATUSES, MAX_RETRIES
 from scrapy_walsh.policy.robots_fetch import counts_as_first
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.proof.audit.robots_rows import ROBOTS
 from scrapy_walsh.proof.audit.rows import Row, duration
@@ -90,7 +91,7 @@ class _Streak:
         if self.earliest >= entry.time + CLOCK:
             most = entry.time - self.since.time + CLOCK + self.answer_time
             return (
-                f"{self.count} gaps in under {most:g} s since {self.since.place}, "
+                f"{plural(self.count, 'gap')} in under {most:g} s since {self.since.place}, "
                 f"{required:g} s each required"
             )
         if self.earliest <= entry.time - self.answer_time:
@@ -187,7 +188,8 @@ def backoff_row(walk: Sequence[Step], retry_after: float | None, answer_time: fl
             _backed_off(row, gap, retry_after, CLOCK + answer_time)
     longest = _retries(row, [step.entry for step in walk], retry_after or 0.0)
     row.detail = (
-        f"429 or 503 answered: {refusals}; at most {longest} retries of a URL in a row; "
+        f"429 or 503 answered: {refusals}; "
+        f"at most {plural(longest, 'retry', 'retries')} of a URL in a row; "
         + (
             "Retry-After not judged: give --retry-after SECONDS"
             if retry_after is None

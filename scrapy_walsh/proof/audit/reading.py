@@ -13,7 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
+from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.proof.audit.accesslog import Line, method_and_target, parse_line, text
 
 if TYPE_CHECKING:
@@ -110,7 +112,7 @@ class Log:
     agents: bool = False
 
 
-class Unreadable(ValueError):
+class Unreadable(WalshError, ValueError):
     """A file that is not an access log, or the same one twice."""
 
 
@@ -128,7 +130,7 @@ def read_logs(paths: Sequence[str], bot: Bot) -> Log:
             _read(stream, path, bot, piece)
         if piece.first is None and piece.damaged:
             raise Unreadable(
-                f"{path} is not an access log: none of its {piece.lines} lines can be read"
+                f"{path} is not an access log: of {plural(piece.lines, 'line')} none can be read"
             )
         _refuse_copy(path, piece.entries, [entries for _, entries in pieces])
         pieces.append((piece.first or 0, piece.entries))

@@ -12,8 +12,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.recrawl import iso
+from scrapy_walsh.policy.freshness import ROBOTS_TTL
 from scrapy_walsh.policy.robots import Robots, no_rules
+from scrapy_walsh.policy.text import iso
 from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.proof.audit.rows import Row, duration
 
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.audit.reading import Entry
 
 ROBOTS: Final = "/robots.txt"
-#: Seconds: ROBOTS_TTL_SECONDS, and R12's STALE_HARD_CUTOFF for it (spec section 6).
-TTL: Final = 86400
-HARD_CUTOFF: Final = 2 * TTL
+#: Seconds: R12's STALE_HARD_CUTOFF for a robots.txt (spec section 6).
+HARD_CUTOFF: Final = 2 * ROBOTS_TTL
 
 ALLOWED: Final = "allowed"
 UNAWARE: Final = "refused, by rules that it need not have read yet (24 h)"
@@ -80,8 +80,8 @@ class Site:
 
         They include no rules at all after a 4xx, or without an answer (9.1.1: fail open).
         """
-        recent = self.answered is not None and now - self.answered <= TTL
-        start = self.answered if self.answered is not None and recent else now - TTL
+        recent = self.answered is not None and now - self.answered <= ROBOTS_TTL
+        start = self.answered if self.answered is not None and recent else now - ROBOTS_TTL
         held = timeline.between(start - 1, now + 1)
         open_ = self.missing if recent else self.answered is None and self.asked is not None
         return [*held, _NO_RULES] if open_ else held
@@ -132,7 +132,7 @@ def asked_row(targets: Sequence[Step], first: int) -> Row:
             row.undecided += 1
         else:
             row.seen += 1
-            late += step.age - 1 > TTL
+            late += step.age - 1 > ROBOTS_TTL
     row.detail = _asked_detail(row, late)
     return row
 

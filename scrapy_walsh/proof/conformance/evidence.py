@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.sandbox import LoggedRequest, host_key, hosts, requests
+from scrapy_walsh.proof.sandbox.routes import LIST, SCHEMA
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
 ROBOTS: Final = "/robots.txt"
 OPERATOR_HOST: Final = "operator.test"
-WELL_KNOWN: Final = "/.well-known/walsh-research"
-LIST: Final = f"{WELL_KNOWN}/blocklist.json"
-SCHEMA: Final = f"{WELL_KNOWN}/blocklist.schema.json"
-FIXTURES: Final = f"{WELL_KNOWN}/test-fixtures.json"
 LIST_URL: Final = f"http://{OPERATOR_HOST}{LIST}"
 SCHEMA_URL: Final = f"http://{OPERATOR_HOST}{SCHEMA}"
 

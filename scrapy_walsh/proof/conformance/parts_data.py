@@ -7,7 +7,6 @@ from typing import Final
 from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import (
-    LIST,
     OPERATOR_HOST,
     ROBOTS,
     Evidence,
@@ -16,8 +15,9 @@ from scrapy_walsh.proof.conformance.evidence import (
     split,
     target_of,
 )
-from scrapy_walsh.proof.conformance.part import HTML, TEXT, Part, negotiated, refreshing, site
+from scrapy_walsh.proof.conformance.part import Part, refreshing, site
 from scrapy_walsh.proof.sandbox import Route, Site, host_key
+from scrapy_walsh.proof.sandbox.routes import HTML, LIST, TEXT, negotiated
 
 # -- R6 ---------------------------------------------------------------------------------------
 

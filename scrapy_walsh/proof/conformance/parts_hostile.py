@@ -8,8 +8,9 @@ from typing import Final
 from scrapy_walsh.findings import Finding, held_if, unseen
 from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import Evidence, asked_for, never, nothing_of
-from scrapy_walsh.proof.conformance.part import TEXT, Part, site, text
+from scrapy_walsh.proof.conformance.part import Part, site
 from scrapy_walsh.proof.sandbox import Route, Site
+from scrapy_walsh.proof.sandbox.routes import TEXT, text
 
 _CONTROL: Final = "http://written.test/page"
 #: Ways to write a URL of a host that is on the operator's list.

@@ -18,8 +18,9 @@ from scrapy_walsh.proof.conformance.evidence import (
     spaced,
     was_asked,
 )
-from scrapy_walsh.proof.conformance.part import TEXT, Part, negotiated, site
-from scrapy_walsh.proof.sandbox import Request, Route, Site, hosts, max_in_flight
+from scrapy_walsh.proof.conformance.part import Part, site
+from scrapy_walsh.proof.sandbox import Request, Route, Site, hosts, max_in_flight, routes
+from scrapy_walsh.proof.sandbox.routes import negotiated
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
@@ -144,12 +145,12 @@ def _dated(request: Request) -> Route:
     if len(own) > 1:
         return negotiated()
     due = formatdate(_due(own[0]), usegmt=True)
-    return Route(503, "later\n", TEXT, headers={"Retry-After": due})
+    return routes.down(due)
 
 
 def _backoff_sites(_token: str) -> list[Site]:
-    limited = Route(429, "slow down\n", TEXT, headers={"Retry-After": "2"})
-    down = Route(503, "later\n", TEXT)
+    limited = routes.busy("2")
+    down = routes.down()
     return [
         site("limited.test", page=Route(sequence=(limited, limited, negotiated()))),
         site("date.test", page=_dated),

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import (
-    LIST,
     OPERATOR_HOST,
     ROBOTS,
-    SCHEMA,
     Evidence,
     exact_user_agent,
     never,
     nothing_of,
     was_asked,
 )
-from scrapy_walsh.proof.conformance.part import Part, missing, site
+from scrapy_walsh.proof.conformance.part import Part, site
 from scrapy_walsh.proof.sandbox import Site, hosts, requests, user_agents
+from scrapy_walsh.proof.sandbox.routes import LIST, SCHEMA, missing
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.sandbox import LoggedRequest

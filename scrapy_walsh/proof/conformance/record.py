@@ -70,7 +70,7 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
     whole = {**record, "digest": record_digest(record)}
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
-    replace_file(path, text.encode(), 0o666)
+    replace_file(path, text.encode())
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.proof.conformance import crawl, parts, vectors
 from scrapy_walsh.proof.conformance.check import Check, in_order, judged
 from scrapy_walsh.proof.conformance.scene import Scene, stage
@@ -73,7 +74,7 @@ def _is_requirement(name: str) -> bool:
 def _play(scene: Scene, bot: Bot, progress: Callable[[str], None]) -> tuple[list[Check], list[str]]:
     evidence = scene.play(bot)
     checks = judged(scene.rows, evidence)
-    progress(f"{scene.name}: {len(evidence.runs)} crawls, {len(checks)} checks")
+    progress(f"{scene.name}: {plural(len(evidence.runs), 'crawl')}, {plural(len(checks), 'check')}")
     return checks, [f"{scene.name}: {problem}" for problem in problems(evidence)]
 
 

@@ -12,6 +12,7 @@ from scrapy_walsh.proof.conformance import crawl
 from scrapy_walsh.proof.conformance.evidence import Evidence, Run
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site
 from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import HostRecord, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,9 +54,9 @@ class Stage:
         """Make a stored document *seconds* older, as if so much time had passed."""
         store = open_store(crawl.state_dir(self.project))
         try:
-            document = store.get_document(kind, key)
+            document = store.get(StoredDocument, kind, key)
             if document is not None:
-                store.put_document(replace(document, fetched_at=document.fetched_at - seconds))
+                store.put(replace(document, fetched_at=document.fetched_at - seconds))
         finally:
             store.close()
 
@@ -63,10 +64,10 @@ class Stage:
         """Make what is stored of a host *seconds* older: its last answer, and its hold (R4, R5)."""
         store = open_store(crawl.state_dir(self.project))
         try:
-            record = store.get_host(host)
+            record = store.get(HostRecord, host)
             if record is not None:
                 hold = None if record.not_before is None else record.not_before - seconds
-                store.put_host(replace(record, last_end=record.last_end - seconds, not_before=hold))
+                store.put(replace(record, last_end=record.last_end - seconds, not_before=hold))
         finally:
             store.close()
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.findings import Finding, Outcome, broken, held_if, unseen
 from scrapy_walsh.proof.conformance.check import SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import (
-    LIST,
     OPERATOR_HOST,
     ROBOTS,
     Evidence,
@@ -19,9 +18,10 @@ from scrapy_walsh.proof.conformance.evidence import (
     exact_user_agent,
     never,
 )
-from scrapy_walsh.proof.conformance.part import OPEN, TEXT, negotiated, operator_site, site, text
+from scrapy_walsh.proof.conformance.part import operator_site, site
 from scrapy_walsh.proof.conformance.scene import Scene, stage
 from scrapy_walsh.proof.sandbox import Route
+from scrapy_walsh.proof.sandbox.routes import LIST, OPEN, TEXT, negotiated, text
 from scrapy_walsh.proof.spacing import THE_WIRE
 
 if TYPE_CHECKING:

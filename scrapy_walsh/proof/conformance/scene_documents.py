@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.findings import Finding, Outcome, broken, held, held_if, unseen
 from scrapy_walsh.proof.conformance.check import SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import (
-    LIST,
     LIST_URL,
     OPERATOR_HOST,
-    SCHEMA,
     SCHEMA_URL,
     Evidence,
     asked_for,
     nothing_of,
 )
-from scrapy_walsh.proof.conformance.part import missing, operator_site, site
+from scrapy_walsh.proof.conformance.part import operator_site, site
 from scrapy_walsh.proof.conformance.scene import Scene, stage
 from scrapy_walsh.proof.sandbox import Route, blocklist, page
+from scrapy_walsh.proof.sandbox.routes import LIST, SCHEMA, missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

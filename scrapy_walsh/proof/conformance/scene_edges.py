@@ -11,7 +11,6 @@ from scrapy_walsh.findings import Finding, held_if, unseen
 from scrapy_walsh.policy.backoff import MAX_RETRIES
 from scrapy_walsh.proof.conformance.check import MUST_NOT, Row
 from scrapy_walsh.proof.conformance.evidence import (
-    LIST,
     LIST_URL,
     OPERATOR_HOST,
     ROBOTS,
@@ -24,9 +23,10 @@ from scrapy_walsh.proof.conformance.evidence import (
     spaced,
     split,
 )
-from scrapy_walsh.proof.conformance.part import TEXT, operator_site, site, text
+from scrapy_walsh.proof.conformance.part import operator_site, site
 from scrapy_walsh.proof.conformance.scene import Scene, stage
-from scrapy_walsh.proof.sandbox import Route, Site
+from scrapy_walsh.proof.sandbox import Route, Site, routes
+from scrapy_walsh.proof.sandbox.routes import LIST, text
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.conformance.crawl import Bot
@@ -51,10 +51,10 @@ _RETRY_AFTER: Final = 2.0
 
 def _sites(token: str) -> list[Site]:
     deny = f"User-agent: {token}\nDisallow: /denied\n"
-    busy = Route(429, "slow down\n", TEXT, headers={"Retry-After": "0"})
-    down = Route(503, "later\n", TEXT, headers={"Retry-After": "0"})
+    busy = routes.busy("0")
+    down = routes.down("0")
     start = token.lower()[: max(1, len(token) // 2)]
-    soon = Route(503, "later\n", TEXT, headers={"Retry-After": f"{_RETRY_AFTER:g}"})
+    soon = routes.down(f"{_RETRY_AFTER:g}")
     failing = Route(sequence=(soon, down, text(f"User-agent: {token}\nDisallow: /\n")))
     return [
         operator_site(),

@@ -11,16 +11,16 @@ from scrapy_walsh.proof.conformance import fixtures
 from scrapy_walsh.proof.conformance.check import SHOULD, Row
 from scrapy_walsh.proof.conformance.crawl import IMPLEMENTATION
 from scrapy_walsh.proof.conformance.evidence import (
-    FIXTURES,
     LIST_URL,
     OPERATOR_HOST,
     ROBOTS,
     Evidence,
     target_of,
 )
-from scrapy_walsh.proof.conformance.part import TEXT, negotiated, operator_site, site, text
+from scrapy_walsh.proof.conformance.part import operator_site, site
 from scrapy_walsh.proof.conformance.scene import Scene, stage
 from scrapy_walsh.proof.sandbox import Route, Site
+from scrapy_walsh.proof.sandbox.routes import FIXTURES, busy, negotiated, text
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ Crawl-delay: 2
 
 def _sites(token: str) -> list[Site]:
     document = {"contract": "walsh-research-test-fixtures/v1", "fixtures": _FOUND}
-    flaky = Route(429, "slow down\n", TEXT, headers={"Retry-After": "1"})
+    flaky = busy("1")
     routes = {
         **operator_site().routes,
         ROBOTS: text(_ROBOTS.format(token=token)),

@@ -1,6 +1,7 @@
-"""The runs of a ledger, found in its lines; and members of JSON that is not trusted, by type. Pure.
+"""The runs of a ledger, and members of JSON that is not trusted, read by type. Pure.
 
-A member of another type than the format gives it counts as not there.
+A ledger or a source report may come from anybody. A member whose type is not the one that the
+format gives it (docs/ledger.md, docs/spider.md) is read as if it were missing.
 """
 
 from __future__ import annotations
@@ -15,18 +16,23 @@ from scrapy_walsh.ledger.reading import ENDED, STARTED
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Gives, each time it is called, every line: the name of its file, and its octets.
+#: A function that reads the ledger anew at each call: each line's file name, and its octets.
 Lines = Callable[[], Iterator[tuple[str, bytes]]]
 
-#: A number beyond this is none that a ledger has.
+#: No number of a real ledger is as large as this; one that is was not written by us.
 _MOST: Final = 10**15
-#: In a line's octets: quotes inside of its strings are escaped, so nothing else looks like it.
+#: What the lines of interest contain. No string inside a line can look like it, since JSON escapes
+#: its quotes. So most lines need not be parsed.
 _RUN_NEEDLES: Final = (b'"kind":"started"', b'"kind":"ended"')
 
 
 @dataclass(slots=True)
 class Run:
-    """One crawl. ``terms``: its ``started`` line; ``ended``: Unix seconds, None while unknown."""
+    """One run. ``terms``: the members of its line ``started``; ``line``: that line's number.
+
+    ``began``, ``ended``: Unix seconds; ``ended`` is None where no line says that the run ended.
+    ``reason``: why it ended, Scrapy's ``finish_reason``.
+    """
 
     name: str
     terms: Mapping[str, Any]
@@ -37,17 +43,17 @@ class Run:
 
     @property
     def process(self) -> str:
-        """What names the process that it ran in; of one process no two requests overlap."""
+        """The name of the process that it ran in. Requests of one process never overlap (R4.1)."""
         return text(self.terms, "process") or self.name
 
     def setting(self, name: str) -> Any:
-        """A setting that it ran with; None where it does not say."""
+        """The value of the setting *name* as its line ``started`` has it; None if it has none."""
         settings = self.terms.get("settings")
         return settings.get(name) if isinstance(settings, dict) else None
 
 
 def runs_of(lines: Lines) -> dict[str, Run]:
-    """The runs of a ledger whose start it holds, by name, oldest first."""
+    """The runs of which the ledger has the line ``started``, by name, oldest first."""
     runs: dict[str, Run] = {}
     for _, raw in lines():
         if any(needle in raw for needle in _RUN_NEEDLES):
@@ -59,7 +65,7 @@ def _note_run(runs: dict[str, Run], line: bytes) -> None:
     try:
         entry = parsed(line)
     except (ValueError, RecursionError):
-        return  # the chain names it
+        return  # a damaged line, which the hash chain reports
     name, at = text(entry, "run"), number(entry, "at")
     if entry["kind"] == STARTED and at is not None and name not in runs:
         runs[name] = Run(name, entry, entry["n"], at)
@@ -68,7 +74,7 @@ def _note_run(runs: dict[str, Run], line: bytes) -> None:
 
 
 def number(entry: Mapping[str, Any], name: str) -> float | None:
-    """A number that a ledger may have, or None: what is not finite, or huge, is none."""
+    """The number *name*; None if it is missing, not finite, or larger than any in a ledger."""
     value = entry.get(name)
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
@@ -76,18 +82,18 @@ def number(entry: Mapping[str, Any], name: str) -> float | None:
 
 
 def whole(entry: Mapping[str, Any], name: str) -> int | None:
-    """A whole number, or None."""
+    """The whole number *name*; None if it is missing, or larger than any in a ledger."""
     value = entry.get(name)
     return value if type(value) is int and abs(value) < _MOST else None
 
 
 def text(entry: Mapping[str, Any], name: str) -> str:
-    """A string; empty where there is none."""
+    """The string *name*; empty if it is missing."""
     value = entry.get(name)
     return value if isinstance(value, str) else ""
 
 
 def texts(entry: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """A list of strings; empty where there is none."""
+    """The strings of the list *name*; empty if it is missing."""
     value = entry.get(name)
     return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()

@@ -1,4 +1,7 @@
-"""What a report says first: what the ledger shows to hold, not to hold, or does not show. Pure."""
+"""The findings at the head of a report: which promises the ledger shows to hold. Pure.
+
+The outcome of each is HELD, BROKEN, or UNSEEN where the ledger does not show it either way.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.config import DEFAULTS
 from scrapy_walsh.findings import Finding, Outcome
+from scrapy_walsh.policy.event import REFUSED
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.text import plural
 from scrapy_walsh.proof.report.entries import text
@@ -21,10 +25,26 @@ if TYPE_CHECKING:
 
 
 def findings(report: Report, sources: Sources | None) -> list[Finding]:
-    """Everything that the page says first."""
+    """The findings, in the order of the page. *sources*: the run's source report, if any."""
     found = [_chain(report), *_lost(report), _spacing(report), _serial(report), _backoff(report)]
     found += [] if sources is None else [_agreement(report, sources)]
     return found + list(_unended(report))
+
+
+def verdict(report: Report, found: list[Finding]) -> str:
+    """The head of a page in one sentence: how many promises of *found* hold, and what was done."""
+    seen = [each for each in found if each.outcome is not Outcome.UNSEEN]
+    kept = sum(each.outcome is Outcome.HELD for each in seen)
+    unseen = len(found) - len(seen)
+    short = report.total(SHORT)
+    parts = [
+        f"{kept} of {plural(len(seen), 'promise')} kept",
+        f"{unseen} not seen" if unseen else "",
+        plural(sum(report.purposes.values()), "request"),
+        f"{report.kinds.get(REFUSED, 0):,} refused",
+        f"{short:,} too early" if short else "none too early",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def _finding(outcome: Outcome, promise: str, why: str) -> Finding:
@@ -72,11 +92,11 @@ def _spacing(report: Report) -> Finding:
             Outcome.BROKEN,
             what,
             f"{short:,} of {plural(short + kept, 'gap')} too short, the first at line"
-            f" {gap.line:,}: {cut(host.name, 60)} asked after {seconds(gap.seconds)},"
+            f" {gap.line:,}: {cut(host.name, 60)} requested after {seconds(gap.seconds)},"
             f" {seconds(gap.required)} required{besides}",
         )
     if not kept:
-        return _finding(Outcome.UNSEEN, what, f"no host was asked twice{besides}")
+        return _finding(Outcome.UNSEEN, what, f"no host was requested twice{besides}")
     closest = min(host.closest.ratio for host in report.hosts if host.closest is not None)
     return _finding(
         Outcome.HELD,
@@ -124,7 +144,7 @@ def _backoff(report: Report) -> Finding:
 
 
 def _agreement(report: Report, sources: Sources) -> Finding:
-    what = "Source report and ledger tell of the same requests"
+    what = "Source report and ledger count the same requests"
     asked = sum(report.purposes.values())
     if sources.requests is None:
         return _finding(Outcome.UNSEEN, what, "the source report does not count them")
@@ -146,19 +166,23 @@ def _unended(report: Report) -> Iterator[Finding]:
 
 # -- settings -----------------------------------------------------------------------------
 
+#: The settings whose names in a line ``started`` are not their own in lower case.
 _NAMES: Final = {"shared": "WALSH_SHARED_STATE"}
+#: What such a line has beside settings: it follows from two of them (D13).
+_DERIVED: Final = "silent_attempts"
 
 
 def other_than_default(run: Run) -> list[tuple[str, str]]:
-    """Settings of a run that are not the default's: (name, value)."""
+    """The settings of a run that differ from their defaults: (name, value as text)."""
     found = [(_NAMES.get(name, f"WALSH_{name.upper()}"), value) for name, value in _settings(run)]
-    told = [(name, _shown(value)) for name, value in found if not _is_default(name, value)]
-    return [*_mirrors(run), *told]
+    changed = [(name, _shown(value)) for name, value in found if not _is_default(name, value)]
+    return [*_mirrors(run), *changed]
 
 
 def _settings(run: Run) -> list[tuple[str, Any]]:
     settings = run.terms.get("settings")
-    return list(settings.items()) if isinstance(settings, dict) else []
+    found = settings.items() if isinstance(settings, dict) else ()
+    return [(name, value) for name, value in found if name != _DERIVED]
 
 
 def _is_default(name: str, value: Any) -> bool:
@@ -171,7 +195,10 @@ def _shown(value: Any) -> str:
 
 
 def _mirrors(run: Run) -> Iterator[tuple[str, str]]:
-    """The operator's documents from elsewhere: known for the built-in identity alone."""
+    """The operator's documents that came from a mirror, as (setting, URL).
+
+    Only of the built-in identity is it known where its documents should come from.
+    """
     if text(run.terms, "token").lower() != WALSH_RESEARCH.token.lower():
         return
     for name, member, default in (

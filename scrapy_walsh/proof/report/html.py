@@ -1,7 +1,7 @@
-"""A report as one HTML file that needs nothing else: no script, no font, no request. Pure.
+"""A report as one HTML file that loads nothing: no script, no font, no request. Pure.
 
-The markup is in ``templates/``, and nowhere else: whatever a template writes of a value is made
-visible and escaped on its way, so what a stranger wrote stays text.
+All markup is in ``templates/``. URLs, rules and reasons were written by strangers. So each value
+that a template writes has its control characters made visible and is then escaped: it stays text.
 """
 
 from __future__ import annotations
@@ -17,26 +17,30 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.text import plural, visible
 from scrapy_walsh.proof.report import pictures, sections, words
 from scrapy_walsh.proof.report.entries import text, whole
-from scrapy_walsh.proof.report.findings import findings, other_than_default
+from scrapy_walsh.proof.report.findings import findings, other_than_default, verdict
 from scrapy_walsh.proof.report.sources import outcome
 from scrapy_walsh.spec import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scrapy_walsh.proof.report.entries import Run
     from scrapy_walsh.proof.report.model import Report
     from scrapy_walsh.proof.report.sources import Sources
 
-#: Octets that a page may have; with less room it tells fewer lines, and says so.
+#: Octets that a page may have. One that would have more is rendered again with shorter tables.
 LARGEST: Final = 4_500_000
+#: How an outcome is shown: its CSS class, and its words.
 _SIGNS: Final = {
     Outcome.HELD: ("yes", "✓ holds"),
     Outcome.BROKEN: ("no", "✗ broken"),
     Outcome.UNSEEN: ("unseen", "? not seen"),
 }
 _PURPOSES: Final = (("target", "targets"), ("robots", "robots.txt"), ("operator", "operator's"))
-_SETTINGS: Final = 40  # an honest run has fewer
-_ROOM: Final = (1, 4, 16, 64)
+#: Settings that are shown at most. A ledger that nobody forged has fewer.
+_SETTINGS: Final = 40
+#: By what the lengths of all tables are divided, in turn, until the page is small enough.
+_DIVISORS: Final = (1, 4, 16, 64)
 _FILTERS: Final = {
     "cut": words.cut, "instant": words.instant, "octets": words.octets,
     "percent": pictures.percent, "seconds": words.seconds, "word": words.word,
@@ -49,17 +53,21 @@ _GLOBALS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """How much a page may tell: rows of a table, characters of a whole URL."""
+    """How much a page may show: rows of a table, and characters of a URL shown on hovering."""
 
     rows: int
     title: int
 
 
 def page(report: Report, sources: Sources | None = None) -> str:
-    """The page; its size is bounded, whatever the ledger holds."""
+    """The HTML of *report*, with *sources* if there is a source report.
+
+    Its size is bounded whatever the ledger has, normally by LARGEST octets: tables are cut, and say
+    so.
+    """
     template, values = environment().get_template("page.html"), _values(report, sources)
-    for share in _ROOM:
-        limits = _Limits(rows=1200 // share, title=600 // share)
+    for divisor in _DIVISORS:
+        limits = _Limits(rows=1200 // divisor, title=600 // divisor)
         found = template.render(values, limits=limits)
         if len(found.encode()) <= LARGEST:
             break
@@ -68,7 +76,10 @@ def page(report: Report, sources: Sources | None = None) -> str:
 
 @cache
 def environment() -> Environment:
-    """What the templates are read with; each value passes :func:`_shown`, and is then escaped."""
+    """The templates' environment. Each value passes :func:`_shown` and is then escaped.
+
+    A name that a template misspells raises jinja2's UndefinedError instead of showing nothing.
+    """
     found = Environment(
         loader=PackageLoader("scrapy_walsh.proof.report"),
         autoescape=True,
@@ -83,7 +94,7 @@ def environment() -> Environment:
 
 
 def _shown(value: object) -> object:
-    """Markup of a template as it is; everything else as text without effect on who reads it."""
+    """*value* as a template writes it: markup of our own macros as it is, all else as safe text."""
     if value is None or hasattr(value, "__html__"):
         return "" if value is None else value
     if isinstance(value, int):
@@ -94,20 +105,30 @@ def _shown(value: object) -> object:
 
 
 def _values(report: Report, sources: Sources | None) -> dict[str, object]:
-    """What the templates tell of, beside their filters and globals."""
+    """The variables of the templates, beside their filters and globals."""
     found = findings(report, sources)
     run = report.runs[-1] if report.runs else None
+    settings = other_than_default(run) if run else []
     return {
         "report": report,
         "sources": sources,
         "title": _title(report),
+        "name": _name(run),
+        "verdict": verdict(report, found),
         "ending": _ending(report),
         "titles": _titles(report, sources),
         "findings": found,
         "broken": [each for each in found if each.outcome is Outcome.BROKEN],
-        "settings": other_than_default(run)[:_SETTINGS] if run else [],
+        "settings": settings[:_SETTINGS],
+        "more_settings": len(settings) - len(settings[:_SETTINGS]),
         "numbers": list(_numbers(report, sources)),
     }
+
+
+def _name(run: Run | None) -> str:
+    """The bot's name, and the name of its spider: of the last run."""
+    parts = [text(run.terms, "token"), text(run.terms, "spider")] if run else []
+    return ", spider ".join(filter(None, parts)) or "a bot without a name"
 
 
 def _title(report: Report) -> str:
@@ -117,15 +138,16 @@ def _title(report: Report) -> str:
 
 
 def _titles(report: Report, sources: Sources | None) -> dict[str, str]:
-    """The sections of the page, in order, and what each is called."""
+    """The sections of the page, in order: the id of each, and its title."""
     return {
         "findings": "What the ledger shows",
         "numbers": "In numbers",
+        "refused": "Refused, deferred, given up",
+        **({} if sources is None else {"sources": "Sources"}),
         "overview": "The run as a whole",
         "timeline": "Host by host",
         "gaps": "Gaps",
-        "decisions": "Decisions and their rules",
-        **({} if sources is None else {"sources": "Sources"}),
+        "decisions": "Decisions",
         "documents": "Documents",
         **({"runs": "Runs"} if len(report.runs) > 1 else {}),
     }
@@ -139,19 +161,19 @@ def _ending(report: Report) -> str:
 
 
 def _numbers(report: Report, sources: Sources | None) -> Iterator[tuple[str, object, str]]:
-    """The tiles: what is counted, how many, and what that says."""
+    """The tiles of the section "In numbers": (name, number or text, explanation)."""
     kinds, purposes = report.kinds, report.purposes
     asked = sum(host.requests > 0 for host in report.hosts)
     split = ", ".join(f"{called} {purposes.get(name, 0):,}" for name, called in _PURPOSES)
     yield "Requests", sum(purposes.values()), split
-    yield "Hosts asked", asked, f"of {len(report.hosts):,} in the run"
+    yield "Hosts requested", asked, f"of {len(report.hosts):,} in the run"
     for name, kind, more in (
         ("Declared", "declared", "targets (R6)"),
         ("Fetched", events.FETCHED, "answers for the spider"),
         ("Not modified", events.NOT_MODIFIED, "304, no new data (R7)"),
-        ("Refused", events.REFUSED, "never asked (R2, R3, R6, R8, settings)"),
-        ("Held", events.HELD, "times that targets waited (R4)"),
-        ("Backed off", events.RETRIED, "retries booked (R5)"),
+        ("Refused", events.REFUSED, "never requested (R2, R3, R6, R8, settings)"),
+        ("Held", events.HELD, "times that a target waited for its host (R4)"),
+        ("Backed off", events.RETRIED, "retries scheduled (R5)"),
         ("Given up", events.GIVEN_UP, "retries used up (R5)"),
         ("Deferred", events.DEFERRED, "left for a later run"),
     ):

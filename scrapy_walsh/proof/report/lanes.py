@@ -1,7 +1,7 @@
-"""What is drawn of a run: a lane for each host that matters most, and the run as a whole. Pure.
+"""What the pictures of a run show: a lane for each of the most telling hosts, and all of it. Pure.
 
-A host with few marks is drawn mark by mark; one with many in columns of equal time, which say how
-many marks each stands for.
+A lane has a mark for each exchange with its host and each decision about it. A host with more than
+EXACT marks is drawn in COLUMNS columns of equal time instead, each with the numbers of its marks.
 """
 
 from __future__ import annotations
@@ -23,24 +23,32 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.report.entries import Lines
     from scrapy_walsh.proof.report.tally import Host
 
-#: Hosts that are drawn, marks that are drawn one by one, and columns of what is not.
+#: How many hosts are drawn at most.
 DRAWN: Final = 24
+#: How many marks of a host are drawn one by one at most.
 EXACT: Final = 120
+#: How many columns a host with more marks has.
 COLUMNS: Final = 60
 
-#: Exchanges by purpose; marks that are none.
+#: The kinds of marks that are exchanges: their purposes.
 EXCHANGES: Final = ("target", "robots", "operator")
+#: The kinds of marks that are decisions.
 POINTS: Final = tuple(kind for kind in DRAWN_KINDS if kind != ASKED)
+#: The key under which a column counts its exchanges after which R5 held the host.
 TROUBLE: Final = "trouble"
+#: Characters kept of a URL or a reason.
 _LONGEST: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One exchange (``kind``: its purpose), or a decision (``kind``: one of POINTS).
+    """An exchange (``kind``: one of EXCHANGES), or a decision (``kind``: one of POINTS).
 
-    Times are seconds from the picture's start. ``spaced`` and ``held``: until when the host had to
-    be left alone after it, by its spacing and by R5. ``gap``: seconds since the exchange before.
+    ``line``: its number in the ledger. ``at``, ``until``: when it began and ended, in seconds from
+    the picture's start, as are ``spaced`` and ``held``: until when the host had to be left alone
+    after it, by R4's interval and by R5's hold. ``answer``: its status, in words if there is none.
+    ``trouble``: R5 held the host after it. ``gap``: seconds since the end of the host's previous
+    exchange. ``short``: that was less than required. ``note``: a decision's reason.
     """
 
     kind: str
@@ -59,7 +67,10 @@ class Mark:
 
 @dataclass(slots=True)
 class Column:
-    """Some of a host's time, seconds from the start. ``counts``: by kind, TROUBLE, SHORT."""
+    """A part of the time: from ``at`` to ``until``, in seconds from the picture's start.
+
+    ``counts``: marks by kind, and exchanges under TROUBLE and SHORT.
+    """
 
     at: float
     until: float
@@ -67,13 +78,17 @@ class Column:
 
     @property
     def requests(self) -> int:
-        """Exchanges on the wire."""
+        """The number of exchanges."""
         return sum(self.counts[kind] for kind in EXCHANGES)
 
 
 @dataclass(slots=True)
 class Lane:
-    """A host's picture: ``marks``, or where there are too many of them, ``columns``."""
+    """A host's picture: ``marks``, or where there are too many of them, ``columns``.
+
+    ``short``: the numbers of the lines whose gap was too short. ``last``: when the last exchange
+    ended, in seconds from the picture's start.
+    """
 
     host: Host
     marks: list[Mark] = field(default_factory=list)
@@ -84,9 +99,10 @@ class Lane:
 
 @dataclass(slots=True)
 class Drawing:
-    """The lanes of the hosts that matter most, and the columns of the whole.
+    """Collects the lanes, and the columns of all hosts together (``overview``).
 
-    ``names``: the runs that are drawn. ``began``, ``span``: the picture's start and its seconds.
+    ``names``: the runs that are drawn. ``hosts``: those of the tally, the most telling first.
+    ``began``: the picture's start, Unix seconds. ``span``: its length, seconds.
     """
 
     names: frozenset[str]
@@ -101,7 +117,7 @@ class Drawing:
         self._lanes = {host.name: self._lane(host) for host in _drawn(self.hosts)}
 
     def read(self, lines: Lines) -> None:
-        """Draw what the lines say of the runs."""
+        """Take in the lines of the chosen runs."""
         needle = b'"run":'
         if len(self.names) == 1:
             needle += json.dumps(next(iter(self.names))).encode("ascii")
@@ -110,7 +126,7 @@ class Drawing:
                 self._take(raw.removesuffix(b"\n"))
 
     def lanes(self) -> tuple[Lane, ...]:
-        """Those with too short gaps first, then by the host's first time."""
+        """The lanes: hosts with a gap that was too short first, then by their first request."""
         return tuple(
             sorted(
                 self._lanes.values(), key=lambda lane: (not lane.host.gaps[SHORT], lane.host.first)
@@ -125,7 +141,7 @@ class Drawing:
         try:
             line = readable(parsed(raw))
         except (ValueError, RecursionError):
-            return  # the chain names it
+            return  # a damaged line, which the hash chain reports
         if line.run not in self.names:
             return
         lane = self._lanes.get(line.host)
@@ -154,7 +170,11 @@ class Drawing:
 
 
 def _drawn(hosts: Sequence[Host]) -> list[Host]:
-    """Too short gaps first; of the rest, half for those that were backed off from."""
+    """The hosts to draw: all with a gap that was too short, as far as there is room.
+
+    Of the room that is left, up to half is for hosts with a back-off, the rest for those with the
+    most requests.
+    """
     short = [host for host in hosts if host.gaps[SHORT]][:DRAWN]
     rest = sorted(hosts[len(short) :], key=lambda host: (-host.requests, -host.marks))
     troubled = [host for host in rest if host.troubles][: (DRAWN - len(short)) // 2]
@@ -198,7 +218,7 @@ def _point(line: Line, began: float, span: float) -> Mark:
 
 
 def _placed(lane: Lane, mark: Mark) -> Mark:
-    """*mark*, with the time since the exchange before it."""
+    """*mark*, with the time since the previous exchange of its lane."""
     gap = None if lane.last is None else mark.at - lane.last
     lane.last = mark.until
     return replace(mark, gap=gap, short=mark.line in lane.short)

@@ -1,7 +1,7 @@
-"""What a report says of a run: frozen values, made of a ledger's lines. Pure.
+"""What a report says about a run, as values, and how they are made from a ledger's lines. Pure.
 
-Times are Unix seconds; exchanges have them by the clock that pacing goes by, everything else by
-the wall clock (docs/ledger.md).
+Times are Unix seconds. Those of exchanges are by the steady clock (D9), all others by the wall
+clock (docs/ledger.md).
 """
 
 from __future__ import annotations
@@ -22,26 +22,33 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.report.lanes import Column, Lane
     from scrapy_walsh.proof.report.tally import Document, Host, Rule
 
+#: Values of ``--run`` beside the name of a run.
 LAST: Final = "last"
 ALL: Final = "all"
 
 
 class NoRun(WalshError):
-    """The ledger does not hold the run that was asked for."""
+    """The ledger does not have the run that was named, or has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A run, or all of a ledger's.
+    """What a ledger says about one run, or about all of its runs.
 
-    ``runs``: those it is about; ``others``: how many more the ledger holds. ``kinds``: lines by
-    kind; ``purposes``: exchanges by purpose. ``unread``: lines of a known kind that lack what
-    that kind must have. ``count``: lines; ``first``: number of the first; ``head``: number and hash
-    of the last; ``said``: the same as ``ledger.head`` has them, None without it. ``broken``: places
-    where the chain does not hold, the first of them in ``breaks``; ``lost``: what the ledger itself
-    says is missing; ``notes``: on the chain, and no breach. ``hosts``: all of them, those that
-    matter most first; ``lanes``: those that are drawn. ``span``: seconds of the picture, from
-    ``began``.
+    ``runs``: those that it is about; ``others``: how many more the ledger has.
+
+    Of the whole ledger: ``count``: its lines. ``first``: the number of the first. ``head``: number
+    and hash of the last. ``said``: the same as the file ``ledger.head`` has them, None without that
+    file. ``broken``: the number of places where the hash chain breaks, with the first of them in
+    ``breaks``. ``lost``: what the ledger itself says is missing. ``notes``: remarks on the chain
+    that are not breaches.
+
+    Of the runs: ``began``: their start, Unix seconds. ``span``: their length, seconds. ``kinds``:
+    number of lines by kind. ``purposes``: number of exchanges by purpose. ``unread``: the number of
+    lines that lack what their kind must have. ``overlaps``: the number of exchanges that began
+    while another of their process was under way (R4.1). ``hosts``: all hosts, the most telling
+    first. ``decisions``: numbers by (requirement, kind, verdict). ``lanes``: the hosts that are
+    drawn. ``overview``: the columns of all hosts together.
     """
 
     runs: tuple[Run, ...]
@@ -69,18 +76,22 @@ class Report:
 
     @property
     def ended(self) -> float:
-        """When the last thing in it happened."""
+        """When the last thing in it happened, Unix seconds."""
         return self.began + self.span
 
     def total(self, verdict: str) -> int:
-        """Gaps of all hosts with that verdict."""
+        """The number of gaps with that verdict (``spacing.KEPT`` and so on), of all hosts."""
         return sum(host.gaps.get(verdict, 0) for host in self.hosts)
 
 
 def build(lines: Lines, wanted: str = LAST, said: tuple[int, str] | None = None) -> Report:
-    """The report on *wanted*: LAST (that has ended, if one has), ALL, or a run's name.
+    """The report on *wanted*: ALL runs, the run of that name, or the LAST one that has ended.
 
-    Reads the lines three times: which runs, what happened, and what is drawn of it. NoRun.
+    Where no run has ended, LAST is the one that began last. *said*: number and hash of the last
+    line, from ``ledger.head``. Raises NoRun.
+
+    The lines are read three times, so that a large ledger never has to be in memory: for the runs,
+    for what happened, and for what is drawn, since the most telling hosts must be known by then.
     """
     runs = runs_of(lines)
     chosen = _chosen(runs, wanted)

@@ -1,7 +1,8 @@
-"""What the pictures show, and where; a template makes inline SVG of it.
+"""The shapes of each picture and their places; ``templates/parts.html`` makes inline SVG of them.
 
-Places along the time are parts of the width, everything else is pixels; a kind of mark differs in
-shape or filling as well as in colour.
+A horizontal place is a part of the picture's width, from 0 to 1, so that a picture fits every
+screen. All other lengths are pixels. Kinds of marks differ in shape or filling as well as in
+colour, for readers who do not see colours.
 """
 
 from __future__ import annotations
@@ -18,20 +19,24 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.report.lanes import Column, Lane, Mark
     from scrapy_walsh.proof.report.tally import Host
 
+#: A lane, in pixels: its height, where the bars of exchanges stand, and where decisions are.
 _HEIGHT: Final = 46
-_BASE: Final = 32  # where bars stand
-_UNDER: Final = 40  # where decisions are
-#: Marks nearer than this part of the width stand side by side, so many pixels each.
+_BASE: Final = 32
+_UNDER: Final = 40
+#: The height of an exchange's bar, in pixels.
+_TALL: Final = 16
+#: Marks nearer to each other than this part of the width are drawn side by side.
 _NEAR: Final = 0.012
+#: The pixels between them, and how many are moved at most.
 _BESIDE: Final = 8
 _MOST_BESIDE: Final = 6
-#: Marks after this part of the width move to the left.
+#: From this part of the width on, marks are moved to the left.
 _EDGE: Final = 0.9
-_TALL: Final = 16
 #: Percent of the width that a label over a bar needs on a phone.
 _LABEL: Final = 14.0
-#: Beyond this many times the required gap, a dot stands at the edge.
+#: The end of the scale of gaps: so many times what was required.
 MOST: Final = 3.0
+#: Seconds between two ticks of the time axis.
 _STEPS: Final = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 180, 300,
     600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
@@ -39,9 +44,10 @@ _STEPS: Final = (
 
 
 class Shape(NamedTuple):
-    """One element of a picture. ``tag``: its element; ``kind``: its class, or the mark it uses.
+    """One SVG element. ``tag``: its name. ``kind``: its class; for ``use``, which mark it shows.
 
-    ``at``, ``wide``: parts of the width; ``y``, ``high``, ``beside``: pixels.
+    ``at``, ``wide``: parts of the width. ``y``, ``high``, ``beside`` (how far it is moved to the
+    right): pixels. ``words``, ``anchor``: of ``text``, its content and its ``text-anchor``.
     """
 
     tag: str
@@ -56,7 +62,7 @@ class Shape(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """Shapes, the later over the earlier; ``height`` in pixels; ``axis``: numbers, not marks."""
+    """Shapes, later ones over earlier ones. ``height``: pixels. ``axis``: it has only numbers."""
 
     height: int
     shapes: list[Shape]
@@ -64,12 +70,15 @@ class Picture(NamedTuple):
 
 
 def percent(part: float) -> str:
-    """A part of the width, as SVG has it."""
+    """*part*, of the width, as SVG writes it: a percentage."""
     return f"{min(max(part, 0.0), 1.0) * 100:.2f}%"
 
 
 def _beside(parts: Sequence[float]) -> list[int]:
-    """Pixels by which each mark moves, not to hide the one before it, nor to leave the picture."""
+    """By how many pixels each mark is moved, so that it neither hides another nor leaves the SVG.
+
+    *parts*: where the marks are, in order.
+    """
     clusters: list[list[float]] = []
     for part in parts:
         if clusters and abs(part - clusters[-1][0]) < _NEAR:
@@ -98,7 +107,10 @@ def _across(y: int, kind: str = "ground") -> Shape:
 
 
 def ticks(span: float) -> list[float]:
-    """At most five seconds since the start, even ones."""
+    """Where the ticks of the time axis are, in seconds from the start: at most five round values.
+
+    *span*: seconds that the picture shows.
+    """
     step = next((step for step in _STEPS if span / step <= 4.2), None)
     if step is None:
         step = 86400.0 * (int(span / 86400 / 4.2) + 1)
@@ -106,12 +118,12 @@ def ticks(span: float) -> list[float]:
 
 
 def _grid(span: float, height: int) -> list[Shape]:
-    """Lines down the picture at the ticks."""
+    """Vertical lines at the ticks."""
     return [Shape("line", "grid", at / span, -8, high=height + 16) for at in ticks(span)]
 
 
 def axis(span: float) -> Picture:
-    """The times of the ticks."""
+    """The time axis: the times of the ticks."""
     return Picture(18, [_label(_tick(at), at / span, 13) for at in ticks(span)], axis=True)
 
 
@@ -123,7 +135,7 @@ def _tick(at: float) -> str:
 
 
 def lane(found: Lane, span: float) -> Picture:
-    """What happened to one host over the time of the picture."""
+    """The lane of one host. *span*: seconds that the picture shows."""
     back = _grid(span, _HEIGHT)
     if found.columns:
         return Picture(_HEIGHT, [*back, *_columns(found.columns), _across(_BASE)])
@@ -141,13 +153,13 @@ def lane(found: Lane, span: float) -> Picture:
 
 
 def _placed(marks: Sequence[Mark], span: float) -> Iterator[tuple[Mark, float, int]]:
-    """Marks, where they are, and how far beside that they are drawn."""
+    """Each mark with its part of the width, and the pixels by which it is moved."""
     parts = [mark.at / span for mark in marks]
     return zip(marks, parts, _beside(parts), strict=True)
 
 
 def _bands(exchanges: Sequence[Mark], span: float) -> Iterator[Shape]:
-    """How long the host was to be left alone: by its spacing, and by R5 over it."""
+    """How long the host had to be left alone after each exchange: R4's interval, and R5's hold."""
     for place, mark in enumerate(exchanges):
         follows = exchanges[place + 1].at if place + 1 < len(exchanges) else span
         for until, y, high, name in (
@@ -171,7 +183,7 @@ def _exchanges(exchanges: Sequence[Mark], span: float) -> Iterator[Shape]:
 
 
 def _answers(exchanges: Sequence[Mark], span: float) -> Iterator[Shape]:
-    """The status of what went wrong, as far as there is room; the rest are in the table."""
+    """The statuses that are not 2xx or 3xx, as far as there is room. The table has all of them."""
     free = -1.0
     for mark in exchanges:
         at = mark.at / span
@@ -182,7 +194,7 @@ def _answers(exchanges: Sequence[Mark], span: float) -> Iterator[Shape]:
 
 
 def _columns(columns: Sequence[Column]) -> Iterator[Shape]:
-    """Bars as high as their requests are many; under them what else was decided."""
+    """A bar for the exchanges of each column, with a mark for its decisions under it."""
     scale, wide, free = 20 / _most(columns), 1 / len(columns), -1.0
     for place, column in enumerate(columns):
         part = place / len(columns)
@@ -215,7 +227,7 @@ def _stack(column: Column, part: float, wide: float, scale: float, base: int) ->
 
 
 def overview(columns: Sequence[Column], span: float) -> Picture:
-    """Requests over the time of the run."""
+    """The requests to all hosts over time. *span*: seconds that the picture shows."""
     most, wide = _most(columns), 1 / len(columns)
     words = f"{most:,} in {seconds(span / len(columns))}"
     shapes = [*_grid(span, 102), _across(16, "grid"), Shape("text", "", 0, 11, words=words)]
@@ -228,14 +240,14 @@ def overview(columns: Sequence[Column], span: float) -> Picture:
 
 
 def strip(host: Host) -> Picture:
-    """The host's closest gap, and its exempt one, on the scale of what was required."""
+    """The closest gap, as a multiple of what was required; left of the scale an exempt one (T1)."""
     start, one = _on_scale(0), _on_scale(1)
     shapes = [Shape("rect", "below", start, 0, one - start, 22)]
     for at in (0.0, 1.0, 2.0, MOST):
         kind = "one" if at == 1.0 else "grid"
         shapes.append(Shape("line", kind, _on_scale(at), -2, high=26))
     if host.exempt is not None:
-        shapes.append(_use("exempt", _on_scale(host.exempt.ratio), 11))
+        shapes.append(_use("exempt", _EXEMPT, 11))
     if host.closest is not None:
         part = _on_scale(host.closest.ratio)
         if host.closest.verdict == SHORT:
@@ -248,18 +260,23 @@ def strip(host: Host) -> Picture:
 
 
 def scale() -> Picture:
-    """The numbers of the scale."""
+    """The numbers under :func:`strip`."""
     places = ((0.0, "0"), (1.0, "required"), (2.0, "2x"), (MOST, f"{MOST:g}x or more"))
     return Picture(18, [_label(words, _on_scale(at), 13) for at, words in places], axis=True)
 
 
+#: Where the mark of an exempt gap is, as a part of the width: left of the scale, since nothing was
+#: required of it.
+_EXEMPT: Final = 0.02
+
+
 def _on_scale(ratio: float) -> float:
-    return 0.03 + 0.94 * min(max(ratio, 0.0), MOST) / MOST
+    return 0.06 + 0.91 * min(max(ratio, 0.0), MOST) / MOST
 
 
 # -- counts -------------------------------------------------------------------------------
 
 
 def bar(count: int, most: int, kind: str) -> Picture:
-    """A bar as long as *count* is large."""
+    """A bar whose length is *count* as a part of *most*; *kind*: its class."""
     return Picture(16, [Shape("rect", f"bar {kind}", 0, 2, count / most, 12)])

@@ -1,4 +1,4 @@
-"""What the parts of a page say that no template can: texts, orders and sums of values. Pure."""
+"""The texts and tables of a page's sections that are too much work for a template. Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.report.sources import Sources
     from scrapy_walsh.proof.report.tally import Host, Rule
 
-#: Bars of one picture, and outcomes of sources that are counted out: an honest ledger has fewer.
+#: Bars of one picture, and outcomes of sources that are listed, at most. A ledger that nobody
+#: forged has fewer.
 _MOST_BARS: Final = 40
-#: How the bar of a kind is filled.
+#: The class of a kind's bar, which says how it is filled.
 _BARS: Final = {
     events.HELD: "wait", events.DEFERRED: "wait", events.RETRIED: "hold",
     events.TOO_MANY_REDIRECTS: "refused",
@@ -48,7 +49,7 @@ class Row(NamedTuple):
 
 
 def marks(lanes: Sequence[Lane]) -> list[Row]:
-    """Every mark of the timeline, host by host."""
+    """The rows of the timeline's table: all marks and columns that are drawn, host by host."""
     found = []
     for lane in lanes:
         found.append(Row(lane=lane))
@@ -58,24 +59,24 @@ def marks(lanes: Sequence[Lane]) -> list[Row]:
 
 
 def undrawn(report: Report) -> str:
-    """How many hosts have no lane, and what they saw."""
+    """A sentence on the hosts that have no lane: how many they are, and what happened to them."""
     drawn = {lane.host.name for lane in report.lanes}
     others = [host for host in report.hosts if host.name not in drawn]
     requests = sum(host.requests for host in others)
     troubles = sum(host.troubles > 0 for host in others)
     short = sum(host.gaps[SHORT] > 0 for host in others)
     return (
-        f"{len(drawn)} of {plural(len(report.hosts), 'host')} are drawn: those asked too early, "
-        f"backed off from, and asked most. The other {len(others):,} saw "
+        f"{len(drawn)} of {plural(len(report.hosts), 'host')} are drawn: those requested too "
+        f"early, those backed off from, and those requested most. The other {len(others):,} got "
         f"{plural(requests, 'request')}; {troubles:,} of them were backed off from, {short:,} "
-        "asked too early."
+        "requested too early."
     )
 
 
 def about(lane: Lane) -> str:
-    """What is said of a host beside its lane."""
+    """The text beside a host's lane."""
     host = lane.host
-    parts = [plural(host.requests, "request") if host.requests else "never asked"]
+    parts = [plural(host.requests, "request") if host.requests else "never requested"]
     if host.interval > 0:
         parts.append(f"every {seconds(host.interval)}")
     if lane.columns:
@@ -87,17 +88,17 @@ def about(lane: Lane) -> str:
 
 
 def alone(mark: Mark) -> str:
-    """How long the host had to be left alone after an exchange."""
+    """How long the host had to be left alone after an exchange, and by which requirement."""
     found = [f"{seconds(mark.spaced - mark.until)} (R4)"] if mark.spaced > mark.until else []
     found += [] if mark.held is None else [f"{seconds(mark.held - mark.until)} (R5)"]
     return ", ".join(found)
 
 
 def points(column: Column) -> str:
-    """What else a column stands for, beside its requests."""
+    """The decisions that a column stands for, and how many of its requests were too early."""
     counts = column.counts
     found = [f"{counts[kind]:,} {WORDS[kind]}" for kind in POINTS if counts[kind]]
-    found += [f"{counts[SHORT]:,} asked too early"] if counts[SHORT] else []
+    found += [f"{counts[SHORT]:,} requested too early"] if counts[SHORT] else []
     return ", ".join(found)
 
 
@@ -105,7 +106,7 @@ def points(column: Column) -> str:
 
 
 def spaced(report: Report) -> list[Host]:
-    """The hosts that have a gap: those with too short ones first, then the closest."""
+    """The hosts that have a gap: those with one that was too short first, then by their closest."""
     hosts = [host for host in report.hosts if host.gaps.total()]
     return sorted(hosts, key=lambda host: (-host.gaps[SHORT], _closest(host), host.name))
 
@@ -115,9 +116,9 @@ def _closest(host: Host) -> float:
 
 
 def beside(host: Host) -> str:
-    """What is said of a host beside its gap."""
+    """The text beside a host's gap."""
     if host.closest is None:
-        return "exempt alone" if host.exempt is not None else "not seen"
+        return "exempt only" if host.exempt is not None else "not seen"
     early = "too early: " if host.closest.verdict == SHORT else ""
     return f"{early}{seconds(host.closest.seconds)} of {seconds(host.closest.required)}"
 
@@ -126,7 +127,7 @@ def beside(host: Host) -> str:
 
 
 def bars(report: Report) -> list[tuple[str, str, int, Picture]]:
-    """Decisions by requirement and kind: how many, and the bar of it."""
+    """The decisions by requirement and kind: (requirement, kind, how many, its bar)."""
     counts: Counter[tuple[str, str]] = Counter()
     for (requirement, kind, _), count in report.decisions.items():
         counts[requirement, kind] += count
@@ -139,30 +140,32 @@ def bars(report: Report) -> list[tuple[str, str, int, Picture]]:
 
 
 def decided(report: Report) -> list[tuple[str, str, str, int, str]]:
-    """Decisions: requirement, kind, verdict, how many, and what the requirement asks."""
-    told = sorted(report.decisions.items(), key=lambda each: _place(*each[0][:2]))
-    return [(*key, count, _TITLES.get(key[0], "")) for key, count in told]
+    """The decisions: (requirement, kind, verdict, how many, the requirement's title)."""
+    found = sorted(report.decisions.items(), key=lambda each: _place(*each[0][:2]))
+    return [(*key, count, _TITLES.get(key[0], "")) for key, count in found]
 
 
 def rules(report: Report) -> list[Rule]:
-    """What refused, deferred or gave up targets, by requirement, the most frequent first."""
+    """What refused, deferred or gave up targets: by requirement, the most frequent first."""
     return sorted(report.rules, key=lambda rule: (_place(rule.requirement, rule.kind), -rule.count))
 
 
 def _place(requirement: str, kind: str) -> tuple[int, int]:
+    """A key to sort by: the order of the specification, then that of ``words.WORDS``."""
     known = _IDS.index(requirement) if requirement in _IDS else len(_IDS)
     return known, _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
 
 
 def outcomes(sources: Sources) -> str:
-    """How many sources came to which outcome."""
-    told = [(cut(name, 24), count) for name, count in sources.outcomes.items()]
-    return ", ".join(f"{count:,} {name}" for name, count in told[:_MOST_BARS])
+    """How many sources had which outcome, in one line."""
+    found = [(cut(name, 24), count) for name, count in sources.outcomes.items()]
+    more = [f"and {len(found) - _MOST_BARS:,} more outcomes"] if len(found) > _MOST_BARS else []
+    return ", ".join([*(f"{count:,} {name}" for name, count in found[:_MOST_BARS]), *more])
 
 
 def why(source: Mapping[str, object]) -> str:
-    """What a source report says of a source besides its outcome."""
+    """What a source report says about a source besides its outcome, in one line."""
     moved = text(source, "moved_to")
-    told = [text(source, "reason"), f"moved for good to {moved}" if moved else ""]
-    told += [f"offers {feed}" for feed in texts(source, "suggested_feeds")[:3]]
-    return "; ".join(each for each in told if each)
+    parts = [text(source, "reason"), f"moved for good to {moved}" if moved else ""]
+    parts += [f"offers {feed}" for feed in texts(source, "suggested_feeds")[:3]]
+    return "; ".join(each for each in parts if each)

@@ -1,4 +1,4 @@
-"""The source report of ``walsh_metadata``, as its JSON has it (docs/spider.md). Pure."""
+"""Reads the source report of the spider ``walsh_metadata``, a JSON file (docs/spider.md). Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scrapy_walsh.sources import report as outcomes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What needs a look comes first.
+#: The order of outcomes: what the operator should look at comes first.
 _ORDER: Final = (
     outcomes.FAILED, outcomes.LEFT_OUT, outcomes.REFUSED, outcomes.DEFERRED, outcomes.NOT_DUE,
     outcomes.NOT_MODIFIED, outcomes.FED, outcomes.NEGOTIATED, outcomes.LLMS,
@@ -22,14 +22,17 @@ _ORDER: Final = (
 
 
 class NoReport(WalshError):
-    """What was given is no source report."""
+    """The file is not a source report; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """``rows``: as in the file, what needs a look first. ``outcomes``: rows by outcome.
+    """What a source report says.
 
-    ``requests``: those for sources and for documents together; None where it does not say.
+    ``rows``: one for each source, as in the file; those to look at come first. ``outcomes``: number
+    of rows by outcome. ``problems``: entries of the source file that cannot be used. ``requests``:
+    those for sources and for documents together; None where the file does not say. ``items``:
+    number of items. ``bytes``: octets of the sources' bodies.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -41,14 +44,17 @@ class Sources:
 
 
 def read_sources(body: bytes) -> Sources:
-    """Read the JSON of ``-a report=FILE``; NoReport."""
+    """The report in *body*, the content of the file that ``-a report=FILE`` wrote. Raises NoReport.
+
+    Only the list of sources must be there. All else that is missing or of another type is left out.
+    """
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise NoReport(f"is not JSON: {str(error)[:200]}") from None
     rows = found.get("sources") if isinstance(found, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise NoReport("is no source report: it has no list of sources (see -a report=FILE)")
+        raise NoReport("is not a source report: it has no list of sources (see -a report=FILE)")
     return Sources(
         tuple(sorted(rows, key=_place)),
         Counter(outcome(row) for row in rows),
@@ -60,7 +66,7 @@ def read_sources(body: bytes) -> Sources:
 
 
 def outcome(row: Mapping[str, Any]) -> str:
-    """What came of a source; one without an outcome was still being asked."""
+    """The outcome of a source. It has none if the run ended before the source was done."""
     return text(row, "outcome") or "not ended"
 
 
@@ -69,8 +75,8 @@ def _place(row: Mapping[str, Any]) -> int:
     return _ORDER.index(name) if name in _ORDER else -1
 
 
-def _requests(told: object) -> int | None:
-    if not isinstance(told, dict):
+def _requests(found: object) -> int | None:
+    if not isinstance(found, dict):
         return None
-    sources, documents = whole(told, "sources"), whole(told, "documents")
+    sources, documents = whole(found, "sources"), whole(found, "documents")
     return None if sources is None or documents is None else sources + documents

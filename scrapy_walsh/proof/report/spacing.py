@@ -1,8 +1,9 @@
-"""R4 and R5 as the ledger has them: was a host left alone for as long as it had to be?
+"""R4 and R5 by the ledger: was each host left alone for as long as it had to be? Pure.
 
-From the end of one exchange with a host to the start of the next, whichever runs they belong to:
-at least a second, at least the host's ``interval`` (R4.3), at least what R5 asked for (D6). What
-the interval should have been is not derived here: that is ``walsh verify``.
+A gap is the time from the end of one exchange with a host to the start of the next, whichever runs
+they belong to. It must be at least a second, at least the host's ``interval`` (R4.3), and at least
+R5's hold (D6). Interval and hold are taken from the exchanges' lines: whether those follow from
+robots.txt and from the answers is what ``walsh verify`` checks.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.proof.report.entries import Run
 
+#: The purpose of an exchange for a robots.txt.
 ROBOTS: Final = "robots"
 
+#: The verdicts on a gap.
 KEPT: Final = "kept"
 SHORT: Final = "too short"
 EXEMPT: Final = "exempt"
@@ -31,12 +34,13 @@ UNCLEAR: Final = "not seen"
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Two exchanges with a host, one after the other. Seconds.
+    """The time between two exchanges with a host that follow each other.
 
-    ``verdict``: KEPT, SHORT, EXEMPT (T1: the first robots.txt and its target), or UNCLEAR where
-    lines are missing in between, or the clock was set back between two runs. ``held``: R5 asked
-    for more than the spacing did. ``after_trouble``: R5 answers the earlier exchange. ``line``: of
-    the later exchange.
+    ``seconds``: how long it was; ``required``: how long it had to be, in seconds. ``verdict``:
+    KEPT, SHORT, EXEMPT (between the first robots.txt and its target, T1), or UNCLEAR where lines
+    are missing in between, or the clock was set back between two runs. ``held``: R5 required more
+    than R4. ``after_trouble``: R5 held the host after the earlier exchange. ``line``: the number of
+    the later exchange's line.
     """
 
     seconds: float
@@ -48,12 +52,17 @@ class Gap:
 
     @property
     def ratio(self) -> float:
-        """How many times the required time it was."""
+        """Its length, as a multiple of what was required."""
         return self.seconds / self.required
 
 
 @dataclass(slots=True)
 class _Last:
+    """A host's last exchange.
+
+    ``until``: the end of all of R5's holds so far. ``stretch``: see ``Spacing._stretch``.
+    """
+
     ended: float
     until: float
     exempt: bool
@@ -64,20 +73,21 @@ class _Last:
 
 @dataclass(slots=True)
 class Spacing:
-    """Takes the exchanges of all runs, in the order of the ledger."""
+    """Takes the exchanges of all runs, in the order of the ledger. ``runs``: the runs by name."""
 
     runs: Mapping[str, Run]
-    overlaps: int = 0
     _hosts: dict[str, _Last] = field(default_factory=dict)
+    #: By process, the end of its last exchange.
     _busy: dict[str, float] = field(default_factory=dict)
+    #: The number of places so far at which lines are missing.
     _stretch: int = 0
 
     def interrupted(self) -> None:
-        """Lines are missing here: no gap over this place is known to have been kept."""
+        """Note that lines are missing here: a gap across this place cannot be shown to be kept."""
         self._stretch += 1
 
     def take(self, line: Line) -> Gap | None:
-        """The gap before this exchange; None before the first that the ledger has of the host."""
+        """The gap before the exchange *line*; None if it is its host's first in the ledger."""
         last = self._hosts.get(line.host)
         gap = None if last is None else self._gap(line, last)
         until = line.ended + (line.wait or 0.0)
@@ -92,7 +102,7 @@ class Spacing:
         return gap
 
     def overlapping(self, line: Line) -> bool:
-        """Whether it began while its process was still asking something (R4.1)."""
+        """Whether the exchange began before its process's previous one had ended (R4.1)."""
         run = self.runs.get(line.run)
         process = line.run if run is None else run.process
         before = self._busy.get(process)
@@ -127,7 +137,7 @@ class Spacing:
         return EXEMPT if exempt else KEPT
 
     def _floor(self, line: Line, last: _Last) -> tuple[float, bool]:
-        """Seconds that R4 asks for, and whether T1 exempts this exchange from more."""
+        """Seconds that R4 requires, and whether T1 exempts this exchange from them."""
         interval = max(MIN_REQUEST_INTERVAL, line.interval)
         if not (last.exempt and line.purpose == TARGET):
             return interval, False

@@ -1,4 +1,8 @@
-"""What happened in the chosen runs, counted: hosts, decisions, rules, documents. Pure."""
+"""Counts what happened in the chosen runs: hosts, decisions, rules, documents. Pure.
+
+The hash chain and the gaps between requests are followed over the lines of all runs. What is
+counted is only of the chosen ones.
+"""
 
 from __future__ import annotations
 
@@ -25,28 +29,35 @@ DECIDED: Final = (
     events.GIVEN_UP, events.TOO_MANY_REDIRECTS, events.REFUSED, events.ADOPTED, events.TAKEN_UP,
     events.REJECTED,
 )  # fmt: skip
+#: Those of documents: in force from now on, or rejected.
 _OF_DOCUMENTS: Final = (events.ADOPTED, events.TAKEN_UP, events.REJECTED)
 #: Kinds that a picture of a host has a mark for.
 DRAWN_KINDS: Final = (ASKED, events.HELD, events.REFUSED, events.DEFERRED, events.GIVEN_UP)
+#: Kinds that end a target by a rule, and so are listed with their rules.
 _OF_RULES: Final = (
     events.REFUSED, events.DEFERRED, events.GIVEN_UP, events.TOO_MANY_REDIRECTS,
 )  # fmt: skip
-#: Examples of a rule's URLs, octets kept of each, and too short gaps listed of a host.
+#: How many URLs a rule has as examples.
 _EXAMPLES: Final = 3
+#: Characters kept of a URL, a rule or a reason.
 _LONGEST: Final = 600
-_LISTED: Final = 20
-#: Breaks of the chain that are kept, to be named.
+#: How many of a host's gaps that were too short are kept.
+_SHORT_KEPT: Final = 20
+#: How many places where the hash chain breaks are kept.
 _BREAKS_KEPT: Final = 20
 
 
 @dataclass(slots=True)
 class Host:
-    """One host. ``counts``: exchanges by purpose, and lines by kind. ``gaps``: by verdict.
+    """One host, and what happened to it.
 
-    ``closest``: the gap that was nearest to what was required, or furthest below it.
-    ``interval``: the largest asked for, seconds. ``until``: the end of its last R5 hold.
-    ``troubles``: exchanges that R5 answers; ``left_alone``: requests after one, none too early.
-    ``marks``: what a picture of it would draw.
+    ``first``: the time of its first line, Unix seconds. ``counts``: number of exchanges by purpose,
+    and of lines by kind. ``gaps``: number of gaps by verdict. ``closest``: the gap that was the
+    smallest multiple of what was required. ``exempt``: the shortest of the exempt gaps. ``short``:
+    the first gaps that were too short. ``interval``: the largest of its intervals, seconds.
+    ``until``: the end of its last R5 hold, Unix seconds. ``troubles``: number of exchanges after
+    which R5 held the host. ``left_alone``: number of requests after such a one that were not too
+    early. ``marks``: number of marks that a picture of it has.
     """
 
     name: str
@@ -64,24 +75,29 @@ class Host:
 
     @property
     def requests(self) -> int:
-        """Exchanges on the wire."""
+        """The number of exchanges."""
         return self.counts[ASKED]
 
     def note(self, gap: Gap) -> None:
-        """Count the gap before an exchange."""
+        """Count the gap before one of its exchanges."""
         self.gaps[gap.verdict] += 1
         if gap.verdict == EXEMPT:
             self.exempt = gap if self.exempt is None else min(self.exempt, gap, key=_seconds)
         elif gap.verdict in (KEPT, SHORT):
             self.closest = gap if self.closest is None else min(self.closest, gap, key=_ratio)
         self.left_alone += gap.after_trouble and gap.verdict == KEPT
-        if gap.verdict == SHORT and len(self.short) < _LISTED:
+        if gap.verdict == SHORT and len(self.short) < _SHORT_KEPT:
             self.short.append(gap)
 
 
 @dataclass(slots=True)
 class Rule:
-    """What refused, deferred or gave up targets, and how often; examples as (URL, line)."""
+    """What refused or deferred targets, or gave them up, and how often.
+
+    ``kind``: of the ledger's lines. ``document``, ``line``, ``group``: where the rule stands: the
+    document's URL, the line in it, and the user agents of the group of its robots.txt. ``reason``:
+    that of its first target. ``examples``: of targets, (URL, number of the ledger's line).
+    """
 
     kind: str
     requirement: str
@@ -95,16 +111,20 @@ class Rule:
     examples: list[tuple[str, int]] = field(default_factory=list)
 
     def key(self) -> tuple[object, ...]:
-        """What makes it another rule; the reason is that of the first target."""
-        told = (self.kind, self.requirement, self.verdict, self.rule, self.document)
-        return (*told, self.line, self.group)
+        """What tells it from other rules. The reason does not, since it may name the target."""
+        decided = (self.kind, self.requirement, self.verdict, self.rule, self.document)
+        return (*decided, self.line, self.group)
 
 
 @dataclass(slots=True)
 class Document:
-    """One that came into force, or did not. ``fetched``: when; None where no line here says.
+    """A document that came into force, or was rejected.
 
-    ``age``: seconds at the end of the report, for one in force. ``line``: of the ledger.
+    ``outcome``: the kind of its line. ``digest``: SHA-256 of its body, hexadecimal. ``group``: the
+    user agents of the group that a robots.txt has for the bot. ``status``: of HTTP. ``source``: the
+    line's member ``document``. ``line``: the number of the ledger's line. ``fetched``: when, Unix
+    seconds; None where the ledger does not say. ``age``: seconds from then to the end of the
+    report; None for a rejected one.
     """
 
     url: str
@@ -122,10 +142,10 @@ class Document:
 
 @dataclass(slots=True)
 class Tally:
-    """Takes every line once, in order. ``names``: of the runs that count.
+    """Takes each line of a ledger once, in order.
 
-    ``said``: number and hash of the last line, as ``ledger.head`` has them. ``broken``: breaks of
-    the chain, the first of them in ``breaks``. ``lost``: what the ledger itself says is missing.
+    ``runs``: all runs by name; ``names``: those that are counted. ``said``: number and hash of the
+    last line, as the file ``ledger.head`` has them. The other fields are those of ``model.Report``.
     """
 
     runs: Mapping[str, Run]
@@ -155,7 +175,10 @@ class Tally:
         self.chain = Chain(self._break, self.notes.append, heads)
 
     def take(self, file: str, raw: bytes) -> None:
-        """Follow the chain, and count the line if it is of a chosen run."""
+        """Follow the hash chain, and count the line if it is of a chosen run.
+
+        *file*: the name of the file that the line is in. *raw*: the line's octets.
+        """
         members = self.chain.take(file, raw)
         line = None if members is None else readable(members)
         if line is not None and line.kind == GAP:
@@ -176,7 +199,7 @@ class Tally:
             self._decided(line, counts=counts)
 
     def end(self) -> None:
-        """Look at the end of the chain; a run without an end is a finding of its own."""
+        """Check the end of the hash chain. A run without an end is a finding elsewhere."""
         self.chain.end(headed=self.said is not None, running=False, later=False)
 
     def _break(self, line: int, why: str) -> None:
@@ -271,20 +294,20 @@ class Tally:
     # -- what came of it ------------------------------------------------------------------
 
     def extent(self) -> tuple[float, float]:
-        """When it began, and how many seconds it took: never nothing, to be divided by."""
+        """When the runs began, Unix seconds, and how many seconds they took: never 0."""
         first = self._first or 0.0
         return first, max(self._last - first, 0.001)
 
     def hosts(self) -> tuple[Host, ...]:
-        """Those that matter most first: too short gaps, then back-offs, then requests."""
+        """The hosts, the most telling first: gaps that were too short, back-offs, requests."""
         return tuple(sorted(self._hosts.values(), key=_weight))
 
     def rules(self) -> tuple[Rule, ...]:
-        """By requirement, the most frequent first."""
+        """The rules, by kind, the most frequent first."""
         return tuple(sorted(self._rules.values(), key=lambda rule: (rule.kind, -rule.count)))
 
     def documents(self, now: float) -> tuple[Document, ...]:
-        """The operator's first, then by URL; ages as of *now*."""
+        """The documents, the operator's first, then by URL. *now*: Unix seconds, for their ages."""
         for document in self._documents.values():
             if document.fetched is not None and document.outcome != events.REJECTED:
                 document.age = max(0.0, now - document.fetched)

@@ -1,4 +1,4 @@
-"""How a page says what it says: texts cut to a width, numbers, times, kinds of lines. Pure."""
+"""How a page writes values: names of kinds, texts cut to a width, durations, times, sizes. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.text import visible
 
-#: What a kind of line, or a purpose, is called.
+#: The name of each kind of line, and of each purpose of an exchange.
 WORDS: Final = {
     "target": "target", "robots": "robots.txt", "operator": "operator's document",
     events.FETCHED: "fetched", events.NOT_MODIFIED: "not modified", events.REFUSED: "refused",
@@ -21,12 +21,12 @@ WORDS: Final = {
 
 
 def word(kind: str) -> str:
-    """What *kind* is called; a kind that is not known is called as it is."""
+    """The name of *kind*; *kind* itself if it is not known."""
     return WORDS.get(kind, kind)
 
 
 def cut(text: str, width: int) -> str:
-    """*text*, with its middle left out where it is longer than *width*."""
+    """*text* with an ellipsis for its middle, where it has more than *width* characters."""
     text = visible(text)
     if len(text) <= width:
         return text
@@ -35,7 +35,7 @@ def cut(text: str, width: int) -> str:
 
 
 def seconds(value: float) -> str:
-    """A time span as a person reads it: ``0.002 s``, ``1.5 s``, ``5 min``, ``1 d 2 h``."""
+    """A duration in seconds as people read it: ``0.002 s``, ``1.5 s``, ``5 min``, ``1 d 2 h``."""
     if not math.isfinite(value):
         return "?"
     size = abs(value)
@@ -56,7 +56,7 @@ def _clock(size: float) -> str:
 
 
 def instant(at: float, layout: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Unix seconds as a UTC time."""
+    """Unix seconds as a UTC time, in the *layout* of ``strftime``; as a number if out of range."""
     try:
         return datetime.fromtimestamp(at, UTC).strftime(layout) + " UTC"
     except (OverflowError, ValueError, OSError):
@@ -64,7 +64,7 @@ def instant(at: float, layout: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def octets(count: int) -> str:
-    """``512 B``, ``1.2 MB``."""
+    """A number of octets as people read it: ``512 B``, ``1.2 MB``."""
     size, units = float(count), ["B", "kB", "MB", "GB"]
     while size >= 1000 and len(units) > 1:
         size /= 1000

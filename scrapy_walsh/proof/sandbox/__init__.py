@@ -16,7 +16,8 @@ from .log import (
     requests,
     user_agents,
 )
-from .scenario import DemoSource, blocklist, default_sites, demo_sources, page
+from .routes import blocklist, page
+from .scenario import DemoSource, default_sites, demo_sources
 from .server import Sandbox
 from .site import Request, Route, Site
 from .sitefile import load_sites

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from scrapy_walsh.policy.hosts import DEFAULT_PORT
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _record(fields: dict[str, object]) -> LoggedRequest:
 
 def host_key(scheme: str, host: str) -> str:
     """``host[:port]`` in lower case, without user information, trailing dot or default port."""
-    key = host.rpartition("@")[2].lower().removesuffix(_DEFAULT_PORTS.get(scheme, ""))
+    key = host.rpartition("@")[2].lower().removesuffix(f":{DEFAULT_PORT.get(scheme)}")
     name = without_port(key)
     return name.rstrip(".") + key[len(name) :]
 

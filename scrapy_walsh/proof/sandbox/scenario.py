@@ -5,10 +5,22 @@ from __future__ import annotations
 import json
 import time
 from email.utils import formatdate
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .log import host_key, paths, user_agents
+from .routes import (
+    FIXTURES,
+    JSON,
+    MARKDOWN,
+    TEXT,
+    busy,
+    down,
+    missing,
+    negotiated,
+    operator_documents,
+    page,
+    text,
+)
 from .site import Request, Route, Site
 
 if TYPE_CHECKING:
@@ -16,10 +28,6 @@ if TYPE_CHECKING:
 
     from .site import Answerer
 
-_TEXT = "text/plain; charset=utf-8"
-_JSON = "application/json"
-_MARKDOWN = "text/markdown; charset=utf-8"
-_WELL_KNOWN = "/.well-known/walsh-research"
 _CANARIES = "/research/bots/dogfood"
 
 _CANARY_ROBOTS = f"""\
@@ -56,7 +64,7 @@ def default_sites() -> list[Site]:
     return [
         _operator(),
         _reference(),
-        Site("canary.test", {"/robots.txt": _robots(_CANARY_ROBOTS), **_canaries()}),
+        Site("canary.test", {"/robots.txt": text(_CANARY_ROBOTS), **_canaries()}),
         *_robots_sites(),
         *_blocked_sites(),
         *_source_sites(),
@@ -86,32 +94,8 @@ def demo_sources() -> list[DemoSource]:
     ]
 
 
-def blocklist(
-    origin: str = "http://operator.test", *domains: str, inline: bool = True
-) -> dict[str, Any]:
-    """A blocklist document (walsh-research-blocklist/v1), listing ``blocked.test`` by default."""
-    document: dict[str, Any] = {
-        "contract": "walsh-research-blocklist/v1",
-        "updated": "2026-05-23T00:00:00Z",
-        "operator": "Sandbox Operator",
-        "contact": "opt-out@operator.test",
-        "policy": f"{origin}/bot/",
-        "refresh": "PT6H",
-        "blocked": [
-            {"domain": domain, "added": "2026-05-23", "reason": "asked by the site's owner"}
-            for domain in domains or ("blocked.test",)
-        ],
-    }
-    return {**document, "schema": json.loads(page("blocklist.schema.json"))} if inline else document
-
-
-def page(name: str) -> bytes:
-    """A body that comes with this package. Raises: FileNotFoundError."""
-    return (files(__package__) / "pages" / name).read_bytes()
-
-
-def _robots(text: str = "User-agent: *\nAllow: /\n") -> Route:
-    return Route(body=text, content_type=_TEXT)
+def _notes() -> Route:
+    return negotiated(page("page.html"), {"etag": '"notes-md"'}, etag='"notes-html"')
 
 
 def _html(name: str = "page.html") -> Route:
@@ -122,30 +106,11 @@ def _rss(**fields: Any) -> Route:
     return Route(body=page("rss.xml"), content_type="application/rss+xml; charset=utf-8", **fields)
 
 
-def _negotiated() -> Route:
-    vary = {"Vary": "Accept"}
-    markdown = Route(body=page("notes.md"), content_type=_MARKDOWN, headers=vary, etag='"notes-md"')
-    html = page("page.html")
-    return Route(body=html, headers=vary, etag='"notes-html"', accept={"text/markdown": markdown})
-
-
-def _operator_documents(origin: str) -> dict[str, Route | Answerer]:
-    return {
-        f"{_WELL_KNOWN}/blocklist.json": Route(
-            body=json.dumps(blocklist(origin), indent=2), content_type=_JSON, etag='"list-1"'
-        ),
-        f"{_WELL_KNOWN}/blocklist.schema.json": Route(
-            body=page("blocklist.schema.json"), content_type="application/schema+json"
-        ),
-        "/bot/": _html("policy.html"),
-    }
-
-
 def _canaries() -> dict[str, Route | Answerer]:
     bodies = {
         "": _html("canary.html"),
         ".html": _html("canary.html"),
-        ".md": Route(body=page("notes.md"), content_type=_MARKDOWN),
+        ".md": Route(body=page("notes.md"), content_type=MARKDOWN),
     }
     return {
         f"{_CANARIES}-{name}{suffix}": route
@@ -167,27 +132,27 @@ def _fixtures(origin: str) -> Route:
             "flaky_429_endpoint": "http://flaky.test/feed.xml",
         },
     }
-    return Route(body=json.dumps(document, indent=2), content_type=_JSON)
+    return Route(body=json.dumps(document, indent=2), content_type=JSON)
 
 
 def _operator() -> Site:
     origin = "http://operator.test"
     routes: dict[str, Route | Answerer] = {
-        "/robots.txt": _robots(_CANARY_ROBOTS),
-        f"{_WELL_KNOWN}/test-fixtures.json": _fixtures(origin),
+        "/robots.txt": text(_CANARY_ROBOTS),
+        FIXTURES: _fixtures(origin),
     }
-    return Site("operator.test", {**routes, **_operator_documents(origin), **_canaries()})
+    return Site("operator.test", {**routes, **operator_documents(origin), **_canaries()})
 
 
 def _reference() -> Site:
     routes: dict[str, Route | Answerer] = {
-        "/robots.txt": _robots(_REFERENCE_ROBOTS),
+        "/robots.txt": text(_REFERENCE_ROBOTS),
         "/allowed": Route(body=page("page.html"), etag='"allowed-1"'),
         "/denied": _html(),
         "/flaky": _flaky_then(_html()),
         "/__state__": _state,
     }
-    return Site("reference.test", {**routes, **_operator_documents("http://reference.test")})
+    return Site("reference.test", {**routes, **operator_documents("http://reference.test")})
 
 
 def _state(request: Request) -> Route:
@@ -195,32 +160,32 @@ def _state(request: Request) -> Route:
     host = host_key(request.scheme, request.host)
     asked = [each for each in request.log if host_key(each.scheme, each.host) == host]
     state = {"paths": paths(asked), "user_agents": sorted(user_agents(asked))}
-    return Route(body=json.dumps(state), content_type=_JSON)
+    return Route(body=json.dumps(state), content_type=JSON)
 
 
 def _robots_sites() -> list[Site]:
     """Rules by path and by group, delays, and robots.txt files that cannot be fetched."""
     files_of: Mapping[str, Route] = {
-        "path.test": _robots("User-agent: *\nDisallow: /private/\nAllow: /private/open\n"),
-        "named-allow.test": _robots(
+        "path.test": text("User-agent: *\nDisallow: /private/\nAllow: /private/open\n"),
+        "named-allow.test": text(
             "User-agent: *\nDisallow: /\n\nUser-agent: walsh-research\nDisallow: /private/\n"
         ),
-        "named-deny.test": _robots(
+        "named-deny.test": text(
             "User-agent: *\nAllow: /\n\nUser-agent: Walsh-Research\nDisallow: /\n"
         ),
-        "delay.test": _robots("User-agent: *\nCrawl-delay: 2\nDisallow: /private/\n"),
-        "long-delay.test": _robots("User-agent: *\nCrawl-delay: 3600\n"),
-        "robots-404.test": Route(404, "no such file\n", _TEXT),
-        "robots-429.test": Route(429, "slow down\n", _TEXT, headers={"Retry-After": "1"}),
-        "robots-503.test": Route(503, "later\n", _TEXT),
+        "delay.test": text("User-agent: *\nCrawl-delay: 2\nDisallow: /private/\n"),
+        "long-delay.test": text("User-agent: *\nCrawl-delay: 3600\n"),
+        "robots-404.test": missing(),
+        "robots-429.test": busy("1"),
+        "robots-503.test": down(),
         "robots-blocked.test": Route(302, location="http://blocked.test/robots.txt"),
     }
-    return [Site(host, {"/robots.txt": r, "*": _negotiated()}) for host, r in files_of.items()]
+    return [Site(host, {"/robots.txt": r, "*": _notes()}) for host, r in files_of.items()]
 
 
 def _blocked_sites() -> list[Site]:
     """Hosts on the blocklist. They would answer every request, and must not get any."""
-    routes = {"/robots.txt": _robots(), "*": _negotiated()}
+    routes = {"/robots.txt": text(), "*": _notes()}
     return [Site("blocked.test", routes), Site("www.blocked.test", routes)]
 
 
@@ -236,20 +201,20 @@ def _source_sites() -> list[Site]:
         "unchanged.test": {
             "/feed.xml": _rss(etag='"tides-7"', last_modified="Tue, 03 Nov 2026 08:30:00 GMT")
         },
-        "markdown.test": {"/notes": _negotiated()},
-        "llms.test": {"/llms.txt": Route(body=page("llms.txt"), content_type=_TEXT)},
+        "markdown.test": {"/notes": _notes()},
+        "llms.test": {"/llms.txt": Route(body=page("llms.txt"), content_type=TEXT)},
         "html.test": {path: _html() for path in ("/next", "/app.js", "/photo.png", "/style.css")},
     }
-    llms_robots = _robots("User-agent: *\nDisallow: /drafts/\n")
+    llms_robots = text("User-agent: *\nDisallow: /drafts/\n")
     robots = {"llms.test": llms_robots}
     return [
-        Site(host, {"/": _html(), "/robots.txt": robots.get(host, _robots()), **routes})
+        Site(host, {"/": _html(), "/robots.txt": robots.get(host, text()), **routes})
         for host, routes in feeds.items()
     ]
 
 
 def _flaky_then(last: Route) -> Route:
-    refused = Route(429, "slow down\n", _TEXT, headers={"Retry-After": "1"})
+    refused = busy("1")
     return Route(sequence=(refused, refused, last))
 
 
@@ -257,11 +222,11 @@ def _flaky() -> Site:
     return Site(
         "flaky.test",
         {
-            "/robots.txt": _robots(),
+            "/robots.txt": text(),
             "/": _html(),
             "/feed.xml": _flaky_then(_rss()),
-            "/unavailable": Route(503, "later\n", _TEXT),
-            "/tomorrow": Route(503, "later\n", _TEXT, headers={"Retry-After": "86400"}),
+            "/unavailable": down(),
+            "/tomorrow": down("86400"),
             "/date": _in_two_seconds,
         },
     )
@@ -272,7 +237,7 @@ def _in_two_seconds(request: Request) -> Route:
     if asked > 1:
         return _rss()
     due = formatdate(time.time() + 2, usegmt=True)
-    return Route(429, "slow down\n", _TEXT, headers={"Retry-After": due})
+    return busy(due)
 
 
 def _redirects() -> Site:
@@ -292,14 +257,14 @@ def _redirects() -> Site:
     routes: dict[str, Route | Answerer] = {
         path: Route(302, location=location) for path, location in locations.items()
     }
-    routes["/robots.txt"] = _robots("User-agent: *\nDisallow: /private/\n")
-    routes["/target"] = routes["/private/notes"] = _negotiated()
+    routes["/robots.txt"] = text("User-agent: *\nDisallow: /private/\n")
+    routes["/target"] = routes["/private/notes"] = _notes()
     return Site("redirect.test", routes)
 
 
 def _scheme_sites() -> list[Site]:
     """``secure.test`` sends http to https; ``plain.test`` has no https at all."""
-    routes = {"/robots.txt": _robots(), "/": _negotiated()}
+    routes = {"/robots.txt": text(), "/": _notes()}
     return [
         Site("https://secure.test", routes),
         Site("http://secure.test", {"*": Route(301, location="https://secure.test/")}),
@@ -310,7 +275,7 @@ def _scheme_sites() -> list[Site]:
 def _broken() -> Site:
     body = page("page.html")
     routes: dict[str, Route | Answerer] = {
-        "/robots.txt": _robots(),
+        "/robots.txt": text(),
         "/close": Route(behaviour="close"),
         "/reset": Route(behaviour="reset"),
         "/hang": Route(behaviour="hang"),

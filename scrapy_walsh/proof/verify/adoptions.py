@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy import event as events
@@ -19,7 +19,7 @@ from scrapy_walsh.proof.verify.documents import Known, ListHeld, RulesHeld
 
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.reading import Line
-    from scrapy_walsh.policy.verdict import Verdict
+    from scrapy_walsh.policy.verdict import Verdict, VerdictName
     from scrapy_walsh.proof.verify.documents import LookUp
     from scrapy_walsh.proof.verify.report import Report
     from scrapy_walsh.proof.verify.run import Run
@@ -167,7 +167,7 @@ class Adoptions:
         fetched_at = known.at if known is not None and same else None
         if fetched_at is None and line.kind == events.TAKEN_UP:
             self._report.missed(_NO_AGE)
-        self._put(run, line, origin, fetched_at, run.terms.robots_ttl)
+        self._put(run, line, origin, fetched_at)
 
     def _check_owner(self, run: Run, line: Line, origin: str) -> None:
         """Find a robots.txt from the store that was adopted for other origins only.
@@ -206,7 +206,18 @@ class Adoptions:
             self._report.find(line.n, "R2", text)
         return None
 
-    def _put(self, run: Run, line: Line, origin: str, fetched_at: float | None, ttl: float) -> None:
+    def _put(
+        self,
+        run: Run,
+        line: Line,
+        origin: str,
+        fetched_at: float | None,
+        kept_for: float | None = None,
+    ) -> None:
+        """Put the rules of *line* in force.
+
+        *kept_for*: seconds for which rules of an earlier answer stay, since no new ones came.
+        """
         document = line.document or line.url
         rules: Robots | None = no_rules(document)
         if line.digest is not None:
@@ -219,9 +230,11 @@ class Adoptions:
         elif run.begun:
             self._report.derived += 1
         delay = 0.0 if rules is None else rules.crawl_delay or 0.0
-        held_for = robots_ttl(ttl, max(delay, run.terms.min_interval))
+        ttl = kept_for
+        if ttl is None:
+            ttl = robots_ttl(run.terms.robots_ttl, max(delay, run.terms.min_interval))
         run.held.put_rules(
-            origin, RulesHeld(line.n, line.at, rules, fetched_at, held_for, line.digest, delay)
+            origin, RulesHeld(line.n, line.at, rules, fetched_at, ttl, line.digest, delay)
         )
 
     def _unread(self, line: Line, what: str, *digests: str | None) -> None:
@@ -265,7 +278,8 @@ class Adoptions:
         elif run.begun:
             self._report.derived += 1
         allowed = right and stands.verdict.allowed
-        verdict = replace(stands.verdict, allowed=allowed, name=line.verdict, reason=line.reason)
+        name = cast("VerdictName", line.verdict)  # as written, right or not
+        verdict = replace(stands.verdict, allowed=allowed, name=name, reason=line.reason)
         held = RulesHeld(line.n, line.at, StandIn(verdict), line.at, stands.ttl)
         run.held.put_rules(origin, held)
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.ledger.lines import REDACTED
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.backoff import reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, Visit
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, EXCLUDED_TLD, OUT_OF_SCOPE, Verdict
 from scrapy_walsh.proof.verify.documents import origin_of
-from scrapy_walsh.proof.verify.retries import never_an_answer
 from scrapy_walsh.proof.verify.run import Snapshot
 
 if TYPE_CHECKING:
@@ -276,9 +276,8 @@ class Decisions:
         asked, verdict = run.passed.pop(line.url, (None, None))
         if line.status in REDIRECTS:
             run.redirects_told[line.url] = line.n
-        fault = never_an_answer(line)
-        if fault is not None:
-            self._report.find(line.n, "R5", fault)
+        if line.status is not None and not reaches_spider(line.status):
+            self._report.find(line.n, "R5", f"status {line.status} is never an answer")
         elif (line.status == 304) != (line.kind == events.NOT_MODIFIED):
             self._report.find(line.n, "R7", f"status {line.status} is told as {line.kind}")
         elif asked is None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import (
-    BACKOFF_STATUSES,
     is_failure,
     parse_retry_after,
     repeatable,
@@ -122,10 +121,3 @@ class Retries:
             yield f"does not say what line {failed.n} says: status {failed.status}, {failed.wait} s"
         elif failed.gives_up != (line.kind == events.GIVEN_UP):
             yield f"{line.kind}, though line {failed.n} says gives_up: {failed.gives_up}"
-
-
-def never_an_answer(line: Line) -> str | None:
-    """R5.8: why this line cannot be ``fetched``."""
-    if line.status in BACKOFF_STATUSES:
-        return f"status {line.status} is never an answer"
-    return None

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.silence import Silences
+from scrapy_walsh.policy.backoff import TRIALS, Silences
+from scrapy_walsh.policy.text import plural
 from scrapy_walsh.proof.verify.documents import origin_of
 from scrapy_walsh.proof.verify.retries import is_last
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.verify.terms import Terms
 
 _ROBOTS: Final = "robots"
-#: Trials of https that one origin gets: its robots.txt, and a target.
-_TRIALS: Final = 2
 
 
 @dataclass(slots=True)
@@ -72,7 +71,7 @@ class Silence:
 
     def _told(self, line: Line) -> str:
         count = self._counted.count(line.host, line.started)
-        return f"gave no answer to {count} requests of this run"
+        return f"gave no answer to {plural(count, 'request')} of this run"
 
     def _trial(self, line: Line, *, silent: bool) -> Iterator[str]:
         """A trial of https is not counted, so it is one robots.txt and one target at most."""
@@ -80,7 +79,7 @@ class Silence:
             yield f"{line.url} is told as a trial of https that got no answer"
             return
         self._trials[origin_of(line.url)] += 1
-        if self._trials[origin_of(line.url)] > _TRIALS:
-            yield f"{line.url} was tried by https again, after {_TRIALS} requests without an answer"
+        if self._trials[origin_of(line.url)] > TRIALS:
+            yield f"{line.url} was tried by https again, after {TRIALS} requests without an answer"
         if line.purpose == events.TARGET and not line.gives_up:
             yield "gives_up is False, though https is tried once"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.config import SLOW_SKIP, UNREACHABLE_POSITIONS
 from scrapy_walsh.ledger.reading import Malformed, seconds
-from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
+from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, granted
 from scrapy_walsh.policy.chain import Gates
+from scrapy_walsh.policy.freshness import ROBOTS_TTL
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
-from scrapy_walsh.policy.silence import granted
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.verdict import BY_SETTING
 from scrapy_walsh.spec import SPEC_VERSION
@@ -20,8 +20,6 @@ from scrapy_walsh.spec import SPEC_VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-#: ROBOTS_TTL_SECONDS of spec section 6.
-_LONGEST_TTL: Final = 86400.0
 _SHELL: Final = "asked from a shell"
 #: In this version R8 counted from the last answer, and within a run too; ``fetched`` was also
 #: written for what was then retried or redirected; excluded suffixes were refused under R6; and
@@ -45,7 +43,7 @@ class Terms:
     backoff_base: float = BACKOFF_BASE
     backoff_cap: float = BACKOFF_CAP
     patience: float = 0.0
-    robots_ttl: float = _LONGEST_TTL
+    robots_ttl: float = ROBOTS_TTL
     robots_unreachable: str = "allow"
     blocklist_unreachable: str = "allow"
     pace_robots: bool = False
@@ -205,5 +203,5 @@ def _out_of_bounds(terms: Terms) -> Iterator[tuple[str, str]]:
         yield "R5", f"silent_attempts is {terms.silent_attempts}, by its settings it is {grant}"
     if terms.revisit < REVISIT_FLOOR:
         yield "R8", f"revisit is {terms.revisit:g} s, below {REVISIT_FLOOR:g} s"
-    if terms.robots_ttl > _LONGEST_TTL:
-        yield "R2", f"robots_ttl is {terms.robots_ttl:g} s, above {_LONGEST_TTL:g} s"
+    if terms.robots_ttl > ROBOTS_TTL:
+        yield "R2", f"robots_ttl is {terms.robots_ttl:g} s, above {ROBOTS_TTL:g} s"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_walsh.policy.backoff import GiveUp, Retry, after_failure
-from scrapy_walsh.policy.silence import Silences, granted
+from scrapy_walsh.policy.backoff import GiveUp, Retry, Silences, after_failure, granted
 
 
 @pytest.mark.parametrize("position", ["defer", "deny"])

@@ -1,0 +1,137 @@
+"""How Sphinx builds the site of these pages: ``make docs``. Nothing is fetched while it builds.
+
+The pages are Markdown that a code host shows as well. What differs between the two is settled here:
+links that leave ``docs/``, links that are called by the name of a file, anchors that are written as
+HTML, drawings, and where a long name may be broken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from docutils import nodes
+from sphinx.util import logging
+
+from scrapy_walsh import __version__
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+
+project = "scrapy-walsh"
+author = "the scrapy-walsh authors"
+version = release = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["_build"]
+# A link to a type of Python's or Scrapy's has no target here: their inventories are on the network.
+nitpicky = True
+nitpick_ignore_regex = [(r"py:.*", r"(?!scrapy_walsh).*")]
+
+highlight_language = "text"  # of a block that names none: output, a crontab
+myst_heading_anchors = 4
+myst_enable_extensions = ["attrs_block"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_class_signature = "mixed"
+python_display_short_literal_types = True
+
+html_theme = "furo"
+html_title = f"scrapy-walsh {__version__}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_show_copyright = False
+html_copy_source = False
+html_theme_options: dict[str, Any] = {
+    "source_repository": REPOSITORY,
+    "source_branch": "main",
+    "source_directory": "docs/",
+    "top_of_page_buttons": ["view"],
+}
+
+logger = logging.getLogger(__name__)
+
+_OUTWARD = re.compile(r"\]\(((?:\.\./)+[^)\s]*)\)")
+_BY_FILE_NAME = re.compile(r"\[[\w./-]+\.md\](?=\([\w./-]+\.md[#)])")
+#: Inline code, as Sphinx writes it.
+_NAME = re.compile(r'(?<=<span class="pre">)[^<]+')
+_ANCHOR = re.compile(r'<a id="([^"]+)">')
+
+
+def lead_outward(_app: Sphinx, docname: str, source: list[str]) -> None:
+    """Links to files of the repository that are no page of the site lead to the code host.
+
+    One that is called "robots.md" in the text gets the title of that page.
+    """
+    here = (DOCS / docname).parent
+
+    def absolute(found: re.Match[str]) -> str:
+        path, _, anchor = found[1].partition("#")
+        target = (here / path).resolve()
+        if target.is_relative_to(DOCS):
+            return found[0]
+        kind = "tree" if target.is_dir() else "blob"
+        place = target.relative_to(ROOT).as_posix()
+        return f"]({REPOSITORY}/{kind}/main/{place}{anchor and '#' + anchor})"
+
+    source[0] = _OUTWARD.sub(absolute, _BY_FILE_NAME.sub("[]", source[0]))
+
+
+def know_anchors(app: Sphinx, doctree: nodes.document) -> None:
+    """Let links find ``<a id="d8"></a>``, as they find headings. No two pages share an anchor."""
+    name = app.env.docname
+    slugs = app.env.metadata[name].setdefault("myst_slugs", {})
+    labels = app.env.domains.standard_domain
+    for node in doctree.findall(nodes.raw):
+        for anchor in _ANCHOR.findall(node.astext()):
+            slugs[anchor] = (node.line or 1, anchor, anchor.upper())
+            labels.anonlabels[anchor] = (name, anchor)
+            labels.labels[anchor] = (name, anchor, anchor.upper())
+
+
+def show_drawings(app: Sphinx, doctree: nodes.document) -> None:
+    """In place of each block of Mermaid stands the picture that was drawn of it.
+
+    ``docs/pictures.py`` draws them. One whose text was changed since is a warning.
+    """
+    name = app.env.docname
+    for number, block in enumerate(
+        [each for each in doctree.findall(nodes.literal_block) if each.get("language") == "mermaid"]
+    ):
+        path = DOCS / "pictures" / f"{name}-{number + 1}.svg"
+        digest = hashlib.sha256(block.astext().strip().encode()).hexdigest()
+        if not path.exists() or digest not in path.read_text():
+            logger.warning(
+                "%s does not show this drawing: run docs/pictures.py", path.name, location=block
+            )
+        image = nodes.image(uri=f"/pictures/{path.name}", alt=f"drawing {number + 1}")
+        image["classes"].append("drawing")
+        # A phone shows it small; a click shows it alone.
+        alone = "../" * name.count("/") + f"_images/{path.name}"
+        block.replace_self(nodes.reference("", "", image, refuri=alone))
+
+
+def let_names_break(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: object
+) -> None:
+    """Let a phone break ``WALSH_ROBOTS_TTL`` after an underscore, and nowhere else."""
+    if "body" in context:
+        context["body"] = _NAME.sub(
+            lambda name: re.sub(r"(?<=[\w-])([_/.])(?=[\w-])", r"\1<wbr>", name[0]), context["body"]
+        )
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what is above."""
+    app.connect("source-read", lead_outward)
+    app.connect("doctree-read", know_anchors)
+    app.connect("doctree-read", show_drawings, priority=100)
+    app.connect("html-page-context", let_names_break)

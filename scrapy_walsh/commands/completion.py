@@ -1,0 +1,57 @@
+"""``walsh completion``: a script for a shell, which then completes these commands by itself.
+
+shtab writes it from the parsers. No Python is started when Tab is pressed; a completer that asks
+the command would load a subcommand's modules each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.commands.check_answer import Misuse
+from scrapy_walsh.commands.main import SUBCOMMANDS, fill, form
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SHELLS: Final = ("bash", "zsh")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What ``walsh completion`` takes."""
+    parser.add_argument("shell", choices=_SHELLS, help="which shell is to read the script")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the script."""
+    if importlib.util.find_spec("shtab") is None:
+        raise Misuse("a script needs a package: pip install 'scrapy-walsh[completion]'")
+    import shtab  # noqa: PLC0415  an extra
+
+    root = argparse.ArgumentParser(prog="walsh")
+    root.add_argument("--version", action="store_true", help="print the version")
+    names = root.add_subparsers(metavar="SUBCOMMAND")
+    for name, entry in SUBCOMMANDS.items():
+        parser = names.add_parser(name, help=entry.summary, **form(name))
+        fill(parser, name)
+        _complete_paths(parser, {"DIR": shtab.DIRECTORY, "FILE": shtab.FILE})
+    print(shtab.complete(root, args.shell))
+    return 0
+
+
+def _complete_paths(parser: argparse.ArgumentParser, kinds: Mapping[str, object]) -> None:
+    """Have every option that takes a file or a directory complete to one."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                _complete_paths(below, kinds)
+        kind = "DIR" if action.metavar == "DIR" else "FILE" if _takes_a_file(action) else ""
+        if kind:
+            action.complete = kinds[kind]  # type: ignore[attr-defined]  # as shtab has it
+
+
+def _takes_a_file(action: argparse.Action) -> bool:
+    metavar = str(action.metavar)
+    return metavar in ("ACCESS_LOG", "LEDGER", "PATH") or metavar.startswith(("FILE", "KEY"))

@@ -1,0 +1,93 @@
+"""The answers that sites are made of: those of the sandbox, and those of conformance runs."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from .site import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
+MARKDOWN: Final = "text/markdown; charset=utf-8"
+OPEN: Final = "User-agent: *\nAllow: /\n"
+HTML: Final = "<!doctype html><html><head><title>Page</title></head><body>A page.</body></html>\n"
+
+#: Paths of the operator's documents.
+WELL_KNOWN: Final = "/.well-known/walsh-research"
+LIST: Final = f"{WELL_KNOWN}/blocklist.json"
+SCHEMA: Final = f"{WELL_KNOWN}/blocklist.schema.json"
+FIXTURES: Final = f"{WELL_KNOWN}/test-fixtures.json"
+
+
+def page(name: str) -> bytes:
+    """A body that comes with this package. Raises: FileNotFoundError."""
+    return (files(__package__) / "pages" / name).read_bytes()
+
+
+def text(body: str = OPEN) -> Route:
+    """A text/plain answer, such as a robots.txt."""
+    return Route(body=body, content_type=TEXT)
+
+
+def missing() -> Route:
+    """404."""
+    return Route(404, "no such file\n", TEXT)
+
+
+def busy(retry_after: str) -> Route:
+    """429."""
+    return Route(429, "slow down\n", TEXT, headers={"Retry-After": retry_after})
+
+
+def down(retry_after: str | None = None) -> Route:
+    """503."""
+    headers = {} if retry_after is None else {"Retry-After": retry_after}
+    return Route(503, "later\n", TEXT, headers=headers)
+
+
+def negotiated(
+    html: bytes | str = HTML, markdown: Mapping[str, Any] | None = None, **fields: Any
+) -> Route:
+    """*html*, or markdown for a request that accepts it.
+
+    *fields*: of both answers; *markdown*: of that one, in place of them.
+    """
+    vary = {"Vary": "Accept"}
+    other = Route(
+        body=page("notes.md"), content_type=MARKDOWN, headers=vary, **{**fields, **(markdown or {})}
+    )
+    return Route(body=html, headers=vary, accept={"text/markdown": other}, **fields)
+
+
+def blocklist(
+    origin: str = "http://operator.test", *domains: str, inline: bool = True
+) -> dict[str, Any]:
+    """A blocklist document (walsh-research-blocklist/v1), listing ``blocked.test`` by default."""
+    document: dict[str, Any] = {
+        "contract": "walsh-research-blocklist/v1",
+        "updated": "2026-05-23T00:00:00Z",
+        "operator": "Sandbox Operator",
+        "contact": "opt-out@operator.test",
+        "policy": f"{origin}/bot/",
+        "refresh": "PT6H",
+        "blocked": [
+            {"domain": domain, "added": "2026-05-23", "reason": "asked by the site's owner"}
+            for domain in domains or ("blocked.test",)
+        ],
+    }
+    return {**document, "schema": json.loads(page("blocklist.schema.json"))} if inline else document
+
+
+def operator_documents(origin: str, *domains: str) -> dict[str, Route]:
+    """What an operator at *origin* publishes: its list (schema inline), the schema, its policy."""
+    listed = json.dumps(blocklist(origin, *domains), indent=2)
+    return {
+        LIST: Route(body=listed, content_type=JSON, etag='"list-1"'),
+        SCHEMA: Route(body=page("blocklist.schema.json"), content_type="application/schema+json"),
+        "/bot/": Route(body=page("policy.html")),
+    }

@@ -1,0 +1,45 @@
+"""Scrapy signals, one for each kind of event: what a gate decided, and what became of a request.
+
+Connect to them as to Scrapy's own, ``crawler.signals.connect(function, signals.walsh_refused)``.
+docs/api.md has the arguments. Importing this module loads neither Scrapy nor Twisted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.policy import event as events
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scrapy_walsh.policy.event import EventKind
+
+walsh_refused = object()
+walsh_held = object()
+walsh_fetched = object()
+walsh_retried = object()
+walsh_deferred = object()
+walsh_given_up = object()
+walsh_not_modified = object()
+walsh_too_many_redirects = object()
+walsh_adopted = object()
+walsh_rejected = object()
+walsh_taken_up = object()
+#: A request was on the wire, and its exchange has ended; with ``exchange`` in place of ``event``.
+walsh_asked = object()
+
+#: The signal of each kind of event.
+OF_KIND: Final[Mapping[EventKind, object]] = {
+    events.REFUSED: walsh_refused,
+    events.HELD: walsh_held,
+    events.FETCHED: walsh_fetched,
+    events.RETRIED: walsh_retried,
+    events.DEFERRED: walsh_deferred,
+    events.GIVEN_UP: walsh_given_up,
+    events.NOT_MODIFIED: walsh_not_modified,
+    events.TOO_MANY_REDIRECTS: walsh_too_many_redirects,
+    events.ADOPTED: walsh_adopted,
+    events.REJECTED: walsh_rejected,
+    events.TAKEN_UP: walsh_taken_up,
+}

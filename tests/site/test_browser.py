@@ -1,0 +1,52 @@
+"""The site as a browser shows it: nothing is cut off at a phone's width, and nothing is fetched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.report.browser import browser, found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.report.browser import Page
+
+SITE = Path(__file__).parents[2] / "docs/_build/html"
+pytestmark = pytest.mark.skipif(
+    found() is None or not (SITE / "index.html").exists(),
+    reason="needs a Chromium, and the site: make docs",
+)
+WINDOWS = [(390, 844), (1440, 900)]
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    program = found()
+    assert program is not None
+    with browser(program, tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+def pages() -> list[Path]:
+    return [each for each in sorted(SITE.rglob("*.html")) if "_static" not in each.parts]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), WINDOWS)
+def test_own_no_page_of_the_site_is_wider_than_its_window(
+    tab: Page, width: int, height: int, scheme: str
+) -> None:
+    assert len(pages()) > 40
+    tab.look(width, height, scheme)
+    for page in pages():
+        tab.open(page)
+        assert tab.run("document.documentElement.scrollWidth") <= width, page.name
+        light = tab.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert light is (scheme == "light"), page.name
+        asked = [each["request"]["url"] for each in tab.events("Network.requestWillBeSent")]
+        assert [each for each in asked if not each.startswith(("file:", "data:"))] == []
+        failed = tab.events("Network.loadingFailed")
+        assert failed == [], f"{page.name}: {failed}"

@@ -1,0 +1,184 @@
+"""Every block of code in the docs is run by a test, or compared with what is printed.
+
+``RUN_BY`` says for each page how many blocks it has and which module runs them. A block more or
+less fails here, until somebody has seen to its test. Those of no better place are run below.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.settings import default_settings
+from scrapy.utils.misc import load_object
+
+from scrapy_walsh.adapters import seats
+from scrapy_walsh.commands.project import default_state_dir
+from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.policy import readings
+from scrapy_walsh.proof.sandbox import Sandbox, default_sites, hosts
+from tests.crawl.harness import OPERATOR, SETTINGS, make_project
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+HERE = "site/test_snippets.py"
+#: By page, the number of its blocks and who runs them. Blocks of Sphinx and Mermaid do not count.
+RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
+    "../README.md": (4, ("test_readme.py",)),
+    "api.md": (3, ("test_public_face.py",)),
+    "architecture.md": (1, (HERE,)),
+    "attest.md": (4, ("attest/test_command.py",)),
+    "audit.md": (5, ("audit/test_command.py",)),
+    "compatibility.md": (3, ("crawl/test_plugins.py", "state/test_alone.py")),
+    "check.md": (4, ("cli/test_check.py",)),
+    "commands.md": (1, ("cli/test_commands.py",)),
+    "conformance.md": (6, ("conformance/test_docs.py", "conformance/test_run.py")),
+    "daily.md": (2, ("deploy/test_cron.py", HERE)),
+    "deploy.md": (7, (*(f"deploy/test_{each}.py" for each in ("cron", "cloud", "scrapyd")), HERE)),
+    "discover.md": (1, ("sources/test_discover.py",)),
+    "doctor.md": (1, ("cli/test_doctor.py",)),
+    "exceptions.md": (1, ("site/test_reference.py",)),
+    "faq.md": (1, ("site/test_reference.py",)),
+    "fleet.md": (3, (HERE,)),
+    "identity.md": (5, ("cli/test_init.py", "test_readme.py")),
+    "install.md": (3, ("test_readme.py", "deploy/test_other_projects.py", HERE)),
+    "meta.md": (1, ("site/test_reference.py",)),
+    "other-projects.md": (4, ("deploy/test_other_projects.py",)),
+    "report.md": (1, ("report/test_cli.py",)),
+    "robots.md": (1, ("test_readme.py",)),
+    "signals.md": (1, ("crawl/test_signals.py",)),
+    "spider.md": (4, ("test_readme.py", "sources/test_spreadsheet.py", HERE)),
+    "state.md": (3, ("cli/test_state.py",)),
+    "tutorial.md": (24, ("site/test_tutorial.py",)),
+    "verify.md": (3, ("ledger/test_verify_tampered.py",)),
+}  # fmt: skip
+BLOCK = re.compile(r"^```(\{?\w*\}?)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: str) -> list[str]:
+    found = BLOCK.findall((DOCS / page).read_text())
+    return [text for kind, text in found if kind not in ("{toctree}", "{eval-rst}", "mermaid")]
+
+
+def settings_of(text: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(text, names)  # noqa: S102  our own documentation
+    return {name: value for name, value in names.items() if name.isupper()}
+
+
+def test_own_every_block_has_somebody_who_runs_it() -> None:
+    pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
+    counted = {page: len(blocks(page)) for page in (*pages, "../README.md") if blocks(page)}
+    assert counted == {page: count for page, (count, _) in RUN_BY.items()}
+    for page, (_, modules) in RUN_BY.items():
+        name = page.removeprefix("../")
+        for module in modules:
+            text = (ROOT / "tests" / module).read_text()
+            shared = (ROOT / "tests" / module).parent / "conftest.py"
+            text += shared.read_text() if shared.exists() else ""
+            assert name in text, f"{module} does not know {page}"
+
+
+def test_own_architecture_says_when_a_host_is_due() -> None:
+    (rule,) = blocks("architecture.md")
+    assert rule == "due = max(end of the last answer + interval, end of the hold)\n"
+
+
+# -- daily.md, deploy.md, spider.md -------------------------------------------------------
+
+
+def test_own_the_year_of_the_docs_has_the_options_that_are_shown() -> None:
+    _, year = blocks("daily.md")
+    python, *words = shlex.split(year)
+    assert (python, words[:2]) == ("python", ["-m", "tests.year"])
+    done = subprocess.run(
+        [sys.executable, *words[:2], "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    table = re.findall(r"^\| `(--[\w-]+)", (DOCS / "daily.md").read_text(), re.MULTILINE)
+    assert len(table) == 5
+    for option in (*words[2::2], *table):
+        assert option in done.stdout
+
+
+def test_own_the_end_of_a_run_reads_as_the_docs_show() -> None:
+    named, last = (block.splitlines() for block in blocks("deploy.md")[1:3])
+    start, now = 1772323200.0, 1773360000.0  # 2026-03-01 and 2026-03-13, 00:00 UTC
+    rule = "R2 disallowed_explicit by Disallow: / in https://x.test/robots.txt:3"
+    unread = readings.Reading("https://x.test/feed", start, now, read=1, reason=rule)
+    moved = readings.Reading("https://y.test/", now, now, 1, None, "https://www.y.test/")
+    assert named == [*readings.unread_lines([unread], now, 86400.0), *readings.moved_lines([moved])]
+    outcomes = Counter(read=96, not_due=1, refused=1, deferred=1, failed=1)
+    assert last == [readings.last_line(outcomes, 2, "finished")]
+
+
+def test_own_the_time_limit_of_the_docs_is_one_that_stays() -> None:
+    (found,) = (settings_of(each) for each in blocks("deploy.md") if "DOWNLOAD_TIMEOUT" in each)
+    assert found.keys() == seats.PREFERRED.keys()
+    assert found["DOWNLOAD_TIMEOUT"] > seats.PREFERRED["DOWNLOAD_TIMEOUT"]
+
+
+def test_own_the_module_of_the_spider_can_be_listed() -> None:
+    assert "scrapy_walsh.spiders" in settings_of(blocks("spider.md")[0])["SPIDER_MODULES"]
+
+
+# -- fleet.md -----------------------------------------------------------------------------
+
+
+def test_own_the_settings_of_a_fleet_are_accepted() -> None:
+    pytest.importorskip("scrapy_redis", reason="pip install scrapy-walsh[test]")
+    for block in blocks("fleet.md")[:2]:
+        shown = settings_of(block)
+        config = WalshConfig.from_settings({**SETTINGS, **shown}, default_state_dir)
+        assert config.shared_state is not None
+        for name in shown.keys() & {"SCHEDULER", "SCHEDULER_QUEUE_CLASS", "DUPEFILTER_CLASS"}:
+            assert isinstance(load_object(shown[name]), type)
+
+
+def test_own_the_spider_of_a_fleet_can_be_made() -> None:
+    pytest.importorskip("scrapy_redis", reason="pip install scrapy-walsh[test]")
+    names: dict[str, Any] = {}
+    exec(blocks("fleet.md")[2], names)  # noqa: S102  our own documentation
+    bases = [each.__name__ for each in names["MySpider"].__mro__]
+    assert bases.index("DueSpiderMixin") < bases.index("RedisSpider")
+
+
+# -- install.md ---------------------------------------------------------------------------
+
+
+@pytest.mark.crawl
+def test_own_trying_it_on_this_machine_works_as_shown(tmp_path: Path) -> None:
+    serve, crawl = blocks("install.md")[1].splitlines()
+    assert shlex.split(serve) == ["walsh", "sandbox", "--port", "8123"]
+    text = " ".join((DOCS / "install.md").read_text().split())
+    mirror = re.findall(r"`(-s WALSH_\w+=\S+)`", text)
+    assert mirror == [
+        f"-s WALSH_BLOCKLIST_URL={OPERATOR}/blocklist.json",
+        "-s WALSH_STATE_DIR=memory",
+    ]
+    settings = {**SETTINGS, "SPIDER_MODULES": ["scrapy_walsh.spiders"]}
+    project = make_project(tmp_path / "project", settings=settings)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with Sandbox(default_sites()) as box:
+        done = subprocess.run(
+            ["/bin/sh", "-c", f"{crawl.replace('8123', str(box.port))} {' '.join(mirror)}"],
+            cwd=project,
+            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "rss.test" in hosts(box.log)
+
+
+def test_own_scrapys_time_limit_is_the_one_that_the_docs_name() -> None:
+    for page in ("install.md", "deploy.md"):
+        assert f"{default_settings.DOWNLOAD_TIMEOUT} s" in (DOCS / page).read_text()

@@ -1,0 +1,184 @@
+"""docs/troubleshooting.md has every warning and error that the package logs or raises.
+
+The messages are collected from the source. Where a call logs what another function made ("%s"), the
+table ``MADE_ELSEWHERE`` says where that text is; a new call of that kind must be added to it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from scrapy_walsh import exceptions
+from scrapy_walsh.policy.verdict import REMEDIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "scrapy_walsh"
+#: The commands and the proof speak to a person who has just typed something, on stderr.
+LEFT_OUT = ("commands", "proof")
+LEVELS = ("warning", "error", "critical", "log")
+ERRORS = {name for name, value in vars(exceptions).items() if isinstance(value, type)}
+#: By module and logged expression, the place of the text.
+MADE_ELSEWHERE = {
+    ("adapters/addon.py", "line"): "config.py",  # unknown_settings
+    ("adapters/context.py", "why"): "adapters/crawl.py, adapters/lease.py",
+    ("adapters/context.py", "error"): "StateError",
+    ("adapters/crawl.py", "self.store.notices.pop(0)"): "notices",
+    ("adapters/events.py", "line"): "policy/event.py, policy/verdict.py, and its own",
+    ("adapters/events.py", "error"): "StateError",
+    ("adapters/events.py", "plugin.line"): "adapters/plugins.py",
+    ("adapters/journal.py", "notice"): "notices",
+    ("adapters/journal.py", "error"): "StateError",
+    ("adapters/lease.py", "_unusable(str(board), error)"): "its own",
+    ("adapters/lease.py", '_unusable("the platform\'s storage", error)'): "its own",
+    ("adapters/list_store.py", "error"): "DocumentTooCostly, StateError",
+    ("adapters/pacing.py", "error"): "StateError",
+    ("adapters/readings.py", "line"): "policy/readings.py",
+    ("adapters/redis_queue.py", "error"): "StateError",
+    ("sources/handover.py", "error"): "StateError",
+    ("spiders/walsh_metadata.py", "problem"): "SourcesInvalid",
+}
+#: Texts that no call logs or raises as they stand: where they are made, and their words.
+OTHERS = (
+    ("config.py", "is not a setting of scrapy_walsh and is not read"),
+    ("config.py", "; did you mean"),
+    ("adapters/addon.py", "scrapy_walsh overrides it with"),
+    ("adapters/seats.py", "robots.txt is obeyed all the same, by the gate of scrapy_walsh"),
+    ("adapters/crawl.py", "scrapy_walsh is not completely installed:"),
+    ("adapters/lease.py", "run one at a time, or set WALSH_SHARED_STATE"),
+    ("adapters/lease.py", "the lease of this job cannot be kept in"),
+    ("adapters/events.py", "to the next run ("),
+    ("adapters/intake.py", "it is not used: give a target's credentials by Scrapy's"),
+    ("commands/command.py", "ran without scrapy_walsh: nothing was gated or paced; ADDONS"),
+    ("fleet/link.py", "the shared store"),
+    ("fleet/link.py", "cannot be relied on:"),
+    ("fleet/shared_view.py", "; this machine's copy is read instead"),
+    ("ledger/files.py", ": decisions go unrecorded:"),
+    ("ledger/files.py", "; make room there, or set WALSH_LEDGER = False"),
+    ("ledger/files.py", "is gone:"),
+    ("policy/identity.py", "WALSH_IDENTITY is not set:"),
+    ("policy/readings.py", "has not been read since"),
+    ("policy/readings.py", "was never read since it was declared on"),
+    ("policy/readings.py", "no run since then was answered before it ended"),
+    ("policy/readings.py", "has moved for good to"),
+    ("policy/readings.py", "more (scrapy walsh state show lists them)"),
+    ("policy/readings.py", "no source was declared"),
+    ("policy/readings.py", "need a person: see the warnings above"),
+    ("policy/readings.py", "stopped ("),
+    ("sources/report.py", ": cannot be written:"),
+    ("sources/sources.py", "cannot be used; write an absolute http or https URL"),
+    ("spiders/walsh_metadata.py", "scrapy_walsh is not installed here: set ADDONS"),
+    ("state/clock.py", "hosts keep their spacing and holds; documents and sources"),
+    ("state/connect.py", "free or repair the disk, or set another WALSH_STATE_DIR"),
+    ("state/database.py", "cannot be used"),
+    ("state/database.py", "stays damaged"),
+    ("state/sqlite.py", "cannot be written"),
+    ("state/sqlite.py", "cannot be deleted"),
+)  # fmt: skip
+
+
+class Message(NamedTuple):
+    """What is said, and where. ``text``: the parts that do not differ; NUL stands between them."""
+
+    place: str
+    text: str | None
+    expression: str
+
+
+def plain(text: str) -> str:
+    """*text* as one line, without Markdown's signs for code and emphasis."""
+    return " ".join(re.sub(r"\*\*|`", "", text).split())
+
+
+PAGE = plain((ROOT / "docs/troubleshooting.md").read_text())
+
+
+def text_of(node: ast.expr) -> str | None:
+    """The text that *node* stands for, NUL in place of each value; None where it is none."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return re.sub(r"%(?:\.\d)?[sdrfg]", "\0", text)
+        case ast.JoinedStr(values=parts):
+            return "".join(p.value if isinstance(p, ast.Constant) else "\0" for p in parts)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return f"{text_of(left) or chr(0)}{text_of(right) or chr(0)}"
+    return None
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE)
+        if place.parts[0] not in LEFT_OUT:
+            yield place.as_posix(), ast.parse(path.read_text())
+
+
+def logged() -> Iterator[Message]:
+    """Every call of a logger at WARNING or above, or at a level that is computed."""
+    for place, tree in modules():
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            called = node.func
+            if called.attr not in LEVELS or not ast.unparse(called.value).endswith("logger"):
+                continue
+            said = node.args[1:] if called.attr == "log" else node.args
+            what = ast.unparse(said[1]) if len(said) > 1 else ""
+            yield Message(place, text_of(said[0]), what)
+
+
+def raised() -> Iterator[Message]:
+    """Every error of ours that is made with a text, and every notice of the store's."""
+    for place, tree in modules():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            called = ast.unparse(node.func)
+            if called in ERRORS or called.endswith("notices.append"):
+                yield Message(place, text_of(node.args[0]), ast.unparse(node.args[0]))
+
+
+def fragments(text: str) -> list[str]:
+    """The parts of *text* that say something: at least two words."""
+    parts = [" ".join(part.split()).strip(" :;,()") for part in text.split("\0")]
+    return [part for part in parts if len(re.findall(r"[A-Za-z]{2,}", part)) > 1]
+
+
+TOLD = [each for each in (*logged(), *raised()) if each.text is not None and fragments(each.text)]
+
+
+@pytest.mark.parametrize("message", TOLD, ids=lambda each: f"{each.place}: {each.text[:40]!r}")
+def test_own_every_message_is_on_the_page(message: Message) -> None:
+    assert message.text is not None
+    absent = [part for part in fragments(message.text) if part not in PAGE]
+    assert not absent, f"docs/troubleshooting.md does not say what this means: {absent}"
+
+
+@pytest.mark.parametrize(("place", "text"), OTHERS)
+def test_own_texts_that_are_put_together_are_on_the_page(place: str, text: str) -> None:
+    tree = ast.parse((PACKAGE / place).read_text())
+    said = [text_of(node) or "" for node in ast.walk(tree) if isinstance(node, ast.expr)]
+    assert any(text in each for each in said), f"{place} says this no more"
+    assert text in PAGE
+
+
+def test_own_every_remedy_is_on_the_page() -> None:
+    page = PAGE.lower()
+    assert [text for text in REMEDIES.values() if text.lower() not in page] == []
+
+
+def test_own_what_another_function_says_is_accounted_for() -> None:
+    """A call that logs a text made elsewhere: the table says where, and has no other."""
+    bare = {(each.place, each.expression) for each in logged() if each.text == "\0"}
+    assert bare == MADE_ELSEWHERE.keys()
+
+
+def test_own_the_collection_is_not_empty() -> None:
+    assert len(TOLD) > 80
+    assert any("a feed was not stored" in (each.text or "") for each in TOLD)
