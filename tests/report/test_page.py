@@ -14,7 +14,6 @@ from scrapy_walsh.proof.report.sources import NoReport, read_sources
 from scrapy_walsh.proof.report.words import cut, seconds
 from scrapy_walsh.proof.sandbox import gaps, hosts
 from scrapy_walsh.sources.report import Row, as_document
-from scrapy_walsh.state.records import SourceRun
 from tests.report.kit import Read, asked, began, decided, ended, lines_of, report_of, robots
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def test_own_no_template_takes_a_value_for_markup():
     names = loader.list_templates()
     assert "page.html" in names
     for name in names:
-        source, _, _ = loader.get(SourceRun, environment(), name)
+        source, _, _ = loader.get_source(environment(), name)
         assert not re.search(r"\|\s*safe\b|autoescape|Markup", source), name
 
 
