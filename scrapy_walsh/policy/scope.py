@@ -69,7 +69,8 @@ class Scope:
         """The verdict against sending a request to *other* in place of one to *url*, or None.
 
         Redirects apart, a request to another host has that host fetch the page (a rendering
-        service, an archive), and no gate sees how: with what User-Agent, how often, and what else.
+        service, an archive), and no gate sees how: with what User-Agent, how often, and what else
+        (D24).
         """
         if self.refuses(other) is not None or _same_host(url, other):
             return None
