@@ -484,13 +484,19 @@ def _customize() -> None:
         importlib.import_module("sitecustomize")
 
 
+#: What a function is in, where a class has it and is not asked for it as a method.
+_WRAPPERS: Final = (staticmethod, classmethod)
+
+
 def _replace(old: Any, new: Any, modules: Iterable[Any]) -> None:
     """Put *new* in the place of *old*, in *modules* and in every class that has a place in one."""
     places = [each for each in modules if isinstance(each, types.ModuleType)]
     classes = {each for place in places for each in vars(place).values() if type(each) is type}
     for place in [*places, *classes]:
         for name, value in list(vars(place).items()):
-            if value is old or getattr(value, "__func__", None) is old:
+            # Only a method's own: a lazy object of another package would import what is not there.
+            kept = value.__func__ if type(value) in _WRAPPERS else value
+            if kept is old:
                 setattr(place, name, staticmethod(new) if isinstance(place, type) else new)
 
 

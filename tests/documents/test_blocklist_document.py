@@ -143,7 +143,7 @@ def test_r3_5_and_r3_9_what_must_not_be_adopted_is_not(
     assert found.operator[0] == "/list.json", "the list was not asked for again"
     assert found.blocked == {"held"}
     # Once for each attempt; the next one beside the crawl may come within it.
-    assert found.said("WARNING", "rejected", "stays in force (1 domains)")
+    assert found.said("WARNING", "rejected", "stays in force (1 domain)")
 
 
 @pytest.mark.parametrize("name", ADOPTED)
@@ -151,7 +151,7 @@ def test_r3_4_and_r12_1_what_is_valid_is_adopted_before_any_target(
     outcomes: dict[str, Outcome], name: str
 ) -> None:
     assert outcomes[name].blocked == {"other"}
-    assert outcomes[name].said("adopted", "1 domains")
+    assert outcomes[name].said("adopted", "1 domain,")
 
 
 @pytest.mark.parametrize("name", UNASKED)
