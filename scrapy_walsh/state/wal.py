@@ -58,10 +58,18 @@ def was_cut(connection: sqlite3.Connection, path: Path, log: Log) -> bool:
     frames = -1
     with suppress(sqlite3.OperationalError):  # a full disk; the next write will report it
         # Waits for a process that has written its last frame and not yet the -shm.
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
+        _wait_for_writer(connection)
         frames = connection.execute("PRAGMA wal_checkpoint").fetchone()[1]
+        if 0 <= frames < log.frames:
+            # A process that begins the log anew writes the -shm first, and then the -wal's header.
+            _wait_for_writer(connection)
     return 0 <= frames < log.frames and _read(path, "-wal", _WAL_HEADER) == log.header
+
+
+def _wait_for_writer(connection: sqlite3.Connection) -> None:
+    """Return when no transaction that was under way is writing any more."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("ROLLBACK")
 
 
 def _told(path: Path) -> int | None:
