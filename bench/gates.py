@@ -25,6 +25,7 @@ from twisted.internet import asyncioreactor  # noqa: E402
 
 asyncioreactor.install()
 
+import twisted.internet  # noqa: E402
 from scrapy import Request, Spider  # noqa: E402
 from scrapy.downloadermiddlewares.robotstxt import RobotsTxtMiddleware  # noqa: E402
 from scrapy.robotstxt import ProtegoRobotParser  # noqa: E402
@@ -137,7 +138,10 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    started: Any = twisted.internet.reactor
+    started.startRunning(installSignalHandlers=False)  # its threads, in which a stored list is read
     figures = asyncio.get_event_loop().run_until_complete(measure(options.requests, options.rounds))
+    started.getThreadPool().stop()
     columns = {
         "stock_us": ">8.1f",
         "queue_us": ">8.1f",
