@@ -48,6 +48,9 @@ class Queue(Protocol):
     def judge_again(self, host: str) -> None:
         """A document that concerns *host* has come: what it refuses need not wait."""
 
+    def stands_for(self, request: Request) -> bool:
+        """Whether an earlier run has left the same request, so that *request* need not come in."""
+
     def stop(self) -> None:
         """Cancel all timers: the engine is not woken any more."""
 
