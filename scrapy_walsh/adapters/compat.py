@@ -316,7 +316,7 @@ def note_as_seen(crawler: Crawler, request: Request) -> None:
 
 
 def write_seen(crawler: Crawler) -> None:
-    """Have Scrapy's duplicate filter write what it has seen to its file: a kill loses its buffer."""
+    """Have Scrapy's duplicate filter write its buffer to its file, before a kill can lose it."""
     file = getattr(getattr(scheduler(crawler), "df", None), "file", None)
     if file is not None:
         file.flush()

@@ -27,6 +27,7 @@ from scrapy_walsh.state.clock import steady_clock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scrapy import Request
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.state.records import Store
