@@ -31,8 +31,6 @@ CREATE TABLE IF NOT EXISTS line (
 );
 CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, start, arrival, id);
 CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;
-INSERT INTO line SELECT * FROM taken;
-DELETE FROM taken;
 """
 #: What waits from earlier runs, by URL, in a file that SQLite deletes by itself.
 _EARLIER = """
@@ -54,6 +52,7 @@ class DiskLines:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.executescript(f"BEGIN; {_TABLE} COMMIT;")
+        self._put_back()
         #: The last row that an earlier run wrote. A declared request up to there declares again the
         #: URLs in its meta when it is taken; what a callback has pushed since declares nothing.
         (self._earlier,) = self._db.execute("SELECT ifnull(max(id), 0) FROM line").fetchone()
@@ -64,6 +63,22 @@ class DiskLines:
         self._stood_for: Counter[bytes] = Counter()
         #: Requests that were taken, and their rows, which the next run puts back after a crash.
         self._taken: dict[Request, int] = {}
+
+    def _put_back(self) -> None:
+        """Put back what a killed run had taken, unless it had pushed the same request again."""
+        self._db.execute("BEGIN")
+        try:
+            for row, host, url, data in self._db.execute(
+                "SELECT id, host, url, request FROM taken"
+            ):
+                again = self._db.execute(
+                    "SELECT request FROM line WHERE host = ? AND url = ?", (host, url)
+                )
+                if not self._among(self._request(data), again):
+                    self._db.execute("INSERT INTO line SELECT * FROM taken WHERE id = ?", (row,))
+            self._db.execute("DELETE FROM taken")
+        finally:
+            self._db.execute("COMMIT")
 
     def push(self, host: str, key: tuple[int, int, bool, int], request: Request) -> None:
         """Add *request* to *host*'s queue; ValueError where it cannot be serialised."""
@@ -102,11 +117,16 @@ class DiskLines:
             "SELECT request FROM temp.earlier JOIN line USING (id) WHERE earlier.url = ?",
             (request.url,),
         )
-        left = sum(self._fingerprint(self._request(data)) == fingerprint for (data,) in waiting)
+        left = self._among(request, waiting)
         if self._stood_for[fingerprint] >= self._given_out[fingerprint] + left:
             return False
         self._stood_for[fingerprint] += 1
         return True
+
+    def _among(self, request: Request, rows: Iterable[tuple[bytes]]) -> int:
+        """How many of *rows*, serialised requests, are the same as *request*."""
+        fingerprint = self._fingerprint(request)
+        return sum(self._fingerprint(self._request(data)) == fingerprint for (data,) in rows)
 
     def _fingerprint(self, request: Request) -> bytes:
         found: bytes = self._crawler.request_fingerprinter.fingerprint(request)
