@@ -5,8 +5,8 @@
    request, so neither may cost the host one. The first gate that refuses ends it.
 2. :func:`admit`: may it go now? R5's attempts, then R4's due time. Pacing stands after the gates
    because a request that will be refused should wait for nothing.
-3. :func:`conclude`: what does its answer mean? R5 (retry, or give up, and hold the host), T1 (may
-   a target follow a robots.txt at once), R8 (does it end the source's turn), R7 (does it replace
+3. :func:`conclude`: what does its answer mean? R5 (retry, or give up, and hold the host), R4 (has
+   the host taught a longer interval, D25), T1 (may a target follow a robots.txt at once), R8 (does it end the source's turn), R7 (does it replace
    what is kept for conditional requests).
 
 ``adapters/gate.py`` calls these at four moments of a request's life, and decides nothing. Each
@@ -23,7 +23,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from scrapy_walsh.policy import backoff, hosts, recrawl, revalidate, robots_fetch
+from scrapy_walsh.policy import backoff, hosts, learned, recrawl, revalidate, robots_fetch
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.text import iso
 from scrapy_walsh.policy.urls import REDIRECTS
@@ -273,7 +273,8 @@ class Answer:
     ``retry_after``: the values of its Retry-After fields. ``attempt``: retries made before it.
     ``hops``: redirects that led to it. ``unseen``: its host had never been requested before.
     ``whole``: False where this side broke the exchange off, which says nothing about the server.
-    ``last``: why no retry may follow; empty where one may.
+    ``last``: why no retry may follow; empty where one may. ``spacing``: how it was spaced; None
+    where that is not looked at. ``known``: what its host has taught before.
     """
 
     purpose: str
@@ -285,6 +286,8 @@ class Answer:
     unseen: bool = False
     whole: bool = True
     last: str = ""
+    spacing: learned.Spacing | None = None
+    known: learned.Learned = learned.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +298,7 @@ class Conclusion:
     leaves the host alone. ``exempt``: one target may follow at once (T1). ``answered``: it counts
     as an answer for R8, so the source is next due a WALSH_REVISIT later. ``redirected``: it leads
     to another URL, whose answer will count. ``replaces``: its validators replace the stored ones
-    (R7).
+    (R7). ``learned``: what the host has taught by now, this answer included (D25).
     """
 
     failure: Retry | GiveUp | None = None
@@ -304,6 +307,7 @@ class Conclusion:
     answered: bool = False
     redirected: bool = False
     replaces: bool = False
+    learned: learned.Learned = learned.NOTHING
 
 
 def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusion:
@@ -328,7 +332,14 @@ def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusio
         replaces=target
         and answer.status is not None
         and revalidate.replaces_validators(answer.method, answer.status),
+        learned=_learned(answer, gates),
     )
+
+
+def _learned(answer: Answer, gates: Gates) -> learned.Learned:
+    if answer.spacing is None or not answer.whole:
+        return answer.known
+    return learned.learn(answer.known, answer.status, answer.spacing, gates.patience)
 
 
 def _failure(answer: Answer, gates: Gates, now: float, rand: float) -> Retry | GiveUp | None:

@@ -124,10 +124,18 @@ class Throttle:
         record = self._hosts.get(host)
         return record is not None and record.seen
 
-    def interval(self, host: str) -> float:
-        """Seconds from the end of one answer of *host* to the start of the next request (R4.3)."""
+    def interval(self, host: str, *, without: str | None = None) -> float:
+        """Seconds from the end of one answer of *host* to the start of the next request (R4.3).
+
+        *without*: a source of :meth:`set_interval` that is left out.
+        """
         record = self._hosts.get(host)
-        return self.min_interval if record is None else max(self.min_interval, record.interval)
+        if record is None:
+            return self.min_interval
+        if without is None or record.sources is None or without not in record.sources:
+            return max(self.min_interval, record.interval)
+        others = (each for source, each in record.sources.items() if source != without)
+        return max(self.min_interval, *others, 0.0)
 
     def due(self, host: str, *, document: bool = False) -> float:
         """The earliest time for a request to *host*; ``inf`` while one is under way.
@@ -150,8 +158,8 @@ class Throttle:
     def set_interval(self, host: str, seconds: float, source: str = "") -> None:
         """Set the interval that *source* asks for on *host*. It is never capped.
 
-        *source*: whatever asks: the origin of a robots.txt with a Crawl-delay, AutoThrottle. The
-        largest counts. There may be several, since http and https of one host share the throttle
+        *source*: whatever asks: the origin of a robots.txt with a Crawl-delay, AutoThrottle, what
+        the host's answers have taught (D25). The largest counts. There may be several, since http and https of one host share the throttle
         and not the robots.txt (T17).
         """
         record = self._record(host)
