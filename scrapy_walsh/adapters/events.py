@@ -19,6 +19,7 @@ from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger.lines import entry_of
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.text import plural, visible
+from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
     ALLOWED_IMPLICIT,
@@ -206,7 +207,29 @@ class Recorder:
                 exchange.interval,
                 exchange.url,
             )
+        if exchange.learned is not None:
+            self._learned(exchange, exchange.learned)
         self._send(signals.walsh_asked, exchange=exchange)
+
+    def _learned(self, exchange: Exchange, seconds: float) -> None:
+        """Log and count that a host's answers have changed its interval (D25)."""
+        host = exchange.host
+        if seconds > exchange.interval:
+            self.count("learned")
+            logger.info(
+                "%s has answered 429 (Too Many Requests) again: its requests are at least %.3g s "
+                "apart from now on, in later runs too; they were %.3g s apart",
+                host,
+                seconds,
+                exchange.interval,
+            )
+        else:
+            logger.info(
+                "%s has not answered 429 for a while: its requests are at least %.3g s apart from "
+                "now on, or as its robots.txt asks",
+                host,
+                max(seconds, MIN_REQUEST_INTERVAL),
+            )
 
     def _send(self, signal: object, **arguments: object) -> None:
         """Send a signal to whoever listens; what a receiver raises is logged by Scrapy."""

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.retries import Retries
     from scrapy_walsh.adapters.scraping import Scraping
     from scrapy_walsh.adapters.tags import Tags
+    from scrapy_walsh.policy.learned import Spacing
 
 #: Seconds for which a request that the gate let through is not judged again.
 _CLEARANCE: Final = 1.0
@@ -343,7 +344,9 @@ class Gate:
         ``whole``: False for an exchange that this side broke off.
         """
         context, steady = self._context, self._context.steady()
-        answer = self._answer(request, response, unseen=unseen, whole=whole)
+        started, steady = round(started, 6), round(steady, 6)
+        spacing = self._pacing.spacing(host, started, steady)
+        answer = self._answer(request, host, response, spacing, unseen=unseen, whole=whole)
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         exchange = self._exchange(request, host, answer, concluded, started=started, ended=steady)
         exchange = replace(exchange, body=self._fetcher.digest(request, response))
@@ -354,6 +357,7 @@ class Gate:
         if response is not None and self._fetcher.is_operators(request):
             self._documents.operator.answered()
         self._pacing.finished(host, concluded, visit=bool(exchange.visit))
+        self._pacing.answered(host, answer.status, steady)
         sent_at = context.wall() - (steady - started)
         if concluded.answered:
             self._asked.note(request, str(answer.status), sent_at)
@@ -364,7 +368,14 @@ class Gate:
         return exchange
 
     def _answer(
-        self, request: Request, response: Response | None, *, unseen: bool, whole: bool
+        self,
+        request: Request,
+        host: str,
+        response: Response | None,
+        spacing: Spacing,
+        *,
+        unseen: bool,
+        whole: bool,
     ) -> chain.Answer:
         silent = response is None and whole
         return chain.Answer(
@@ -377,6 +388,8 @@ class Gate:
             unseen,
             whole,
             self._retries.unanswered(request) if silent else "",
+            spacing,
+            self._pacing.learned(host),
         )
 
     def _exchange(
@@ -394,13 +407,14 @@ class Gate:
         silent = answer.whole and answer.status is None
         passed = self.passed(request) if target else None
         throttle = self._pacing.throttle
+        before, learned = answer.known.interval, concluded.learned.interval
         return Exchange(
             request.url,
             host,
             request.method,
             answer.purpose,
-            started=round(started, 6),
-            ended=round(ended, 6),
+            started=started,
+            ended=ended,
             status=answer.status,
             answered=answer.whole,
             interval=throttle.interval(host),
@@ -417,6 +431,8 @@ class Gate:
             again=(target and self._asked.again(request)) or None,
             visit=(target and throttle.went_ahead(host)) or None,
             once=True if silent and self._retries.tries_https(request) else None,
+            learned=None if learned == before else learned,
+            taught=self._pacing.newly_taken(host),
         )
 
     def over(self, request: Request, outcome: Response | BaseException) -> None:

@@ -8,6 +8,7 @@ request is sent, and each wait is recorded once.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -18,6 +19,7 @@ from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import Silences
 from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.learned import LEARNED, NOTHING, Learned, Spacing, accepts, eased
 from scrapy_walsh.policy.robots_fetch import REASK
 from scrapy_walsh.state.records import Booking, HostRecord
 
@@ -71,6 +73,12 @@ class Pacing:
         )
         #: By host, the due time that was recorded last.
         self._told: dict[str, float] = {}
+        #: By host, what its answers have taught (D25); only hosts that have taught something.
+        self._learned: dict[str, Learned] = {}
+        #: Hosts of which the store knew that, and no line of the ledger says it yet.
+        self._taken: set[str] = set()
+        #: By host, when its last accepted answer ended, by the steady clock.
+        self._accepted: dict[str, float] = {}
 
     # -- a host ---------------------------------------------------------------------------
 
@@ -97,7 +105,51 @@ class Pacing:
 
     def _restore(self, host: str) -> None:
         context = self._context
-        restore(self.throttle, context.store, host, context.monotonic(), context.steady())
+        self._take(
+            host, restore(self.throttle, context.store, host, context.monotonic(), context.steady())
+        )
+
+    # -- what a host has taught (D25) -----------------------------------------------------
+
+    def learned(self, host: str) -> Learned:
+        """What *host* has taught by its answers 429."""
+        return self._learned.get(host, NOTHING)
+
+    def spacing(self, host: str, started: float, ended: float) -> Spacing:
+        """How the request to *host* was spaced that was under way between these two times.
+
+        *started*, *ended*: Unix seconds by the steady clock.
+        """
+        before = self._accepted.get(host)
+        gap = None if before is None else started - before
+        return Spacing(self.throttle.interval(host), gap, ended)
+
+    def answered(self, host: str, status: int | None, ended: float) -> None:
+        """Note when an answer of *host* ended, for the gap to its next request."""
+        if accepts(status):
+            self._accepted[host] = ended
+
+    def newly_taken(self, host: str) -> tuple[float, ...]:
+        """What the store knew of *host*, for the ledger: once, and empty where it knew nothing."""
+        if host not in self._taken:
+            return ()
+        self._taken.discard(host)
+        known = self.learned(host)
+        return known.interval, known.accepted, float(known.calm or 0), known.at
+
+    def _take(self, host: str, taught: Learned) -> None:
+        """Go by what the store has, if an earlier run or another process has put it there."""
+        known = self.learned(host)
+        if taught.calm is None or replace(taught, at=known.at) == known:
+            return
+        self._taken.add(host)
+        self._learn(host, taught)
+
+    def _learn(self, host: str, taught: Learned) -> None:
+        if taught == self.learned(host):
+            return
+        self._learned[host] = taught
+        self.throttle.set_interval(host, taught.interval, source=LEARNED)
 
     def of(self, host: str, *, document: bool = False) -> chain.Pace:
         """What ``chain.admit`` must know of *host*; *document*: for a request for robots.txt."""
@@ -207,16 +259,16 @@ class Pacing:
         None while the shared store is away: nothing may be sent then, and the turnstile is shut.
         """
         context = self._context
+        interval = self.throttle.interval(host, without=LEARNED)
         try:
-            booking = context.store.reserve_host(
-                host, self.throttle.interval(host), context.steady()
-            )
+            booking = context.store.reserve_host(host, interval, context.steady())
         except StoreAway:
             self._pulse.look()
             return None
         except StateError as error:
             logger.error("%s", error)
             booking = Booking(0.0, known=False)
+        self._take(host, eased(booking.taught, context.steady()))
         self.throttle.rested(host, booking.rested)
         return booking
 
@@ -230,6 +282,7 @@ class Pacing:
         self.throttle.finished(host, now, exempt=concluded.exempt, spacing=spacing)
         if concluded.failure is not None:
             self.throttle.hold(host, now + concluded.hold)
+        self._learn(host, concluded.learned)
         self._remember(host, now, visit=visit)
 
     def hold(self, host: str, seconds: float) -> None:
@@ -242,27 +295,33 @@ class Pacing:
         """Store interval, last request and hold of *host* for later runs and other processes."""
         context = self._context
         hold = max(0.0, self.throttle.held_until(host) - now)
-        interval, steady = self.throttle.interval(host), context.steady()
-        context.remember(lambda: context.store.book_host(host, interval, steady, hold, visit=visit))
+        interval, steady = self.throttle.interval(host, without=LEARNED), context.steady()
+        taught = self.learned(host)
+        context.remember(
+            lambda: context.store.book_host(
+                host, interval, steady, hold, visit=visit, taught=taught
+            )
+        )
 
 
-def restore(throttle: Throttle, store: Store, host: str, now: float, steady: float) -> None:
-    """Put what *store* has of *host* into *throttle* (T33). Raises StateError.
+def restore(throttle: Throttle, store: Store, host: str, now: float, steady: float) -> Learned:
+    """Put what *store* has of *host* into *throttle* (T33), but for what the host has taught (D25).
 
-    Its times become those of the clock that *now* was read from. *steady*: Unix seconds by the
-    steady clock, of which stored times are (D9).
+    Returns that. Raises StateError. Its times become those of the clock that *now* was read from.
+    *steady*: Unix seconds by the steady clock, of which stored times are (D9).
     """
     record = store.get(HostRecord, host)
     if store.rows_lost:  # a host may have had a request that is not on record
         throttle.restore(host, now, now)
     if record is None:
-        return
+        return NOTHING
     # A run that was killed has booked only the start of a request; the server saw it later.
     since = max(0.0, steady - record.last_end - _REACH)
     held = max(0.0, (record.not_before or steady) - steady)
     visited = None if record.visited_at is None else now - (steady - record.visited_at)
     throttle.restore(host, now - since, now + held, visited)
     throttle.set_interval(host, record.interval, source=EARLIER_RUN)
+    return eased(record.taught, steady)
 
 
 def _past_filter(request: Request) -> Request:

@@ -32,20 +32,24 @@ local function calm(epoch, calm, known, now)
   if redis.call('GET', epoch) ~= known then return nil end
   return math.max(0, number(redis.call('GET', calm)) - now)
 end
+-- The interval that a host has taught, the first word of that field (D25).
+local function taught(value) return number(string.match(value or '', '^%S+')) end
 -- Seconds until a worker with this token and interval may send a request to a host.
 local function wait_for(record, token, interval, now)
   if not record[1] then return 0 end
   local own = record[4] == token
   local wait = math.max(0, number(record[3]) - now)
   if not own then
-    interval = math.max(interval, number(record[2]))
+    interval = math.max(interval, number(record[2]), taught(record[5]))
     wait = math.max(wait, math.min(number(record[1]), now) + interval - now)
   elseif wait < 0.005 then
     wait = 0
   end
   return wait
 end
-local function record_of(key) return redis.call('HMGET', key, 'last', 'interval', 'until', 'by') end
+local function record_of(key)
+  return redis.call('HMGET', key, 'last', 'interval', 'until', 'by', 'taught')
+end
 """
 
 #: KEYS epoch, calm; ARGV a new epoch in case there is none, the epoch that the worker knows or '',
@@ -67,28 +71,29 @@ return {epoch, text(now), text(math.max(0, till - now))}
 )
 
 #: Books a host. KEYS host, epoch, calm; ARGV worker, interval, epoch. Returns the seconds to wait
-#: (0: booked, -1: nothing may be booked now), whether the host was known, the time, and the time of
-#: the host's last request.
+#: (0: booked, -1: nothing may be booked now), whether the host was known, the time, the time of the
+#: host's last request, and what the host has taught.
 RESERVE: Final = (
     _COMMON
     + """
 local now = clock()
-if calm(KEYS[2], KEYS[3], ARGV[3], now) ~= 0 then return {'-1', 0, text(now), '0'} end
+if calm(KEYS[2], KEYS[3], ARGV[3], now) ~= 0 then return {'-1', 0, text(now), '0', ''} end
 local record = record_of(KEYS[1])
 local known = record[1] and 1 or 0
 local last = text(number(record[1]))
 local wait = wait_for(record, ARGV[1], number(ARGV[2]), now)
-if wait > 0 then return {text(wait), known, text(now), last} end
+if wait > 0 then return {text(wait), known, text(now), last, record[5] or ''} end
 redis.call('HSET', KEYS[1], 'last', text(now), 'interval', ARGV[2], 'by', ARGV[1])
 keep(KEYS[1], now)
-return {'0', known, text(now), last}
+return {'0', known, text(now), last, record[5] or ''}
 """
 )
 
 #: Writes the end of a request to a host. KEYS host; ARGV worker, interval, seconds since that end,
-#: seconds of hold that are left, 1 where it went ahead of a slow host's Crawl-delay (D11). The
-#: record's ``by`` stays the worker only if nobody else has booked the host since. Otherwise it is
-#: empty, and every worker keeps the spacing.
+#: seconds of hold that are left, 1 where it went ahead of a slow host's Crawl-delay (D11), and what
+#: the host has taught. The record's ``by`` stays the worker only if nobody else has booked the host
+#: since. Otherwise it is empty, every worker keeps the spacing, and the longer interval that was
+#: taught stays, as in ``RecordStore.book_host``.
 BOOK: Final = (
     _COMMON
     + """
@@ -100,6 +105,9 @@ local by = ARGV[1]
 if record[1] and record[4] ~= ARGV[1] then by = '' end
 redis.call('HSET', KEYS[1], 'last', text(last), 'interval', ARGV[2], 'until', text(till), 'by', by)
 if ARGV[5] == '1' then redis.call('HSET', KEYS[1], 'visited', text(now)) end
+if by ~= '' or taught(ARGV[6]) >= taught(record[5]) then
+  redis.call('HSET', KEYS[1], 'taught', ARGV[6])
+end
 keep(KEYS[1], now)
 return text(now)
 """
@@ -220,7 +228,7 @@ for _ = 1, 64 do
   local host = redis.call('ZREVRANGE', ready, 0, 0)[1]
   if not host then break end
   local record = record_of(ARGV[7] .. host)
-  local own = math.max(interval, number(record[2]))
+  local own = math.max(interval, number(record[2]), taught(record[5]))
   local wait = wait_for(record, '', own, now)
   if wait > 0 and wait <= patience then
     put_off(host, now + wait)

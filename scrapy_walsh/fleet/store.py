@@ -21,6 +21,7 @@ import redis
 from scrapy_walsh.exceptions import StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.link import BEAT, LONGEST_PAUSE, TIMEOUT, Link
+from scrapy_walsh.policy.learned import NOTHING, Learned
 from scrapy_walsh.state.base import RecordStore
 from scrapy_walsh.state.records import BLOCKLIST, Booking, HostRecord, StoredDocument
 from scrapy_walsh.state.tables import DEFERRALS, DOCUMENTS, HOSTS, READINGS, SOURCES
@@ -50,12 +51,14 @@ _OTHER_TIMES: Final = ("counted_from", "since")
 class _Booked(NamedTuple):
     """This worker's last request to a host: interval, end of the request, end of the hold.
 
-    The interval is in seconds, the others in monotonic seconds.
+    The interval is in seconds, the next two in monotonic seconds. ``taught``: what the host has
+    taught, as Redis has it.
     """
 
     interval: float
     end: float
     until: float
+    taught: str = ""
 
 
 class SharedStore(RecordStore):
@@ -121,7 +124,8 @@ class SharedStore(RecordStore):
         now = self._monotonic()
         for host, booked in self._booked.items():
             age, hold = now - booked.end, max(0.0, booked.until - now)
-            self.link.run(scripts.BOOK, [self.host_key(host)], ["", booked.interval, age, hold, 0])
+            arguments = ["", booked.interval, age, hold, 0, booked.taught]
+            self.link.run(scripts.BOOK, [self.host_key(host)], arguments)
         for place, (table, record) in list(self._unsent.items()):
             self._send(table, place[1], record)
             del self._unsent[place]
@@ -136,7 +140,7 @@ class SharedStore(RecordStore):
 
     def reserve_host(self, host: str, interval: float, now: float) -> Booking:  # noqa: ARG002
         link = self.link
-        wait, known, at, last = self.ask(
+        wait, known, at, last, taught = self.ask(
             lambda: link.run(
                 scripts.RESERVE,
                 [self.host_key(host), *link.epoch_keys],
@@ -148,30 +152,40 @@ class SharedStore(RecordStore):
             link.lose("it has lost its records")
             raise StoreAway(link.outage())
         if float(wait) == 0:
-            self._note(host, interval, 0.0)
+            self._note(host, interval, 0.0, taught.decode())
         rested = max(0.0, float(at) - float(last)) if known else math.inf
-        return Booking(float(wait), known=bool(known), rested=rested)
+        found = self._taught(taught)
+        return Booking(float(wait), known=bool(known), rested=rested, taught=found)
 
     def book_host(
-        self, host: str, interval: float, now: float, hold: float, *, visit: bool = False
+        self,
+        host: str,
+        interval: float,
+        now: float,
+        hold: float,
+        *,
+        visit: bool = False,
+        taught: Learned = NOTHING,
     ) -> None:
-        self._note(host, interval, hold)
+        shared = self._taught_field(taught)
+        self._note(host, interval, hold, shared)
         try:
-            arguments = [self.worker, interval, 0.0, hold, int(visit)]
+            arguments = [self.worker, interval, 0.0, hold, int(visit), shared]
             self.ask(lambda: self.link.run(scripts.BOOK, [self.host_key(host)], arguments))
         except StoreAway:
             pass  # ``_tell`` writes it when Redis is back
-        self._local.book_host(host, interval, now, hold, visit=visit)
+        self._local.book_host(host, interval, now, hold, visit=visit, taught=taught)
 
-    def _note(self, host: str, interval: float, hold: float) -> None:
+    def _note(self, host: str, interval: float, hold: float, taught: str) -> None:
         now, before = self._monotonic(), self._booked.get(host)
         until = now + hold
-        self._booked[host] = _Booked(interval, now, max(until, before.until if before else until))
+        until = max(until, before.until if before else until)
+        self._booked[host] = _Booked(interval, now, until, taught)
         if len(self._booked) > self._booked_most:
             self._booked = {
                 name: booked
                 for name, booked in self._booked.items()
-                if max(booked.end + booked.interval, booked.until) > now
+                if max(booked.end + booked.interval, booked.until) > now or booked.taught
             }
             self._booked_most = max(_BOOKINGS_KEPT, 2 * len(self._booked))
 
@@ -197,17 +211,33 @@ class SharedStore(RecordStore):
         if b"last" not in found:
             return None
         until, visited = found.get(b"until"), found.get(b"visited")
-        return HostRecord(
+        record = HostRecord(
             host,
             self.link.past_to_local(float(found[b"last"])),
             float(found.get(b"interval", 0.0)),
             None if until is None else self.link.to_local(float(until)),
             visited_at=None if visited is None else self.link.past_to_local(float(visited)),
         )
+        return record.with_taught(self._taught(found.get(b"taught", b"")))
+
+    def _taught(self, field: bytes) -> Learned:
+        """What a host has taught, as *field* of its record in Redis has it (D25)."""
+        try:
+            interval, accepted, calm, at = map(float, field.split())
+            return Learned(interval, accepted, int(calm), self.link.past_to_local(at))
+        except (ValueError, OverflowError):  # empty, or no worker of ours wrote it
+            return NOTHING
+
+    def _taught_field(self, taught: Learned) -> str:
+        if taught.calm is None:
+            return ""
+        at = self.link.to_shared(taught.at)
+        return f"{taught.interval!r} {taught.accepted!r} {taught.calm} {at:.6f}"
 
     def _host_fields(self, record: HostRecord) -> dict[str, Any]:
         to_shared = self.link.to_shared
         fields = {"last": to_shared(record.last_end), "interval": record.interval, "by": ""}
+        fields["taught"] = self._taught_field(record.taught)
         if record.not_before is not None:
             fields["until"] = to_shared(record.not_before)
         if record.visited_at is not None:

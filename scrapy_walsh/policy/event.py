@@ -109,7 +109,10 @@ class Exchange:
     where this run had an answer to the same request before. ``visit``: True for the target of a
     slow host that ``throttle.visit_from`` let go ahead of the interval. ``once``: True for a trial
     of https that got no answer (``walsh_try_https``): it is not counted against the host, and http
-    may follow. ``body``: SHA-256 of a robots.txt's body as it was read, hexadecimal.
+    may follow. ``body``: SHA-256 of a robots.txt's body as it was read, hexadecimal. ``learned``:
+    the interval that the host has taught from now on, seconds, where this answer changed it; 0 for
+    none (D25). ``taught``: what the host had taught before, as the store had it, where this run did
+    not know that itself: the members of a ``Learned``.
     """
 
     url: str
@@ -135,3 +138,5 @@ class Exchange:
     visit: bool | None = None
     once: bool | None = None
     body: str | None = None
+    learned: float | None = None
+    taught: tuple[float, ...] = ()

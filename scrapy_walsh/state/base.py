@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from scrapy_walsh.policy.learned import NOTHING, Learned, slower
 from scrapy_walsh.policy.throttle import shared_wait
 from scrapy_walsh.state.records import Booking, HostRecord
 from scrapy_walsh.state.tables import table_of
@@ -81,7 +82,8 @@ class RecordStore(ABC):
                 found = Booking(0.0, known=False, rested=math.inf)
                 return HostRecord(host, now, interval)
             rested = max(0.0, now - record.last_end)
-            found = Booking(self._wait(record, interval, now), known=True, rested=rested)
+            wait = self._wait(record, interval, now)
+            found = Booking(wait, known=True, rested=rested, taught=record.taught)
             if found.wait > 0:
                 # A record from the future, since the clock was put back (D9), counts as "now". It
                 # is written so, or it would count as "now" at every later look too.
@@ -95,11 +97,18 @@ class RecordStore(ABC):
 
     def _wait(self, record: HostRecord, interval: float, now: float) -> float:
         own = record.last_end == self._own.get(record.host)
-        spacing = max(interval, record.interval)
+        spacing = max(interval, record.spacing)
         return shared_wait(record.last_end, record.not_before, spacing, now, own=own)
 
     def book_host(
-        self, host: str, interval: float, now: float, hold: float, *, visit: bool = False
+        self,
+        host: str,
+        interval: float,
+        now: float,
+        hold: float,
+        *,
+        visit: bool = False,
+        taught: Learned = NOTHING,
     ) -> None:
         own = True
 
@@ -111,9 +120,11 @@ class RecordStore(ABC):
             visited_at = now if visit else record.visited_at if record else None
             # A hold that has ended is not stored: it would bind again after the clock is put back
             # (D9).
-            return HostRecord(
+            ended = HostRecord(
                 host, now, interval, end if end > now else None, visited_at=visited_at
             )
+            other = NOTHING if own or record is None else record.taught
+            return ended.with_taught(slower(taught, other))
 
         self.update_host(host, merge)
         if own:

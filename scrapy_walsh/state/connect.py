@@ -146,7 +146,7 @@ def salvage(path: Path, target: sqlite3.Connection) -> int:
                     continue
                 for statement, start in ((old.page, _FIRST), (old.page_back, _LAST)):
                     for rows in _whole_rows(source, old, statement, start):
-                        target.executemany(table.replace, map(old.renewed, rows))
+                        target.executemany(table.replace, map(table.renewed, rows))
                 kept += target.execute(table.count).fetchone()[0]
     return kept
 

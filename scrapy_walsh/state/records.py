@@ -7,9 +7,10 @@ the future, is decided in ``policy``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
+from scrapy_walsh.policy.learned import NOTHING, Learned
 from scrapy_walsh.policy.readings import Reading
 from scrapy_walsh.policy.recrawl import Visit
 from scrapy_walsh.policy.revalidate import Validators
@@ -101,7 +102,8 @@ class HostRecord:
 
     ``not_before``: the time of the hold's end, None without one; ``why``: its reason.
     ``visited_at``: when a target was last sent ahead of the host's Crawl-delay, because that is
-    longer than WALSH_PATIENCE; None for never.
+    longer than WALSH_PATIENCE; None for never. ``interval`` is without the learned one, which is in
+    the last four fields: those of a ``Learned``, all None where nothing was learned (D25).
     """
 
     host: str
@@ -110,6 +112,37 @@ class HostRecord:
     not_before: float | None = None
     why: str | None = None
     visited_at: float | None = None
+    learned: float | None = None
+    learned_accepted: float | None = None
+    learned_calm: float | None = None
+    learned_at: float | None = None
+
+    @property
+    def taught(self) -> Learned:
+        """What the host's answers have taught (D25)."""
+        if self.learned_calm is None:
+            return NOTHING
+        interval, accepted = self.learned or 0.0, self.learned_accepted or 0.0
+        return Learned(interval, accepted, int(self.learned_calm), self.learned_at or 0.0)
+
+    @property
+    def spacing(self) -> float:
+        """Seconds between two requests to the host, by all that is on record."""
+        return max(self.interval, self.learned or 0.0)
+
+    def with_taught(self, taught: Learned) -> HostRecord:
+        """This record with another ``taught``."""
+        if taught.calm is None:
+            return replace(
+                self, learned=None, learned_accepted=None, learned_calm=None, learned_at=None
+            )
+        return replace(
+            self,
+            learned=taught.interval,
+            learned_accepted=taught.accepted,
+            learned_calm=float(taught.calm),
+            learned_at=taught.at,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +184,14 @@ class Booking(NamedTuple):
 
     ``wait``: 0 where it is booked; else the seconds until it may be. ``known``: some process has
     requested the host before (T1). ``rested``: seconds since the last request to it by any process;
-    infinite where there was none, 0 where that cannot be known.
+    infinite where there was none, 0 where that cannot be known. ``taught``: what the host has
+    taught any of them (D25).
     """
 
     wait: float
     known: bool
     rested: float = 0.0
+    taught: Learned = NOTHING
 
 
 class Store(Protocol):
@@ -205,17 +240,27 @@ class Store(Protocol):
     def reserve_host(self, host: str, interval: float, now: float) -> Booking:
         """Book a request to *host* at *now*, unless *interval* or a hold forbids it (R4.6).
 
+        *interval*: seconds, without what the host has taught; the store has that.
         Read and written in one transaction, so that processes which share the store keep the
         spacing together. Raises StoreAway where a shared store does not answer: nothing is booked.
         """
         ...
 
     def book_host(
-        self, host: str, interval: float, now: float, hold: float, *, visit: bool = False
+        self,
+        host: str,
+        interval: float,
+        now: float,
+        hold: float,
+        *,
+        visit: bool = False,
+        taught: Learned = NOTHING,
     ) -> None:
         """Store the end of a request to *host* at *now*, and a hold of *hold* seconds (R5).
 
         ``visit``: it was the target of a slow host that went ahead of the Crawl-delay (D11).
+        ``taught``: what the host has taught by now. Where another process has requested the host
+        meanwhile, the slower of this and of what is on record stays (D25).
         """
         ...
 

@@ -62,8 +62,8 @@ class Table(Generic[R]):
         return replace(self, missing=sum(len(columns.get(self.name, ())) for columns in later))
 
     def renewed(self, row: Row) -> Row:
-        """An undamaged *row* of an earlier schema version, in the form of the latest one."""
-        values = [*row[:-1], *[None] * self.missing]
+        """An undamaged *row* of an earlier schema version, in the form of this table."""
+        values = [*row[:-1], *[None] * (len(self.columns) - len(row) + 1)]
         return (*values, checksum(values))
 
     @cached_property
@@ -216,6 +216,7 @@ def table_of(record: type[R]) -> Table[R]:
 #: By schema version, the columns that it added at the end of tables; each may be NULL.
 ADDED: Final[Mapping[int, Mapping[str, Key]]] = {
     2: {"sources": ("counted_from",), "hosts": ("visited_at",), "deferrals": ("since",)},
+    3: {"hosts": ("learned", "learned_accepted", "learned_calm", "learned_at")},
 }
 #: The schema version that a table came with, where that is not the first.
 BEGUN_IN: Final[Mapping[str, int]] = {"readings": 2}
@@ -278,25 +279,36 @@ _READINGS: Final = """CREATE TABLE readings (
 def _second(connection: sqlite3.Connection) -> None:
     """Add due times (D12), visits of slow hosts (D11), the ages of deferrals, and readings."""
     connection.execute(_READINGS)
+    _add_columns(connection, 2)
+
+
+def _third(connection: sqlite3.Connection) -> None:
+    """Add what hosts have taught by their answers 429 (D25)."""
+    _add_columns(connection, 3)
+
+
+def _add_columns(connection: sqlite3.Connection, version: int) -> None:
+    """Add the columns of schema *version* to the tables of the one before."""
     for table in TABLES:
-        for column in ADDED[2].get(table.name, ()):
+        columns = ADDED[version].get(table.name, ())
+        for column in columns:
             connection.execute(f"ALTER TABLE {table.name} ADD COLUMN {column} REAL")
-            _renew_rows(connection, table.at(1))
+        old, new = table.at(version - 1), table.at(version)
+        if columns and old is not None and new is not None:
+            _renew_rows(connection, old, new)
 
 
-def _renew_rows(connection: sqlite3.Connection, old: Table[Any] | None) -> None:
+def _renew_rows(connection: sqlite3.Connection, old: Table[Any], new: Table[Any]) -> None:
     """Give each undamaged row of an earlier version's table the checksum of its new columns.
 
     A damaged row keeps its checksum, so that it is still found to be damaged.
     """
-    if old is None:
-        return
     last: Key = ("",) * len(old.key)
     decode, connection.text_factory = connection.text_factory, _lenient
     try:
         while page := connection.execute(old.page, (*last, old.page_rows)).fetchall():
-            whole = [old.renewed(row) for row in page if old.is_whole(row)]
-            connection.executemany(replace(old, missing=0).replace, whole)
+            whole = [new.renewed(row) for row in page if old.is_whole(row)]
+            connection.executemany(new.replace, whole)
             last = old.row_key(page[-1])
     finally:
         connection.text_factory = decode
@@ -307,4 +319,4 @@ def _lenient(octets: bytes) -> str:
 
 
 #: Step n (from 0) takes a file of schema version n to n + 1.
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create, _second)
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create, _second, _third)

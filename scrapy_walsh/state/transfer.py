@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import robots_fetch
+from scrapy_walsh.policy.learned import slower
 from scrapy_walsh.state import files
 from scrapy_walsh.state.records import (
     BLOCKLIST,
@@ -158,6 +159,7 @@ def _merged(table: Table[Any], held: Any, given: Any) -> Any:
 def _merged_hosts(held: HostRecord, given: HostRecord) -> HostRecord:
     """A record with the later value of each field, so that what either promised is kept."""
     longer = max(held, given, key=lambda record: record.not_before or 0.0)
+    longer = longer.with_taught(slower(held.taught, given.taught))
     return replace(
         longer,
         last_end=max(held.last_end, given.last_end),

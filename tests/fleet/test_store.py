@@ -93,8 +93,8 @@ def test_own_the_end_of_a_long_answer_does_not_hide_it_in_a_local_store_either(
     tmp_path: Path,
 ) -> None:
     one, other = SqliteStore(tmp_path), SqliteStore(tmp_path)
-    assert one.reserve_host(HOST, 1.0, 100.0) == (0, False, math.inf)
-    assert other.reserve_host(HOST, 1.0, 101.5) == (0, True, 1.5)
+    assert one.reserve_host(HOST, 1.0, 100.0)[:3] == (0, False, math.inf)
+    assert other.reserve_host(HOST, 1.0, 101.5)[:3] == (0, True, 1.5)
     one.book_host(HOST, 1.0, 102.0, 0.0)
     assert one.reserve_host(HOST, 1.0, 102.1).wait == pytest.approx(0.9)
     one.close()

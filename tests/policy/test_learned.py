@@ -31,7 +31,9 @@ REFUSED_ONCE = Learned(calm=0)
 ANSWERS = [200, 301, 304, 404, 429, 500, 503, None]
 
 
-def after(known: Learned, *statuses: int | None, interval: float = 1.0, gap: float = 1.0) -> Learned:
+def after(
+    known: Learned, *statuses: int | None, interval: float = 1.0, gap: float = 1.0
+) -> Learned:
     """What is known after answers to requests that were spaced alike."""
     for status in statuses:
         spacing = Spacing(max(interval, known.interval), max(gap, known.interval), ended=0.0)

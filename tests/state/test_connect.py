@@ -101,7 +101,8 @@ def test_own_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_own_salvage_ends_where_a_damaged_tree_runs_in_a_circle() -> None:
     whole = HOSTS_TABLE.encode(HostRecord("h.test", 1.0, 1.0))
-    statement = f"SELECT 'h.test', 1.0, 1.0, NULL, NULL, NULL, {whole[-1]} WHERE ? >= '' LIMIT ?"
+    empty = ", ".join(["NULL"] * (len(whole) - 4))
+    statement = f"SELECT 'h.test', 1.0, 1.0, {empty}, {whole[-1]} WHERE ? >= '' LIMIT ?"
     with closing(sqlite3.connect(":memory:")) as source:
         found = islice(connect._whole_rows(source, HOSTS_TABLE, statement, ""), 9)
         assert list(found) == [[whole]]
