@@ -9,6 +9,7 @@ from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.policy.backoff import granted
+from scrapy_walsh.policy.learned import LONGEST
 from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def terms(
             "backoff_base": config.backoff_base,
             "backoff_cap": config.backoff_cap,
             "silent_attempts": granted(config.max_retries, config.robots_unreachable),
+            "longest_learned": min(config.patience, LONGEST),
             "patience": config.patience,
             "robots_ttl": config.robots_ttl,
             "robots_unreachable": config.robots_unreachable,

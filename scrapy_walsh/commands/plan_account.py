@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.commands.plan_held import FETCH, REFRESH, Document
-from scrapy_walsh.commands.plan_judge import ASK, DEFER, SKIP, Plan, Target
+from scrapy_walsh.commands.plan_judge import ASK, DEFER, SKIP, Host, Plan, Target
 from scrapy_walsh.commands.state_show import columns, span, when
 from scrapy_walsh.policy.text import iso, plural
 from scrapy_walsh.state.records import BLOCKLIST
@@ -36,7 +36,7 @@ def as_lines(plan: Plan) -> Iterator[str]:
     asked = {target.url: target for target in plan.targets}
     for host in plan.hosts:
         only = "" if host.urls else ", for its robots.txt only"
-        yield f"  {host.host}, every {host.interval:g} s, from {when(host.due, plan.now)}{only}"
+        yield f"  {host.host}, {_every(host)}, from {when(host.due, plan.now)}{only}"
         yield from (f"    {_target(asked[url])}" for url in host.urls)
     for decision in (SKIP, DEFER):
         if counts[decision]:
@@ -45,6 +45,12 @@ def as_lines(plan: Plan) -> Iterator[str]:
             yield from (f"  {_target(t)}" for t in plan.targets if t.decision == decision)
     yield ""
     yield _estimate(plan)
+
+
+def _every(host: Host) -> str:
+    taught = host.learned
+    why = "" if taught is None else f" (its answers 429 have taught {round(taught, 2):g} s)"
+    return f"every {round(host.interval, 2):g} s{why}"
 
 
 def _document_cells(document: Document, plan: Plan) -> tuple[str, str, str, str]:

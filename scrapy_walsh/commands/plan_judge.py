@@ -17,6 +17,7 @@ from scrapy_walsh.config import gates_of
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy.agenda import Agenda
 from scrapy_walsh.policy.chain import NeedDocument
+from scrapy_walsh.policy.learned import LEARNED
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
@@ -56,7 +57,8 @@ class Target:
 class Host:
     """A host that the run would request ``urls`` from, and ``robots`` robots.txt files.
 
-    ``due``: Unix seconds; ``interval``: seconds, as far as it is known.
+    ``due``: Unix seconds; ``interval``: seconds, as far as it is known; ``learned``: what its
+    answers 429 have taught of that, seconds, None for nothing (D25).
     """
 
     host: str
@@ -64,6 +66,7 @@ class Host:
     interval: float
     urls: tuple[str, ...]
     robots: int
+    learned: float | None = None
 
 
 @dataclass(slots=True)
@@ -99,6 +102,7 @@ class _Planner:
         self._gates = gates_of(config)
         self._throttle = Throttle(config.min_interval)
         self._looked_up: set[str] = set()
+        self._learned: dict[str, float] = {}
         self._held = Remembered(
             store, config, now, lambda origin: self._throttle.interval(self._look_up(origin))
         )
@@ -207,7 +211,10 @@ class _Planner:
         host = hosts.host_key(url)
         if host not in self._looked_up:
             self._looked_up.add(host)
-            restore(self._throttle, self._store, host, self._now, self._now)
+            taught = restore(self._throttle, self._store, host, self._now, self._now)
+            if taught.interval:
+                self._learned[host] = taught.interval
+                self._throttle.set_interval(host, taught.interval, source=LEARNED)
         return host
 
     def _in_order(self, targets: list[Target], fetched: list[Document]) -> Iterator[Host]:
@@ -230,7 +237,8 @@ class _Planner:
             agenda.remove(next_host, max(1, len(asked)))
             due = max(self._now, self._throttle.due(next_host))
             interval = self._throttle.interval(next_host)
-            yield Host(next_host, due, interval, tuple(asked), robots[next_host])
+            taught = self._learned.get(next_host)
+            yield Host(next_host, due, interval, tuple(asked), robots[next_host], taught)
             clock += self._latency
 
     def _seconds(self, asked: list[Host], fetched: list[Document]) -> float:

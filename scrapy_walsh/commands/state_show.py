@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh, robots_ttl
+from scrapy_walsh.policy.learned import eased
 from scrapy_walsh.policy.readings import is_unread
 from scrapy_walsh.policy.recrawl import due, not_due
 from scrapy_walsh.policy.text import iso, plural
@@ -39,7 +40,7 @@ _COUNTED: Final[tuple[Table[Any], ...]] = (VALIDATORS, ATTEMPTS, SEEN_ITEMS)
 
 def summary(store: RecordStore, config: WalshConfig, directory: Path, now: float) -> dict[str, Any]:
     """Everything in *store*, as JSON data; times are Unix seconds. Raises StateError."""
-    found = [_host(record, config) for record in store.rows(HostRecord)]
+    found = [_host(record, config, now) for record in store.rows(HostRecord)]
     intervals = {host["host"]: host["interval"] for host in found}
     return {
         "directory": str(directory),
@@ -64,12 +65,14 @@ def summary(store: RecordStore, config: WalshConfig, directory: Path, now: float
     }
 
 
-def _host(record: HostRecord, config: WalshConfig) -> dict[str, Any]:
-    interval = max(record.interval, config.min_interval)
+def _host(record: HostRecord, config: WalshConfig, now: float) -> dict[str, Any]:
+    taught = eased(record.taught, now).interval
+    interval = max(record.interval, config.min_interval, taught)
     return {
         "host": record.host,
         "due": max(record.last_end + interval, record.not_before or 0.0),
         "interval": interval,
+        "learned": taught or None,
         "last_end": record.last_end,
         "why": record.why,
     }
@@ -126,7 +129,7 @@ def as_lines(found: dict[str, Any], limit: int) -> Iterator[str]:
     yield from _table(
         f"hosts: {len(hosts) - waiting} due, {waiting} not yet",
         ("host", "due", "interval"),
-        ((h["host"], when(h["due"], now), f"{h['interval']:g} s") for h in _last(hosts, limit)),
+        ((h["host"], when(h["due"], now), _interval_cell(h)) for h in _last(hosts, limit)),
         len(hosts),
     )
     deferrals = found["deferrals"]
@@ -165,6 +168,12 @@ def as_lines(found: dict[str, Any], limit: int) -> Iterator[str]:
 
 def _last(rows: Sequence[dict[str, Any]], limit: int, by: str = "due") -> list[dict[str, Any]]:
     return heapq.nlargest(limit, rows, key=lambda row: row[by])
+
+
+def _interval_cell(host: dict[str, Any]) -> str:
+    learned = host["learned"]
+    why = f", learned {round(learned, 2):g} s" if learned else ""
+    return f"{round(host['interval'], 2):g} s{why}"
 
 
 def _document_cells(document: dict[str, Any], now: float) -> tuple[str, ...]:

@@ -140,6 +140,8 @@ class Line(Struct, frozen=True):
     proxy: str | None = None
     process: str = ""
     lost: _Count | None = None
+    learned: _Seconds | None = None
+    taught: tuple[_Seconds, ...] = ()
 
     @property
     def moment(self) -> Moment:

@@ -1,7 +1,8 @@
 """R11: drops what is stored about a host, except what was promised to it.
 
 Promises stay: its last request and its hold (R4, R5), deferrals (D8), and the last run of a source
-that is not due yet (R8). Its robots.txt stays too, but counts as stale: it is requested again
+that is not due yet (R8). An interval that its answers 429 have taught (D25) was not promised, and
+goes. Its robots.txt stays too, but counts as stale: it is requested again
 before the next target, and if there is no answer its rules are still in force (T6).
 """
 
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.policy import hosts, recrawl
+from scrapy_walsh.policy.learned import NOTHING
 from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
 from scrapy_walsh.state.tables import ATTEMPTS, READINGS, SEEN_ITEMS, VALIDATORS
 
@@ -50,7 +52,11 @@ def forget(store: RecordStore, host: str, now: float, revisit: float) -> Forgott
         if _is_of(document.key, host):
             store.put(replace(document, fetched_at=0.0))
             done.dropped["freshness of robots.txt"] += 1
-    done.kept["pacing"] = int(store.get(HostRecord, host) is not None)
+    record = store.get(HostRecord, host)
+    done.kept["pacing"] = int(record is not None)
+    if record is not None and record.taught != NOTHING:
+        store.put(record.with_taught(NOTHING))
+        done.dropped["learned interval"] = 1
     done.kept["deferrals"] = sum(deferral.host == host for deferral in store.rows(Deferral))
     return done
 

@@ -168,8 +168,8 @@ def _unended(report: Report) -> Iterator[Finding]:
 
 #: The settings whose names in a line ``started`` are not their own in lower case.
 _NAMES: Final = {"shared": "WALSH_SHARED_STATE"}
-#: What such a line has beside settings: it follows from two of them (D13).
-_DERIVED: Final = "silent_attempts"
+#: What such a line has beside settings: it follows from them (D13, D25).
+_DERIVED: Final = frozenset({"silent_attempts", "longest_learned"})
 
 
 def other_than_default(run: Run) -> list[tuple[str, str]]:
@@ -182,7 +182,7 @@ def other_than_default(run: Run) -> list[tuple[str, str]]:
 def _settings(run: Run) -> list[tuple[str, Any]]:
     settings = run.terms.get("settings")
     found = settings.items() if isinstance(settings, dict) else ()
-    return [(name, value) for name, value in found if name != _DERIVED]
+    return [(name, value) for name, value in found if name not in _DERIVED]
 
 
 def _is_default(name: str, value: Any) -> bool:

@@ -22,6 +22,7 @@ from scrapy_walsh.proof.verify import pacing
 from scrapy_walsh.proof.verify.adoptions import Adoptions
 from scrapy_walsh.proof.verify.decisions import Decisions
 from scrapy_walsh.proof.verify.documents import origin_of
+from scrapy_walsh.proof.verify.learned import Lessons
 from scrapy_walsh.proof.verify.pacing import Asked, Pacing
 from scrapy_walsh.proof.verify.retries import wait_faults
 from scrapy_walsh.proof.verify.run import CLOCK_SET, Run
@@ -52,6 +53,7 @@ class Judge:
         self._pacing = Pacing(report)
         self._adoptions = Adoptions(report, documents)
         self._decisions = Decisions(report, self._adoptions)
+        self._lessons = Lessons(report)
         self._holed = False
         #: Whether the wall clock was set at some time, so that times of lines say less.
         self._clock_set = False
@@ -162,6 +164,8 @@ class Judge:
         if line.host != host:
             self._report.find(line.n, "R4", f"{line.url} is of the host {host}, not {line.host}")
         self._pace(run, line, host)
+        for fault in self._lessons.asked(run, line, partial=self.partial or self._holed):
+            self._report.find(line.n, "R4", fault)
         faults = [*wait_faults(line, run.terms)]
         order = [] if REDACTED in line.url else [*run.retries.asked(line)]
         if line.purpose == events.TARGET or not run.holes:

@@ -16,6 +16,7 @@ from scrapy_walsh.proof.verify.silence import Silence
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.reading import Line, Moment
     from scrapy_walsh.policy.chain import Rules
+    from scrapy_walsh.policy.learned import Learned
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.proof.verify.terms import Terms
 
@@ -63,6 +64,10 @@ class Run:
     hops: dict[str, dict[str, None]] = field(default_factory=dict)
     #: Keys (``recrawl.key_of``) of what this run has had an answer to.
     answered: set[str] = field(default_factory=set)
+    #: By host, what it has taught this run by now (D25).
+    taught: dict[str, Learned] = field(default_factory=dict)
+    #: By host, when its last accepted answer ended.
+    accepted: dict[str, float] = field(default_factory=dict)
     #: Refusals by URL: the line, its requirement, and the documents that it was made with.
     refused: dict[str, tuple[int, str, tuple[int, int]]] = field(default_factory=dict)
 

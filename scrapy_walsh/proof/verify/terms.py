@@ -12,6 +12,7 @@ from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, 
 from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.freshness import ROBOTS_TTL
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
+from scrapy_walsh.policy.learned import LONGEST
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.verdict import BY_SETTING
@@ -57,6 +58,8 @@ class Terms:
     tag_requests: bool = False
     #: Requests that a run grants a host that gives no answer. None before 0.2.0: no such rule.
     silent_attempts: int | None = None
+    #: Seconds: the longest interval that a run learns. None where its version learned none (D25).
+    longest_learned: float | None = None
 
     @property
     def rhythm(self) -> bool:
@@ -111,6 +114,10 @@ def _flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
+def _seconds_or_none(value: object) -> bool:
+    return value is None or seconds(value)
+
+
 def _count(value: object) -> bool:
     return type(value) is int and value >= 0
 
@@ -146,11 +153,13 @@ _SETTINGS: Final[Mapping[str, Callable[[object], bool]]] = {
     "shared": _flag,
     "tag_requests": _flag,
     "silent_attempts": _count_or_none,
+    "longest_learned": _seconds_or_none,
 }
-#: Settings that 0.1.0 did not have, and what it did in their place.
+#: Settings that earlier versions did not have, and what they did in their place.
 _LATER: Final[Mapping[str, object]] = {
     "slow_hosts": SLOW_SKIP,
     "silent_attempts": None,
+    "longest_learned": None,
     "blocklist_unreachable": "allow",
     "scraping": False,
 }
@@ -201,6 +210,9 @@ def _out_of_bounds(terms: Terms) -> Iterator[tuple[str, str]]:
     grant = granted(min(terms.max_retries, MAX_RETRIES), terms.robots_unreachable)
     if terms.silent_attempts not in (None, grant):
         yield "R5", f"silent_attempts is {terms.silent_attempts}, by its settings it is {grant}"
+    longest = min(terms.patience, LONGEST)
+    if terms.longest_learned not in (None, longest):
+        yield "R4", f"longest_learned is {terms.longest_learned:g} s, not {longest:g} s"
     if terms.revisit < REVISIT_FLOOR:
         yield "R8", f"revisit is {terms.revisit:g} s, below {REVISIT_FLOOR:g} s"
     if terms.robots_ttl > ROBOTS_TTL:
