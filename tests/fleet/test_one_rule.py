@@ -15,33 +15,49 @@ if TYPE_CHECKING:
     from tests.fleet.fleet import Server
 
 ASK = scripts._COMMON + (
-    "return text(wait_for({ARGV[1], ARGV[2], ARGV[3] ~= '' and ARGV[3], ARGV[4]}, ARGV[5], "
-    "tonumber(ARGV[6]), tonumber(ARGV[7])))"
+    "local record = {ARGV[1], ARGV[2], ARGV[3] ~= '' and ARGV[3], ARGV[4], ARGV[8]} "
+    "return text(wait_for(record, ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])))"
 )
 NOW = 1_800_000_000.0
 #: Seconds; whole milliseconds, as clocks and headers have them.
 SECONDS = st.integers(-400_000_000, 400_000_000).map(lambda each: each / 1000)
 INTERVALS = st.integers(1_000, 200_000_000).map(lambda each: each / 1000)
+#: What the host has taught (D25); 0 for nothing.
+TAUGHT = st.just(0.0) | st.integers(1_001, 60_000).map(lambda each: each / 1000)
 #: Redis is told times with six places.
 NEAR = 2e-6
 
 
 @pytest.mark.crawl
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(SECONDS, INTERVALS, st.none() | SECONDS, st.booleans(), INTERVALS)
-@example(-1.0, 1.0, None, False, 1.0)
-@example(-0.997, 1.0, None, True, 1.0)
-@example(50.0, 2.0, 0.004, True, 1.0)
-@example(50.0, 2.0, -0.004, False, 1.0)
-@example(-1.0, 600.0, None, False, 1.0)
+@given(SECONDS, INTERVALS, st.none() | SECONDS, st.booleans(), INTERVALS, TAUGHT)
+@example(-1.0, 1.0, None, False, 1.0, 0.0)
+@example(-1.0, 1.0, None, False, 1.0, 4.0)
+@example(-0.997, 1.0, None, True, 1.0, 0.0)
+@example(50.0, 2.0, 0.004, True, 1.0, 0.0)
+@example(50.0, 2.0, -0.004, False, 1.0, 0.0)
+@example(-1.0, 600.0, None, False, 1.0, 0.0)
 def test_r4_6_lua_and_python_wait_alike(  # noqa: PLR0917  hypothesis gives them
-    server: Server, last: float, kept: float, hold: float | None, own: bool, interval: float
+    server: Server,
+    last: float,
+    kept: float,
+    hold: float | None,
+    own: bool,
+    interval: float,
+    taught: float,
 ) -> None:
-    """*last*, *hold*: from now; *kept*: the interval on record, *interval*: the worker's own."""
+    """*last*, *hold*: from now; *kept*, *taught*: on record; *interval*: the worker's own."""
     until = None if hold is None else NOW + hold
     record = (f"{NOW + last:.6f}", f"{kept:.6f}", "" if until is None else f"{until:.6f}")
     asked = server.client.eval(
-        ASK, 0, *record, "me" if own else "another", "me", f"{interval:.6f}", f"{NOW:.6f}"
+        ASK,
+        0,
+        *record,
+        "me" if own else "another",
+        "me",
+        f"{interval:.6f}",
+        f"{NOW:.6f}",
+        f"{taught!r} 0.0 3 1.0" if taught else "",
     )
-    expected = shared_wait(NOW + last, until, max(interval, kept), NOW, own=own)
+    expected = shared_wait(NOW + last, until, max(interval, kept, taught), NOW, own=own)
     assert float(asked) == pytest.approx(expected, abs=NEAR)

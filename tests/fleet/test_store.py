@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.fleet import join
 from scrapy_walsh.fleet.store import SharedStore
+from scrapy_walsh.policy.learned import Learned
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.records import (
@@ -321,3 +323,33 @@ def test_own_a_password_is_never_shown(server: Server) -> None:
 
 def _fields(held: StoredDocument) -> dict[str, object]:
     return {name: getattr(held, name) for name in StoredDocument.__slots__}
+
+
+TAUGHT = Learned(4.0, 5.5, 7, 0.0)
+
+
+def taught_at(store: SharedStore, ago: float = 60.0) -> Learned:
+    return replace(TAUGHT, at=store._wall() - ago)
+
+
+def test_own_what_a_host_has_taught_one_worker_the_others_know(server: Server) -> None:
+    one, other = worker(server), worker(server, HOUR)
+    one.reserve_host(HOST, 1.0, time.time())
+    one.book_host(HOST, 1.0, time.time(), 0.0, taught=taught_at(one))
+    booking = other.reserve_host(HOST, 1.0, time.time())
+    assert booking.wait == pytest.approx(4.0, abs=0.5)
+    assert replace(booking.taught, at=0.0) == TAUGHT
+    assert booking.taught.at == pytest.approx(taught_at(other).at, abs=1.0)
+    record = other.get(HostRecord, HOST)
+    assert record is not None
+    assert (record.interval, replace(record.taught, at=0.0)) == (1.0, TAUGHT)
+
+
+def test_own_where_another_worker_was_there_meanwhile_the_slower_stays(server: Server) -> None:
+    one, other = worker(server), worker(server, HOUR)
+    one.reserve_host(HOST, 1.0, time.time())
+    other.book_host(HOST, 1.0, time.time(), 0.0, taught=taught_at(other))
+    one.book_host(HOST, 1.0, time.time(), 0.0, taught=replace(taught_at(one), interval=2.0))
+    record = one.get(HostRecord, HOST)
+    assert record is not None
+    assert record.taught.interval == 4.0

@@ -1,0 +1,124 @@
+"""D25: what hosts have taught is kept by each store, over upgrades, exports and imports."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scrapy_walsh.policy.learned import NOTHING, Learned
+from scrapy_walsh.state import transfer
+from scrapy_walsh.state.database import DATABASE
+from scrapy_walsh.state.forget import forget
+from scrapy_walsh.state.memory import MemoryStore
+from scrapy_walsh.state.records import HostRecord
+from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.tables import HOSTS, MIGRATIONS, checksum
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOST = "h.test"
+TAUGHT = Learned(4.0, 5.5, 7, 1000.0)
+SLOWER = Learned(8.0, 0.0, 0, 900.0)
+ONE_REFUSAL = Learned(calm=3, at=1000.0)
+
+
+def reads(store: SqliteStore | MemoryStore) -> Learned:
+    record = store.get(HostRecord, HOST)
+    assert record is not None
+    return record.taught
+
+
+@pytest.mark.parametrize("taught", [NOTHING, ONE_REFUSAL, TAUGHT])
+def test_own_what_was_booked_is_read_back_by_the_next_run(tmp_path: Path, taught: Learned) -> None:
+    with closing(SqliteStore(tmp_path)) as store:
+        store.book_host(HOST, 1.0, 1000.0, 0.0, taught=taught)
+    with closing(SqliteStore(tmp_path)) as store:
+        assert reads(store) == taught
+        assert store.reserve_host(HOST, 1.0, 2000.0).taught == taught
+        assert reads(store) == taught
+
+
+def test_own_another_process_waits_for_the_learned_interval(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path)) as one, closing(SqliteStore(tmp_path)) as other:
+        one.book_host(HOST, 1.0, 1000.0, 0.0, taught=TAUGHT)
+        booking = other.reserve_host(HOST, 1.0, 1001.0)
+        assert (booking.wait, booking.taught) == (3.0, TAUGHT)
+
+
+def test_own_a_process_replaces_what_it_alone_knows_of() -> None:
+    store = MemoryStore()
+    store.book_host(HOST, 1.0, 1000.0, 0.0, taught=SLOWER)
+    store.book_host(HOST, 1.0, 1010.0, 0.0, taught=TAUGHT)
+    assert reads(store) == TAUGHT
+    store.book_host(HOST, 1.0, 1020.0, 0.0)
+    assert reads(store) == NOTHING
+
+
+def test_own_where_another_one_was_there_meanwhile_the_slower_stays(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path)) as one, closing(SqliteStore(tmp_path)) as other:
+        one.reserve_host(HOST, 1.0, 1000.0)
+        other.book_host(HOST, 1.0, 1010.0, 0.0, taught=SLOWER)
+        one.book_host(HOST, 1.0, 1011.0, 0.0, taught=TAUGHT)
+        assert reads(one) == SLOWER
+
+
+def version_2(directory: Path) -> None:
+    """A state file of schema version 2, with two hosts, of which one row is damaged."""
+    table = HOSTS.at(2)
+    assert table is not None
+    with closing(sqlite3.connect(directory / DATABASE)) as connection:
+        for step in MIGRATIONS[:2]:
+            step(connection)
+        rows = [(HOST, 5.0, 2.5, None, None, 3.0), ("damaged.test", 5.0, 2.5, None, None, None)]
+        for row in rows:
+            damage = row[0] != HOST
+            connection.execute(table.replace, (*row, checksum(list(row)) ^ damage))
+        connection.execute("PRAGMA user_version = 2")
+        connection.commit()
+
+
+def test_r11_a_file_of_schema_version_2_is_brought_up(tmp_path: Path) -> None:
+    version_2(tmp_path)
+    with closing(SqliteStore(tmp_path)) as store:
+        record = store.get(HostRecord, HOST)
+        assert record == HostRecord(HOST, 5.0, 2.5, visited_at=3.0)
+        assert record.taught == NOTHING
+        assert any("damaged" in notice for notice in _noticed(store))
+
+
+def _noticed(store: SqliteStore) -> list[str]:
+    store.get(HostRecord, "damaged.test")
+    return store.notices
+
+
+def test_own_an_export_for_schema_version_2_leaves_it_out(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path)) as store:
+        store.book_host(HOST, 2.0, 1000.0, 0.0, taught=TAUGHT)
+        (line,) = transfer.export_lines(store, tmp_path, 2)
+        assert set(json.loads(line)) == {"record", *HOSTS.at(2).columns}  # type: ignore[union-attr]
+        assert json.loads(line)["interval"] == 2.0
+
+
+@pytest.mark.parametrize("given", [TAUGHT, NOTHING])
+def test_own_an_import_keeps_the_slower_of_two(tmp_path: Path, given: Learned) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    with closing(SqliteStore(one)) as store:
+        store.book_host(HOST, 1.0, 2000.0, 9.0, taught=given)
+        lines = [line.encode() for line in transfer.export_lines(store, one)]
+    with closing(SqliteStore(other)) as store:
+        store.book_host(HOST, 1.0, 1000.0, 0.0, taught=SLOWER)
+        assert transfer.import_lines(store, other, lines, lambda *_: None, 3000.0) == (1, [])
+        assert reads(store) == SLOWER
+
+
+def test_own_forget_drops_it_and_nothing_that_was_promised(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path)) as store:
+        store.book_host(HOST, 2.5, 1000.0, 60.0, taught=TAUGHT)
+        done = forget(store, HOST, 2000.0, 86400.0)
+        assert done.dropped["learned interval"] == 1
+        assert store.get(HostRecord, HOST) == HostRecord(HOST, 1000.0, 2.5, 1060.0)
