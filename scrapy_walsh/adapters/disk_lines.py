@@ -16,7 +16,7 @@ from scrapy.utils.request import request_from_dict
 from scrapy_walsh.adapters import compat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from scrapy import Request
 
@@ -35,6 +35,10 @@ DELETE FROM taken;
 """
 #: The order of the requests of one host.
 _ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id"
+_SOURCES = (
+    "SELECT id, url, source FROM line WHERE id > ? AND id <= ? AND source IS NOT NULL"
+    " ORDER BY id LIMIT 100"
+)
 
 
 class DiskLines:
@@ -54,12 +58,16 @@ class DiskLines:
         #: Requests that were taken, and their rows, which the next run puts back after a crash.
         self._taken: dict[Request, int] = {}
 
-    def push(self, host: str, key: tuple[int, int, bool, int], request: Request) -> None:
-        """Add *request* to *host*'s queue; ValueError where it cannot be serialised."""
+    def check(self, request: Request) -> bytes:
+        """*request*, serialised; ValueError where it cannot be."""
         try:
-            data = pickle.dumps(self._crawl.intake.kept(request), protocol=4)
+            return pickle.dumps(self._crawl.intake.kept(request), protocol=4)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ValueError(str(error)) from error
+
+    def push(self, host: str, key: tuple[int, int, bool, int], request: Request) -> None:
+        """Add *request* to *host*'s queue; ValueError where it cannot be serialised."""
+        data = self.check(request)
         self._db.execute(
             "INSERT INTO line (host, rank, priority, start, arrival, url, source, request)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -68,7 +76,7 @@ class DiskLines:
 
     def pop(self, host: str) -> Request:
         """Take the first request of *host*'s queue."""
-        (row,) = self._db.execute(f"SELECT id {_ORDER} LIMIT 1", (host,)).fetchone()
+        row, source = self._db.execute(f"SELECT id, source {_ORDER} LIMIT 1", (host,)).fetchone()
         self._db.execute("BEGIN")
         try:
             self._forget_done()
@@ -77,8 +85,10 @@ class DiskLines:
         finally:
             self._db.execute("COMMIT")
         self._taken[request] = row
-        if row <= self._earlier and self._scope.is_source(request.url):
-            self._crawl.intake.declare(request)
+        if row <= self._earlier and source is not None:
+            self._crawl.intake.restore(request.url, source)
+            if self._scope.is_source(request.url):
+                self._crawl.intake.declare(request)  # with what it named when it was declared
         return request
 
     def first(self, host: str) -> str | None:
@@ -118,12 +128,15 @@ class DiskLines:
         ).fetchall()
         return rows
 
-    def sources(self) -> Iterable[tuple[str, str]]:
-        """URLs that wait, and the declared target that each belongs to (R6), from earlier runs."""
-        rows: Iterable[tuple[str, str]] = self._db.execute(
-            "SELECT DISTINCT url, source FROM line WHERE source IS NOT NULL"
-        ).fetchall()
-        return rows
+    def sources(self) -> Iterator[tuple[str, str]]:
+        """URLs that wait, and the declared target that each belongs to (R6), from earlier runs.
+
+        Some at a time, since requests are taken out meanwhile.
+        """
+        last = 0
+        while rows := self._db.execute(_SOURCES, (last, self._earlier)).fetchall():
+            for last, url, source in rows:  # noqa: B007  where the next query begins
+                yield url, source
 
     def close(self) -> None:
         """Close the file; each request that was taken has ended, or was pushed again."""

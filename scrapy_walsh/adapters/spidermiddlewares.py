@@ -39,8 +39,8 @@ class ScopeMiddleware:
         return cls(Crawl.of(crawler))
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """*start*, its requests noted as declared targets."""
-        async for entry in start:
+        """*start*, by slices, its requests noted as declared targets."""
+        async for entry in self.crawl.intake.taken_in(start):
             taken = self._taken(entry)
             if isinstance(taken, Request):
                 self.crawl.intake.declare(taken)
@@ -50,7 +50,6 @@ class ScopeMiddleware:
                 if taken.dont_filter and not self.crawl.fleet:
                     compat.note_as_seen(self.crawl.crawler, taken)
             yield taken
-        self.crawl.started = True
 
     def process_spider_output(
         self,
