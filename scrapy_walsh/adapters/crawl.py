@@ -127,6 +127,7 @@ class Crawl(Context):
         self.recorder.rates()
         account = "\n".join(self.recorder.account())
         logger.info("account of the crawl:\n%s", account, extra={"several_lines": True})
+        self.intake.close()
         self.asked.close()
         self.readings.close(reason)
         self._tell_notices()
