@@ -27,6 +27,7 @@ from scrapy_walsh.state.clock import steady_clock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from scrapy import Request
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.policy.agenda import Load
@@ -54,6 +55,9 @@ class Queue(Protocol):
 
     def judge_again(self, host: str) -> None:
         """A document that concerns *host* has come: what it refuses need not wait."""
+
+    def stands_for(self, request: Request) -> bool:
+        """Whether an earlier run has left the same request, so that *request* need not come in."""
 
     def stop(self) -> None:
         """Cancel all timers: the engine is not woken any more."""

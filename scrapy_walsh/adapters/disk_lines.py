@@ -33,12 +33,16 @@ CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;
 INSERT INTO line SELECT * FROM taken;
 DELETE FROM taken;
 """
+#: What earlier runs left, by URL, in a file that SQLite deletes by itself. ``fingerprint``: of what
+#: was given out. A row goes when `Spider.start` has named its request again.
+_EARLIER = """
+CREATE TEMP TABLE earlier (
+    url TEXT, id INTEGER, fingerprint BLOB, PRIMARY KEY (url, id)
+) WITHOUT ROWID
+"""
 #: The order of the requests of one host.
 _ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id"
-_SOURCES = (
-    "SELECT id, url, source FROM line WHERE id > ? AND id <= ? AND source IS NOT NULL"
-    " ORDER BY id LIMIT 100"
-)
+_PAGE = "SELECT id, url, source FROM line WHERE id > ? AND id <= ? ORDER BY id LIMIT 100"
 
 
 class DiskLines:
@@ -55,6 +59,9 @@ class DiskLines:
         #: The last row that an earlier run wrote. A declared request up to there declares again the
         #: URLs in its meta when it is taken; what a callback has pushed since declares nothing.
         (self._earlier,) = self._db.execute("SELECT ifnull(max(id), 0) FROM line").fetchone()
+        self._db.execute(_EARLIER)
+        #: The last row that :meth:`sources` has put in there.
+        self._known = 0
         #: Requests that were taken, and their rows, which the next run puts back after a crash.
         self._taken: dict[Request, int] = {}
 
@@ -73,6 +80,9 @@ class DiskLines:
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (host, *key, request.url, self._scope.source_of(request.url), data),
         )
+        # After the row: what a kill leaves out of both is named again, and what is in the row alone
+        # is sent a second time at worst.
+        compat.write_seen(self._crawler)
 
     def pop(self, host: str) -> Request:
         """Take the first request of *host*'s queue."""
@@ -90,6 +100,27 @@ class DiskLines:
             if self._scope.is_source(request.url):
                 self._crawl.intake.declare(request)  # with what it named when it was declared
         return request
+
+    def stands_for(self, request: Request) -> bool:
+        """Whether an earlier run has left the same request here; each stands for one that comes."""
+        if not self._earlier:
+            return False
+        wanted = self._fingerprint(request)
+        rows = self._db.execute(
+            "SELECT id, fingerprint, request FROM temp.earlier LEFT JOIN line USING (id)"
+            " WHERE earlier.url = ?",
+            (request.url,),
+        ).fetchall()
+        for row, fingerprint, data in rows:
+            if wanted == (fingerprint or self._fingerprint(self._request(data))):
+                where = (request.url, row)
+                self._db.execute("DELETE FROM temp.earlier WHERE url = ? AND id = ?", where)
+                return True
+        return False
+
+    def _fingerprint(self, request: Request) -> bytes:
+        found: bytes = self._crawler.request_fingerprinter.fingerprint(request)
+        return found
 
     def first(self, host: str) -> str | None:
         """The URL that is first in *host*'s queue; None for none, or an unreadable file."""
@@ -116,7 +147,22 @@ class DiskLines:
     def _take(self, row: int) -> Request:
         (data,) = self._db.execute("SELECT request FROM line WHERE id = ?", (row,)).fetchone()
         self._db.execute("DELETE FROM line WHERE id = ?", (row,))
-        return self._request(data)
+        request = self._request(data)
+        if row <= self._earlier and self._scope.growing:
+            self._note_given_out(row, request)
+        return request
+
+    def _note_given_out(self, row: int, request: Request) -> None:
+        """`Spider.start` may name *request* again, unless it has done so: then its row is gone."""
+        fingerprint = self._fingerprint(request)
+        if row > self._known:
+            given_out = (request.url, row, fingerprint)
+            self._db.execute("INSERT INTO temp.earlier VALUES (?, ?, ?)", given_out)
+        else:
+            self._db.execute(
+                "UPDATE temp.earlier SET fingerprint = ? WHERE url = ? AND id = ?",
+                (fingerprint, request.url, row),
+            )
 
     def _request(self, data: bytes) -> Request:
         return request_from_dict(pickle.loads(data), spider=self._crawler.spider)  # noqa: S301
@@ -131,12 +177,15 @@ class DiskLines:
     def sources(self) -> Iterator[tuple[str, str]]:
         """URLs that wait, and the declared target that each belongs to (R6), from earlier runs.
 
-        Some at a time, since requests are taken out meanwhile.
+        Some at a time, since requests are taken out meanwhile. :meth:`stands_for` knows them then.
         """
-        last = 0
-        while rows := self._db.execute(_SOURCES, (last, self._earlier)).fetchall():
-            for last, url, source in rows:  # noqa: B007  where the next query begins
-                yield url, source
+        while rows := self._db.execute(_PAGE, (self._known, self._earlier)).fetchall():
+            self._db.executemany(
+                "INSERT INTO temp.earlier (url, id) VALUES (?, ?)",
+                ((url, row) for row, url, _ in rows),
+            )
+            self._known = rows[-1][0]
+            yield from ((url, source) for _, url, source in rows if source is not None)
 
     def close(self) -> None:
         """Close the file; each request that was taken has ended, or was pushed again."""

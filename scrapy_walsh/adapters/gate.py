@@ -114,15 +114,18 @@ class Gate:
         return standing.verdict if isinstance(standing, _Standing) else standing
 
     def _judged(self, request: Request) -> _Standing | NeedDocument:
-        url, known = request.url, self._standing.get(request)
-        basis = self._documents.basis(url)
-        if known is not None and basis is not None and known.basis == basis and known.url == url:
+        url, known, documents = request.url, self._standing.get(request), self._documents
+        if (
+            known is not None
+            and known.basis is not None
+            and known.url == url
+            and known.basis == documents.basis(url)
+        ):
             return known
         answer = self._judge(request)
         if isinstance(answer, NeedDocument):
             return answer
-        # Judging may have read robots.txt from the store, which makes a basis.
-        standing = _Standing(url, answer, basis or self._documents.basis(url))
+        standing = _Standing(url, answer, documents.basis(url))
         self._standing[request] = standing
         return standing
 

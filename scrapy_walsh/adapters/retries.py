@@ -57,8 +57,9 @@ class Retries:
         """Whether *request* is a trial of https, or the fetch of a document for one."""
         if not request.url.startswith("https://"):
             return False
-        fetcher = self._fetcher
-        return bool(fetcher.trial(request) if fetcher.owns(request) else request.meta.get(TRY_HTTPS))
+        if self._fetcher.owns(request):
+            return self._fetcher.trial(request)
+        return bool(request.meta.get(TRY_HTTPS))
 
     def end_trial(self, request: Request, *, decided: bool) -> None:
         """Raise GaveUp for a trial of https without an answer, so that its spider tries http.

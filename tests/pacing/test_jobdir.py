@@ -68,6 +68,7 @@ import scrapy
 
 class Probe(scrapy.Spider):
     name = "probe"
+    all_in = False
 
     async def start(self):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -75,13 +76,51 @@ class Probe(scrapy.Spider):
         yield scrapy.Request("http://many.test/", self.stop, priority=-1)
         for number in range(200):
             yield scrapy.Request(f"http://many{number}.test/")
+        self.all_in = True
 
     def stop(self, response):
         raise scrapy.exceptions.CloseSpider("enough")
 
     def parse(self, response):
-        if response.url == "http://many0.test/":
+        if self.all_in:
             raise scrapy.exceptions.CloseSpider("enough")
+"""
+
+#: Its requests have dont_filter, and `start` names all of them again in the second run.
+START_URLS = f"""
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    start_urls = [f"http://{{host}}/{{page}}" for page in range(3) for host in {HOSTS!r}]
+
+    async def start(self):
+        async for request in super().start():
+            yield request
+        yield scrapy.FormRequest(self.start_urls[0], formdata={{"a": "1"}})
+        yield scrapy.Request("http://kept0.test/last", dont_filter=True)
+
+    def parse(self, response):
+        pass
+"""
+
+#: Each page links to every page. Killed when the fourth has come, without a chance to close a file.
+LINKS = f"""
+import os, signal
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    start_urls = ["http://kept0.test/0"]
+    dies, read = "", 0
+
+    def parse(self, response):
+        self.read += 1
+        if self.dies and self.read == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        for page in range(3):
+            for host in {HOSTS!r}:
+                yield scrapy.Request(f"http://{{host}}/{{page}}")
 """
 
 
@@ -157,7 +196,33 @@ def many(directory: Path) -> tuple[Crawl, set[str], set[str]]:
     return result, waiting(project), queue_files(project)
 
 
-CRAWLS: dict[str, Callable[[Path], Any]] = {"job": job, "many": many}
+def named_again(directory: Path) -> list[list[LoggedRequest]]:
+    """Stopped once; the second run's `start` names every request again."""
+    with Sandbox() as box:
+        for host in HOSTS:
+            box.put(site(host))
+        project = make_project(directory, START_URLS, JOB)
+        first = stop(project, box, "crawl", "probe", when=six, after=0.0)
+        return [first.log, crawl(project, box).log]
+
+
+def killed(directory: Path) -> list[LoggedRequest]:
+    """Both runs of a job that follows links, whose first run is killed."""
+    with Sandbox() as box:
+        for host in HOSTS:
+            box.put(site(host))
+        settings = {**JOB, "WALSH_FOLLOW_LINKS": True, "WALSH_IDENTITY": OWN_IDENTITY}
+        project = make_project(directory, LINKS, settings)
+        first = crawl(project, box, arguments=("-a", "dies=1"))
+        return [*first.log, *crawl(project, box).log]
+
+
+CRAWLS: dict[str, Callable[[Path], Any]] = {
+    "job": job,
+    "many": many,
+    "named again": named_again,
+    "killed": killed,
+}
 
 
 @pytest.fixture
@@ -171,6 +236,25 @@ def test_own_nothing_is_lost_and_nothing_repeated(done: Job) -> None:
     others += ["late.test/first", "late.test/", "late.test/more"]
     assert Counter(asked(done.log)) == Counter([*pages, *(f"http://{each}" for each in others)])
     assert "FAILED" not in "".join(run.output for run in done.runs)
+
+
+def test_own_what_start_names_again_is_sent_once(
+    crawls: Callable[[str], list[list[LoggedRequest]]],
+) -> None:
+    first, second = crawls("named again")
+    pages = [f"http://{host}/{page}" for host in HOSTS for page in range(3)]
+    wanted = Counter([*pages, pages[0], "http://kept0.test/last"])  # the first one as a form too
+    assert Counter(asked([*first, *second])) == wanted
+    assert len(targets(first)) < sum(wanted.values()) - 1  # more than one was left
+
+
+def test_own_a_kill_forgets_no_link_that_was_seen(
+    crawls: Callable[[str], list[LoggedRequest]],
+) -> None:
+    pages = Counter(asked(crawls("killed")))
+    assert len(pages) == len(HOSTS) * 3
+    # Once more: what was in the spider's hands, and what the handler may have sent meanwhile.
+    assert len(pages) < sum(pages.values()) <= len(pages) + 2
 
 
 def test_own_each_stop_left_something_to_do(done: Job) -> None:
