@@ -42,6 +42,7 @@ CREATE TEMP TABLE earlier (
 """
 #: The order of the requests of one host.
 _ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id"
+_FIRST = f"SELECT id, source, request {_ORDER} LIMIT 1"
 _PAGE = "SELECT id, url, source FROM line WHERE id > ? AND id <= ? ORDER BY id LIMIT 100"
 
 
@@ -86,12 +87,12 @@ class DiskLines:
 
     def pop(self, host: str) -> Request:
         """Take the first request of *host*'s queue."""
-        row, source = self._db.execute(f"SELECT id, source {_ORDER} LIMIT 1", (host,)).fetchone()
+        row, source, data = self._db.execute(_FIRST, (host,)).fetchone()
         self._db.execute("BEGIN")
         try:
             self._forget_done()
             self._db.execute("INSERT INTO taken SELECT * FROM line WHERE id = ?", (row,))
-            request = self._take(row)
+            request = self._take(row, data)
         finally:
             self._db.execute("COMMIT")
         self._taken[request] = row
@@ -140,12 +141,15 @@ class DiskLines:
         rows = self._db.execute(f"SELECT id, url {_ORDER}", (host,)).fetchall()
         self._db.execute("BEGIN")
         try:
-            return [self._take(row) for row, url in rows if refused(url)]
+            return [self._take(row, self._data(row)) for row, url in rows if refused(url)]
         finally:
             self._db.execute("COMMIT")
 
-    def _take(self, row: int) -> Request:
+    def _data(self, row: int) -> bytes:
         (data,) = self._db.execute("SELECT request FROM line WHERE id = ?", (row,)).fetchone()
+        return bytes(data)
+
+    def _take(self, row: int, data: bytes) -> Request:
         self._db.execute("DELETE FROM line WHERE id = ?", (row,))
         request = self._request(data)
         if row <= self._earlier and self._scope.growing:
