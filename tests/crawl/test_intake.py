@@ -55,7 +55,7 @@ class Probe(scrapy.Spider):
 
 #: More targets than a machine takes in while one page is on its way. ``slices=""``: without them.
 MANY = """
-import os, signal
+import asyncio, os, signal
 import scrapy
 from scrapy_walsh.adapters import intake
 from scrapy_walsh.adapters.crawl import Crawl
@@ -70,9 +70,11 @@ class Probe(scrapy.Spider):
             intake._SLICE = 1e9
             Crawl.of(self.crawler).on_wire.append(self.on_wire)
         yield scrapy.Request("http://first.test/", priority=1)
-        for number in range(20_000):
+        for number in range(100 if self.dies_at else 20_000):
             self.taken += 1
             yield scrapy.Request(f"http://many{number // 10}.test/{number}")
+        if self.dies_at:
+            await asyncio.sleep(60)
 
     def on_wire(self, request):
         if self.dies_at in request.url:
