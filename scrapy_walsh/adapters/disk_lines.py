@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from scrapy.utils.request import request_from_dict
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.asked import form_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -33,12 +34,10 @@ CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;
 INSERT INTO line SELECT * FROM taken;
 DELETE FROM taken;
 """
-#: What earlier runs left, by URL, in a file that SQLite deletes by itself. ``fingerprint``: of what
-#: was given out. A row goes when `Spider.start` has named its request again.
+#: What earlier runs left, by URL, in a file that SQLite deletes by itself. ``form``: of what was
+#: given out, where it was not a plain GET. A row goes when `Spider.start` has named it again.
 _EARLIER = """
-CREATE TEMP TABLE earlier (
-    url TEXT, id INTEGER, fingerprint BLOB, PRIMARY KEY (url, id)
-) WITHOUT ROWID
+CREATE TEMP TABLE earlier (url TEXT, id INTEGER, form TEXT, PRIMARY KEY (url, id)) WITHOUT ROWID
 """
 #: The order of the requests of one host.
 _ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id"
@@ -55,7 +54,7 @@ class DiskLines:
         self._scope = crawl.scope
         self._db = sqlite3.connect(Path(directory) / "requests.sqlite3", isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.execute("PRAGMA synchronous=NORMAL"); self._db.execute("PRAGMA wal_autocheckpoint=4000"); self._db.execute("PRAGMA wal_autocheckpoint=4000")
         self._db.executescript(f"BEGIN; {_TABLE} COMMIT;")
         #: The last row that an earlier run wrote. A declared request up to there declares again the
         #: URLs in its meta when it is taken; what a callback has pushed since declares nothing.
@@ -97,7 +96,8 @@ class DiskLines:
             self._db.execute("COMMIT")
         self._taken[request] = row
         if row <= self._earlier and source is not None:
-            self._crawl.intake.restore(request.url, source)
+            if row > self._known:
+                self._crawl.intake.restore(request.url, source)
             if self._scope.is_source(request.url):
                 self._crawl.intake.declare(request)  # with what it named when it was declared
         return request
@@ -106,22 +106,18 @@ class DiskLines:
         """Whether an earlier run has left the same request here; each stands for one that comes."""
         if not self._earlier:
             return False
-        wanted = self._fingerprint(request)
+        wanted = form_of(request)
         rows = self._db.execute(
-            "SELECT id, fingerprint, request FROM temp.earlier LEFT JOIN line USING (id)"
+            "SELECT id, form, request FROM temp.earlier LEFT JOIN line USING (id)"
             " WHERE earlier.url = ?",
             (request.url,),
         ).fetchall()
-        for row, fingerprint, data in rows:
-            if wanted == (fingerprint or self._fingerprint(self._request(data))):
+        for row, form, data in rows:
+            if wanted == (form or "" if data is None else form_of(self._request(data))):
                 where = (request.url, row)
                 self._db.execute("DELETE FROM temp.earlier WHERE url = ? AND id = ?", where)
                 return True
         return False
-
-    def _fingerprint(self, request: Request) -> bytes:
-        found: bytes = self._crawler.request_fingerprinter.fingerprint(request)
-        return found
 
     def first(self, host: str) -> str | None:
         """The URL that is first in *host*'s queue; None for none, or an unreadable file."""
@@ -158,14 +154,14 @@ class DiskLines:
 
     def _note_given_out(self, row: int, request: Request) -> None:
         """`Spider.start` may name *request* again, unless it has done so: then its row is gone."""
-        fingerprint = self._fingerprint(request)
+        form = form_of(request)
         if row > self._known:
-            given_out = (request.url, row, fingerprint)
+            given_out = (request.url, row, form)
             self._db.execute("INSERT INTO temp.earlier VALUES (?, ?, ?)", given_out)
-        else:
+        elif form:
             self._db.execute(
-                "UPDATE temp.earlier SET fingerprint = ? WHERE url = ? AND id = ?",
-                (fingerprint, request.url, row),
+                "UPDATE temp.earlier SET form = ? WHERE url = ? AND id = ?",
+                (form, request.url, row),
             )
 
     def _request(self, data: bytes) -> Request:
