@@ -15,9 +15,9 @@ The second table is of ``walsh_metadata``: one crawl for each document that cost
 The third table is of the intake: ``start()`` is a generator of so many URLs, ten on each host. The
 crawl ends when that has ended and a page was answered. ``first``: seconds from the first URL to the
 first request to a host, by the sandbox's log. ``intake``: until ``start()`` had ended. ``held``: by
-how much the process had grown by then, and ``at 200k`` when so many URLs were taken in. From 200,000
-URLs on, the blocklist has all hosts but a hundred, so that the queue drains at the speed of the
-processor. Stock Scrapy holds every request in memory: it is measured up to 100,000.
+how much the process had grown by then; ``at 200k``: when so many URLs had been taken in. From
+200,000 URLs on, the blocklist has all hosts but a hundred, so that the queue drains at the speed of
+the processor. Stock Scrapy holds every request in memory: it is measured up to 100,000.
 """
 
 from __future__ import annotations

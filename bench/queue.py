@@ -233,7 +233,8 @@ def disk(bot: str, size: int) -> Row:
         Request(f"http://host{number % hosts}.test/{number}", meta=start) for number in range(size)
     )
     before = resident()
-    pushes, files = until_failure(lambda: elapsed(bench.queue.push, bench.declared(next(requests))), size)
+    targets = map(bench.declared, requests)
+    pushes, files = until_failure(lambda: elapsed(bench.queue.push, next(targets)), size)
     row: Row = {"requests": size, "hosts": hosts, "queue": bot, "files": files}
     row |= {"pushed": len(pushes), "push us": mean(pushes) * 1e6}
     row["held MB"] = (resident() - before) / 1e6

@@ -180,8 +180,8 @@ class HostQueue:
             return
         if not self._told_parked:
             logger.warning(
-                "%d requests for URLs that start() has not yielded wait until it has ended; further "
-                "ones are refused at once, the first of them is %s",
+                "%d requests for URLs that start() has not yielded wait until it has ended; "
+                "further ones are refused at once, the first of them is %s",
                 _PARKED,
                 request.url,
             )
@@ -201,7 +201,8 @@ class HostQueue:
 
     def earlier(self) -> Iterable[tuple[str, str]]:
         """URLs that an earlier run left here, and the declared target that each belongs to."""
-        return self._lines.sources()
+        found: Iterable[tuple[str, str]] = self._lines.sources()
+        return found
 
     def stands_for(self, request: Request) -> bool:
         """Whether a request of an earlier run of the job waits here that is the same as *request*.

@@ -85,7 +85,7 @@ class Probe(scrapy.Spider):
         raise scrapy.exceptions.CloseSpider("measured")
 """
 
-#: It yields 60 targets on as many hosts, and notes how many waited at most. Each is taken in by itself.
+#: It yields 60 targets on as many hosts, and notes how many waited at most. A slice is one of them.
 FULL = """
 import scrapy
 from scrapy_walsh.adapters import compat, intake
