@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.conf import closest_scrapy_cfg, get_config
@@ -17,6 +17,7 @@ from scrapy.utils.project import inside_project
 
 from scrapy_walsh.adapters import compat, journal
 from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
+from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.fleet import join
@@ -63,6 +64,16 @@ class Queue(Protocol):
         """Cancel all timers: the engine is not woken any more."""
 
 
+class _Closed:
+    """Stands in the store's place when the crawl has ended: what still needs it ends with Closing.
+
+    A refresh beside the crawl may have been under way.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        raise Closing
+
+
 def default_state_dir() -> str:
     """``.scrapy/walsh`` of the project, which DotScrapy keeps between jobs.
 
@@ -101,7 +112,6 @@ class Context:
         self.queues: list[Queue] = []
         #: Why nothing more is requested, where the crawl was refused.
         self.halted: str | None = None
-        self._store_closed = False
 
     @property
     def fleet(self) -> bool:
@@ -128,9 +138,9 @@ class Context:
         return join(open_store(config.state_dir), config.shared_state, config.identity.token)
 
     def close_store(self) -> None:
-        """Close the store: from now on nothing is read from it, or written to it."""
-        self._store_closed = True
-        self.store.close()
+        """Close the store: from now on, whoever reads or writes it gets Closing."""
+        store, self.store = self.store, cast("Store", _Closed())
+        store.close()
         alone.leave(self.config.state_dir)
 
     def recall(self, read: Callable[[], _T | None]) -> _T | None:
@@ -138,19 +148,19 @@ class Context:
 
         An exchange may end after its crawl, and what follows from it must be noted all the same.
         """
-        if self._store_closed:
-            return None
         try:
             return read()
+        except Closing:
+            return None
         except StateError as error:
             logger.error("%s", error)
             return None
 
     def remember(self, write: Callable[[], Any]) -> None:
         """Write to the store. A disk that fails is logged (once: ``Store``) and stops nothing."""
-        if self._store_closed:
-            return
         try:
             write()
+        except Closing:
+            return
         except StateError as error:
             logger.error("%s", error)

@@ -31,8 +31,6 @@ CREATE TABLE IF NOT EXISTS line (
 );
 CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, start, arrival, id);
 CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;
-INSERT INTO line SELECT * FROM taken;
-DELETE FROM taken;
 """
 #: What earlier runs left, by URL, in a file that SQLite deletes by itself. ``form``: of what was
 #: given out, where it was not a plain GET. A row goes when `Spider.start` has named it again.
@@ -59,6 +57,7 @@ class DiskLines:
         # written to the file half as often. A request waits 25 ms for that at most.
         self._db.execute("PRAGMA wal_autocheckpoint=4000")
         self._db.executescript(f"BEGIN; {_TABLE} COMMIT;")
+        self._put_back()
         #: The last row that an earlier run wrote. A declared request up to there declares again the
         #: URLs in its meta when it is taken; what a callback has pushed since declares nothing.
         (self._earlier,) = self._db.execute("SELECT ifnull(max(id), 0) FROM line").fetchone()
@@ -67,6 +66,22 @@ class DiskLines:
         self._known = 0
         #: Requests that were taken, and their rows, which the next run puts back after a crash.
         self._taken: dict[Request, int] = {}
+
+    def _put_back(self) -> None:
+        """Put back what a killed run had taken, unless it had pushed the same request again."""
+        self._db.execute("BEGIN")
+        try:
+            for row, host, url, data in self._db.execute(
+                "SELECT id, host, url, request FROM taken"
+            ):
+                again = self._db.execute(
+                    "SELECT request FROM line WHERE host = ? AND url = ?", (host, url)
+                )
+                if not self._among(self._request(data), again):
+                    self._db.execute("INSERT INTO line SELECT * FROM taken WHERE id = ?", (row,))
+            self._db.execute("DELETE FROM taken")
+        finally:
+            self._db.execute("COMMIT")
 
     def check(self, request: Request) -> bytes:
         """*request*, serialised; ValueError where it cannot be."""
@@ -121,6 +136,10 @@ class DiskLines:
                 self._db.execute("DELETE FROM temp.earlier WHERE url = ? AND id = ?", where)
                 return True
         return False
+
+    def _among(self, request: Request, rows: Iterable[tuple[bytes]]) -> bool:
+        """Whether *rows*, serialised requests for the URL of *request*, have the same request."""
+        return any(form_of(self._request(data)) == form_of(request) for (data,) in rows)
 
     def first(self, host: str) -> str | None:
         """The URL that is first in *host*'s queue; None for none, or an unreadable file."""

@@ -95,6 +95,8 @@ class Intake:
                 for url, source in queue.earlier():
                     self.restore(url, source)
                     await self._give_way()
+                    if compat.closing(context.crawler):  # and the JOBDIR with it
+                        return
             while not compat.closing(context.crawler):
                 self._owed = context.monotonic()
                 try:
@@ -102,6 +104,8 @@ class Intake:
                 except StopAsyncIteration:
                     break
                 self._owed = None
+                if compat.closing(context.crawler):
+                    break
                 yield entry
                 self._taken += 1
                 await self._give_way()

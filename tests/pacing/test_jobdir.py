@@ -13,8 +13,9 @@ from scrapy.crawler import Crawler
 from scrapy.squeues import LifoMemoryQueue
 from scrapy.statscollectors import StatsCollector
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl as Walsh
-from scrapy_walsh.adapters.scheduler_queue import HostQueue
+from scrapy_walsh.adapters.scheduler_queue import Fingerprinter, HostQueue
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, max_in_flight
 from tests.crawl.harness import OWN_IDENTITY, Crawl, crawl, make_project, site
@@ -283,15 +284,39 @@ def test_r4_2_no_run_is_too_soon_after_another(done: Job) -> None:
     assert longest_pause(done.runs[0].log) < HEARTBEAT - 1
 
 
-def test_own_a_closed_queue_outlives_what_other_crawls_ask_of_its_hosts(tmp_path: Path) -> None:
-    """Another crawl of the process ends an exchange after this one's queue was closed."""
+def queue_of(directory: Path) -> HostQueue:
+    """The queue of a crawl that has just opened the folder; nothing else of it runs."""
     crawler = Crawler(Spider, {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory"})
-    crawler.stats = StatsCollector(crawler)
-    crawler.spider = Spider("probe")
+    crawler.stats, crawler.spider = StatsCollector(crawler), Spider("probe")
+    crawler.request_fingerprinter = Fingerprinter()
     own = Walsh.of(crawler)
     own.pacing.throttle = Throttle()  # the process's own remembers other tests
     own.scope.follow_links = True
-    queue = HostQueue(own, LifoMemoryQueue, str(tmp_path))
+    return HostQueue(own, LifoMemoryQueue, str(directory))
+
+
+def test_own_what_had_gone_back_to_the_queue_at_a_kill_waits_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retry, or a request whose host was not due, is in the file twice when the process dies."""
+    taken: list[Request | None] = []
+    monkeypatch.setattr(compat, "under_way", lambda _: taken)
+    queue = queue_of(tmp_path)
+    queue.push(Request("http://from.test/"))
+    queue.push(Request("http://from.test/", method="POST"))
+    taken.append(queue.pop())
+    taken.append(queue.pop())
+    queue.push(next(each for each in taken if each and each.method == "GET").replace())
+    resumed = queue_of(tmp_path)  # the other one was never closed
+    left = [resumed.pop() for _ in range(len(resumed))]
+    assert sorted(each.method for each in left if each) == ["GET", "POST"]
+    resumed.close()
+
+
+def test_own_a_closed_queue_outlives_what_other_crawls_ask_of_its_hosts(tmp_path: Path) -> None:
+    """Another crawl of the process ends an exchange after this one's queue was closed."""
+    queue = queue_of(tmp_path)
+    own, crawler = queue._crawl, queue._crawl.crawler
     queue.push(Request("http://from.test/"))
     own.pacing.throttle.finished("from.test", own.monotonic())
     queue.nudge("from.test")
