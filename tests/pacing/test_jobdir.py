@@ -74,13 +74,10 @@ class Probe(scrapy.Spider):
     async def start(self):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-        yield scrapy.Request("http://many.test/", self.stop, priority=-1)
+        yield scrapy.Request("http://many.test/", priority=-1)
         for number in range(200):
             yield scrapy.Request(f"http://many{number}.test/")
         self.all_in = True
-
-    def stop(self, response):
-        raise scrapy.exceptions.CloseSpider("enough")
 
     def parse(self, response):
         if self.all_in:
