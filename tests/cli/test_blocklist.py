@@ -13,6 +13,7 @@ import pytest
 
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Sandbox, blocklist, default_sites
+from tests import zygote
 from tests.crawl.harness import OPERATOR, OWN_IDENTITY
 
 ROOT = Path(__file__).parents[2]
@@ -175,7 +176,7 @@ def test_r3_5_check_says_no_and_why(body: str, capsys: pytest.CaptureFixture[str
 
 
 def walsh(*words: str, box: Sandbox) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return zygote.run(
         [sys.executable, "-m", "scrapy_walsh", *words],
         env={
             **os.environ,

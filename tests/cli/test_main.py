@@ -14,6 +14,7 @@ import pytest
 from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh import __main__ as module
 from scrapy_walsh.commands import main as commands
+from tests import zygote
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,7 +48,7 @@ MODULES = ("scrapy walsh", "scrapy_walsh")
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return zygote.run(
         [sys.executable, "-m", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
