@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +14,9 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Sandbox, blocklist, default_sites
 from tests import zygote
 from tests.crawl.harness import OPERATOR, OWN_IDENTITY
+
+if TYPE_CHECKING:
+    import subprocess
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +15,9 @@ from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh import __main__ as module
 from scrapy_walsh.commands import main as commands
 from tests import zygote
+
+if TYPE_CHECKING:
+    import subprocess
 
 ROOT = Path(__file__).parents[2]
 
