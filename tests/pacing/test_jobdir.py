@@ -13,8 +13,7 @@ from scrapy.crawler import Crawler
 from scrapy.squeues import LifoMemoryQueue
 from scrapy.statscollectors import StatsCollector
 
-from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters import scheduler_queue
+from scrapy_walsh.adapters import compat, scheduler_queue
 from scrapy_walsh.adapters.crawl import Crawl as Walsh
 from scrapy_walsh.adapters.scheduler_queue import Fingerprinter, HostQueue
 from scrapy_walsh.policy.throttle import Throttle
