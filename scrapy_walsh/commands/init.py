@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.commands.check_answer import Misuse, blocklist_of, printable
+from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.identity import identity_from
 from scrapy_walsh.policy.text import iso
-from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
     import argparse

@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError
-from scrapy_walsh.proof.attest.jwks import LIMIT, jwk_of, keys_of
-from scrapy_walsh.proof.files import open_to_others, replace_file, sync_directory
+from scrapy_walsh.files import open_to_others, replace_file, sync_directory
+from scrapy_walsh.keys.jwks import LIMIT, jwk_of, keys_of
 from scrapy_walsh.state.files import exclusive
 
 if TYPE_CHECKING:
