@@ -14,6 +14,7 @@ from scrapy_walsh.commands.project import add_settings, settings_to_send
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
+from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE
 from scrapy_walsh.policy.text import iso
 
 if TYPE_CHECKING:
@@ -170,6 +171,10 @@ def _keygen(directory: Path) -> int:
     made = make_keys(directory)
     print(f"key {made.kid}")
     print(f"sign with {printable(str(made.key))} (owner-only), publish {printable(str(made.jwks))}")
+    print(
+        f"to sign requests: WALSH_SIGNING_KEY = {str(made.key.absolute())!r}, and serve "
+        f"{printable(str(made.directory))} at {DIRECTORY_PATH} as {DIRECTORY_TYPE}"
+    )
     if made.former is not None:
         print(f"the key before is {printable(str(made.former))}; its public half stays published")
     return 0

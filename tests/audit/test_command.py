@@ -227,5 +227,5 @@ def test_own_docs_name_every_option() -> None:
         check=True,
     ).stdout
     options = set(re.findall(r"--[a-z-]+", usage)) - {"--help"}
-    assert len(options) == 15
+    assert len(options) == 16
     assert {option for option in options if option not in DOCUMENT} == set()
