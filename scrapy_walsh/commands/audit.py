@@ -18,13 +18,11 @@ from scrapy_walsh.commands.check_answer import (
     ROBOTS_LIMIT,
     Misuse,
     printable,
-    read_file,
     token_of,
 )
+from scrapy_walsh.commands.key_directory import read_directory
 from scrapy_walsh.commands.project import add_json, add_settings, read_config
-from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.findings import Outcome
-from scrapy_walsh.keys.jwks import LIMIT
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.robots import parse_robots
@@ -37,7 +35,6 @@ from scrapy_walsh.proof.audit.own import Own, tell_apart
 from scrapy_walsh.proof.audit.reading import Bot, Log, read_logs
 from scrapy_walsh.proof.audit.robots_rows import Timeline, Version
 from scrapy_walsh.proof.audit.rows import KEPT
-from scrapy_walsh.proof.signatures import directory_keys, have_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -104,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     identity = read_config(args, Path()).identity
     agent, token = _names(args, identity)
     terms = _terms(args, agent, token, identity)
-    keys = _keys(args.directory)
+    keys = read_directory("--directory", args.directory) if args.directory else []
     log = read_logs(args.logs, _bot(args, token))
     if not log.entries:
         raise Misuse(_absent(log, args, token))
@@ -152,18 +149,6 @@ def _bot(args: argparse.Namespace, token: str) -> Bot:
         args.vhost,
         signed=args.directory is not None,
     )
-
-
-def _keys(directory: str | None) -> list[dict[str, Any]]:
-    """The keys of the bot's directory; none where none is given. Misuse."""
-    if directory is None:
-        return []
-    if not have_library():
-        raise Misuse("--directory needs a package: pip install 'scrapy-walsh[sign]'")
-    try:
-        return directory_keys(read_file(directory, LIMIT + 1))
-    except DocumentInvalid as error:
-        raise Misuse(f"--directory {directory}: {error}") from None
 
 
 def _own(log: Log, keys: list[dict[str, Any]], args: argparse.Namespace) -> Own | None:

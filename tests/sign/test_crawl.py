@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from scrapy.settings import default_settings
 
 from scrapy_walsh.proof.sandbox import Route, blocklist, requests
 from tests.crawl.harness import Crawl, site, solo
@@ -78,8 +79,19 @@ class Signed(NamedTuple):
     project: Path
 
 
-@pytest.fixture(scope="module")
-def signed(tmp_path_factory: pytest.TempPathFactory) -> Signed:
+#: Scrapy's handlers read and send a URL each in its own way.
+REACTORS: dict[str, dict[str, Any]] = {
+    "Twisted": {},
+    **(
+        {"aiohttp": {"TWISTED_REACTOR_ENABLED": False}}
+        if hasattr(default_settings, "TWISTED_REACTOR_ENABLED")
+        else {}
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=REACTORS)
+def signed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Signed:
     folder = tmp_path_factory.mktemp("signed")
     settings, keys = keygen(folder / "keys")
     project = folder / "project"
@@ -106,6 +118,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Signed:
             "WALSH_IMPL": "org/repo@afd2c01",
             "ITEM_PIPELINES": {"scrapy.pipelines.images.ImagesPipeline": 1},
             "IMAGES_STORE": str(folder / "images"),
+            **REACTORS[request.param],
         },
     )
     return Signed(run, keys, project)
