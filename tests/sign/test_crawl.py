@@ -161,3 +161,13 @@ def test_own_a_spiders_own_signature_is_overridden_with_one_warning_for_each_fie
 def test_own_the_request_that_a_spider_gets_back_has_no_signature(signed: Signed) -> None:
     assert [each["kept"] for each in signed.run.items if "kept" in each]
     assert not any(each.get("kept") for each in signed.run.items)
+
+
+def test_own_a_crawl_of_many_hosts_is_signed_to_its_last_request(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("many")
+    settings, keys = keygen(folder / "keys")
+    urls = [f"http://h{number}.test/{number}?q={number}" for number in range(250)]
+    run = solo(folder / "project", *urls, settings=settings)
+    assert check_all(run, keys) > 500
