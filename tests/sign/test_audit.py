@@ -10,8 +10,8 @@ import pytest
 
 from scrapy_walsh.commands.main import main
 from tests.audit.weblog import line, quoted, written
-from tests.crawl.harness import make_project, site, solo
-from tests.sign.kit import IDENTITY, keygen
+from tests.crawl.harness import site, solo
+from tests.sign.kit import keygen
 from tests.sign.test_signature import OTHER, Signer
 from tests.sign.verifier import NAMES
 
@@ -38,7 +38,6 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Given:
     urls = [f"http://{host}/{page}" for host in (HOST, "other.test") for page in ("a", "b?q=1")]
     sites = (site(HOST), site("other.test"))
     run = solo(folder / "project", *urls, sites=sites, settings=settings)
-    make_project(folder, settings={"WALSH_IDENTITY": IDENTITY})
     return Given(folder, run.log, str(folder / "keys/http-message-signatures-directory"))
 
 
