@@ -194,6 +194,13 @@ def is_shared(settings: SettingsLike) -> bool:
     return settings.get("WALSH_SHARED_STATE") is not None
 
 
+def has_idle_key(settings: SettingsLike) -> bool:
+    """Whether there is a key to sign requests with, and they are not signed."""
+    name = "WALSH_SIGN_REQUESTS"
+    on = _FLAGS.get(str(_get(settings, name)).strip().lower(), True)
+    return _get(settings, "WALSH_SIGNING_KEY") is not None and not on
+
+
 def unknown_settings(settings: SettingsLike) -> list[str]:
     """A line for each ``WALSH_*`` setting that does not exist, with the name that may be meant."""
     lines = []

@@ -16,6 +16,7 @@ from scrapy_walsh.commands import doctor_findings, doctor_settings, doctor_state
 from scrapy_walsh.commands.check_answer import Misuse, printable
 from scrapy_walsh.commands.doctor_findings import line_of, members_of
 from scrapy_walsh.commands.project import add_json, add_settings, given_settings
+from scrapy_walsh.config import has_idle_key
 from scrapy_walsh.exceptions import ConfigError, WalshError
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.text import one_line, plural
@@ -101,7 +102,7 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
     yield from doctor_findings.of_identity(reading.config, reading.replaced)
     yield from doctor_findings.of_owner(reading.config, reading.replaced)
     sound = True
-    for finding in _of_signing(reading.config):
+    for finding in _of_signing(reading.config, idle=has_idle_key(settings)):
         sound = sound and finding.outcome is not Outcome.BROKEN
         yield finding
     report = _probe(given)
@@ -155,8 +156,11 @@ def _reactor(settings: Settings) -> str:
 # -- signed requests ------------------------------------------------------------------------
 
 
-def _of_signing(config: WalshConfig) -> Iterator[Finding]:
-    """Whether the key that requests are signed with can be used."""
+def _of_signing(config: WalshConfig, *, idle: bool) -> Iterator[Finding]:
+    """Whether the key of signed requests can be used. *idle*: there is one that nothing uses."""
+    if idle:
+        text = "WALSH_SIGNING_KEY is set, and nothing is signed: set WALSH_SIGN_REQUESTS = True"
+        yield Finding(Outcome.WARNING, "R1", "signing", text)
     if config.signing_key is None:
         return
     from scrapy_walsh.adapters.signing import signer_of  # noqa: PLC0415  an extra
