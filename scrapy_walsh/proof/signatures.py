@@ -171,11 +171,11 @@ def _judged(seen: Seen, keys: Sequence[dict[str, Any]], slack: float, claim: _Cl
 
 def _in_use(keys: Sequence[dict[str, Any]], at: float) -> list[dict[str, Any]]:
     """Those of *keys* whose time (``nbf``, ``exp``: Unix seconds) has begun and is not over."""
-    return [key for key in keys if _number(key.get("nbf"), at) <= at <= _number(key.get("exp"), at)]
+    return [key for key in keys if _time(key.get("nbf"), at) <= at <= _time(key.get("exp"), at)]
 
 
-def _number(value: object, otherwise: float) -> float:
-    return float(value) if isinstance(value, (int, float)) else otherwise
+def _time(value: object, otherwise: float) -> float:
+    return value if isinstance(value, (int, float)) else otherwise
 
 
 def _out_of_time(parameters: Mapping[str, Any], at: float, slack: float) -> str:

@@ -337,6 +337,8 @@ def test_own_a_key_without_a_name_is_named_and_one_with_another_is_left_out() ->
         ({"exp": NOW - 1}, Fault.KEY),
         ({"nbf": NOW - 1, "exp": NOW + 1}, None),
         ({"nbf": "soon"}, None),
+        ({"exp": 10**400}, None),
+        ({"nbf": 10**400}, Fault.KEY),
     ],
 )
 def test_own_a_key_holds_for_its_time(times: dict[str, Any], fault: Fault | None) -> None:
@@ -351,6 +353,29 @@ def test_own_one_signature_of_several_that_holds_is_enough() -> None:
     }
     both = {name: f"{theirs[name]}, {FIELDS_SENT[name]}" for name in FIELDS}
     assert signatures.judge(seen_of(SENT, both), KEYS).fault is None
+
+
+#: Octets of the fields, and pieces of which they are made.
+PIECES = st.sampled_from(
+    ["sig", "=", "(", ")", ";", '"', ",", ":", " ", "tag", "web-bot-auth", '"web-bot-auth"', "?1",
+     "created", "1800000000", "@2", '%"x"', "9" * 20, "1.5", "AAAA", SIGNER.keyid, "\\", "\x00",
+     "\xff", '("@authority" "signature-agent";key="sig")', "expires", "keyid", "bs", "key", "*"]
+)  # fmt: skip
+FIELD = st.lists(PIECES, max_size=25).map("".join)
+
+
+@given(st.tuples(FIELD, FIELD, FIELD), st.integers(0, 7))
+@settings(max_examples=2000, deadline=None)
+def test_own_no_field_however_hostile_is_more_than_a_fault(
+    made: tuple[str, str, str], which: int
+) -> None:
+    """Any of the three fields is as it was sent, or made of such pieces."""
+    fields = {
+        name: made[place] if which >> place & 1 else FIELDS_SENT[name]
+        for place, name in enumerate(FIELDS)
+    }
+    found = signatures.judge(seen_of(SENT, fields), KEYS)
+    assert (found.fault is None) == (fields == FIELDS_SENT)
 
 
 def test_own_a_replay_is_found() -> None:
