@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -79,12 +80,18 @@ class Signed(NamedTuple):
     project: Path
 
 
+HTTPX = "scrapy.core.downloader.handlers._httpx.HttpxDownloadHandler"
 #: Scrapy's handlers read and send a URL each in its own way.
 REACTORS: dict[str, dict[str, Any]] = {
     "Twisted": {},
     **(
         {"aiohttp": {"TWISTED_REACTOR_ENABLED": False}}
         if hasattr(default_settings, "TWISTED_REACTOR_ENABLED")
+        else {}
+    ),
+    **(
+        {"httpx": {"DOWNLOAD_HANDLERS_BASE": dict.fromkeys(("http", "https"), HTTPX)}}
+        if find_spec("httpx") and find_spec(HTTPX.rpartition(".")[0])
         else {}
     ),
 }
@@ -168,6 +175,6 @@ def test_own_a_crawl_of_many_hosts_is_signed_to_its_last_request(
 ) -> None:
     folder = tmp_path_factory.mktemp("many")
     settings, keys = keygen(folder / "keys")
-    urls = [f"http://h{number}.test/{number}?q={number}" for number in range(250)]
+    urls = [f"http://h{number}.test/{number}?q={number}" for number in range(500)]
     run = solo(folder / "project", *urls, settings=settings)
-    assert check_all(run, keys) > 500
+    assert check_all(run, keys) > 1000
