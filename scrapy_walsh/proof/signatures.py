@@ -265,10 +265,13 @@ def _member(value: str, parameters: Mapping[str, Any]) -> str:
 
 
 def repeated(judged: Sequence[tuple[Any, Judgement]]) -> Iterator[tuple[Any, Any]]:
-    """Each pair of requests that carry the same signature: the later one is a replay."""
+    """Each pair of requests with the same signature, which holds for both: the later is a replay.
+
+    One that does not hold is left out: it says nothing about the request that it was taken from.
+    """
     first: dict[str, Any] = {}
     for request, judgement in judged:
-        if not judgement.value:
+        if judgement.fault is not None:
             continue
         if judgement.value in first:
             yield first[judgement.value], request

@@ -177,3 +177,31 @@ def test_own_verify_finds_a_directory_that_is_not_on_the_policy_pages_host(tmp_p
     assert list(broken_terms(terms_of(line))) == []
     line["signed"]["directory"] = DIRECTORY.replace("operator", "other")
     assert [rule for rule, _ in broken_terms(terms_of(line))] == ["R1"]
+
+
+CANNOT_SIGN = """
+import scrapy
+from scrapy_walsh.adapters.signing import Signer
+
+def fails(self, target, now):
+    raise ValueError("no signature for this")
+
+Signer.fields = fails
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    start_urls = ["http://site.test/x"]
+
+    def parse(self, response):
+        pass
+"""
+
+
+@pytest.mark.crawl
+def test_own_a_request_that_cannot_be_signed_is_not_sent(tmp_path: Path) -> None:
+    settings, _ = keygen(tmp_path / "keys")
+    done = solo(
+        tmp_path / "project", sites=(site("site.test"),), spider=CANNOT_SIGN, settings=settings
+    )
+    assert done.log == []
+    assert done.lines("no signature for this")

@@ -382,3 +382,6 @@ def test_own_a_replay_is_found() -> None:
     first = signatures.judge(seen_of(SENT, FIELDS_SENT), KEYS)
     other = signatures.judge(seen_of(SENT, SIGNER.fields(SENT, NOW + 1), NOW + 1), KEYS)
     assert list(signatures.repeated([("a", first), ("b", other), ("c", first)])) == [("a", "c")]
+    elsewhere = signatures.judge(seen_of(SENT._replace(path="/z"), FIELDS_SENT), KEYS)
+    assert elsewhere.fault is Fault.FORGED
+    assert list(signatures.repeated([("z", elsewhere), ("a", first)])) == []
