@@ -60,6 +60,8 @@ def test_own_queue_measures_both_queues_and_the_jobdir(tmp_path):
     disk = {row["queue"]: row for row in result["disk"]}
     assert disk["ours"]["pushed"] == disk["ours"]["popped"] == 600
     assert disk["ours"]["files"] < 50
+    assert disk["ours"]["requests"] == disk["ours"]["hosts"] == 600
+    assert disk["ours"]["held MB"] < 50
     assert disk["stock"]["pushed"] <= 600
 
 
@@ -103,6 +105,14 @@ def test_own_pauses_measures_each_way_to_a_list_beside_stock_scrapy(tmp_path):
     (read,) = result["documents"]
     assert (read["outcome"], read["items"], read["octets"] > 250_000) == ("failed", 0, True)
     assert 0 <= read["cpu ms"] <= read["took s"] * 1e3
+    assert [(row["urls"], row["bot"]) for row in result["intake"]] == [
+        (500, "stock"),
+        (500, "ours"),
+    ]
+    for row in result["intake"]:
+        assert row["wall ms"] > 0
+        assert row["first s"] > 0
+        assert row["intake s"] > 0
 
 
 @pytest.mark.crawl
@@ -146,9 +156,16 @@ def test_own_real_robots_counts_what_is_refused_beyond_protego(tmp_path):
     assert "ExampleBot: a.test /sitemap.xml: Disallow: /*.xml" in done.stdout
 
 
+def test_own_sign_measures_what_a_signature_costs(tmp_path):
+    (row,) = run("sign", tmp_path)["rows"]
+    assert 0 < row["bare_us"] < row["sign_us"]
+    assert row["ratio"] == pytest.approx(row["sign_us"] / row["bare_us"])
+    assert row["verify_us"] > 0
+
+
 NAMES = [
     *("makespan", "hanging", "queue", "simulate", "blocklist"),
-    *("pauses", "gates", "robots", "real_robots", "state", "lab"),
+    *("pauses", "gates", "robots", "real_robots", "state", "lab", "sign"),
 ]
 
 
@@ -156,3 +173,21 @@ NAMES = [
 def test_own_readme_names_every_benchmark_and_its_command(name):
     text = (ROOT / "bench" / "README.md").read_text()
     assert f"python bench/{name}.py" in text or f"python -m bench.{name}" in text
+
+
+@pytest.mark.crawl
+def test_own_cost_compares_crawls_of_the_same_hosts(tmp_path):
+    rows = {row["crawler"]: row for row in run("cost", tmp_path)["rows"]}
+    assert list(rows) == ["stock", "ours", "ours, no ledger", "ours, no state", "ours, neither"]
+    for row in rows.values():
+        assert row["targets"] == 10
+        assert row["ratio"] == pytest.approx(row["us a target"] / rows["stock"]["us a target"])
+
+
+@pytest.mark.crawl
+def test_own_start_compares_each_command_with_scrapys(tmp_path):
+    rows = {row["command"]: row for row in run("start", tmp_path)["rows"]}
+    crawls, commands = list(rows)[:2], list(rows)[2:]
+    for plain, ours in (crawls, commands):
+        assert rows[plain]["ratio"] == 1
+        assert rows[ours]["ratio"] == pytest.approx(rows[ours]["cpu s"] / rows[plain]["cpu s"])
