@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, hosts, requests
+from scrapy_walsh.proof.sandbox import LoggedRequest, Request, Route, Sandbox, Site, hosts, requests
 from tests import zygote
 from tests.crawl.harness import TOLERANCE, Crawl, solo
 
@@ -49,6 +49,27 @@ async def together(spider, urls):
         return [result for _, result in await DeferredList(deferreds, consumeErrors=True)]
     return await asyncio.gather(*(ask(spider, url) for url in urls), return_exceptions=True)
 """
+
+
+@dataclass
+class Limit:
+    """A route that counts as nginx's limit_req does: one request in ``every`` seconds.
+
+    A request that it answers with ``refusal`` costs nothing.
+    """
+
+    every: float
+    refusal: int = 429
+    last: float = field(default=-1e9)
+
+    def __call__(self, request: Request) -> Route:
+        now = time.monotonic()
+        if now - self.last < self.every:
+            return Route(self.refusal)
+        self.last = now
+        if request.path == "/robots.txt":
+            return Route(body="User-agent: *\nAllow: /\n", content_type="text/plain")
+        return Route(body="<p>page</p>")
 
 
 def crawl_of(

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.proof.sandbox import Request, Route, gaps
+from scrapy_walsh.proof.sandbox import Route, gaps
 from scrapy_walsh.state.records import HostRecord
 from tests.crawl.harness import TOLERANCE, Crawl, kept, site, state_dir
 from tests.ledger.test_crawl import ledger_of
+from tests.pacing.pacing import Limit
 from tests.runs.kit import AGAIN, Runs
 
 if TYPE_CHECKING:
@@ -28,24 +28,6 @@ HOST, ONCE, NEVER, DOWN = "limited.test", "once.test", "never.test", "down.test"
 TARGETS = [f"http://{HOST}/{page}" for page in range(14)]
 SECOND_RUN = [f"http://{HOST}/again/{page}" for page in range(5)]
 PAUSE = 2.0
-
-
-@dataclass
-class Limit:
-    """One request in ``every`` seconds; what is refused costs nothing."""
-
-    every: float
-    refusal: int = 429
-    last: float = field(default=-1e9)
-
-    def __call__(self, request: Request) -> Route:
-        now = time.monotonic()
-        if now - self.last < self.every:
-            return Route(self.refusal)
-        self.last = now
-        if request.path == "/robots.txt":
-            return Route(body="User-agent: *\nAllow: /\n", content_type="text/plain")
-        return Route(body="<p>page</p>")
 
 
 @dataclass

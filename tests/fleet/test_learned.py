@@ -1,0 +1,68 @@
+"""D27: what a host has taught one worker of a fleet binds the others."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from scrapy_walsh.commands.main import main
+from scrapy_walsh.proof.sandbox import requests
+from tests.crawl.harness import site, state_dir
+from tests.fleet.fleet import targets, too_close, worker
+from tests.ledger.test_crawl import ledger_of
+from tests.pacing.pacing import Limit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from scrapy_walsh.proof.sandbox import Sandbox
+    from tests.fleet.fleet import Server
+
+HOST = "limited.test"
+PAUSE = 2.0
+
+
+def urls(of: str, pages: int) -> list[str]:
+    return [f"http://{HOST}/page/{of}/{page}" for page in range(pages)]
+
+
+def refused(box: Sandbox) -> int:
+    return sum(each.status == 429 for each in requests(box.log, HOST))
+
+
+def test_own_a_worker_begins_with_what_another_one_has_learned(
+    box: Sandbox, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit = Limit(PAUSE)
+    box.put(site(HOST, {"*": limit, "/robots.txt": limit}))
+    first = worker(tmp_path / "one", box, server, urls("one", 6)).finish()
+    before = refused(box)
+    assert (before <= 4, "has answered 429" in first) == (True, True)
+    worker(tmp_path / "other", box, server, urls("other", 4)).finish()
+    assert refused(box) == before
+    assert too_close([each for each in targets(box.log) if "other" in each.path], PAUSE) == []
+    taken = [line for line in ledger_of(tmp_path / "other") if line.get("taught")]
+    assert [line["host"] for line in taken] == [HOST]
+    for name in ("one", "other"):
+        capsys.readouterr()
+        main(["verify", str(state_dir(tmp_path / name)), "--json"])
+        assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+def test_own_workers_side_by_side_learn_together(
+    box: Sandbox, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit = Limit(PAUSE)
+    box.put(site(HOST, {"*": limit, "/robots.txt": limit}))
+    names = ("one", "other")
+    workers = [worker(tmp_path / name, box, server, urls(name, 7)) for name in names]
+    for each in workers:
+        each.finish()
+    assert len({each.path for each in targets(box.log) if each.status == 200}) == 14
+    assert refused(box) <= 4
+    for name in names:
+        capsys.readouterr()
+        main(["verify", str(state_dir(tmp_path / name)), "--json"])
+        assert json.loads(capsys.readouterr().out)["findings"] == []
