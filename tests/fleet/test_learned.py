@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.commands.main import main
+from scrapy_walsh.policy.learned import Learned
 from scrapy_walsh.proof.sandbox import requests
 from tests.crawl.harness import site, state_dir
 from tests.fleet.fleet import targets, too_close, worker
+from tests.fleet.test_scrapy_redis import queue
 from tests.ledger.test_crawl import ledger_of
 from tests.pacing.pacing import Limit
 
@@ -49,6 +52,22 @@ def test_own_a_worker_begins_with_what_another_one_has_learned(
         capsys.readouterr()
         main(["verify", str(state_dir(tmp_path / name)), "--json"])
         assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+def test_own_a_worker_takes_it_with_its_next_booking(server: Server) -> None:
+    """It began before the others had learned anything."""
+    one, other = queue(server), queue(server)
+    pacing = one._crawl.pacing
+    host = pacing.look_up("http://a.test/")
+    taught = Learned(4.0, 0.0, 3, time.time())
+    other._crawl.store.book_host(host, 1.0, time.time(), 0.0, taught=taught)
+    assert pacing.throttle.interval(host) == 1.0
+    booking = pacing.reserve(host)
+    assert booking is not None
+    assert 3.0 < booking.wait <= 4.0
+    assert pacing.throttle.interval(host) == 4.0
+    assert pacing.newly_taken(host)[:3] == (4.0, 0.0, 3.0)
+    assert pacing.newly_taken(host) == ()
 
 
 def test_own_workers_side_by_side_learn_together(
