@@ -13,6 +13,7 @@ import json
 import math
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -52,13 +53,13 @@ class _Booked(NamedTuple):
     """This worker's last request to a host: interval, end of the request, end of the hold.
 
     The interval is in seconds, the next two in monotonic seconds. ``taught``: what the host has
-    taught, as Redis has it.
+    taught.
     """
 
     interval: float
     end: float
     until: float
-    taught: str = ""
+    taught: Learned = NOTHING
 
 
 class SharedStore(RecordStore):
@@ -124,8 +125,7 @@ class SharedStore(RecordStore):
         now = self._monotonic()
         for host, booked in self._booked.items():
             age, hold = now - booked.end, max(0.0, booked.until - now)
-            arguments = ["", booked.interval, age, hold, 0, booked.taught]
-            self.link.run(scripts.BOOK, [self.host_key(host)], arguments)
+            self._book(host, ["", booked.interval, age, hold, 0], booked.taught)
         for place, (table, record) in list(self._unsent.items()):
             self._send(table, place[1], record)
             del self._unsent[place]
@@ -151,10 +151,10 @@ class SharedStore(RecordStore):
         if float(wait) < 0:
             link.lose("it has lost its records")
             raise StoreAway(link.outage())
-        if float(wait) == 0:
-            self._note(host, interval, 0.0, taught.decode())
-        rested = max(0.0, float(at) - float(last)) if known else math.inf
         found = self._taught(taught)
+        if float(wait) == 0:
+            self._note(host, interval, 0.0, found)
+        rested = max(0.0, float(at) - float(last)) if known else math.inf
         return Booking(float(wait), known=bool(known), rested=rested, taught=found)
 
     def book_host(
@@ -167,16 +167,18 @@ class SharedStore(RecordStore):
         visit: bool = False,
         taught: Learned = NOTHING,
     ) -> None:
-        shared = self._taught_field(taught)
-        self._note(host, interval, hold, shared)
-        try:
-            arguments = [self.worker, interval, 0.0, hold, int(visit), shared]
-            self.ask(lambda: self.link.run(scripts.BOOK, [self.host_key(host)], arguments))
-        except StoreAway:
-            pass  # ``_tell`` writes it when Redis is back
+        self._note(host, interval, hold, taught)
+        with suppress(StoreAway):  # ``_tell`` writes it when Redis is back
+            self.ask(
+                lambda: self._book(host, [self.worker, interval, 0.0, hold, int(visit)], taught)
+            )
         self._local.book_host(host, interval, now, hold, visit=visit, taught=taught)
 
-    def _note(self, host: str, interval: float, hold: float, taught: str) -> None:
+    def _book(self, host: str, arguments: list[Any], taught: Learned) -> None:
+        given = [*arguments, self._taught_field(taught)]  # once Redis's time is known
+        self.link.run(scripts.BOOK, [self.host_key(host)], given)
+
+    def _note(self, host: str, interval: float, hold: float, taught: Learned) -> None:
         now, before = self._monotonic(), self._booked.get(host)
         until = now + hold
         until = max(until, before.until if before else until)
@@ -185,7 +187,7 @@ class SharedStore(RecordStore):
             self._booked = {
                 name: booked
                 for name, booked in self._booked.items()
-                if max(booked.end + booked.interval, booked.until) > now or booked.taught
+                if max(booked.end + booked.interval, booked.until) > now or booked.taught.interval
             }
             self._booked_most = max(_BOOKINGS_KEPT, 2 * len(self._booked))
 
