@@ -95,6 +95,11 @@ def taken_and_not_kept(forge: Forge) -> dict[str, Any]:
     return next_run(taught(forge), taught=LEFT, interval=2.0)
 
 
+def what_nobody_taught(forge: Forge) -> dict[str, Any]:
+    """Another time: it would be halved later."""
+    return next_run(taught(forge), taught=[*LEFT[:3], LEFT[3] + 600], interval=TAUGHT)
+
+
 def taken_of_another_form(forge: Forge) -> dict[str, Any]:
     return next_run(taught(forge), taught=[TAUGHT], interval=TAUGHT)
 
@@ -108,8 +113,8 @@ def a_longest_of_its_own(forge: Forge) -> dict[str, Any]:
 
 BREAKS = [
     none_learned, too_little_learned, learned_from_one_refusal, learned_from_an_answer, not_kept,
-    a_refusal_taken_out, less_taken_than_was_left, taken_and_not_kept, taken_of_another_form,
-    a_longest_of_its_own,
+    a_refusal_taken_out, less_taken_than_was_left, what_nobody_taught, taken_and_not_kept,
+    taken_of_another_form, a_longest_of_its_own,
 ]  # fmt: skip
 
 
@@ -158,6 +163,21 @@ def test_own_a_lesson_that_was_dropped_is_counted_and_is_no_finding(tmp_path: Pa
     report = forge.check(tmp_path)
     assert told(report) == []
     assert [why for why in report.underived if "state forget" in why]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_own_what_rests_on_other_lines_is_counted_and_is_no_finding(
+    tmp_path: Path, killed: bool
+) -> None:
+    """A longer interval, as an import brings it; a shorter one after a run that was killed."""
+    forge = taught(honest())
+    interval = 3.0 if killed else 8.0
+    next_run(forge, taught=[interval, *LEFT[1:]], interval=interval)
+    if killed:
+        drop(forge, forge.only("ended", nth=2))
+    report = forge.check(tmp_path)
+    assert told(report) == []
+    assert [why for why in report.underived if "learned intervals" in why]
 
 
 def test_own_a_run_before_the_rule_is_judged_without_it(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ class Judge:
         if line.host != host:
             self._report.find(line.n, "R4", f"{line.url} is of the host {host}, not {line.host}")
         self._pace(run, line, host)
-        for fault in self._lessons.asked(run, line, partial=self.partial or self._holed):
+        for fault in self._lessons.asked(run, line, rests=self._rests(line)):
             self._report.find(line.n, "R4", fault)
         faults = [*wait_faults(line, run.terms)]
         order = [] if REDACTED in line.url else [*run.retries.asked(line)]
@@ -185,6 +185,13 @@ class Judge:
             self._asked_operator(run, line)
         else:
             self._report.find(line.n, "run", f"{line.purpose!r} is no purpose of a request")
+
+    def _rests(self, line: Line) -> bool:
+        """Whether a run has begun with what lines have left that are not here (learned.py)."""
+        if self.partial or self._holed:
+            return True
+        others = (run for run in self._runs.values() if run.name != line.run)
+        return bool(line.taught) and any(not run.ended for run in others)
 
     def _pace(self, run: Run, line: Line, host: str) -> None:
         terms = run.terms

@@ -2,8 +2,10 @@
 
 What a host has taught is derived from the exchanges alone, by the function that the crawl itself
 uses. A run begins with what the store has of a host; its first exchange with the host says what
-that was, and an earlier line must have left it so. Where it says nothing, the store had nothing:
-``state forget`` drops what was learned, so that is counted and is not a finding.
+that was, and an earlier line must have left it so. Two things are counted and are not findings.
+Where it says nothing, the store had nothing: ``state forget`` drops what was learned. Where it goes
+by a longer interval than the lines have left, the store had that from a run without a ledger, an
+import, or an exchange whose line was lost when the process was killed.
 """
 
 from __future__ import annotations
@@ -46,10 +48,11 @@ class Lessons:
     report: Report
     _left: dict[str, dict[str, tuple[Learned, float]]] = field(default_factory=dict)
 
-    def asked(self, run: Run, line: Line, *, partial: bool) -> Iterator[str]:
+    def asked(self, run: Run, line: Line, *, rests: bool) -> Iterator[str]:
         """What is wrong with an exchange; *line* is learned from.
 
-        ``partial``: the ledger begins after its first line.
+        ``rests``: what the store had may rest on lines that are not here: the ledger begins after
+        its first one, or a run was killed.
         """
         longest = run.terms.longest_learned
         if longest is None:
@@ -59,7 +62,7 @@ class Lessons:
             return
         known = run.taught.get(line.host, NOTHING)
         if line.taught:
-            yield from self._taken(run, line, rests=partial or run.terms.shared)
+            yield from self._taken(run, line, rests=rests or run.terms.shared)
             known = _learned_of(line)
         elif line.host not in run.taught:
             self._dropped(line)
@@ -93,7 +96,11 @@ class Lessons:
         meanwhile = (ended > line.started for name, (_, ended) in left.items() if name != run.name)
         if any(_same(each, given) for each in states):
             self.report.derived += 1
-        elif rests or any(meanwhile):
+        elif (
+            rests
+            or any(meanwhile)
+            or all(given.interval > one.interval for one, _ in left.values())
+        ):
             self.report.missed(_ELSEWHERE)
         else:
             text = f"it goes by {given.interval:g} s that {line.host} is to have taught"
