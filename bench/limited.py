@@ -1,4 +1,4 @@
-"""How often a real nginx with limit_req refuses a crawl (D27).
+"""How often a real nginx with limit_req refuses a crawl (D28).
 
 Run: ``python bench/limited.py [--json FILE] [--quick]``, where nginx is installed. A server on
 loopback allows 30 requests a minute; ``burst`` is that of ``limit_req``, with ``nodelay``. Each row

@@ -216,7 +216,7 @@ class Recorder:
         self._send(signals.walsh_asked, exchange=exchange)
 
     def _learned(self, exchange: Exchange, seconds: float) -> None:
-        """Log and count that a host's answers have changed its interval (D27)."""
+        """Log and count that a host's answers have changed its interval (D28)."""
         host = exchange.host
         if seconds > exchange.interval:
             self.count("learned")

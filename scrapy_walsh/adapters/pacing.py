@@ -73,7 +73,7 @@ class Pacing:
         )
         #: By host, the due time that was recorded last.
         self._told: dict[str, float] = {}
-        #: By host, what its answers have taught (D27); only hosts that have taught something.
+        #: By host, what its answers have taught (D28); only hosts that have taught something.
         self._learned: dict[str, Learned] = {}
         #: Hosts of which the store knew that, and no line of the ledger says it yet.
         self._taken: set[str] = set()
@@ -109,7 +109,7 @@ class Pacing:
             host, restore(self.throttle, context.store, host, context.monotonic(), context.steady())
         )
 
-    # -- what a host has taught (D27) -----------------------------------------------------
+    # -- what a host has taught (D28) -----------------------------------------------------
 
     def learned(self, host: str) -> Learned:
         """What *host* has taught by its answers 429."""
@@ -305,7 +305,7 @@ class Pacing:
 
 
 def restore(throttle: Throttle, store: Store, host: str, now: float, steady: float) -> Learned:
-    """Put what *store* has of *host* into *throttle* (T33), but for what the host has taught (D27).
+    """Put what *store* has of *host* into *throttle* (T33), but for what the host has taught (D28).
 
     Returns that. Raises StateError. Its times become those of the clock that *now* was read from.
     *steady*: Unix seconds by the steady clock, of which stored times are (D9).

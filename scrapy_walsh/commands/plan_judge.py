@@ -58,7 +58,7 @@ class Host:
     """A host that the run would request ``urls`` from, and ``robots`` robots.txt files.
 
     ``due``: Unix seconds; ``interval``: seconds, as far as it is known; ``learned``: what its
-    answers 429 have taught of that, seconds, None for nothing (D27).
+    answers 429 have taught of that, seconds, None for nothing (D28).
     """
 
     host: str

@@ -32,7 +32,7 @@ local function calm(epoch, calm, known, now)
   if redis.call('GET', epoch) ~= known then return nil end
   return math.max(0, number(redis.call('GET', calm)) - now)
 end
--- The interval that a host has taught, the first word of that field (D27).
+-- The interval that a host has taught, the first word of that field (D28).
 local function taught(value) return number(string.match(value or '', '^%S+')) end
 -- Seconds until a worker with this token and interval may send a request to a host.
 local function wait_for(record, token, interval, now)

@@ -223,7 +223,7 @@ class SharedStore(RecordStore):
         return record.with_taught(self._taught(found.get(b"taught", b"")))
 
     def _taught(self, field: bytes) -> Learned:
-        """What a host has taught, as *field* of its record in Redis has it (D27)."""
+        """What a host has taught, as *field* of its record in Redis has it (D28)."""
         try:
             interval, accepted, calm, at = map(float, field.split())
             return Learned(interval, accepted, int(calm), self.link.past_to_local(at))

@@ -6,7 +6,7 @@
 2. :func:`admit`: may it go now? R5's attempts, then R4's due time. Pacing stands after the gates
    because a request that will be refused should wait for nothing.
 3. :func:`conclude`: what does its answer mean? R5 (retry, or give up, and hold the host), R4 (has
-   the host taught a longer interval, D27), T1 (may a target follow a robots.txt at once), R8 (does
+   the host taught a longer interval, D28), T1 (may a target follow a robots.txt at once), R8 (does
    it end the source's turn), R7 (does it replace what is kept for conditional requests).
 
 ``adapters/gate.py`` calls these at four moments of a request's life, and decides nothing. Each
@@ -304,7 +304,7 @@ class Conclusion:
     leaves the host alone. ``exempt``: one target may follow at once (T1). ``answered``: it counts
     as an answer for R8, so the source is next due a WALSH_REVISIT later. ``redirected``: it leads
     to another URL, whose answer will count. ``replaces``: its validators replace the stored ones
-    (R7). ``learned``: what the host has taught by now, this answer included (D27).
+    (R7). ``learned``: what the host has taught by now, this answer included (D28).
     """
 
     failure: Retry | GiveUp | None = None

@@ -111,7 +111,7 @@ class Exchange:
     of https that got no answer (``walsh_try_https``): it is not counted against the host, and http
     may follow. ``body``: SHA-256 of a robots.txt's body as it was read, hexadecimal. ``learned``:
     the interval that the host has taught from now on, seconds, where this answer changed it; 0 for
-    none (D27). ``taught``: what the host had taught before, as the store had it, where this run did
+    none (D28). ``taught``: what the host had taught before, as the store had it, where this run did
     not know that itself: the members of a ``Learned``.
     """
 

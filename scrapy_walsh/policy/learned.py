@@ -1,4 +1,4 @@
-"""R4, R5: the interval that a host has taught by its answers 429 (D27).
+"""R4, R5: the interval that a host has taught by its answers 429 (D28).
 
 Some servers allow fewer requests than robots.txt says: nginx's ``limit_req`` at 30 a minute answers
 429 to every second request that comes a second after the last one. R5 waits after each 429, and

@@ -159,7 +159,7 @@ class Throttle:
         """Set the interval that *source* asks for on *host*. It is never capped.
 
         *source*: whatever asks: the origin of a robots.txt with a Crawl-delay, AutoThrottle, what
-        the host's answers have taught (D27). The largest counts. There may be several, since http
+        the host's answers have taught (D28). The largest counts. There may be several, since http
         and https of one host share the throttle and not the robots.txt (T17).
         """
         record = self._record(host)

@@ -1,7 +1,7 @@
 """R11: drops what is stored about a host, except what was promised to it.
 
 Promises stay: its last request and its hold (R4, R5), deferrals (D8), and the last run of a source
-that is not due yet (R8). An interval that its answers 429 have taught (D27) was not promised, and
+that is not due yet (R8). An interval that its answers 429 have taught (D28) was not promised, and
 goes. Its robots.txt stays too, but counts as stale: it is requested again
 before the next target, and if there is no answer its rules are still in force (T6).
 """

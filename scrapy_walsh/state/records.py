@@ -103,7 +103,7 @@ class HostRecord:
     ``not_before``: the time of the hold's end, None without one; ``why``: its reason.
     ``visited_at``: when a target was last sent ahead of the host's Crawl-delay, because that is
     longer than WALSH_PATIENCE; None for never. ``interval`` is without the learned one, which is in
-    the last four fields: those of a ``Learned``, all None where nothing was learned (D27).
+    the last four fields: those of a ``Learned``, all None where nothing was learned (D28).
     """
 
     host: str
@@ -119,7 +119,7 @@ class HostRecord:
 
     @property
     def taught(self) -> Learned:
-        """What the host's answers have taught (D27)."""
+        """What the host's answers have taught (D28)."""
         if self.learned_calm is None:
             return NOTHING
         interval, accepted = self.learned or 0.0, self.learned_accepted or 0.0
@@ -185,7 +185,7 @@ class Booking(NamedTuple):
     ``wait``: 0 where it is booked; else the seconds until it may be. ``known``: some process has
     requested the host before (T1). ``rested``: seconds since the last request to it by any process;
     infinite where there was none, 0 where that cannot be known. ``taught``: what the host has
-    taught any of them (D27).
+    taught any of them (D28).
     """
 
     wait: float
@@ -260,7 +260,7 @@ class Store(Protocol):
 
         ``visit``: it was the target of a slow host that went ahead of the Crawl-delay (D11).
         ``taught``: what the host has taught by now. Where another process has requested the host
-        meanwhile, the slower of this and of what is on record stays (D27).
+        meanwhile, the slower of this and of what is on record stays (D28).
         """
         ...
 

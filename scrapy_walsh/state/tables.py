@@ -283,7 +283,7 @@ def _second(connection: sqlite3.Connection) -> None:
 
 
 def _third(connection: sqlite3.Connection) -> None:
-    """Add what hosts have taught by their answers 429 (D27)."""
+    """Add what hosts have taught by their answers 429 (D28)."""
     _add_columns(connection, 3)
 
 

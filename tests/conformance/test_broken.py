@@ -136,7 +136,7 @@ BUILDS: dict[str, dict[str, Break]] = {
             from scrapy_walsh.policy import throttle
             from scrapy_walsh.policy.throttle import Throttle
             whole, due = Throttle.interval, Throttle.due
-            Throttle.interval = lambda self, host: whole(self, host) / 2
+            Throttle.interval = lambda self, host, **more: whole(self, host, **more) / 2
             def halved(self, host, *, document=False):
                 found, record = due(self, host, document=document), self._hosts.get(host)
                 spaced = record is not None and not record.in_flight and not record.credit

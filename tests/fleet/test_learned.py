@@ -1,4 +1,4 @@
-"""D27: what a host has taught one worker of a fleet binds the others."""
+"""D28: what a host has taught one worker of a fleet binds the others."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ NOW = 1_800_000_000.0
 #: Seconds; whole milliseconds, as clocks and headers have them.
 SECONDS = st.integers(-400_000_000, 400_000_000).map(lambda each: each / 1000)
 INTERVALS = st.integers(1_000, 200_000_000).map(lambda each: each / 1000)
-#: What the host has taught (D27); 0 for nothing.
+#: What the host has taught (D28); 0 for nothing.
 TAUGHT = st.just(0.0) | st.integers(1_001, 60_000).map(lambda each: each / 1000)
 #: Redis is told times with six places.
 NEAR = 2e-6

@@ -1,4 +1,4 @@
-"""R4, D27: verify derives what a host has taught, and finds what is forged, missing or not kept."""
+"""R4, D28: verify derives what a host has taught, and finds what is forged, missing or not kept."""
 
 from __future__ import annotations
 

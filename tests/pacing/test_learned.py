@@ -1,4 +1,4 @@
-"""D27: a host that counts requests teaches its interval, in this run, the next one, and to others.
+"""D28: a host that counts requests teaches its interval, in this run, the next one, and to others.
 
 The site counts as nginx's ``limit_req`` does. Judged from its own log, and by ``verify``.
 """

@@ -1,4 +1,4 @@
-"""D27: the interval that a host teaches by its answers 429, against servers that count requests."""
+"""D28: the interval that a host teaches by its answers 429, against servers that count requests."""
 
 from __future__ import annotations
 

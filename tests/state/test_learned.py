@@ -1,4 +1,4 @@
-"""D27: what hosts have taught is kept by each store, over upgrades, exports and imports."""
+"""D28: what hosts have taught is kept by each store, over upgrades, exports and imports."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def _unended(report: Report) -> Iterator[Finding]:
 
 #: The settings whose names in a line ``started`` are not their own in lower case.
 _NAMES: Final = {"shared": "WALSH_SHARED_STATE"}
-#: What such a line has beside settings: it follows from them (D13, D27).
+#: What such a line has beside settings: it follows from them (D13, D28).
 _DERIVED: Final = frozenset({"silent_attempts", "longest_learned"})
 
 

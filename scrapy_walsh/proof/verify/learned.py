@@ -1,4 +1,4 @@
-"""R4: does each run learn from a host's answers 429 what D27 says, and keep to it?
+"""R4: does each run learn from a host's answers 429 what D28 says, and keep to it?
 
 What a host has taught is derived from the exchanges alone, by the function that the crawl itself
 uses. A run begins with what the store has of a host; its first exchange with the host says what

@@ -64,7 +64,7 @@ class Run:
     hops: dict[str, dict[str, None]] = field(default_factory=dict)
     #: Keys (``recrawl.key_of``) of what this run has had an answer to.
     answered: set[str] = field(default_factory=set)
-    #: By host, what it has taught this run by now (D27).
+    #: By host, what it has taught this run by now (D28).
     taught: dict[str, Learned] = field(default_factory=dict)
     #: By host, when its last accepted answer ended.
     accepted: dict[str, float] = field(default_factory=dict)

@@ -61,7 +61,7 @@ class Terms:
     tag_requests: bool = False
     #: Requests that a run grants a host that gives no answer. None before 0.2.0: no such rule.
     silent_attempts: int | None = None
-    #: Seconds: the longest interval that a run learns. None where its version learned none (D27).
+    #: Seconds: the longest interval that a run learns. None where its version learned none (D28).
     longest_learned: float | None = None
 
     @property
