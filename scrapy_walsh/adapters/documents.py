@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from scrapy_walsh.adapters.operator_list import OperatorList
 from scrapy_walsh.adapters.robots_txt import RobotsTxt
+from scrapy_walsh.policy import formats, hosts
+from scrapy_walsh.policy.robots import Robots
 from scrapy_walsh.state.records import SourceRun
 
 if TYPE_CHECKING:
@@ -49,6 +51,13 @@ class Documents:
             return None
         run = self._context.store.get(SourceRun, key)
         return None if run is None else run.visit
+
+    def sitemaps(self, url: str) -> list[str]:
+        """The sitemaps that the robots.txt of *url*'s origin names, as far as it is cached."""
+        origin = hosts.origin(url)
+        rules = self.robots(origin)
+        named = rules.sitemaps if isinstance(rules, Robots) else ()
+        return formats.suggested_sitemaps(named, f"{origin}/robots.txt")
 
     def close(self) -> None:
         """Stop the attempts to refresh the blocklist."""

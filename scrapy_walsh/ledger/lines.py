@@ -29,7 +29,7 @@ REDACTED: Final = "?redacted"
 
 _HASH: Final = b',"hash":"'
 _TAIL: Final = len(_HASH) + 64 + len(b'"}')
-_URL_MEMBERS: Final = ("url", "document", "sent", "via", "reason")
+_URL_MEMBERS: Final = ("url", "document", "sent", "via", "by", "reason")
 
 
 def chained(entry: Mapping[str, Any], number: int, previous: str) -> tuple[bytes, str]:

@@ -10,7 +10,8 @@ class MetadataItem:
     """One link of a source: metadata, never content (R6.4).
 
     ``source``: the source's name. ``title``: plain text. ``url``: of the link, absolute.
-    ``published``: ISO 8601 in UTC, or None. ``via``: ``feed``, ``markdown`` or ``llms.txt``.
+    ``published``: ISO 8601 in UTC, or None. ``via``: ``feed``, ``sitemap``,
+    ``markdown`` or ``llms.txt``.
     ``canonical_url``: R7's key for de-duplication. ``fetched_at``: ISO 8601 in UTC.
     """
 

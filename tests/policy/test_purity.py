@@ -45,7 +45,12 @@ STANDARD = dict.fromkeys(
         "urllib.parse",
     ],
     EVERYTHING,
-) | {"io": frozenset({"BytesIO"}), "sys": frozenset({"hash_info"})}
+) | {
+    "io": frozenset({"BytesIO"}),
+    "sys": frozenset({"hash_info"}),
+    "xml.parsers.expat": frozenset({"ExpatError", "ParserCreate"}),
+    "zlib": frozenset({"decompressobj", "error"}),
+}
 THIRD_PARTY = dict.fromkeys(["feedparser", "idna"], EVERYTHING) | {
     "jsonschema": frozenset({"Draft202012Validator"}),
     "markdown_it": frozenset({"MarkdownIt"}),
