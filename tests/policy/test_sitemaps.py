@@ -94,6 +94,7 @@ def test_own_gzip_members_follow_each_other():
         (b"<html><body>no</body></html>", "neither a sitemap nor a sitemap index"),
         (b"<urlset><url></loc></urlset>", "its XML is broken before any entry"),
     ],
+    ids=["cut off", "damaged", "packed twice", "zlib", "nothing", "a page", "broken"],
 )
 def test_own_what_is_not_a_sitemap_is_said_in_one_line(body: bytes, why: str):
     with pytest.raises(DocumentInvalid, match=why):

@@ -54,7 +54,10 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "report.md": (1, ("report/test_cli.py",)),
     "robots.md": (1, ("test_readme.py",)),
     "signals.md": (1, ("crawl/test_signals.py",)),
-    "spider.md": (4, ("test_readme.py", "sources/test_spreadsheet.py", HERE)),
+    "spider.md": (
+        5,
+        ("test_readme.py", "sources/test_spreadsheet.py", "sources/test_sitemap.py", HERE),
+    ),
     "state.md": (3, ("cli/test_state.py",)),
     "tutorial.md": (24, ("site/test_tutorial.py",)),
     "verify.md": (3, ("ledger/test_verify_tampered.py",)),

@@ -11,6 +11,7 @@ import pytest
 
 from scrapy_walsh.ledger.lines import FILE
 from scrapy_walsh.proof.sandbox import Route, Sandbox, requests
+from scrapy_walsh.sources.sources import read_sources
 from tests.attest.harness import put_record
 from tests.crawl.harness import OPEN, OWN_IDENTITY, make_project, run_scrapy, site, state_dir
 from tests.sources.world import HTML, LAUGHS, NOTHING, QUICK, World, crawl_world, entry, feed, rss
@@ -273,6 +274,18 @@ def test_own_the_progress_counts_a_source_once(world: World) -> None:
     assert len(world.report["sources"]) == len(SOURCES)
     sent = {row["source"]: row["requests"] for row in world.report["sources"]}
     assert sent["index"] == len(world.targets("index"))
+
+
+def test_own_the_sources_of_the_docs_are_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spider.md").read_text("utf-8")
+    text = page.partition("<!-- sources -->\n```toml\n")[2].partition("```")[0]
+    (tmp_path / "sources.toml").write_text(text)
+    sources, problems = read_sources(tmp_path / "sources.toml")
+    assert [(each.first, each.children) for each in sources] == [
+        ("https://site.example/news-sitemap.xml", False),
+        ("https://other.example/sitemap_index.xml", True),
+    ]
+    assert problems == []
 
 
 # -- the ledger, verify and attest --------------------------------------------------------

@@ -1,4 +1,4 @@
-"""R9, and R6's metadata: the main spider's items from a feed, markdown, llms.txt and HTML."""
+"""R9, and R6's metadata: the main spider's items from a feed, a sitemap, markdown and so on."""
 
 from __future__ import annotations
 
@@ -26,6 +26,19 @@ url = "http://rss.test/"
 feed = "http://rss.test/feed.xml"
 
 [[source]]
+name = "sitemap"
+sitemap = "http://sitemap.test/sitemap.xml"
+
+[[source]]
+name = "index"
+sitemap = "http://quiet.test/index.xml"
+
+[[source]]
+name = "children"
+sitemap = "http://index.test/index.xml"
+children = true
+
+[[source]]
 name = "markdown"
 url = "http://markdown.test/notes"
 
@@ -46,10 +59,36 @@ _MEMBERS: Final = frozenset(
 )
 
 
+def _sitemap(*urls: str, root: str = "urlset", entry: str = "url") -> Route:
+    entries = "".join(f"<{entry}><loc>{url}</loc></{entry}>" for url in urls)
+    return Route(body=f"<{root}>{entries}</{root}>", content_type="application/xml")
+
+
+def _index(*urls: str) -> Route:
+    return _sitemap(*urls, root="sitemapindex", entry="sitemap")
+
+
+def _sitemaps() -> list[Site]:
+    """A sitemap; an index whose source says nothing of children; and one that wants them."""
+    first, deep = "http://index.test/first.xml", "http://index.test/deep.xml"
+    of_index = {
+        "/index.xml": _index(first, "http://elsewhere.test/second.xml", deep),
+        "/first.xml": _sitemap("http://index.test/a", "http://index.test/b"),
+        "/deep.xml": _index("http://index.test/deeper.xml"),
+    }
+    return [
+        Site("sitemap.test", {"/sitemap.xml": _sitemap("http://sitemap.test/page")}),
+        Site("quiet.test", {"/index.xml": _index("http://quiet.test/first.xml")}),
+        Site("index.test", of_index),
+        site("elsewhere.test"),
+    ]
+
+
 def _play(bot: Bot) -> Evidence:
     mistyped = Route(body=page("notes.md"))  # markdown under text/html
     sites: list[Site] = [each for each in default_sites() if each.host in _HOSTS]
-    with stage(bot, [operator_site(), *sites, site("mistyped.test", page=mistyped)]) as here:
+    sites += [*_sitemaps(), site("mistyped.test", page=mistyped)]
+    with stage(bot, [operator_site(), *sites]) as here:
         sources = Path(here.project, "sources.toml")
         sources.write_text(_SOURCES, encoding="utf-8")
         here.runs.append(crawl.metadata(here.project, here.box, str(sources), ()))
@@ -72,6 +111,23 @@ def _by(source: str, host: str, via: str, *paths: str) -> Callable[[Evidence], F
         return held_if(kept, f"{', '.join(asked)}: items={len(found)}")
 
     return judge
+
+
+def _not_followed(evidence: Evidence) -> Finding:
+    """The index is requested, and nothing that it lists."""
+    asked = evidence.first.paths("quiet.test")
+    if "/index.xml" not in asked:
+        return unseen("the index was not asked")
+    return held_if("/first.xml" not in asked, ", ".join(asked))
+
+
+def _one_host_one_level(evidence: Evidence) -> Finding:
+    """Of an index whose source wants its sitemaps, those of its own host, and none below them."""
+    asked = evidence.first.paths("index.test")
+    if "/first.xml" not in asked:
+        return unseen("no sitemap of the index was asked")
+    beyond = [*evidence.first.paths("elsewhere.test"), *({"/deeper.xml"} & set(asked))]
+    return held_if(not beyond, ", ".join(beyond) or ", ".join(asked))
 
 
 def _left_out(source: str, host: str, path: str) -> Callable[[Evidence], Finding]:
@@ -107,6 +163,24 @@ FORMATS_OWN: Final = Scene(
     (
         Row("R6", "metadata, no content, in the items", _metadata_only, MUST_NOT),
         Row("R9", "a feed is preferred", _by("feed", "rss.test", "feed", "/feed.xml"), SHOULD),
+        Row(
+            "R6",
+            "a sitemap index is followed only if declared so",
+            _not_followed,
+            MUST_NOT,
+        ),
+        Row(
+            "R6",
+            "of an index that is followed: its host, one level",
+            _one_host_one_level,
+            MUST_NOT,
+        ),
+        Row(
+            "R9",
+            "a declared sitemap is read, and its links are not requested",
+            _by("sitemap", "sitemap.test", "sitemap", "/sitemap.xml"),
+            SHOULD,
+        ),
         Row(
             "R9",
             "then markdown by negotiation",
