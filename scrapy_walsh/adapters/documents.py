@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from scrapy_walsh.adapters.operator_list import OperatorList
 from scrapy_walsh.adapters.robots_txt import RobotsTxt
-from scrapy_walsh.policy import formats, hosts
+from scrapy_walsh.policy import formats, hosts, usage
 from scrapy_walsh.policy.robots import Robots
 from scrapy_walsh.state.records import SourceRun
 
 if TYPE_CHECKING:
+    from scrapy.http import Response
+
     from scrapy_walsh.adapters.asked import Asked
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.fetcher import Fetcher
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.recrawl import Visit
+    from scrapy_walsh.policy.usage import Statement
     from scrapy_walsh.policy.verdict import Verdict
 
 
@@ -58,6 +61,17 @@ class Documents:
         rules = self.robots(origin)
         named = rules.sitemaps if isinstance(rules, Robots) else ()
         return formats.suggested_sitemaps(named, f"{origin}/robots.txt")
+
+    def said(self, response: Response) -> tuple[Statement, ...]:
+        """What a site says about the use of *response*: in robots.txt, and in its header."""
+        url = response.url
+        rules = self.robots_txt.last(hosts.origin(url))
+        in_robots = () if rules is None else rules.said(url)
+        fields = {
+            name.decode("latin-1").lower(): [value.decode("latin-1") for value in values]
+            for name, values in response.headers.items()
+        }
+        return (*in_robots, *usage.of_response(fields, url, self._context.config.identity.token))
 
     def close(self) -> None:
         """Stop the attempts to refresh the blocklist."""

@@ -433,7 +433,10 @@ class Gate:
         if standing is not None and cleared and not isinstance(outcome, Refused):
             self._context.recorder.verdict(standing.verdict)
         if not isinstance(outcome, BaseException) and reaches_spider(outcome.status):
-            self.tell(events.FETCHED, request, outcome.status, f"HTTP {outcome.status}")
+            usage = tuple(map(str, self._documents.said(outcome)))
+            self.tell(
+                events.FETCHED, request, outcome.status, f"HTTP {outcome.status}", usage=usage
+            )
 
     # -- what is recorded -----------------------------------------------------------------
 
@@ -493,12 +496,23 @@ class Gate:
         return None if standing is None else standing.verdict
 
     def tell(
-        self, kind: EventKind, request: Request, status: int, why: str, requirement: str = ""
+        self,
+        kind: EventKind,
+        request: Request,
+        status: int,
+        why: str,
+        requirement: str = "",
+        *,
+        usage: tuple[str, ...] = (),
     ) -> None:
-        """Record how *request* ended: with the verdict that let it pass, or by *requirement*."""
+        """Record how *request* ended: with the verdict that let it pass, or by *requirement*.
+
+        *usage*: what the site said about use.
+        """
         host, passed = self._pacing.look_up(request.url), self.passed(request)
         if requirement or passed is None:
             event = Event(kind, request.url, requirement, reason=why, host=host, status=status)
         else:
-            event = Event.of(kind, request.url, passed, host, reason=why, status=status)
+            more = {"reason": why, "status": status, "usage": usage}
+            event = Event.of(kind, request.url, passed, host, **more)
         self._context.recorder.record(event)

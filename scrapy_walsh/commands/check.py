@@ -108,7 +108,7 @@ def _defaults(args: argparse.Namespace) -> Defaults:
     robots, listed = args.robots, args.blocklist
     return Defaults(
         token,
-        Gates(excluded_tlds=config.excluded_tlds),
+        Gates(config.excluded_tlds, refused_uses=gates_of(config).refused_uses),
         None if robots is None else _read(robots, ROBOTS_LIMIT),
         robots,
         None if listed is None else blocklist_of(_read(listed, LIMIT), listed),

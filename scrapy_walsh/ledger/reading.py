@@ -140,6 +140,7 @@ class Line(Struct, frozen=True):
     once: bool = False
     method: str = "GET"
     proxy: str | None = None
+    usage: tuple[str, ...] = ()
     process: str = ""
     lost: _Count | None = None
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_walsh.policy.formats import Step
+    from scrapy_walsh.policy.usage import Statement
 
 
 MAX_BODY: Final = 10 * 1024 * 1024
@@ -44,7 +45,7 @@ class Answer:
     or ``sitemap``; of a sitemap index there are only ``links.children``.
     ``due``: Unix seconds, where the request was deferred. ``forget``: the validators must not be
     kept, since a later 304 would not say what this answer was. ``refusal``: the rule and the
-    document that refused the request, "" where none did.
+    document that refused the request, "" where none did. ``said``: what the site says about use.
     """
 
     outcome: str | None
@@ -58,6 +59,7 @@ class Answer:
     due: float | None = None
     forget: bool = False
     refusal: str = ""
+    said: tuple[Statement, ...] = ()
 
 
 def max_body(step: Step) -> int:

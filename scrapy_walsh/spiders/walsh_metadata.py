@@ -31,6 +31,7 @@ from scrapy_walsh.policy.links import Links
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.text import iso, plural, utc_iso
 from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.policy.usage import as_member
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response, max_body
 from scrapy_walsh.sources.handover import Handover
@@ -213,6 +214,8 @@ class WalshMetadataSpider(Spider):
             return ()
         # A source that comes to need this URL while the answer is read joins those that wait.
         answer = await from_response(visits[0].steps[0], response)
+        if self._crawl is not None:
+            answer = replace(answer, said=self._crawl.documents.said(response))
         return self._results(response, key, answer)
 
     def _results(
@@ -381,6 +384,7 @@ class WalshMetadataSpider(Spider):
                 via=answer.via,
                 canonical_url=key,
                 fetched_at=fetched_at,
+                usage=as_member(answer.said),
             )
 
     def _tell(self, visit: _Visit, outcome: str, refusal: str = "") -> None:

@@ -55,7 +55,7 @@ name = "mistyped"
 url = "http://mistyped.test/page"
 """
 _MEMBERS: Final = frozenset(
-    {"source", "title", "url", "published", "via", "canonical_url", "fetched_at"}
+    {"source", "title", "url", "published", "via", "canonical_url", "fetched_at", "usage"}
 )
 
 

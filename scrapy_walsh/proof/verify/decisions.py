@@ -19,6 +19,7 @@ from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, Visit
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.urls import REDIRECTS
+from scrapy_walsh.policy.usage import IN_ROBOTS
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, EXCLUDED_TLD, OUT_OF_SCOPE, Verdict
 from scrapy_walsh.proof.verify.documents import origin_of
 from scrapy_walsh.proof.verify.run import Snapshot
@@ -321,6 +322,8 @@ class Decisions:
             self._report.missed(_ANSWER)
         elif _shown(line) != _facts(verdict):
             self._report.find(line.n, verdict.requirement, _differing(line, _told(verdict)))
+        elif (fault := _usage_fault(run, asked, line)) is not None:
+            self._report.find(line.n, "R2", fault)
         else:
             self._report.derived += 1
 
@@ -439,3 +442,18 @@ def _told(verdict: Verdict) -> str:
     where = f" of {verdict.document}" if verdict.document else ""
     group = f", group {' '.join(verdict.group)}" if verdict.group else ""
     return f"{_by(verdict.name, verdict.rule, verdict.line)}{where}{group}"
+
+
+def _usage_fault(run: Run, asked: Line, line: Line) -> str | None:
+    """Why what *line* says of its robots.txt and the use of its answer cannot be so, or None."""
+    held = run.held.rules(hosts.origin(line.url), asked.moment)
+    derivable = run.terms.usage is not None and line.kind == events.FETCHED
+    if not derivable or held is None or held.rules is None or REDACTED in line.url:
+        return None
+    expected = tuple(map(str, held.rules.said(line.url)))
+    written = tuple(text for text in line.usage if text.startswith(IN_ROBOTS))
+    if written == expected:
+        return None
+    return f"robots.txt said of its use: {'; '.join(expected) or 'nothing'}; the line has " + (
+        "; ".join(written) or "nothing"
+    )

@@ -14,6 +14,7 @@ from scrapy_walsh.policy.freshness import ROBOTS_TTL
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.policy.usage import REFUSE
 from scrapy_walsh.policy.verdict import BY_SETTING
 from scrapy_walsh.spec import SPEC_VERSION
 
@@ -57,6 +58,8 @@ class Terms:
     tag_requests: bool = False
     #: Requests that a run grants a host that gives no answer. None before 0.2.0: no such rule.
     silent_attempts: int | None = None
+    #: WALSH_USAGE. None before what a site says about use was recorded.
+    usage: Mapping[str, str] | None = None
 
     @property
     def rhythm(self) -> bool:
@@ -92,11 +95,16 @@ class Terms:
     @property
     def gates(self) -> Gates:
         """The settings as ``chain.judge`` takes them."""
-        return Gates(self.excluded_tlds, self.revisit, self.revisit_reason)
+        refused = tuple(name for name, action in (self.usage or {}).items() if action == REFUSE)
+        return Gates(self.excluded_tlds, self.revisit, self.revisit_reason, refused_uses=refused)
 
 
 def _words(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _texts_or_none(value: object) -> bool:
+    return value is None or (isinstance(value, dict) and _words([*value.values()]))
 
 
 def _text(value: object) -> bool:
@@ -146,11 +154,13 @@ _SETTINGS: Final[Mapping[str, Callable[[object], bool]]] = {
     "shared": _flag,
     "tag_requests": _flag,
     "silent_attempts": _count_or_none,
+    "usage": _texts_or_none,
 }
-#: Settings that 0.1.0 did not have, and what it did in their place.
+#: Settings that earlier versions did not have, and what they did in their place.
 _LATER: Final[Mapping[str, object]] = {
     "slow_hosts": SLOW_SKIP,
     "silent_attempts": None,
+    "usage": None,
     "blocklist_unreachable": "allow",
     "scraping": False,
 }
