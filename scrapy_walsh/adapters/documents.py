@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from scrapy_walsh.adapters.operator_list import OperatorList
 from scrapy_walsh.adapters.robots_txt import RobotsTxt
@@ -32,6 +33,8 @@ class Documents:
         self._asked = asked
         self.operator = OperatorList(context, fetcher, pacing)
         self.robots_txt = RobotsTxt(context, fetcher, pacing, self)
+        #: By origin, the tdmrep.json that this run was given as the answer of a target.
+        self._tdm: dict[str, usage.TdmRules] = {}
 
     def blocklist(self) -> Blocklist | Verdict | None:
         """The list, or the verdict in its place; None where it must be fetched first (R12)."""
@@ -71,7 +74,15 @@ class Documents:
             name.decode("latin-1").lower(): [value.decode("latin-1") for value in values]
             for name, values in response.headers.items()
         }
-        return (*in_robots, *usage.of_response(fields, url, self._context.config.identity.token))
+        tdm = self._tdm.get(hosts.origin(url))
+        in_file = () if tdm is None else tdm.said(url)
+        token = self._context.config.identity.token
+        return (*in_robots, *in_file, *usage.of_response(fields, url, token))
+
+    def note_tdmrep(self, response: Response) -> None:
+        """Keep the tdmrep.json that *response* may be: it is never requested on purpose."""
+        if response.status == 200 and urlsplit(response.url).path == usage.TDMREP:
+            self._tdm[hosts.origin(response.url)] = usage.TdmRules(response.body, response.url)
 
     def close(self) -> None:
         """Stop the attempts to refresh the blocklist."""

@@ -433,6 +433,7 @@ class Gate:
         if standing is not None and cleared and not isinstance(outcome, Refused):
             self._context.recorder.verdict(standing.verdict)
         if not isinstance(outcome, BaseException) and reaches_spider(outcome.status):
+            self._documents.note_tdmrep(outcome)
             usage = tuple(map(str, self._documents.said(outcome)))
             self.tell(
                 events.FETCHED, request, outcome.status, f"HTTP {outcome.status}", usage=usage

@@ -25,6 +25,7 @@ from scrapy_walsh.commands.check_answer import (
     token_of,
 )
 from scrapy_walsh.commands.project import add_json, add_settings, read_config, settings_to_send
+from scrapy_walsh.config import gates_of
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.given import Given

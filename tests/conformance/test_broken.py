@@ -123,6 +123,19 @@ BUILDS: dict[str, dict[str, Break]] = {
             walsh_metadata._declared = declared
             """,
         ),
+        "what robots.txt says about use not read": broken_so(
+            "items",
+            {
+                "R2": [
+                    "a use that robots.txt disallows, if refused",
+                    "what robots.txt says about use, by line",
+                ],
+            },
+            """
+            from scrapy_walsh.policy.usage import UsageRules
+            UsageRules.said = lambda self, url: ()
+            """,
+        ),
     },
     "backoff": {
         "no back-off": broken_so(

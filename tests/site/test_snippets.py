@@ -60,6 +60,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "state.md": (3, ("cli/test_state.py",)),
     "tutorial.md": (24, ("site/test_tutorial.py",)),
+    "usage.md": (2, ("crawl/test_usage.py",)),
     "verify.md": (3, ("ledger/test_verify_tampered.py",)),
 }  # fmt: skip
 BLOCK = re.compile(r"^```(\{?\w*\}?)\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -12,6 +12,7 @@ from scrapy_walsh.proof.conformance.evidence import ROBOTS, Evidence
 from scrapy_walsh.proof.conformance.part import operator_site, site
 from scrapy_walsh.proof.conformance.scene import Scene, stage
 from scrapy_walsh.proof.sandbox import Route, Site, default_sites, page
+from scrapy_walsh.proof.sandbox.routes import MARKDOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,14 @@ sitemap = "http://quiet.test/index.xml"
 name = "children"
 sitemap = "http://index.test/index.xml"
 children = true
+
+[[source]]
+name = "use"
+url = "http://use.test/page"
+
+[[source]]
+name = "refused use"
+url = "http://use.test/refused/page"
 
 [[source]]
 name = "markdown"
@@ -84,11 +93,19 @@ def _sitemaps() -> list[Site]:
     ]
 
 
+def _uses(bot: Bot) -> Site:
+    """Pages whose robots.txt says what may be done with them."""
+    lines = ("Content-Usage: train-ai=y", "Content-Usage: /refused/ train-ai=n, search=y")
+    robots = "\n".join((f"User-agent: {bot.identity.token}", "Allow: /", *lines, ""))
+    body = "[a page](http://use.test/a)"
+    return site("use.test", robots, page=Route(body=body, content_type=MARKDOWN))
+
+
 def _play(bot: Bot) -> Evidence:
     mistyped = Route(body=page("notes.md"))  # markdown under text/html
     sites: list[Site] = [each for each in default_sites() if each.host in _HOSTS]
-    sites += [*_sitemaps(), site("mistyped.test", page=mistyped)]
-    with stage(bot, [operator_site(), *sites]) as here:
+    sites += [*_sitemaps(), _uses(bot), site("mistyped.test", page=mistyped)]
+    with stage(bot, [operator_site(), *sites], WALSH_USAGE={"train-ai": "refuse"}) as here:
         sources = Path(here.project, "sources.toml")
         sources.write_text(_SOURCES, encoding="utf-8")
         here.runs.append(crawl.metadata(here.project, here.box, str(sources), ()))
@@ -130,6 +147,23 @@ def _one_host_one_level(evidence: Evidence) -> Finding:
     return held_if(not beyond, ", ".join(beyond) or ", ".join(asked))
 
 
+def _use_refused(evidence: Evidence) -> Finding:
+    """Where robots.txt disallows a use that WALSH_USAGE refuses, nothing is requested."""
+    asked = evidence.first.paths("use.test")
+    if "/page" not in asked:
+        return unseen("the page that may be used was not asked")
+    return held_if("/refused/page" not in asked, ", ".join(asked))
+
+
+def _use_said(evidence: Evidence) -> Finding:
+    """The items have what was said, and by which line."""
+    found = [item["usage"] or {} for item in _items(evidence, "use")]
+    if not found:
+        return unseen("no items")
+    said = {(each["value"], each.get("line")) for use in found for each in use.get("said", ())}
+    return held_if(said == {("train-ai=y", 3)}, f"said={sorted(said, key=str)}")
+
+
 def _left_out(source: str, host: str, path: str) -> Callable[[Evidence], Finding]:
     def judge(evidence: Evidence) -> Finding:
         if path not in evidence.first.paths(host) or not evidence.first.items:
@@ -158,11 +192,13 @@ def _metadata_only(evidence: Evidence) -> Finding:
 
 FORMATS_OWN: Final = Scene(
     "items",
-    ("R6", "R9"),
+    ("R2", "R6", "R9"),
     _play,
     (
         Row("R6", "metadata, no content, in the items", _metadata_only, MUST_NOT),
         Row("R9", "a feed is preferred", _by("feed", "rss.test", "feed", "/feed.xml"), SHOULD),
+        Row("R2", "a use that robots.txt disallows, if refused", _use_refused, SHOULD),
+        Row("R2", "what robots.txt says about use, by line", _use_said, SHOULD),
         Row(
             "R6",
             "a sitemap index is followed only if declared so",
