@@ -59,16 +59,18 @@ class Documents:
         return None if run is None else run.visit
 
     def sitemaps(self, url: str) -> list[str]:
-        """The sitemaps that the robots.txt of *url*'s origin names, as far as it is cached."""
-        origin = hosts.origin(url)
-        rules = self.robots(origin)
+        """The sitemaps that the robots.txt of *url*'s origin names, if it is in memory."""
+        rules = self.rules_of(url)
         named = rules.sitemaps if isinstance(rules, Robots) else ()
-        return formats.suggested_sitemaps(named, f"{origin}/robots.txt")
+        return formats.suggested_sitemaps(named, f"{hosts.origin(url)}/robots.txt")
 
-    def said(self, response: Response) -> tuple[Statement, ...]:
-        """What a site says about the use of *response*: in robots.txt, and in its header."""
+    def rules_of(self, url: str) -> Rules | None:
+        """The robots.txt of *url*'s origin, if it is in memory, fresh or not."""
+        return self.robots_txt.last(hosts.origin(url))
+
+    def said(self, response: Response, rules: Rules | None) -> tuple[Statement, ...]:
+        """What a site says about the use of *response*, for which *rules* were in force."""
         url = response.url
-        rules = self.robots_txt.last(hosts.origin(url))
         in_robots = () if rules is None else rules.said(url)
         fields = {
             name.decode("latin-1").lower(): [value.decode("latin-1") for value in values]

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.retries import Retries
     from scrapy_walsh.adapters.scraping import Scraping
     from scrapy_walsh.adapters.tags import Tags
+    from scrapy_walsh.policy.chain import Rules
+    from scrapy_walsh.policy.usage import Statement
 
 #: Seconds for which R8's record of a source, once read, is not read again: another process that
 #: sends the source meanwhile also makes its host wait for longer than that.
@@ -61,7 +63,8 @@ _CLEARANCE: Final = 1.0
 class _Standing:
     """The last verdict on a request, and the documents it was made from (``basis``).
 
-    ``judged_at``, ``cleared_at`` (let through by the gate): monotonic seconds.
+    ``judged_at``, ``cleared_at`` (let through by the gate): monotonic seconds. ``rules``: the
+    robots.txt by which it was let through.
     """
 
     url: str
@@ -69,6 +72,7 @@ class _Standing:
     basis: tuple[int, int] | None
     judged_at: float
     cleared_at: float | None = None
+    rules: Rules | None = None
 
 
 class Gate:
@@ -95,6 +99,8 @@ class Gate:
         self._scraping = scraping
         self._tags = tags
         self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()
+        #: What sites say about the use of the answers.
+        self._said: WeakKeyDictionary[Request, tuple[Statement, ...]] = WeakKeyDictionary()
         #: Hosts that a middleware would have had fetch pages; each is named once in a warning.
         self._elsewhere: set[str] = set()
         #: By URL, since when earlier runs have deferred it; read from the store at first use.
@@ -175,7 +181,11 @@ class Gate:
         host, ended = self._pacing.look_up(request.url), self._retries.ended(request.url)
         if (back := self._admitted(request, host, document=False, ended=ended)) is not None:
             return back
-        self._standing[request].cleared_at = context.monotonic()
+        standing = self._standing[request]
+        standing.cleared_at, standing.rules = (
+            context.monotonic(),
+            self._documents.rules_of(request.url),
+        )
         self._scraping.watch(request)
         return None
 
@@ -259,7 +269,8 @@ class Gate:
             raise self.refuse(request, answer)
         if cleared_at is not None:
             now, basis = context.monotonic(), self._documents.basis(request.url)
-            self._standing[request] = _Standing(request.url, answer, basis, now, now)
+            rules = self._documents.rules_of(request.url)
+            self._standing[request] = _Standing(request.url, answer, basis, now, now, rules)
         return None
 
     def _was(self, request: Request) -> str | None:
@@ -434,10 +445,16 @@ class Gate:
             self._context.recorder.verdict(standing.verdict)
         if not isinstance(outcome, BaseException) and reaches_spider(outcome.status):
             self._documents.note_tdmrep(outcome)
-            usage = tuple(map(str, self._documents.said(outcome)))
+            rules = None if standing is None else standing.rules
+            said = self._said[request] = self._documents.said(outcome, rules)
+            usage = tuple(map(str, said))
             self.tell(
                 events.FETCHED, request, outcome.status, f"HTTP {outcome.status}", usage=usage
             )
+
+    def said(self, request: Request | None) -> tuple[Statement, ...]:
+        """What its site says about the use of the answer that *request* has got."""
+        return () if request is None else self._said.get(request, ())
 
     # -- what is recorded -----------------------------------------------------------------
 

@@ -125,8 +125,8 @@ class RobotsTxt:
         return entry.rules
 
     def last(self, origin: str) -> Rules | None:
-        """The rules that were last in force for *origin*, fresh or not."""
-        entry = self._standing.get(origin) or self._held.get(origin) or self._stored(origin)
+        """The rules in memory for *origin*, fresh or not; those of the store are not taken up."""
+        entry = self._standing.get(origin) or self._held.get(origin)
         return None if entry is None else entry.rules
 
     def serial(self, url: str) -> int | None:

@@ -184,6 +184,15 @@ def test_own_verify_finds_what_robots_txt_did_not_say(
 CHAIN = frozenset({"n", "prev", "hash"})
 
 
+def test_own_it_is_the_robots_txt_that_let_the_target_pass(tmp_path: Path) -> None:
+    """Also where another host's has taken its place in memory while the target was on its way."""
+    found = run(tmp_path / "project", WALSH_ROBOTS_CACHE_SIZE=1)
+    assert found.usage("/plain") is not None
+    with Sandbox() as box:
+        done = run_scrapy(found.project, box, "walsh", "verify")
+    assert "nothing wrong was found" in done.stdout, done.stdout
+
+
 def test_own_a_tdmrep_json_that_was_requested_anyway_is_read(tmp_path: Path) -> None:
     project = make_project(tmp_path / "project")
     with Sandbox() as box:
