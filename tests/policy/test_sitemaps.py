@@ -70,11 +70,30 @@ def test_own_no_more_entries_are_read_than_the_protocol_has():
 
 def test_own_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch):
     """Neither as one member, nor as many small ones."""
+    unpacked: list[int] = []
+
+    class Member:
+        """Notes how much is unpacked."""
+
+        def __init__(self, number: int) -> None:
+            self._member = zlib.decompressobj(number)
+
+        def decompress(self, body: bytes, *most: int) -> bytes:
+            found = self._member.decompress(body, *most)
+            unpacked.append(len(found))
+            return found
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._member, name)
+
     monkeypatch.setattr(sitemaps, "MAX_OCTETS", 1_000_000)
+    monkeypatch.setattr(sitemaps, "decompressobj", Member)
     one, many = gzip.compress(b" " * 10_000_000), gzip.compress(b" " * 400_000) * 3
     for body in (one, many):
         with pytest.raises(DocumentTooCostly, match=r"over 1000000 bytes when unpacked; not read"):
             read(body)
+        assert sum(unpacked) == 1_000_001
+        unpacked.clear()
     assert MAX_OCTETS == 50 * 1024**2
 
 
