@@ -182,9 +182,9 @@ def violations(seen: list[LoggedRequest], interval: float) -> int:
 
 
 @contextmanager
-def sandbox(folder: Path, log: Path, hosts: set[str]) -> Iterator[str]:
-    page = {"body": "<p>page</p>", "delay": LATENCY}
-    robots = {"body": "User-agent: *\nAllow: /\n", "content_type": "text/plain", "delay": LATENCY}
+def sandbox(folder: Path, log: Path, hosts: set[str], latency: float = LATENCY) -> Iterator[str]:
+    page = {"body": "<p>page</p>", "delay": latency}
+    robots = {"body": "User-agent: *\nAllow: /\n", "content_type": "text/plain", "delay": latency}
     sites = [{"host": host, "routes": {"/robots.txt": robots, "*": page}} for host in sorted(hosts)]
     (folder / "sites.json").write_text(json.dumps({"sites": sites}))
     command = ["-m", "scrapy_walsh", "sandbox", "--sites", str(folder / "sites.json")]

@@ -83,7 +83,8 @@ def main() -> None:
         (child("memory", bot, size) for size in options.sizes for bot in ("stock", "ours")), MEMORY
     )
     print()
-    disk = show((child("disk", bot, options.disk_hosts) for bot in ("stock", "ours")), DISK)
+    bots = ("stock", "ours") if options.disk_hosts else ()
+    disk = show((child("disk", bot, options.disk_hosts) for bot in bots), DISK)
     write(options.json, benchmark="queue", memory=memory, disk=disk)
 
 

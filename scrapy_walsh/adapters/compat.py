@@ -315,6 +315,13 @@ def note_as_seen(crawler: Crawler, request: Request) -> None:
         duplicates.request_seen(request)
 
 
+def write_seen(crawler: Crawler) -> None:
+    """Have Scrapy's duplicate filter write its buffer to its file, before a kill can lose it."""
+    file = getattr(getattr(scheduler(crawler), "df", None), "file", None)
+    if file is not None:
+        file.flush()
+
+
 def under_way(crawler: Crawler) -> Collection[Request]:
     """The requests that the scheduler has given out and whose callbacks have not ended."""
     slot = _slot(crawler)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.conf import closest_scrapy_cfg, get_config
@@ -17,6 +17,7 @@ from scrapy.utils.project import inside_project
 
 from scrapy_walsh.adapters import compat, journal
 from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
+from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.fleet import join
@@ -27,6 +28,7 @@ from scrapy_walsh.state.clock import steady_clock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scrapy import Request
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.state.records import Store
@@ -48,8 +50,21 @@ class Queue(Protocol):
     def judge_again(self, host: str) -> None:
         """A document that concerns *host* has come: what it refuses need not wait."""
 
+    def stands_for(self, request: Request) -> bool:
+        """Whether an earlier run has left the same request, so that *request* need not come in."""
+
     def stop(self) -> None:
         """Cancel all timers: the engine is not woken any more."""
+
+
+class _Closed:
+    """Stands in the store's place when the crawl has ended: what still needs it ends with Closing.
+
+    A refresh beside the crawl may have been under way.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        raise Closing
 
 
 def default_state_dir() -> str:
@@ -92,7 +107,6 @@ class Context:
         self.halted: str | None = None
         #: Whether `Spider.start` has yielded its last request.
         self.started = False
-        self._store_closed = False
 
     @property
     def fleet(self) -> bool:
@@ -119,9 +133,9 @@ class Context:
         return join(open_store(config.state_dir), config.shared_state, config.identity.token)
 
     def close_store(self) -> None:
-        """Close the store: from now on nothing is read from it, or written to it."""
-        self._store_closed = True
-        self.store.close()
+        """Close the store: from now on, whoever reads or writes it gets Closing."""
+        store, self.store = self.store, cast("Store", _Closed())
+        store.close()
         alone.leave(self.config.state_dir)
 
     def recall(self, read: Callable[[], _T | None]) -> _T | None:
@@ -129,19 +143,19 @@ class Context:
 
         An exchange may end after its crawl, and what follows from it must be noted all the same.
         """
-        if self._store_closed:
-            return None
         try:
             return read()
+        except Closing:
+            return None
         except StateError as error:
             logger.error("%s", error)
             return None
 
     def remember(self, write: Callable[[], Any]) -> None:
         """Write to the store. A disk that fails is logged (once: ``Store``) and stops nothing."""
-        if self._store_closed:
-            return
         try:
             write()
+        except Closing:
+            return
         except StateError as error:
             logger.error("%s", error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import sqlite3
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,8 +31,11 @@ CREATE TABLE IF NOT EXISTS line (
 );
 CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, start, arrival, id);
 CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;
-INSERT INTO line SELECT * FROM taken;
-DELETE FROM taken;
+"""
+#: What waits from earlier runs, by URL, in a file that SQLite deletes by itself.
+_EARLIER = """
+CREATE TEMP TABLE earlier (url TEXT, id INTEGER, PRIMARY KEY (url, id)) WITHOUT ROWID;
+INSERT INTO earlier SELECT url, id FROM line;
 """
 #: The order of the requests of one host.
 _ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id"
@@ -48,11 +52,33 @@ class DiskLines:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.executescript(f"BEGIN; {_TABLE} COMMIT;")
+        self._put_back()
         #: The last row that an earlier run wrote. A declared request up to there declares again the
         #: URLs in its meta when it is taken; what a callback has pushed since declares nothing.
         (self._earlier,) = self._db.execute("SELECT ifnull(max(id), 0) FROM line").fetchone()
+        self._db.executescript(_EARLIER)
+        #: By fingerprint, how many of those were given out before `Spider.start` had ended, and how
+        #: many requests of `start` they stood for.
+        self._given_out: Counter[bytes] = Counter()
+        self._stood_for: Counter[bytes] = Counter()
         #: Requests that were taken, and their rows, which the next run puts back after a crash.
         self._taken: dict[Request, int] = {}
+
+    def _put_back(self) -> None:
+        """Put back what a killed run had taken, unless it had pushed the same request again."""
+        self._db.execute("BEGIN")
+        try:
+            for row, host, url, data in self._db.execute(
+                "SELECT id, host, url, request FROM taken"
+            ):
+                again = self._db.execute(
+                    "SELECT request FROM line WHERE host = ? AND url = ?", (host, url)
+                )
+                if not self._among(self._request(data), again):
+                    self._db.execute("INSERT INTO line SELECT * FROM taken WHERE id = ?", (row,))
+            self._db.execute("DELETE FROM taken")
+        finally:
+            self._db.execute("COMMIT")
 
     def push(self, host: str, key: tuple[int, int, bool, int], request: Request) -> None:
         """Add *request* to *host*'s queue; ValueError where it cannot be serialised."""
@@ -65,6 +91,9 @@ class DiskLines:
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (host, *key, request.url, self._scope.source_of(request.url), data),
         )
+        # After the row: what a kill leaves out of both is named again, and what is in the row alone
+        # is sent a second time at worst.
+        compat.write_seen(self._crawler)
 
     def pop(self, host: str) -> Request:
         """Take the first request of *host*'s queue."""
@@ -80,6 +109,28 @@ class DiskLines:
         if row <= self._earlier and self._scope.is_source(request.url):
             self._crawl.intake.declare(request)
         return request
+
+    def stands_for(self, request: Request) -> bool:
+        """Whether an earlier run has left the same request here; each stands for one that comes."""
+        fingerprint = self._fingerprint(request)
+        waiting = self._db.execute(
+            "SELECT request FROM temp.earlier JOIN line USING (id) WHERE earlier.url = ?",
+            (request.url,),
+        )
+        left = self._among(request, waiting)
+        if self._stood_for[fingerprint] >= self._given_out[fingerprint] + left:
+            return False
+        self._stood_for[fingerprint] += 1
+        return True
+
+    def _among(self, request: Request, rows: Iterable[tuple[bytes]]) -> int:
+        """How many of *rows*, serialised requests, are the same as *request*."""
+        fingerprint = self._fingerprint(request)
+        return sum(self._fingerprint(self._request(data)) == fingerprint for (data,) in rows)
+
+    def _fingerprint(self, request: Request) -> bytes:
+        found: bytes = self._crawler.request_fingerprinter.fingerprint(request)
+        return found
 
     def first(self, host: str) -> str | None:
         """The URL that is first in *host*'s queue; None for none, or an unreadable file."""
@@ -106,7 +157,10 @@ class DiskLines:
     def _take(self, row: int) -> Request:
         (data,) = self._db.execute("SELECT request FROM line WHERE id = ?", (row,)).fetchone()
         self._db.execute("DELETE FROM line WHERE id = ?", (row,))
-        return self._request(data)
+        request = self._request(data)
+        if row <= self._earlier and not self._crawl.started:
+            self._given_out[self._fingerprint(request)] += 1
+        return request
 
     def _request(self, data: bytes) -> Request:
         return request_from_dict(pickle.loads(data), spider=self._crawler.spider)  # noqa: S301

@@ -23,7 +23,7 @@ from scrapy_walsh.adapters.asked import form_of
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.retries import retry_after
-from scrapy_walsh.policy import chain, hosts, recrawl
+from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import GiveUp, reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.usage import Statement
 
-#: Seconds for which R8's record of a source, once read, is not read again: another process that
-#: sends the source meanwhile also makes its host wait for longer than that.
-_JUST_NOW: Final = 0.1
 #: Seconds for which a request that the gate let through is not judged again.
 _CLEARANCE: Final = 1.0
 
@@ -63,14 +60,13 @@ _CLEARANCE: Final = 1.0
 class _Standing:
     """The last verdict on a request, and the documents it was made from (``basis``).
 
-    ``judged_at``, ``cleared_at`` (let through by the gate): monotonic seconds. ``rules``: the
-    robots.txt by which it was let through.
+    ``cleared_at``: when the gate let it through, monotonic seconds; None before that. ``rules``:
+    the robots.txt by which it was let through.
     """
 
     url: str
     verdict: Verdict
     basis: tuple[int, int] | None
-    judged_at: float
     cleared_at: float | None = None
     rules: Rules | None = None
 
@@ -109,25 +105,30 @@ class Gate:
     # -- 1: at the queue ------------------------------------------------------------------
 
     def at_queue(self, request: Request) -> Verdict | NeedDocument:
-        """The verdict on *request* with the cached documents: the last one, if nothing changed.
+        """The verdict on *request* with the cached documents: the last one, if none has changed.
 
-        ``NeedDocument`` where a document must be fetched before there can be one.
+        ``NeedDocument`` where a document must be fetched before there can be one. R8's record is
+        read once here and once more at the wire, where no other process can send the source any
+        more.
         """
-        url, known = request.url, self._standing.get(request)
-        documents = self._documents
+        standing = self._judged(request)
+        return standing.verdict if isinstance(standing, _Standing) else standing
+
+    def _judged(self, request: Request) -> _Standing | NeedDocument:
+        url, known, documents = request.url, self._standing.get(request), self._documents
         if (
             known is not None
             and known.basis is not None
             and known.url == url
             and known.basis == documents.basis(url)
-            and self._still_due(request, known)
         ):
-            return known.verdict
+            return known
         answer = self.judge(url, form_of(request))
-        if not isinstance(answer, NeedDocument):
-            now = self._context.monotonic()
-            self._standing[request] = _Standing(url, answer, documents.basis(url), now)
-        return answer
+        if isinstance(answer, NeedDocument):
+            return answer
+        standing = _Standing(url, answer, documents.basis(url))
+        self._standing[request] = standing
+        return standing
 
     def judge(self, url: str, form: str = "") -> Verdict | NeedDocument:
         """The verdict on *url* with the cached documents; *form*: of ``recrawl.form_of``."""
@@ -135,24 +136,6 @@ class Gate:
         return chain.judge(
             url, context.scope, self._documents, context.gates, context.wall(), form=form
         )
-
-    def _still_due(self, request: Request, known: _Standing) -> bool:
-        """Whether no other process has sent the source since *request* was judged (R8)."""
-        context, now = self._context, self._context.monotonic()
-        if not context.scope.is_source(request.url):
-            return True
-        if now - known.judged_at < _JUST_NOW and not (context.fleet and self._asked.again(request)):
-            return True
-        known.judged_at = now
-        return self._is_due(request)
-
-    def _is_due(self, request: Request) -> bool:
-        context = self._context
-        if not context.scope.is_source(request.url):
-            return True
-        last = self._documents.last_visit(recrawl.key_of(request.url, form_of(request)))
-        gates = context.gates
-        return recrawl.not_due(last, context.wall(), gates.revisit, gates.revisit_reason) is None
 
     # -- 2: at the gate -------------------------------------------------------------------
 
@@ -164,13 +147,14 @@ class Gate:
         context = self._context
         fetched = False
         try:
-            while isinstance(answer := self.at_queue(request), NeedDocument):
+            while isinstance(standing := self._judged(request), NeedDocument):
                 self._retries.end_trial(request, decided=False)
-                if (back := await self._bring_for(request, answer)) is not None:
+                if (back := await self._bring_for(request, standing)) is not None:
                     return back
-                fetched = fetched or answer.kind == chain.ROBOTS
+                fetched = fetched or standing.kind == chain.ROBOTS
         except Closing:
             return self._pacing.keep(request)
+        answer = standing.verdict
         if answer.requirement == "R2" and (fetched or request not in self._pacing.first):
             self._documents.robots_txt.counts.used(fetched=fetched)
         if not answer.allowed:
@@ -181,11 +165,8 @@ class Gate:
         host, ended = self._pacing.look_up(request.url), self._retries.ended(request.url)
         if (back := self._admitted(request, host, document=False, ended=ended)) is not None:
             return back
-        standing = self._standing[request]
-        standing.cleared_at, standing.rules = (
-            context.monotonic(),
-            self._documents.rules_of(request.url),
-        )
+        standing.cleared_at = context.monotonic()
+        standing.rules = self._documents.rules_of(request.url)
         self._scraping.watch(request)
         return None
 
@@ -245,9 +226,23 @@ class Gate:
         if self._documents.operator.state.arrived and not self._fetcher.is_operators(request):
             return NeedDocument(chain.BLOCKLIST)
         self._stop_if_spent(request, host)
-        if not self._fetcher.owns(request) and (taken := self._asked.take(request)) is not None:
-            raise self.refuse(request, taken)
+        if not self._fetcher.owns(request):
+            against = self._asked.take(request) or self._too_soon(request)
+            if against is not None:
+                raise self.refuse(request, against)
         return self.before_wire(request)
+
+    def _too_soon(self, request: Request) -> Verdict | None:
+        """R8's verdict against *request* by now: another process may have sent the source."""
+        context = self._context
+        return chain.too_soon(
+            request.url,
+            context.scope,
+            self._documents,
+            context.gates,
+            context.wall(),
+            form=form_of(request),
+        )
 
     def before_wire(self, request: Request) -> NeedDocument | None:
         """As :meth:`at_wire`, for *request* alone; IgnoreRequest for what no gate has let pass."""
@@ -268,9 +263,9 @@ class Gate:
         if not answer.allowed:
             raise self.refuse(request, answer)
         if cleared_at is not None:
-            now, basis = context.monotonic(), self._documents.basis(request.url)
-            rules = self._documents.rules_of(request.url)
-            self._standing[request] = _Standing(request.url, answer, basis, now, now, rules)
+            basis, rules = self._documents.basis(request.url), self._documents.rules_of(request.url)
+            cleared = context.monotonic()
+            self._standing[request] = _Standing(request.url, answer, basis, cleared, rules)
         return None
 
     def _was(self, request: Request) -> str | None:
@@ -321,7 +316,6 @@ class Gate:
             self._context.monotonic() - cleared_at < _CLEARANCE
             and standing.basis is not None
             and standing.basis[0] == self._documents.operator.state.serial
-            and self._is_due(request)
         )
 
     def _judge_proxy(self, request: Request) -> NeedDocument | None:

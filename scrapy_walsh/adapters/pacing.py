@@ -128,7 +128,7 @@ class Pacing:
 
     def _due(self, host: str) -> float:
         due = self.throttle.due(host)
-        if due == math.inf:
+        if math.isinf(due):  # a request is under way; or there was none yet: it may go, or end
             return due
         step = chain.admit(self.of(host), self._context.gates, self._context.wall())
         return -math.inf if isinstance(step, chain.Refuse) else due

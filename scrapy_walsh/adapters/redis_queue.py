@@ -146,6 +146,10 @@ class DueQueue:
         if not self._closed:
             self._crawl.pacing.tell_wait(host, lambda: self._put_off(host))
 
+    def stands_for(self, request: Request) -> bool:  # noqa: ARG002
+        """False: a worker's own `Spider.start` does not name again what is in the queue."""
+        return False
+
     def judge_again(self, host: str) -> None:
         """A document came: requests are judged when they are claimed."""
 

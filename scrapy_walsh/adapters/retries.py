@@ -55,9 +55,11 @@ class Retries:
 
     def tries_https(self, request: Request) -> bool:
         """Whether *request* is a trial of https, or the fetch of a document for one."""
-        fetcher = self._fetcher
-        trial = fetcher.trial(request) if fetcher.owns(request) else request.meta.get(TRY_HTTPS)
-        return bool(trial) and request.url.startswith("https://")
+        if not request.url.startswith("https://"):
+            return False
+        if self._fetcher.owns(request):
+            return self._fetcher.trial(request)
+        return bool(request.meta.get(TRY_HTTPS))
 
     def end_trial(self, request: Request, *, decided: bool) -> None:
         """Raise GaveUp for a trial of https without an answer, so that its spider tries http.

@@ -76,6 +76,10 @@ class MemoryLines:
         """Hosts, and how many requests wait for each."""
         return ((host, len(line)) for host, line in self._lines.items())
 
+    def stands_for(self, request: Request) -> bool:  # noqa: ARG002
+        """False: memory has nothing of an earlier run."""
+        return False
+
     def sources(self) -> Iterable[tuple[str, str]]:
         """Empty: memory has nothing of an earlier run."""
         return ()
@@ -153,6 +157,13 @@ class HostQueue:
         self._count += 1
         self._agenda.add(host, now=self._crawl.monotonic())
         self._tell_wait(host)
+
+    def stands_for(self, request: Request) -> bool:
+        """Whether a request of an earlier run of the job waits here that is the same as *request*.
+
+        `Spider.start` names it once more when the job goes on. Each stands for one that it names.
+        """
+        return bool(self._lines.stands_for(request))
 
     def outlook(self) -> tuple[int, int, float]:
         """The number of hosts that are due, of those that are not, and the least seconds left."""

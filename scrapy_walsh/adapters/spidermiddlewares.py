@@ -39,7 +39,11 @@ class ScopeMiddleware:
         return cls(Crawl.of(crawler))
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """*start*, its requests noted as declared targets."""
+        """*start*, its requests noted as declared targets.
+
+        Without those that an earlier run of the job has left in its JOBDIR: they are sent once,
+        though `start` names them again, and with dont_filter, which Scrapy's `start_urls` have.
+        """
         async for entry in start:
             taken = self._taken(entry)
             if isinstance(taken, Request):
@@ -49,6 +53,8 @@ class ScopeMiddleware:
                 # a link to such a page would be sent a second time.
                 if taken.dont_filter and not self.crawl.fleet:
                     compat.note_as_seen(self.crawl.crawler, taken)
+                if any(queue.stands_for(taken) for queue in self.crawl.queues):
+                    continue
             yield taken
         self.crawl.started = True
 

@@ -227,7 +227,7 @@ class Silences:
 
     def against(self, host: str, now: float, *, robots: bool = False) -> Verdict | None:
         """The verdict against a request to *host*; None where it may be made."""
-        if not self.spent(host, now, robots=robots):
+        if host not in self._counts or not self.spent(host, now, robots=robots):
             return None
         return Verdict(False, DEFERRED, "R5", told_of_silence(host, self.count(host, now)))
 

@@ -16,8 +16,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urljoin
 
-from markdown_it import MarkdownIt
-
 from scrapy_walsh.policy.text import absolute_http_url, plain_text
 
 if TYPE_CHECKING:
@@ -244,6 +242,8 @@ def _title(heading: Token) -> str:
 
 
 def _tokens(text: str) -> list[Token]:
+    from markdown_it import MarkdownIt  # noqa: PLC0415  slow, and no business of most crawls
+
     try:
         return MarkdownIt("commonmark").disable("reference").parse(text[:MAX_MARKDOWN])
     except (ValueError, IndexError, RecursionError):

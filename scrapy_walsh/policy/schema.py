@@ -19,9 +19,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from jsonschema import Draft202012Validator
-from referencing import Registry
-
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder, normalised
 from scrapy_walsh.policy.freshness import refresh_seconds
@@ -210,6 +207,10 @@ def _schema(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> di
 
 def _check_schema(found: dict[str, Any], schema: dict[str, Any]) -> None:
     indexes = _representatives(found) if _is_tame_schema(schema) else []
+    # A sixth of the time in which a crawl starts, and only a list that has changed needs them.
+    from jsonschema import Draft202012Validator  # noqa: PLC0415
+    from referencing import Registry  # noqa: PLC0415
+
     if indexes:
         found = {**found, "blocked": [found["blocked"][index] for index in indexes]}
     try:

@@ -156,3 +156,21 @@ NAMES = [
 def test_own_readme_names_every_benchmark_and_its_command(name):
     text = (ROOT / "bench" / "README.md").read_text()
     assert f"python bench/{name}.py" in text or f"python -m bench.{name}" in text
+
+
+@pytest.mark.crawl
+def test_own_cost_compares_crawls_of_the_same_hosts(tmp_path):
+    rows = {row["crawler"]: row for row in run("cost", tmp_path)["rows"]}
+    assert list(rows) == ["stock", "ours", "ours, no ledger", "ours, no state", "ours, neither"]
+    for row in rows.values():
+        assert row["targets"] == 10
+        assert row["ratio"] == pytest.approx(row["us a target"] / rows["stock"]["us a target"])
+
+
+@pytest.mark.crawl
+def test_own_start_compares_each_command_with_scrapys(tmp_path):
+    rows = {row["command"]: row for row in run("start", tmp_path)["rows"]}
+    crawls, commands = list(rows)[:2], list(rows)[2:]
+    for plain, ours in (crawls, commands):
+        assert rows[plain]["ratio"] == 1
+        assert rows[ours]["ratio"] == pytest.approx(rows[ours]["cpu s"] / rows[plain]["cpu s"])

@@ -13,8 +13,9 @@ from scrapy.crawler import Crawler
 from scrapy.squeues import LifoMemoryQueue
 from scrapy.statscollectors import StatsCollector
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl as Walsh
-from scrapy_walsh.adapters.scheduler_queue import HostQueue
+from scrapy_walsh.adapters.scheduler_queue import Fingerprinter, HostQueue
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, max_in_flight
 from tests.crawl.harness import OWN_IDENTITY, Crawl, crawl, make_project, site
@@ -82,6 +83,43 @@ class Probe(scrapy.Spider):
     def parse(self, response):
         if response.url == "http://many0.test/":
             raise scrapy.exceptions.CloseSpider("enough")
+"""
+
+#: Its requests have dont_filter, and `start` names all of them again in the second run.
+START_URLS = f"""
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    start_urls = [f"http://{{host}}/{{page}}" for page in range(3) for host in {HOSTS!r}]
+
+    async def start(self):
+        async for request in super().start():
+            yield request
+        yield scrapy.FormRequest(self.start_urls[0], formdata={{"a": "1"}})
+        yield scrapy.Request("http://kept0.test/last", dont_filter=True)
+
+    def parse(self, response):
+        pass
+"""
+
+#: Each page links to every page. Killed when the fourth has come, without a chance to close a file.
+LINKS = f"""
+import os, signal
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    start_urls = ["http://kept0.test/0"]
+    dies, read = "", 0
+
+    def parse(self, response):
+        self.read += 1
+        if self.dies and self.read == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        for page in range(3):
+            for host in {HOSTS!r}:
+                yield scrapy.Request(f"http://{{host}}/{{page}}")
 """
 
 
@@ -157,7 +195,33 @@ def many(directory: Path) -> tuple[Crawl, set[str], set[str]]:
     return result, waiting(project), queue_files(project)
 
 
-CRAWLS: dict[str, Callable[[Path], Any]] = {"job": job, "many": many}
+def named_again(directory: Path) -> list[list[LoggedRequest]]:
+    """Stopped once; the second run's `start` names every request again."""
+    with Sandbox() as box:
+        for host in HOSTS:
+            box.put(site(host))
+        project = make_project(directory, START_URLS, JOB)
+        first = stop(project, box, "crawl", "probe", when=six, after=0.0)
+        return [first.log, crawl(project, box).log]
+
+
+def killed(directory: Path) -> list[LoggedRequest]:
+    """Both runs of a job that follows links, whose first run is killed."""
+    with Sandbox() as box:
+        for host in HOSTS:
+            box.put(site(host))
+        settings = {**JOB, "WALSH_FOLLOW_LINKS": True, "WALSH_IDENTITY": OWN_IDENTITY}
+        project = make_project(directory, LINKS, settings)
+        first = crawl(project, box, arguments=("-a", "dies=1"))
+        return [*first.log, *crawl(project, box).log]
+
+
+CRAWLS: dict[str, Callable[[Path], Any]] = {
+    "job": job,
+    "many": many,
+    "named again": named_again,
+    "killed": killed,
+}
 
 
 @pytest.fixture
@@ -171,6 +235,25 @@ def test_own_nothing_is_lost_and_nothing_repeated(done: Job) -> None:
     others += ["late.test/first", "late.test/", "late.test/more"]
     assert Counter(asked(done.log)) == Counter([*pages, *(f"http://{each}" for each in others)])
     assert "FAILED" not in "".join(run.output for run in done.runs)
+
+
+def test_own_what_start_names_again_is_sent_once(
+    crawls: Callable[[str], list[list[LoggedRequest]]],
+) -> None:
+    first, second = crawls("named again")
+    pages = [f"http://{host}/{page}" for host in HOSTS for page in range(3)]
+    wanted = Counter([*pages, pages[0], "http://kept0.test/last"])  # the first one as a form too
+    assert Counter(asked([*first, *second])) == wanted
+    assert len(targets(first)) < sum(wanted.values()) - 1  # more than one was left
+
+
+def test_own_a_kill_forgets_no_link_that_was_seen(
+    crawls: Callable[[str], list[LoggedRequest]],
+) -> None:
+    pages = Counter(asked(crawls("killed")))
+    assert len(pages) == len(HOSTS) * 3
+    # Once more: what was in the spider's hands, and what the handler may have sent meanwhile.
+    assert len(pages) < sum(pages.values()) <= len(pages) + 2
 
 
 def test_own_each_stop_left_something_to_do(done: Job) -> None:
@@ -199,15 +282,39 @@ def test_r4_2_no_run_is_too_soon_after_another(done: Job) -> None:
     assert longest_pause(done.runs[0].log) < HEARTBEAT - 1
 
 
-def test_own_a_closed_queue_outlives_what_other_crawls_ask_of_its_hosts(tmp_path: Path) -> None:
-    """Another crawl of the process ends an exchange after this one's queue was closed."""
+def queue_of(directory: Path) -> HostQueue:
+    """The queue of a crawl that has just opened the folder; nothing else of it runs."""
     crawler = Crawler(Spider, {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory"})
-    crawler.stats = StatsCollector(crawler)
-    crawler.spider = Spider("probe")
+    crawler.stats, crawler.spider = StatsCollector(crawler), Spider("probe")
+    crawler.request_fingerprinter = Fingerprinter()
     own = Walsh.of(crawler)
     own.pacing.throttle = Throttle()  # the process's own remembers other tests
     own.scope.follow_links = True
-    queue = HostQueue(own, LifoMemoryQueue, str(tmp_path))
+    return HostQueue(own, LifoMemoryQueue, str(directory))
+
+
+def test_own_what_had_gone_back_to_the_queue_at_a_kill_waits_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retry, or a request whose host was not due, is in the file twice when the process dies."""
+    taken: list[Request | None] = []
+    monkeypatch.setattr(compat, "under_way", lambda _: taken)
+    queue = queue_of(tmp_path)
+    queue.push(Request("http://from.test/"))
+    queue.push(Request("http://from.test/", method="POST"))
+    taken.append(queue.pop())
+    taken.append(queue.pop())
+    queue.push(next(each for each in taken if each and each.method == "GET").replace())
+    resumed = queue_of(tmp_path)  # the other one was never closed
+    left = [resumed.pop() for _ in range(len(resumed))]
+    assert sorted(each.method for each in left if each) == ["GET", "POST"]
+    resumed.close()
+
+
+def test_own_a_closed_queue_outlives_what_other_crawls_ask_of_its_hosts(tmp_path: Path) -> None:
+    """Another crawl of the process ends an exchange after this one's queue was closed."""
+    queue = queue_of(tmp_path)
+    own, crawler = queue._crawl, queue._crawl.crawler
     queue.push(Request("http://from.test/"))
     own.pacing.throttle.finished("from.test", own.monotonic())
     queue.nudge("from.test")
