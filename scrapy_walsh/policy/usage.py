@@ -24,8 +24,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from http_sf import StructuredFieldError, Token, parse
-
 from scrapy_walsh.policy.robots_groups import CONTENT_SIGNAL, CONTENT_USAGE
 from scrapy_walsh.policy.robots_match import LENGTHS, Index, Pattern, TooCostly
 from scrapy_walsh.policy.robots_paths import as_octets, forms, normalize_values
@@ -50,10 +48,10 @@ _SHOWN: Final = 300
 _MOST: Final = 20
 #: Labels that mean a category of another name.
 _SAME: Final = {CONTENT_SIGNAL: {"ai-train": "train-ai"}}
-#: What allows and what disallows a category.
+#: The tokens that allow and that disallow a category.
 _WORDS: Final = {
-    CONTENT_USAGE: {Token("y"): True, Token("n"): False},
-    CONTENT_SIGNAL: {Token("yes"): True, Token("no"): False},
+    CONTENT_USAGE: {"y": True, "n": False},
+    CONTENT_SIGNAL: {"yes": True, "no": False},
 }
 _RESERVED: Final = frozenset({"0", "1"})
 #: Where a tdmrep.json is, what its rules are called, and the octets of one that is read.
@@ -167,17 +165,25 @@ def _statement(field: str, value: str, document: str, line: int | None = None) -
             field, shown, document, line, malformed=f"longer than {_LONGEST} characters"
         )
     try:
-        members = cast("dict[str, Any]", parse(value.encode(), tltype="dictionary"))
-    except (StructuredFieldError, UnicodeError) as error:
+        tokens = _tokens(value)
+    except ValueError as error:
         why = "not ASCII" if isinstance(error, UnicodeError) else visible(one_line(error))
         return Statement(field, shown, document, line, malformed=why)
-    return Statement(field, shown, document, line, tuple(_preferences(field, members)))
+    return Statement(field, shown, document, line, tuple(_preferences(field, tokens)))
 
 
-def _preferences(field: str, members: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    for key, (value, _) in members.items():
+def _tokens(value: str) -> dict[str, str]:
+    """The members of a dictionary (RFC 9651) whose values are tokens; ValueError for any other."""
+    from http_sf import Token, parse  # noqa: PLC0415  slow to load, and few sites need it
+
+    members = cast("dict[str, Any]", parse(value.encode(), tltype="dictionary"))
+    return {key: str(item) for key, (item, _) in members.items() if isinstance(item, Token)}
+
+
+def _preferences(field: str, tokens: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
+    for key, token in tokens.items():
         category = _SAME.get(field, {}).get(key, key)
-        allowed = _WORDS[field].get(value) if isinstance(value, Token) else None
+        allowed = _WORDS[field].get(token)
         if category in CATEGORIES and allowed is not None:
             yield category, allowed
 

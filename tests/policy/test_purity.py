@@ -52,7 +52,7 @@ STANDARD = dict.fromkeys(
     "zlib": frozenset({"decompressobj", "error"}),
 }
 THIRD_PARTY = dict.fromkeys(["feedparser", "idna"], EVERYTHING) | {
-    "http_sf": frozenset({"StructuredFieldError", "Token", "parse"}),
+    "http_sf": frozenset({"Token", "parse"}),
     "jsonschema": frozenset({"Draft202012Validator"}),
     "markdown_it": frozenset({"MarkdownIt"}),
     "markdown_it.token": frozenset({"Token"}),
