@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Sandbox, blocklist, default_sites
+from tests import zygote
 from tests.crawl.harness import OPERATOR, OWN_IDENTITY
+
+if TYPE_CHECKING:
+    import subprocess
 
 ROOT = Path(__file__).parents[2]
 
@@ -175,7 +178,7 @@ def test_r3_5_check_says_no_and_why(body: str, capsys: pytest.CaptureFixture[str
 
 
 def walsh(*words: str, box: Sandbox) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return zygote.run(
         [sys.executable, "-m", "scrapy_walsh", *words],
         env={
             **os.environ,

@@ -26,6 +26,7 @@ from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.state import transfer
 from scrapy_walsh.state.records import Validators
 from scrapy_walsh.state.sqlite import SqliteStore
+from tests import zygote
 from tests.ledger.verify_kit import honest, write
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def test_own_what_only_reads_or_fails_makes_nothing(project: bool, tmp_path: Pat
         (folder / "own" / "settings.py").write_text(SETTINGS)
     before = tree(folder)
     for words in READING:
-        done = subprocess.run(
+        done = zygote.run(
             [sys.executable, "-m", "scrapy_walsh", *shlex.split(words)],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
@@ -439,7 +440,7 @@ def test_own_doctor_looks_at_the_project_as_the_command_line_would_have_it(tmp_p
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "settings.py").write_text(SETTINGS)
     words = ["-s", "CONCURRENT_REQUESTS=8", "-s", "WALSH_PATIENCE=long"]
-    done = subprocess.run(
+    done = zygote.run(
         [sys.executable, "-m", "scrapy_walsh", "doctor", "--json", *words],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},

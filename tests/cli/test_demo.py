@@ -16,6 +16,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import demo_sources
 from scrapy_walsh.sources.sources import read_sources
 from scrapy_walsh.spec import REQUIREMENTS
+from tests import zygote
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +28,7 @@ def environment() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What a demo printed that ran in a directory with nothing in it."""
-    done = subprocess.run(
+    done = zygote.run(
         [sys.executable, "-m", "scrapy_walsh", "demo"],
         cwd=tmp_path_factory.mktemp("elsewhere"),
         env={**environment(), "TMPDIR": str(tmp_path_factory.mktemp("temporary"))},

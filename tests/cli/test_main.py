@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh import __main__ as module
 from scrapy_walsh.commands import main as commands
+from tests import zygote
+
+if TYPE_CHECKING:
+    import subprocess
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,7 +51,7 @@ MODULES = ("scrapy walsh", "scrapy_walsh")
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return zygote.run(
         [sys.executable, "-m", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

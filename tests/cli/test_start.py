@@ -75,7 +75,7 @@ BOTH = "check http://h.test/ --robots robots.txt --blocklist blocklist.json"
         ("state forget h.test", ["1"]),
         ("state export", ["0"]),
         ("state verify", ["0"]),
-        ("verify .scrapy/walsh", ["0", "jsonschema", "msgspec"]),
+        ("verify .scrapy/walsh", ["0", "msgspec"]),
         ("report --output run.html", ["0", "jinja2", "msgspec"]),
         ("audit -h", ["0", "msgspec"]),
         ("demo -h", ["0"]),
