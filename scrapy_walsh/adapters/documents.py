@@ -31,6 +31,7 @@ class Documents:
     def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing, asked: Asked) -> None:
         self._context = context
         self._asked = asked
+        self._token = context.config.identity.token
         self.operator = OperatorList(context, fetcher, pacing)
         self.robots_txt = RobotsTxt(context, fetcher, pacing, self)
         #: By origin, the tdmrep.json that this run was given as the answer of a target.
@@ -78,8 +79,7 @@ class Documents:
         }
         tdm = self._tdm.get(hosts.origin(url))
         in_file = () if tdm is None else tdm.said(url)
-        token = self._context.config.identity.token
-        return (*in_robots, *in_file, *usage.of_response(fields, url, token))
+        return (*in_robots, *in_file, *usage.of_response(fields, url, self._token))
 
     def note_tdmrep(self, response: Response) -> None:
         """Keep the tdmrep.json that *response* may be: it is never requested on purpose."""
