@@ -23,6 +23,7 @@ from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.freshness import ROBOTS_TTL
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity, identity_from
 from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR
+from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.urls import without_userinfo
 from scrapy_walsh.policy.usage import CATEGORIES, RECORD, REFUSE
@@ -62,6 +63,8 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "WALSH_SLOW_HOSTS": SLOW_VISIT,
     "WALSH_LEDGER": True,
     "WALSH_EXIT_ATTENTION": False,
+    "WALSH_SIGN_REQUESTS": False,
+    "WALSH_SIGNING_KEY": None,
     "WALSH_IMPL": None,
     "WALSH_TAG_REQUESTS": False,
 }
@@ -82,6 +85,7 @@ class WalshConfig:
     """The whole configuration. Durations are seconds; ``state_dir`` None means memory only.
 
     ``usage``: categories of use, each with what is to be done where a robots.txt disallows it.
+    ``signing_key``: the file of the key that requests are signed with; None where they are not.
     ``with_userinfo``: settings whose URL held a user name or a password, which is left out.
     """
 
@@ -109,6 +113,8 @@ class WalshConfig:
     slow_hosts: str
     ledger: str
     exit_attention: bool
+    sign_requests: bool
+    signing_key: Path | None
     impl: str | None
     tag_requests: bool
     with_userinfo: tuple[str, ...] = ()
@@ -149,6 +155,8 @@ class WalshConfig:
             slow_hosts=_choice(settings, "WALSH_SLOW_HOSTS", (SLOW_VISIT, SLOW_SKIP)),
             ledger=_ledger(settings),
             exit_attention=_flag(settings, "WALSH_EXIT_ATTENTION"),
+            sign_requests=_flag(settings, "WALSH_SIGN_REQUESTS"),
+            signing_key=_signing_key(settings, identity),
             impl=_impl(settings),
             tag_requests=_flag(settings, "WALSH_TAG_REQUESTS"),
             with_userinfo=tuple(name for name in _URLS if _has_userinfo(_get(settings, name))),
@@ -160,6 +168,11 @@ class WalshConfig:
     def is_walsh_research(self) -> bool:
         """Whether the identity is that of the specification's own operator."""
         return self.identity.token.lower() == WALSH_RESEARCH.token.lower()
+
+    @property
+    def key_directory(self) -> str:
+        """The URL where the key of signed requests is listed. ConfigError where it is not https."""
+        return directory_url(self.identity.policy_url)
 
     @property
     def mirrored(self) -> bool:
@@ -184,6 +197,13 @@ def identity_given(settings: SettingsLike) -> Any:
 def is_shared(settings: SettingsLike) -> bool:
     """Whether workers on many machines share records through Redis."""
     return settings.get("WALSH_SHARED_STATE") is not None
+
+
+def has_idle_key(settings: SettingsLike) -> bool:
+    """Whether there is a key to sign requests with, and they are not signed."""
+    name = "WALSH_SIGN_REQUESTS"
+    on = _FLAGS.get(str(_get(settings, name)).strip().lower(), True)
+    return _get(settings, "WALSH_SIGNING_KEY") is not None and not on
 
 
 def unknown_settings(settings: SettingsLike) -> list[str]:
@@ -382,6 +402,20 @@ def _redis_url(settings: SettingsLike) -> str | None:
     if importlib.util.find_spec("redis") is None:
         raise ConfigError(f"{name} needs a package: pip install 'scrapy-walsh[redis]'")
     return str(value).strip()
+
+
+def _signing_key(settings: SettingsLike, identity: Identity) -> Path | None:
+    """The key's file where WALSH_SIGN_REQUESTS is on; the crawl reads it."""
+    name = "WALSH_SIGNING_KEY"
+    value = _get(settings, name)
+    if not _flag(settings, "WALSH_SIGN_REQUESTS"):
+        return None
+    if not isinstance(value, (str, os.PathLike)) or not str(value).strip():
+        raise _refuse(name, value, "with WALSH_SIGN_REQUESTS: a file that attest --keygen made")
+    directory_url(identity.policy_url)
+    if importlib.util.find_spec("http_message_signatures") is None:
+        raise ConfigError("WALSH_SIGN_REQUESTS needs a package: pip install 'scrapy-walsh[sign]'")
+    return Path(value)
 
 
 def _download_delay(settings: SettingsLike) -> float:

@@ -23,6 +23,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 from twisted.web._newclient import HEADER, STATUS
 
+from scrapy_walsh.policy.signing import Target, target
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine
 
@@ -199,6 +201,36 @@ def no_persistent_connections(handler: Any) -> None:
         handler._default_client = handler._make_client()
         return
     raise RuntimeError(f"{type(handler).__qualname__} keeps connections that cannot be closed")
+
+
+def sent_target(handler: Any, request: Request) -> Target:
+    """Method, authority and path of *request* as *handler* will send them (RFC 9421 section 2.2).
+
+    Each library reads the URL in its own way, so each is asked. Raises RuntimeError for a handler
+    that this function does not know.
+    """
+    url = request.url.partition("#")[0]
+    scheme = url.partition(":")[0].lower()
+    if hasattr(handler, "_session"):
+        from yarl import URL  # noqa: PLC0415  comes with aiohttp
+
+        read = URL(url, encoded=bool(request.meta.get("verbatim_url")))
+        return target(request.method, scheme, read.host_port_subcomponent or "", read.raw_path)
+    if hasattr(handler, "_make_client"):
+        import httpx  # noqa: PLC0415  comes with that handler
+
+        parsed = httpx.URL(url)
+        path = parsed.raw_path.decode("ascii").partition("?")[0]
+        return target(request.method, scheme, parsed.netloc.decode("ascii"), path)
+    if hasattr(handler, "_pool"):
+        from twisted.web.client import URI  # noqa: PLC0415  not needed elsewhere
+
+        uri = URI.fromBytes(url.encode("ascii"))  # type: ignore[no-untyped-call]
+        path = uri.originForm.decode("ascii").partition("?")[0]
+        host = uri.host.decode("ascii")
+        name = f"[{host}]" if ":" in host else host
+        return target(request.method, scheme, f"{name}:{uri.port}", path)
+    raise RuntimeError(f"it is not known what {type(handler).__qualname__} sends")
 
 
 #: The most octets and lines of a response's header section, interim responses included.

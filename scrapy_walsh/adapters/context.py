@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
+    from scrapy_walsh.adapters.signing import Signer
     from scrapy_walsh.state.records import Store
 
 _T = TypeVar("_T")
@@ -81,6 +82,14 @@ def default_state_dir() -> str:
     return str(data / "walsh")
 
 
+def _signer(config: WalshConfig) -> Signer | None:
+    if config.signing_key is None:
+        return None
+    from scrapy_walsh.adapters.signing import signer_of  # noqa: PLC0415  an extra
+
+    return signer_of(config)
+
+
 class Context:
     """What the parts of one crawl share.
 
@@ -93,6 +102,7 @@ class Context:
         self.crawler = crawler
         quiet_libraries()
         self.config = WalshConfig.from_settings(crawler.settings, default_state_dir)
+        self.signer = _signer(self.config)
         self.monotonic: Callable[[], float] = time.monotonic
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random

@@ -149,6 +149,7 @@ class Crawl(Context):
             spider=getattr(self.crawler.spider, "name", None) or "",
             follow_links=self.scope.follow_links,
             in_shell=compat.is_shell(self.crawler),
+            signer=self.signer,
         )
 
     # -- the turnstile's client -----------------------------------------------------------

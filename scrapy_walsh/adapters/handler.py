@@ -7,6 +7,7 @@ leaves the process, spaced for each host, with the exact User-Agent.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy.utils.misc import build_from_crawler, load_object
@@ -17,8 +18,11 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.policy.identity import may_send
+from scrapy_walsh.policy.signing import is_signature_field
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
@@ -93,13 +97,34 @@ class _Handler:
         crawl = self.crawl
         url = crawl.tags.sent_as(request.url, shell=compat.is_shell(self.crawler))
         if url == request.url:
-            return await compat.call_handler(handler, request, self.crawler.spider)
+            with self._signed(handler, request):
+                return await compat.call_handler(handler, request, self.crawler.spider)
         crawl.tags.sent[request] = url
         crawl.fetcher.sent_as(request, url)
         sent = request.replace(url=url)
-        response = await compat.call_handler(handler, sent, self.crawler.spider)
+        with self._signed(handler, sent):
+            response = await compat.call_handler(handler, sent, self.crawler.spider)
         request.meta.update(sent.meta)  # the latency, which AutoThrottle reads
         return response.replace(url=request.url)
+
+    @contextmanager
+    def _signed(self, handler: Any, request: Request) -> Iterator[None]:
+        """Sign *request*, where requests are signed, for as long as it is under way (D25).
+
+        The last hand on it: nothing of what is signed may change after that. A retry or a redirect
+        is made from the same request, and must not begin with a signature that is used up.
+        """
+        signer = self.crawl.signer
+        if signer is None:
+            yield
+            return
+        fields = signer.fields(compat.sent_target(handler, request), self.crawl.wall())
+        request.headers.update(fields)
+        try:
+            yield
+        finally:
+            for name in fields:
+                request.headers.pop(name, None)
 
     async def _enter(self, request: Request, host: str) -> bool:
         """Wait for a turn, and book the host for all processes (R4.6).
@@ -142,7 +167,7 @@ class _Handler:
 
     def _dress(self, request: Request) -> None:
         """R1: set the one User-Agent, and take off fields that a spider may not set."""
-        for name in [each for each in request.headers if not may_send(each)]:
+        for name in [each for each in request.headers if not self._may_send(each)]:
             # For a proxy it is needed. Without one, Scrapy's middleware takes it off.
             if name == b"Proxy-Authorization" and request.meta.get("proxy"):
                 continue
@@ -156,6 +181,11 @@ class _Handler:
                     request.url,
                 )
         request.headers["User-Agent"] = self._user_agent
+
+    def _may_send(self, name: bytes) -> bool:
+        """Whether a spider may set the header field *name*: no signature beside the crawl's own."""
+        signed = self.crawl.signer is not None
+        return may_send(name) and not (signed and is_signature_field(name))
 
     async def close(self) -> None:
         for handler in self._inner.values():

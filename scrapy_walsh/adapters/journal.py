@@ -14,6 +14,7 @@ from scrapy_walsh.spec import SPEC_VERSION, __version__
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scrapy_walsh.adapters.signing import Signer
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.policy.chain import Gates
 
@@ -33,9 +34,19 @@ def open_ledger(config: WalshConfig, wall: Callable[[], float]) -> Ledger | None
 
 
 def terms(
-    config: WalshConfig, gates: Gates, *, spider: str, follow_links: bool, in_shell: bool
+    config: WalshConfig,
+    gates: Gates,
+    *,
+    spider: str,
+    follow_links: bool,
+    in_shell: bool,
+    signer: Signer | None,
 ) -> dict[str, Any]:
-    """Identity, spider and settings of this run: what ``verify`` needs to decide again."""
+    """Identity, spider and settings of this run: what ``verify`` needs to decide again.
+
+    Where requests are signed, also with which key, and where that is listed (D25).
+    """
+    signed = {"keyid": signer.keyid, "directory": signer.directory} if signer else None
     return {
         "process": process_name(),
         "spider": spider,
@@ -45,6 +56,7 @@ def terms(
         "token": config.identity.token,
         "blocklist_url": config.blocklist_url,
         "schema_url": config.schema_url,
+        "signed": signed,
         "settings": {
             "min_interval": config.min_interval,
             "max_retries": config.max_retries,

@@ -13,8 +13,9 @@ from scrapy_walsh.commands.check_answer import Misuse, printable, read_file
 from scrapy_walsh.commands.project import add_settings, settings_to_send
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.files import replace_file
+from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE
 from scrapy_walsh.policy.text import iso
-from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
     import argparse
@@ -95,7 +96,7 @@ class _Output:
         self.key = None
         self.output: Path | None = args.output
         if args.sign is not None:
-            from scrapy_walsh.proof.attest.keys import load_private_key  # noqa: PLC0415  an extra
+            from scrapy_walsh.keys.files import load_private_key  # noqa: PLC0415  an extra
 
             self.key = load_private_key(args.sign)
         inputs = (args.sign, args.record or _record_of(config))
@@ -167,11 +168,15 @@ def _lines(evidence: Evidence, found: Mapping[str, Attested]) -> Iterator[str]:
 
 
 def _keygen(directory: Path) -> int:
-    from scrapy_walsh.proof.attest.keys import make_keys  # noqa: PLC0415  slow
+    from scrapy_walsh.keys.files import make_keys  # noqa: PLC0415  slow
 
     made = make_keys(directory)
     print(f"key {made.kid}")
     print(f"sign with {printable(str(made.key))} (owner-only), publish {printable(str(made.jwks))}")
+    print(
+        f"to sign requests: WALSH_SIGNING_KEY = {str(made.key.absolute())!r}, and serve "
+        f"{printable(str(made.directory))} at {DIRECTORY_PATH} as {DIRECTORY_TYPE}"
+    )
     if made.former is not None:
         print(f"the key before is {printable(str(made.former))}; its public half stays published")
     return 0
@@ -181,8 +186,8 @@ def _keygen(directory: Path) -> int:
 
 
 def _verify(path: str, jwks: str) -> int:
+    from scrapy_walsh.keys.jwks import parse  # noqa: PLC0415
     from scrapy_walsh.proof.attest.document import check_shape, in_words  # noqa: PLC0415
-    from scrapy_walsh.proof.attest.jwks import parse  # noqa: PLC0415
     from scrapy_walsh.proof.attest.signature import verify  # noqa: PLC0415  an extra
 
     body = _read(path)
@@ -201,8 +206,8 @@ def _verify(path: str, jwks: str) -> int:
 
 
 def _keys(jwks: str) -> list[dict[str, Any]]:
+    from scrapy_walsh.keys.jwks import keys_of  # noqa: PLC0415
     from scrapy_walsh.proof.attest.fetch import fetch, is_url  # noqa: PLC0415
-    from scrapy_walsh.proof.attest.jwks import keys_of  # noqa: PLC0415
 
     try:
         return keys_of(fetch(jwks) if is_url(jwks) else _read(jwks))
@@ -212,6 +217,6 @@ def _keys(jwks: str) -> list[dict[str, Any]]:
 
 def _read(path: str) -> bytes:
     """The octets of *path*, up to one more than the limit, which its reader refuses. Misuse."""
-    from scrapy_walsh.proof.attest.jwks import LIMIT  # noqa: PLC0415
+    from scrapy_walsh.keys.jwks import LIMIT  # noqa: PLC0415
 
     return read_file(path, LIMIT + 1)

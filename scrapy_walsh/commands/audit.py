@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from scrapy_walsh.commands.check_answer import ROBOTS_LIMIT, Misuse, printable, token_of
+from scrapy_walsh.commands.check_answer import (
+    ROBOTS_LIMIT,
+    Misuse,
+    printable,
+    token_of,
+)
+from scrapy_walsh.commands.key_directory import read_directory
 from scrapy_walsh.commands.project import add_json, add_settings, read_config
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy import hosts
@@ -25,8 +31,10 @@ from scrapy_walsh.proof.audit.accesslog import VHOSTS
 from scrapy_walsh.proof.audit.judge import Terms, judge, outcome
 from scrapy_walsh.proof.audit.ledgers import read_ledgers
 from scrapy_walsh.proof.audit.match import match_rows
+from scrapy_walsh.proof.audit.own import Own, tell_apart
 from scrapy_walsh.proof.audit.reading import Bot, Log, read_logs
 from scrapy_walsh.proof.audit.robots_rows import Timeline, Version
+from scrapy_walsh.proof.audit.rows import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -72,6 +80,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--skew", metavar="SECONDS", type=_seconds, default=2.0,
         help="most that the clocks of log and ledger may differ by (default: 2)",
     )  # fmt: skip
+    add(
+        "--directory", metavar="FILE",
+        help="the bot's key directory: judge only what its keys signed, where the log has that",
+    )  # fmt: skip
     add_settings(parser)
     add_json(parser)
 
@@ -89,15 +101,17 @@ def run(args: argparse.Namespace) -> int:
     identity = read_config(args, Path()).identity
     agent, token = _names(args, identity)
     terms = _terms(args, agent, token, identity)
+    keys = read_directory("--directory", args.directory) if args.directory else []
     log = read_logs(args.logs, _bot(args, token))
     if not log.entries:
         raise Misuse(_absent(log, args, token))
     _one_host(log, args)
+    own = _own(log, keys, args)
     rows = [*judge(log, terms), *_matched(log, args)]
     if args.json:
-        print(json.dumps(_members(log, rows)))
+        print(json.dumps(_members(log, rows, own)))
     else:
-        for line in _lines(log, rows):
+        for line in _lines(log, rows, own):
             print(printable(line))
     return {Outcome.HELD: 0, Outcome.UNSEEN: 2}.get(outcome(rows), 1)
 
@@ -127,8 +141,31 @@ def _bot(args: argparse.Namespace, token: str) -> Bot:
             names.add(given.encode())
     only = _host_key(args.host)
     return Bot(
-        token.lower().encode(), tuple(networks), frozenset(names), args.host, only, args.vhost
+        token.lower().encode(),
+        tuple(networks),
+        frozenset(names),
+        args.host,
+        only,
+        args.vhost,
+        signed=args.directory is not None,
     )
+
+
+def _own(log: Log, keys: list[dict[str, Any]], args: argparse.Namespace) -> Own | None:
+    """What is the bot's own, by its signature; from now on *log* has that alone. Misuse."""
+    if not keys:
+        return None
+    if any(not entry.site for entry in log.entries):
+        raise Misuse("--directory: which host is the log of? Give --host")
+    if all(entry.signature is None for entry in log.entries):
+        raise Misuse("--directory: no line has the three fields of a signature; see docs/audit.md")
+    own = tell_apart(log.entries, keys, args.skew + args.answer_time)
+    if not own.entries:
+        place, why = own.forged[0]
+        asked = plural(len(own.forged), "request")
+        raise Misuse(f"never seen: of {asked} none is by a key of the directory; {place}: {why}")
+    log.entries = own.entries
+    return own
 
 
 def _host_key(host: str) -> str:
@@ -216,8 +253,17 @@ def _matched(log: Log, args: argparse.Namespace) -> list[Row]:
 # -- what is said ---------------------------------------------------------------------------
 
 
-def _members(log: Log, rows: Sequence[Row]) -> dict[str, Any]:
+def _members(log: Log, rows: Sequence[Row], own: Own | None) -> dict[str, Any]:
+    signed = own and {
+        "by_key": own.keys,
+        "not_own": {
+            "count": len(own.forged),
+            "reasons": own.reasons,
+            "first": [{"place": place, "why": why} for place, why in own.forged[:KEPT]],
+        },
+    }
     return {
+        **({"signatures": signed} if signed else {}),
         "verdict": outcome(rows).value,
         "requests": len(log.entries),
         "lines": log.lines,
@@ -231,7 +277,7 @@ def _members(log: Log, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _lines(log: Log, rows: Sequence[Row]) -> Iterator[str]:
+def _lines(log: Log, rows: Sequence[Row], own: Own | None) -> Iterator[str]:
     yield f"verdict: {outcome(rows).value}"
     yield (
         f"requests: {len(log.entries)} of the bot in {plural(log.lines, 'line')}, "
@@ -243,12 +289,28 @@ def _lines(log: Log, rows: Sequence[Row]) -> Iterator[str]:
         yield f"not judged: {plural(log.elsewhere, 'request')} under the token from other addresses"
     if log.others:
         yield f"not judged: {plural(log.others, 'request')} to other hosts"
+    if own is not None:
+        yield from _signed_lines(own)
     if log.damaged:
         more = ", ..." if log.damaged.total() > len(log.named) else ""
         yield f"unreadable lines: {log.damaged.total()} ({', '.join(log.named)}{more})"
     yield ""
     for row in rows:
         yield from _row(row)
+
+
+def _signed_lines(own: Own) -> Iterator[str]:
+    """Which keys signed, and what is not the bot's own."""
+    keys = ", ".join(f"{key} ({count})" for key, count in own.keys.most_common())
+    yield f"signed by: {keys}"
+    if own.forged:
+        why = ", ".join(f"{count} {reason}" for reason, count in own.reasons.most_common())
+        total = plural(len(own.forged), "request")
+        yield f"not judged: {total} under the bot's name that its keys did not sign: {why}"
+    for place, why in own.forged[:_SHOWN]:
+        yield f"          {place}: {why}"
+    if len(own.forged) > _SHOWN:
+        yield f"          ... and {len(own.forged) - _SHOWN} more"
 
 
 def _row(row: Row) -> Iterator[str]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.commands.check_answer import LIMIT, Misuse, blocklist_of, printable, read_file
 from scrapy_walsh.commands.project import add_json, add_settings, settings_to_send
 from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.blocklist import normalised
 from scrapy_walsh.policy.text import iso, plural
-from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
     import argparse

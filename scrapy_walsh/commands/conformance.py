@@ -6,18 +6,21 @@ import json
 import platform
 import sys
 import time
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands.check_answer import Misuse, printable
 from scrapy_walsh.commands.conformance_bot import Setup
+from scrapy_walsh.commands.key_directory import read_directory
 from scrapy_walsh.commands.project import add_json, add_settings
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.text import iso
 from scrapy_walsh.proof.conformance import lab, live, parts, record, show
 from scrapy_walsh.proof.conformance import run as runs
-from scrapy_walsh.proof.conformance.check import holds, in_order
+from scrapy_walsh.proof.conformance.check import holds, in_order, judged
+from scrapy_walsh.proof.conformance.signing_rows import ROWS
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--command", metavar="COMMAND", help="judge this crawler by the sandbox's log alone")
     add("--user-agent", metavar="UA", help="with --command: the User-Agent it must send")
     add("--token", metavar="TOKEN", help="with --command: its product token")
+    add("--directory", metavar="FILE", help="with --command: its key directory, if it signs")
     add("--time-limit", metavar="S", type=float, help="with --command: for each run (180)")
 
 
@@ -59,6 +63,7 @@ def _check_usage(args: argparse.Namespace) -> None:
     of_lab = {
         "--user-agent": args.user_agent,
         "--token": args.token,
+        "--directory": args.directory,
         "--time-limit": args.time_limit,
     }
     of_own = {
@@ -158,6 +163,7 @@ def _lab(args: argparse.Namespace) -> int:
     chosen = runs.chosen(parts.PARTS, args.only)
     if not chosen:
         raise Misuse(f"--only {','.join(args.only)}: nothing of that shows in a server's log")
+    keys = read_directory("--directory", args.directory) if args.directory else []
     started = time.monotonic()
     evidence = lab.play(
         args.command,
@@ -167,7 +173,8 @@ def _lab(args: argparse.Namespace) -> int:
         time_limit=args.time_limit,
         progress=_progress,
     )
-    checks = in_order(parts.judge(chosen, evidence))
+    signed = judged(ROWS, replace(evidence, keys=keys)) if keys else []
+    checks = in_order([*parts.judge(chosen, evidence), *signed])
     _tell(runs.problems(evidence))
     seconds = time.monotonic() - started
     if args.json:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.config import SettingsLike
 
-#: What every run sets itself: identity, where the documents and the state are, R8's reason, tags.
+#: What every run sets itself: identity, where the documents and the state are, R8's reason, tags,
+#: and the key that one of its scenes signs with.
 _TAKEN: Final = frozenset(
     {
         "WALSH_IDENTITY",
@@ -28,6 +29,8 @@ _TAKEN: Final = frozenset(
         "WALSH_REVISIT_REASON",
         "WALSH_TAG_REQUESTS",
         "WALSH_IMPL",
+        "WALSH_SIGN_REQUESTS",
+        "WALSH_SIGNING_KEY",
     }
 )
 

@@ -16,7 +16,8 @@ from scrapy_walsh.commands import doctor_findings, doctor_settings, doctor_state
 from scrapy_walsh.commands.check_answer import Misuse, printable
 from scrapy_walsh.commands.doctor_findings import line_of, members_of
 from scrapy_walsh.commands.project import add_json, add_settings, given_settings
-from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.config import has_idle_key
+from scrapy_walsh.exceptions import ConfigError, WalshError
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.text import one_line, plural
 from scrapy_walsh.state.database import has_records
@@ -100,9 +101,12 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
         yield from doctor_findings.of_versions(needs, _reactor(settings))
     yield from doctor_findings.of_identity(reading.config, reading.replaced)
     yield from doctor_findings.of_owner(reading.config, reading.replaced)
+    sound = True
+    for finding in _of_signing(reading.config, idle=has_idle_key(settings)):
+        sound = sound and finding.outcome is not Outcome.BROKEN
+        yield finding
     report = _probe(given)
     yield from _spiders(report, reading)
-    sound = True
     for finding in _of_state(reading):
         sound = sound and finding.outcome is not Outcome.BROKEN
         yield finding
@@ -119,7 +123,7 @@ def _versions(config: WalshConfig) -> list[tuple[str, str, str | None, bool]]:
     from packaging.requirements import Requirement  # noqa: PLC0415  slow
     from packaging.specifiers import SpecifierSet  # noqa: PLC0415
 
-    extra = "redis" if config.shared_state else ""
+    extras = {"", "redis" if config.shared_state else "", "sign" if config.sign_requests else ""}
     python = SpecifierSet(metadata.metadata(_PACKAGE)["Requires-Python"])
     version = platform.python_version()
     rows: list[tuple[str, str, str | None, bool]] = [
@@ -127,7 +131,8 @@ def _versions(config: WalshConfig) -> list[tuple[str, str, str | None, bool]]:
     ]
     for line in metadata.requires(_PACKAGE) or ():
         need = Requirement(line)
-        if need.marker is not None and not need.marker.evaluate({"extra": extra}):
+        marker = need.marker
+        if marker is not None and not any(marker.evaluate({"extra": each}) for each in extras):
             continue
         found = _installed(need.name)
         accepts = found is not None and need.specifier.contains(found, prereleases=True)
@@ -146,6 +151,28 @@ def _reactor(settings: Settings) -> str:
     if "TWISTED_REACTOR_ENABLED" in settings and not settings.getbool("TWISTED_REACTOR_ENABLED"):
         return "none (asyncio)"
     return str(settings.get("TWISTED_REACTOR") or "Twisted's default").rpartition(".")[2]
+
+
+# -- signed requests ------------------------------------------------------------------------
+
+
+def _of_signing(config: WalshConfig, *, idle: bool) -> Iterator[Finding]:
+    """Whether the key of signed requests can be used. *idle*: there is one that nothing uses."""
+    if idle:
+        text = "WALSH_SIGNING_KEY is set, and nothing is signed: set WALSH_SIGN_REQUESTS = True"
+        yield Finding(Outcome.WARNING, "R1", "signing", text)
+    if config.signing_key is None:
+        return
+    from scrapy_walsh.adapters.signing import signer_of  # noqa: PLC0415  an extra
+
+    try:
+        signer = signer_of(config)
+    except ConfigError as error:
+        yield Finding(Outcome.BROKEN, "R1", "signing", str(error))
+        return
+    assert signer is not None  # noqa: S101  there is a key
+    text = f"requests are signed by key {signer.keyid}, which {signer.directory} must list"
+    yield Finding(Outcome.HELD, "R1", "signing", text)
 
 
 # -- spiders ------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""``walsh doctor --online``: requests the operator's policy page (R1.4) and blocklist once each."""
+"""``walsh doctor --online``: requests the operator's policy page (R1.4) and blocklist once each.
+
+Where requests are signed (D25), also the key directory, to verify a signature of ours by it.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.commands.operator_pages import PagesSpider, ask, is_up
+from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.findings import Finding, Outcome
+from scrapy_walsh.keys.files import DIRECTORY
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.signing import DIRECTORY_TYPE, Target
+from scrapy_walsh.proof.signatures import Seen, directory_keys, judge
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
 
 if TYPE_CHECKING:
@@ -24,6 +31,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.config import WalshConfig
 
 _REASON: Final = "walsh doctor --online looks whether the operator's URLs answer"
+#: Seconds by which our clock and a server's may differ: the answer takes some, and Date is whole.
+_CLOCKS_DIFFER: Final = 30.0
 #: Nothing is retried, and no wait is long.
 _HASTE: Final[Mapping[str, Any]] = {"WALSH_MAX_RETRIES": 0, "WALSH_PATIENCE": 30}
 
@@ -47,6 +56,8 @@ class DoctorSpider(PagesSpider):
         else:
             yield self.page(url)
         yield self.page(core.config.identity.policy_url)
+        if core.signer is not None:  # whoever verifies follows no redirect
+            yield self.page(core.signer.directory, redirects=False)
 
 
 @contextmanager
@@ -71,10 +82,67 @@ def _rejections(url: str) -> Iterator[list[str]]:
 def findings(config: WalshConfig, settings: Settings) -> list[Finding]:
     """A finding for each of the operator's URLs. StateError when no crawl can start."""
     answers = ask(settings, _REASON, DoctorSpider, **_HASTE)
-    return [
+    found = [
         _finding("R1.4", "policy", config.identity.policy_url, answers),
         _finding("R3", "blocklist", config.blocklist_url, answers),
     ]
+    if config.sign_requests:
+        found.append(_directory(config, answers))
+    return [*found, *_clock(answers, signed=config.sign_requests)]
+
+
+def _directory(config: WalshConfig, answers: Answers) -> Finding:
+    """Whether a signature of ours holds by the key directory, as whoever verifies one has it."""
+    url = config.key_directory
+    why = _unusable(answers, url)
+    if why is None:
+        from scrapy_walsh.adapters.signing import signer_of  # noqa: PLC0415  an extra
+
+        signer = signer_of(config)
+        assert signer is not None  # noqa: S101  requests are signed
+        now = time.time()
+        sent = Target("GET", "site.example", "/")
+        fields = {name.lower(): [each] for name, each in signer.fields(sent, now).items()}
+        seen = Seen(sent.method, (sent.authority,), sent.path, now, fields)
+        try:
+            why = judge(seen, directory_keys(answers.bodies[url])).why
+        except DocumentInvalid as error:
+            why = str(error)
+        if not why:
+            text = f"{url} lists key {signer.keyid}, and a signature of ours holds by it"
+            return Finding(Outcome.HELD, "R1", "signing", text)
+    what = (
+        f"{url}: {why}: serve the file {DIRECTORY} that attest --keygen wrote, as {DIRECTORY_TYPE}"
+    )
+    return Finding(Outcome.BROKEN, "R1", "signing", what)
+
+
+def _unusable(answers: Answers, url: str) -> str | None:
+    """Why the key directory at *url* cannot be read; None where it can."""
+    answer = answers.of(url)
+    if answer != 200:
+        return f"it answers {answer}, not 200" if isinstance(answer, int) else answer
+    kind = answers.types.get(url, "").partition(";")[0].strip().lower()
+    return None if kind == DIRECTORY_TYPE else f"it is served as {kind or 'no type at all'}"
+
+
+def _clock(answers: Answers, *, signed: bool) -> Iterator[Finding]:
+    """Whether the clock agrees with the Date of the answers: a signature holds for minutes."""
+    if not answers.ahead:
+        if signed:
+            yield Finding(Outcome.UNSEEN, "R1", "clock", "no answer had a Date to compare it with")
+        return
+    url, ahead = min(answers.ahead.items(), key=lambda each: abs(each[1]))
+    if abs(ahead) <= _CLOCKS_DIFFER:
+        if signed:
+            text = f"it agrees with the Date of {url}, to {abs(ahead):.0f} s"
+            yield Finding(Outcome.HELD, "R1", "clock", text)
+        return
+    where = "ahead of" if ahead > 0 else "behind"
+    text = f"it is {abs(ahead):.0f} s {where} the Date of {url}: set it"
+    if signed:
+        text += "; servers refuse signatures from another time"
+    yield Finding(Outcome.BROKEN if signed else Outcome.WARNING, "R1", "clock", text)
 
 
 def _finding(requirement: str, about: str, url: str, answers: Answers) -> Finding:

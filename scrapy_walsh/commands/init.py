@@ -1,7 +1,8 @@
 """``walsh init``: what a bot of one's own needs to say who it is, and to be told to stay away.
 
-It writes a blocklist, a policy page and a file of sources, never over one that is there, and prints
-the settings, a line for cron, and what to upload where.
+It writes a blocklist, a policy page and a file of sources, with ``--sign`` also a key and its
+directory, never over one that is there. It prints the settings, a line for cron, and what to upload
+where.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.commands.check_answer import Misuse, blocklist_of, printable
+from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.identity import identity_from
+from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE, directory_url
 from scrapy_walsh.policy.text import iso
-from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
     import argparse
@@ -48,7 +50,7 @@ _POLICY: Final = """\
 sends one request at a time, at least a second apart on one host, and further apart where a
 robots.txt has a <code>Crawl-delay</code> or an answer a <code>Retry-After</code>. It requests the
 same page once a day at most.</p>
-<h2>How to opt out</h2>
+{signed}<h2>How to opt out</h2>
 <ul>
 <li>In your <code>robots.txt</code>:
 <pre>User-agent: {token}
@@ -61,6 +63,11 @@ and fetches again when six hours have passed.</li>
 </body>
 </html>
 """
+_SIGNED: Final = """\
+<p>Each request is signed (RFC 9421, Web Bot Auth), by a key of
+<a href="{directory}">{directory}</a>. A request under this name without such a signature is
+somebody else's.</p>
+"""
 _SOURCES: Final = """\
 # What `scrapy crawl walsh_metadata -a sources=sources.toml` requests, a table for each source.
 # `feed` may be left out. Take the number signs away, and put your own in place of these:
@@ -71,15 +78,21 @@ _SOURCES: Final = """\
 # feed = "https://site.example/feed.xml"
 """
 _SPIDERS: Final = "scrapy_walsh.spiders"
+#: The folder of the key, with ``--sign``.
+_KEYS: Final = "keys"
 
 
 @dataclass(frozen=True, slots=True)
 class _Bot:
-    """Who the bot is. ``contact``: a mail address; ``site``: the URL below which its pages are."""
+    """Who the bot is. ``contact``: a mail address; ``site``: the URL below which its pages are.
+
+    ``directory``: the URL of the key directory, where its requests are signed.
+    """
 
     identity: Identity
     site: str
     contact: str
+    directory: str | None = None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -89,6 +102,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--site", metavar="URL", help="where its pages will be, such as https://bot.example")
     add("--contact", metavar="MAIL", help="whom to write to (default: opt-out@ the site's host)")
     add("--dir", type=Path, default=Path(), metavar="DIR", help="where to write (default: here)")
+    add("--sign", action="store_true", help="make a key too, and sign each request with it")
     add("--write", action="store_true", help="append the settings to those of the project in DIR")
 
 
@@ -96,11 +110,13 @@ def run(args: argparse.Namespace) -> int:
     """Write the files, and print what is left to do."""
     bot = _bot(args)
     files = _files(bot)
-    there = [name for name in files if os.path.lexists(args.dir / name)]
+    keys = args.dir / _KEYS if bot.directory else None
+    names = [*files, *([_KEYS] if keys else [])]
+    there = [name for name in names if os.path.lexists(args.dir / name)]
     if there:
         raise Misuse(f"{args.dir} has {', '.join(there)} already; nothing is overwritten")
     settings = _settings_file(args.dir)
-    block = _settings(bot.identity, settings if args.write else None)
+    block = _settings(bot.identity, settings if args.write else None, keys)
     if args.write:
         _check_unset(settings, args.dir)
     with _undone_on_failure() as made:
@@ -111,15 +127,28 @@ def run(args: argparse.Namespace) -> int:
             with (args.dir / name).open("x", encoding="utf-8") as file:
                 made.append(args.dir / name)
                 file.write(text)
+        if keys is not None:
+            made.append(keys)
+            _make_keys(keys, made)
         if args.write and settings is not None:
             replace_file(settings, settings.read_bytes() + f"\n{block}".encode())
-    for name in files:
+    for name in names:
         print(f"written: {printable(str(args.dir / name))}")
     if args.write:
         print(f"appended to: {printable(str(settings))}")
     for line in _told(bot, args.dir, None if args.write else block):
         print(line)
     return 0
+
+
+def _make_keys(directory: Path, made: list[Path]) -> None:
+    """Make a key in *directory*; each file there is added to *made*, also where that fails."""
+    from scrapy_walsh.keys.files import make_keys  # noqa: PLC0415  slow
+
+    try:
+        make_keys(directory)
+    finally:
+        made.extend(directory.glob("*"))
 
 
 @contextmanager
@@ -153,7 +182,7 @@ def _bot(args: argparse.Namespace) -> _Bot:
     contact = _given("contact", args.contact, f"whom to write to [{usual}]", usual)
     if contact.count("@") != 1 or not contact.isprintable() or " " in contact:
         raise Misuse(f"--contact {contact!r} is no mail address")
-    return _Bot(identity, site, contact)
+    return _Bot(identity, site, contact, directory_url(identity.policy_url) if args.sign else None)
 
 
 def _given(option: str, value: str | None, question: str, usual: str | None = None) -> str:
@@ -187,6 +216,7 @@ def _files(bot: _Bot) -> dict[str, str]:
             user_agent=escape(bot.identity.user_agent),
             contact=escape(bot.contact),
             blocklist_url=escape(bot.identity.blocklist_url),
+            signed=_SIGNED.format(directory=escape(bot.directory)) if bot.directory else "",
         ),
         "sources.toml": _SOURCES,
     }
@@ -210,8 +240,11 @@ def _blocklist(bot: _Bot) -> dict[str, Any]:
 # -- the settings -------------------------------------------------------------------------
 
 
-def _settings(identity: Identity, path: Path | None) -> str:
-    """The lines for settings.py; they add to what the settings at *path* have."""
+def _settings(identity: Identity, path: Path | None, keys: Path | None) -> str:
+    """The lines for settings.py; they add to what the settings at *path* have.
+
+    *keys*: the folder of the key that requests are signed with, if they are.
+    """
     set_there = set() if path is None else _names(path)
     spiders = f'["{_SPIDERS}"]'
     addon = '"scrapy_walsh.Addon"'
@@ -228,6 +261,13 @@ def _settings(identity: Identity, path: Path | None) -> str:
         f'    "blocklist_url": {json.dumps(identity.blocklist_url)},',
         "}",
     ]
+    if keys is not None:
+        from scrapy_walsh.keys.files import KEY  # noqa: PLC0415  slow
+
+        lines += [
+            "WALSH_SIGN_REQUESTS = True",
+            f"WALSH_SIGNING_KEY = {str((keys / KEY).absolute())!r}",
+        ]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -279,6 +319,10 @@ def _told(bot: _Bot, directory: Path, block: str | None) -> Iterator[str]:
     yield "\nto upload, before the first run:"
     yield f"  policy.html     to {identity.policy_url}; add to it what you read, and why"
     yield f"  blocklist.json  to {identity.blocklist_url}"
+    if bot.directory is not None:
+        yield f"  {_KEYS}/{DIRECTORY_PATH.rpartition('/')[2]} to {bot.directory},"
+        yield f"    served as {DIRECTORY_TYPE}; key.pem stays here"
+        yield "  and install what signs: pip install 'scrapy-walsh[sign]'"
     yield f"  and see that {bot.contact} reaches you"
     yield "\nwhen a site opts out (and then upload blocklist.json again):"
     yield f"  walsh blocklist add HOST --file {shlex.quote(str(directory / 'blocklist.json'))}"

@@ -5,6 +5,8 @@ They are targets of a crawl of their own, with R8 lifted.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Request, Spider
@@ -29,25 +31,30 @@ _ACCEPT: Final = "*/*"
 
 
 class PagesSpider(Spider):
-    """Requests ``url``, and puts what came into ``answers``: the status, or why there is none."""
+    """Requests ``url``, and puts what came into ``answers``: the status, or why there is none.
+
+    Of each response it keeps the body, the Content-Type, and how far its Date is from our clock.
+    """
 
     url: str
     answers: dict[str, int | str]
     bodies: dict[str, bytes]
+    types: dict[str, str]
+    ahead: dict[str, float]
     problems: list[str]
 
     async def start(self) -> AsyncIterator[Any]:
         """The page, and nothing else."""
         yield self.page(self.url)
 
-    def page(self, url: str) -> Request:
-        """The request for *url*."""
+    def page(self, url: str, *, redirects: bool = True) -> Request:
+        """The request for *url*; with *redirects*, those that it answers are followed."""
         return Request(
             url,
             callback=self.answered,
             errback=self.not_answered,
             headers={"Accept": _ACCEPT},
-            meta={"download_maxsize": _ENOUGH},
+            meta={"download_maxsize": _ENOUGH, "dont_redirect": not redirects},
             cb_kwargs={"url": url},
             dont_filter=True,
         )
@@ -55,6 +62,7 @@ class PagesSpider(Spider):
     def answered(self, response: Response, url: str) -> None:
         """Callback. No validators stay: a crawl that has the page as a source needs its body."""
         self.answers[url], self.bodies[url] = response.status, response.body
+        self._keep_head(url, response)
         core = Crawl.of(self.crawler)
         core.remember(lambda: core.store.delete(Validators, url, _ACCEPT))
 
@@ -62,6 +70,15 @@ class PagesSpider(Spider):
         """Errback."""
         url = failure.request.cb_kwargs["url"]  # type: ignore[attr-defined]
         self.answers[url] = _answer(failure.value)
+        if isinstance(failure.value, HttpError):
+            self._keep_head(url, failure.value.response)
+
+    def _keep_head(self, url: str, response: Response) -> None:
+        fields = {name: response.headers.get(name, b"") or b"" for name in ("Content-Type", "Date")}
+        self.types[url] = fields["Content-Type"].decode("latin-1")
+        with suppress(ValueError, OverflowError):
+            date = parsedate_to_datetime(fields["Date"].decode("latin-1"))
+            self.ahead[url] = Crawl.of(self.crawler).wall() - date.timestamp()
 
 
 def _answer(error: BaseException | None) -> int | str:
@@ -71,11 +88,16 @@ def _answer(error: BaseException | None) -> int | str:
 
 
 class Answers:
-    """The answers, and why there are none to the rest. ``bodies``: by URL."""
+    """The answers, and why there are none to the rest. ``bodies``, ``types``: by URL.
+
+    ``ahead``: by URL, the seconds by which our clock was ahead of the answer's Date.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, int | str] = {}
         self.bodies: dict[str, bytes] = {}
+        self.types: dict[str, str] = {}
+        self.ahead: dict[str, float] = {}
         self.problems: list[str] = []
 
     def of(self, url: str) -> int | str:
@@ -100,5 +122,6 @@ def ask(
     ours = settings.copy()
     for name, value in {"WALSH_REVISIT_REASON": reason, "REDIRECT_ENABLED": True, **more}.items():
         ours.set(name, value, priority="cmdline")
-    crawl_apart(ours, spider, found.problems, answers=found.answers, bodies=found.bodies, url=url)
+    kept = {name: getattr(found, name) for name in ("answers", "bodies", "types", "ahead")}
+    crawl_apart(ours, spider, found.problems, url=url, **kept)
     return found

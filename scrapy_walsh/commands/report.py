@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from scrapy_walsh.commands.check_answer import printable
 from scrapy_walsh.commands.project import add_ledger, add_settings, ledger_of
+from scrapy_walsh.files import replace_file
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.files import read_head
 from scrapy_walsh.ledger.reading import files_of, lines_in
-from scrapy_walsh.proof.files import replace_file
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
 from scrapy_walsh.proof.report.model import ALL, LAST, build

@@ -92,7 +92,7 @@ def plan(url: str, feed: str | None, sitemap: str | None = None) -> tuple[Step, 
 
     They are for its declared feed, its declared sitemap, its URL and its host's llms.txt. *feed*,
     *sitemap*: their URLs, None without one. A feed has titles, and a sitemap seldom has; both were
-    made for programs, which stands before what a page may be negotiated into (D25).
+    made for programs, which stands before what a page may be negotiated into (D26).
     """
     llms = urljoin(url, "/llms.txt")
     steps = [Step("feed", feed, ACCEPT_FEED)] if feed else []

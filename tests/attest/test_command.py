@@ -20,7 +20,8 @@ from cryptography.exceptions import InvalidSignature
 import scrapy_walsh
 from scrapy_walsh.commands import attest_online
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.proof.attest import fetch, jwks
+from scrapy_walsh.keys import jwks
+from scrapy_walsh.proof.attest import fetch
 from scrapy_walsh.proof.attest.document import IDS, PolicyPage
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites
 from tests import zygote

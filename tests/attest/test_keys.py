@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
 from joserfc.jwk import KeySet
 
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.proof.attest import keys
-from scrapy_walsh.proof.attest.jwks import jwk_of
+from scrapy_walsh.keys import files as keys
+from scrapy_walsh.keys.jwks import jwk_of
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
 
@@ -33,6 +33,13 @@ def kids(directory: Path) -> list[str]:
     for key in KeySet.import_key_set(published).keys:
         assert key.kid == key.thumbprint()
         assert not key.is_private
+    return [key["kid"] for key in published["keys"]]
+
+
+def listed(directory: Path) -> list[str]:
+    """The keys of the directory for signed requests, as another implementation reads them."""
+    published = json.loads((directory / "http-message-signatures-directory").read_text())
+    assert KeySet.import_key_set(published).keys
     return [key["kid"] for key in published["keys"]]
 
 
@@ -87,6 +94,7 @@ def test_own_rotation_keeps_every_key(directory: Path) -> None:
         assert keygen(directory) == 0
         made.insert(0, kid_of(directory / "key.pem"))
         assert kids(directory) == made
+        assert listed(directory) == made
     for kid in made[1:]:
         assert kid_of(directory / f"{kid}.pem") == kid
 
@@ -101,13 +109,23 @@ def test_own_rotation_keeps_foreign_entries_and_finds_its_own(directory: Path) -
     published = json.loads((directory / "jwks.json").read_text())["keys"]
     assert [key["kid"] for key in published] == [kid_of(directory / "key.pem"), old, "foreign"]
     assert published[2] == foreign
+    assert listed(directory) == [kid_of(directory / "key.pem"), old]
 
 
-@pytest.mark.parametrize("step", range(1, 5))
+def test_own_the_directory_of_signed_requests_names_no_algorithm_that_it_must_not(
+    directory: Path,
+) -> None:
+    """Section 5.5.1 of the draft: `alg` is a name of RFC 9421, which `EdDSA` is not."""
+    keygen(directory)
+    published = json.loads((directory / "http-message-signatures-directory").read_text())["keys"]
+    assert [sorted(key) for key in published] == [["crv", "kid", "kty", "use", "x"]]
+
+
+@pytest.mark.parametrize("step", range(1, 6))
 def test_own_killed_rotation_is_finished_by_the_next(
     directory: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each rename of a rotation may be the one that never happens: new key, set, old key, use."""
+    """Each rename of a rotation may be the one that never happens: new key, sets, old key, use."""
     keygen(directory)
     first = kid_of(directory / "key.pem")
     renames = 0
@@ -131,8 +149,9 @@ def test_own_killed_rotation_is_finished_by_the_next(
     assert kids(directory) == [second, first]
     assert kid_of(directory / f"{first}.pem") == first
     assert sorted(path.suffix for path in directory.iterdir() if path.suffix != ".lock") == [
-        ".json", ".pem", ".pem",
+        "", ".json", ".pem", ".pem",
     ]  # fmt: skip
+    assert listed(directory) == [second, first]
 
 
 @posix

@@ -146,9 +146,16 @@ def test_own_real_robots_counts_what_is_refused_beyond_protego(tmp_path):
     assert "ExampleBot: a.test /sitemap.xml: Disallow: /*.xml" in done.stdout
 
 
+def test_own_sign_measures_what_a_signature_costs(tmp_path):
+    (row,) = run("sign", tmp_path)["rows"]
+    assert 0 < row["bare_us"] < row["sign_us"]
+    assert row["ratio"] == pytest.approx(row["sign_us"] / row["bare_us"])
+    assert row["verify_us"] > 0
+
+
 NAMES = [
     *("makespan", "hanging", "queue", "simulate", "blocklist"),
-    *("pauses", "gates", "robots", "real_robots", "state", "lab"),
+    *("pauses", "gates", "robots", "real_robots", "state", "lab", "sign"),
 ]
 
 

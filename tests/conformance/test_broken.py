@@ -485,6 +485,73 @@ BUILDS: dict[str, dict[str, Break]] = {
             """,
         ),
     },
+    "signing": {
+        "robots.txt not signed": broken_so(
+            "signing",
+            {"R1": ["each request is signed"]},
+            """
+            from contextlib import nullcontext
+            from scrapy_walsh.adapters import handler
+            whole = handler._Handler._signed
+            def targets_alone(self, under, request):
+                if request.url.endswith("/robots.txt"):
+                    return nullcontext()
+                return whole(self, under, request)
+            handler._Handler._signed = targets_alone
+            """,
+        ),
+        "a key that is not listed": broken_so(
+            "signing",
+            {"R1": ["signed by a key of the directory"]},
+            """
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+            from scrapy_walsh.adapters.signing import Signer
+            by_listed = Signer.fields
+            def by_another(self, target, now):
+                if target.path == "/first":
+                    self = Signer(Ed25519PrivateKey.generate(), self.directory)
+                return by_listed(self, target, now)
+            Signer.fields = by_another
+            """,
+        ),
+        "signatures of an hour ago": broken_so(
+            "signing",
+            {"R1": ["signed for this time"]},
+            """
+            from scrapy_walsh.adapters.signing import Signer
+            in_time = Signer.fields
+            def too_late(self, target, now):
+                return in_time(self, target, now - 3600 if target.path == "/second" else now)
+            Signer.fields = too_late
+            """,
+        ),
+        "signed for whatever host": broken_so(
+            "signing",
+            {"R1": ["signed for this host, method and path, once"]},
+            """
+            from scrapy_walsh.adapters.signing import Signer
+            for_host = Signer.fields
+            def for_any(self, target, now):
+                if target.path == "/third":
+                    target = target._replace(authority="other.test")
+                return for_host(self, target, now)
+            Signer.fields = for_any
+            """,
+        ),
+    },
+    "replay": {
+        "one signature for all requests": broken_so(
+            "signing",
+            {"R1": ["signed for this host, method and path, once"]},
+            """
+            from scrapy_walsh.adapters.signing import Signer
+            afresh, kept = Signer.fields, {}
+            def once(self, target, now):
+                return kept.setdefault((target.authority, target.path), afresh(self, target, now))
+            Signer.fields = once
+            """,
+        ),
+    },
 }
 ONLY_THE_CRAWL = "import sys\nif sys.orig_argv[1:3] == ['-m', 'scrapy']:\n"
 

@@ -23,6 +23,7 @@ EVERYTHING = frozenset({"*"})
 STANDARD = dict.fromkeys(
     [
         "__future__",
+        "base64",
         "codecs",
         "collections",
         "collections.abc",

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "scrapy_walsh"
-#: The commands and the proof speak to a person who has just typed something, on stderr.
-LEFT_OUT = ("commands", "proof")
+#: The commands and the proof speak to a person who has just typed something, on stderr. So do the
+#: readers of keys, for which a crawl says which setting it is about.
+LEFT_OUT = ("commands", "keys", "proof")
 LEVELS = ("warning", "error", "critical", "log")
 ERRORS = {name for name, value in vars(exceptions).items() if isinstance(value, type)}
 #: By module and logged expression, the place of the text.

@@ -310,7 +310,7 @@ _ELSEWHERE: Final = {
     "WALSH_SLOW_HOSTS",
 }
 #: Settings with paths or passwords. The attestation is public: it says only that they are set.
-_PRIVATE: Final = {"WALSH_STATE_DIR", "WALSH_SHARED_STATE"}
+_PRIVATE: Final = {"WALSH_STATE_DIR", "WALSH_SHARED_STATE", "WALSH_SIGNING_KEY"}
 
 
 def _overrides(config: WalshConfig) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.proof.attest.jwks import LIMIT
+from scrapy_walsh.keys.jwks import LIMIT
 from scrapy_walsh.spec import __version__
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import rfc8785
 from cryptography.exceptions import InvalidSignature
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.proof.attest.jwks import ALGORITHM, decode, encode, jwk_of, parse, public_key
+from scrapy_walsh.keys.jwks import ALGORITHM, decode, encode, jwk_of, parse, public_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

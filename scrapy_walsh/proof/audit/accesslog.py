@@ -11,6 +11,7 @@ from datetime import date
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from scrapy_walsh.policy.signing import FIELDS
 from scrapy_walsh.policy.text import LAST_SECOND
 
 #: Where a line names the host: in front (``%v:%p %h ...``), at the end, nowhere. ``auto``: in
@@ -20,6 +21,7 @@ VHOSTS: Final = ("auto", "first", "last", "none")
 
 _INSIDE: Final = rb'(?:[^"\\]++|\\.)*+'
 _QUOTED: Final = rb'"(' + _INSIDE + rb')"'
+_ONE_QUOTED: Final = re.compile(rb"(?<= )" + _QUOTED + rb"(?= |\Z)")
 #: All further fields: half a combined line, cut off, must not pass for a common one.
 _MORE: Final = rb'((?: (?:"' + _INSIDE + rb'"|[^" ][^ ]*+)?)*+)'
 _LINE: Final = re.compile(
@@ -49,7 +51,8 @@ class Line(NamedTuple):
     """A line that could be read; octets are as logged, escapes included (see :func:`text`).
 
     ``time``: Unix seconds, whole. ``vhost``: ``host[:port]``, or empty. ``agent`` and ``referer``
-    are None where the format has no such field. ``status``: 0 for ``-``.
+    are None where the format has no such field. ``status``: 0 for ``-``. ``more``: all further
+    fields.
     """
 
     time: int
@@ -60,6 +63,7 @@ class Line(NamedTuple):
     size: int
     referer: bytes | None
     agent: bytes | None
+    more: bytes
 
 
 def parse_line(line: bytes, vhost: str = "auto") -> Line | None:
@@ -86,7 +90,20 @@ def parse_line(line: bytes, vhost: str = "auto") -> Line | None:
         0 if size == b"-" else int(size[:18]),
         referer,
         agent,
+        rest,
     )
+
+
+def signature_fields(more: bytes) -> tuple[str, str, str] | None:
+    """Signature-Agent, Signature-Input and Signature, the last three quoted fields of *more*.
+
+    Each is empty where the request had none. None where the line has fewer than three such fields.
+    """
+    quoted = _ONE_QUOTED.findall(more)
+    if len(quoted) < len(FIELDS):
+        return None
+    agent, covered, value = ("" if each == b"-" else text(each) for each in quoted[-3:])
+    return agent, covered, value
 
 
 def text(logged: bytes) -> str:

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.text import plural
-from scrapy_walsh.proof.audit.accesslog import Line, method_and_target, parse_line, text
+from scrapy_walsh.proof.audit.accesslog import (
+    Line,
+    method_and_target,
+    parse_line,
+    signature_fields,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +44,8 @@ class Entry(NamedTuple):
     names it, which has one robots.txt; ``host``: the key of R4 (``hosts.host_key``). Either
     is empty where the log does not say. ``target``: raw, in origin form. ``status``: 0 when none
     was logged. ``agent``: None where the log has no such field, empty where none was sent.
+    ``signature``: Signature-Agent, Signature-Input and Signature, where they were asked for and the
+    log has them.
     """
 
     time: int
@@ -52,6 +60,7 @@ class Entry(NamedTuple):
     size: int
     referer: bool
     agent: str | None
+    signature: tuple[str, str, str] | None = None
 
     @property
     def path(self) -> str:
@@ -70,7 +79,7 @@ class Bot:
 
     With ``networks`` or ``names`` it is everything from there, and nothing else. ``host``: of
     lines that name none. ``only``: the one host to keep (its key of R4), or empty. ``vhost``: one
-    of ``accesslog.VHOSTS``.
+    of ``accesslog.VHOSTS``. ``signed``: whether the fields of a signature are read.
     """
 
     token: bytes
@@ -79,6 +88,7 @@ class Bot:
     host: str = ""
     only: str = ""
     vhost: str = "auto"
+    signed: bool = False
 
     def asked(self, line: Line) -> bool:
         """Whether *line* is a request of the bot."""
@@ -246,6 +256,7 @@ def _entry(line: Line, bot: Bot, path: str, number: int) -> Entry | None:
         line.size,
         line.referer not in (None, b"-", b""),
         agent,
+        signature_fields(line.more) if bot.signed else None,
     )
 
 

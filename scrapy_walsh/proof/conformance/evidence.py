@@ -64,13 +64,15 @@ class Run:
 class Evidence:
     """What one scene showed: its runs, and the User-Agent and token that the bot must use.
 
-    ``robots_pace``: seconds that a target may wait for after the first robots.txt (T1).
+    ``robots_pace``: seconds that a target may wait for after the first robots.txt (T1). ``keys``:
+    of the bot's key directory, where its requests are to be signed.
     """
 
     user_agent: str
     token: str
     runs: Sequence[Run]
     robots_pace: float = 0.0
+    keys: Sequence[dict[str, Any]] = ()
 
     @property
     def first(self) -> Run:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.files import replace_file
 from scrapy_walsh.proof.conformance.check import WORDS
-from scrapy_walsh.proof.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,9 @@ from scrapy_walsh.proof.conformance.scene_documents import DOCUMENTS
 from scrapy_walsh.proof.conformance.scene_edges import EDGES
 from scrapy_walsh.proof.conformance.scene_formats import FORMATS_OWN
 from scrapy_walsh.proof.conformance.scene_operator import OPERATOR
+from scrapy_walsh.proof.conformance.scene_signing import SIGNING
 from scrapy_walsh.proof.conformance.scene_spider import SPIDER
+from scrapy_walsh.proof.signatures import have_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +28,11 @@ if TYPE_CHECKING:
 
 _Chosen = TypeVar("_Chosen", bound="Part | Scene")
 
-SCENES: Final = (DOCUMENTS, EDGES, AGAIN_OWN, OPERATOR, SPIDER, FORMATS_OWN)
+#: Nothing can be signed, and no signature verified, without the extra ``sign``.
+SCENES: Final = (
+    *(DOCUMENTS, EDGES, AGAIN_OWN, OPERATOR, SPIDER, FORMATS_OWN),
+    *((SIGNING,) if have_library() else ()),
+)
 VECTORS: Final = "vectors"
 #: Scenes at a time. Most of a scene is waiting for a host's time.
 _SIDE_BY_SIDE: Final = 3

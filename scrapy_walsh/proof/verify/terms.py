@@ -13,6 +13,7 @@ from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.freshness import ROBOTS_TTL
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
+from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.usage import REFUSE
 from scrapy_walsh.policy.verdict import BY_SETTING
@@ -39,6 +40,8 @@ class Terms:
     spec: str = SPEC_VERSION
     blocklist_url: str = ""
     schema_url: str | None = None
+    #: Of a run whose requests were signed: ``keyid`` and ``directory``, the URL that lists the key.
+    signed: Mapping[str, str] | None = None
     min_interval: float = MIN_REQUEST_INTERVAL
     max_retries: int = MAX_RETRIES
     backoff_base: float = BACKOFF_BASE
@@ -127,6 +130,11 @@ def _count_or_none(value: object) -> bool:
     return value is None or _count(value)
 
 
+def _key_or_none(value: object) -> bool:
+    named = isinstance(value, dict) and value.keys() == {"keyid", "directory"}
+    return value is None or (named and all(map(_text, value.values())))  # type: ignore[attr-defined]
+
+
 _TOP: Final[Mapping[str, Callable[[object], bool]]] = {
     "version": _text,
     "user_agent": _text,
@@ -134,6 +142,7 @@ _TOP: Final[Mapping[str, Callable[[object], bool]]] = {
     "spec": _text,
     "blocklist_url": _text,
     "schema_url": _text_or_none,
+    "signed": _key_or_none,
 }
 _SETTINGS: Final[Mapping[str, Callable[[object], bool]]] = {
     "min_interval": seconds,
@@ -193,6 +202,9 @@ def broken_terms(terms: Terms) -> Iterator[tuple[str, str]]:
         yield "R1", f"the User-Agent {terms.user_agent[:100]!r} is not of the token {terms.token!r}"
     elif walsh and terms.user_agent != WALSH_RESEARCH.user_agent:
         yield "R1", f"the User-Agent {terms.user_agent[:100]!r} is not {WALSH_RESEARCH.user_agent}"
+    if terms.signed is not None and _is_foreign(terms.signed["directory"], terms.user_agent):
+        directory = terms.signed["directory"][:100]
+        yield "R1", f"the key directory {directory!r} is not on the policy page's host"
     if walsh and terms.follow_links and not terms.in_shell:
         yield "R6", f"follow_links is on for {WALSH_RESEARCH.token}"
     if walsh and terms.scraping:
@@ -201,6 +213,14 @@ def broken_terms(terms: Terms) -> Iterator[tuple[str, str]]:
     for requirement, name in (("R2", "robots_unreachable"), ("R3", "blocklist_unreachable")):
         if getattr(terms, name) not in UNREACHABLE_POSITIONS:
             yield requirement, f"{name} is {getattr(terms, name)[:40]!r}"
+
+
+def _is_foreign(directory: str, user_agent: str) -> bool:
+    """Whether the key directory of signed requests is not where the User-Agent says (D25)."""
+    try:
+        return directory != directory_url(user_agent.rpartition("+")[2].removesuffix(")"))
+    except ValueError:
+        return True
 
 
 def _out_of_bounds(terms: Terms) -> Iterator[tuple[str, str]]:

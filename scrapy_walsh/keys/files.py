@@ -1,10 +1,11 @@
 """The operator's keys in files: made, rotated, and used only if nobody else can read them.
 
-A directory has ``key.pem`` (the key to sign with), ``KID.pem`` (each earlier key) and ``jwks.json``
-(the public keys of all). A rotation writes a new key as ``key.pem.next``, lists it in
-``jwks.json``, copies the old key to ``KID.pem``, and then renames the new one to ``key.pem``. In
-this order ``jwks.json`` always lists ``key.pem``, and no key is lost, whenever the process is
-killed. The next rotation then goes on with the ``key.pem.next`` that it finds.
+A directory has ``key.pem`` (the key to sign with), ``KID.pem`` (each earlier key), ``jwks.json``
+(the public keys of all), and ``http-message-signatures-directory``: the same as the key directory
+of signed requests (:mod:`scrapy_walsh.policy.signing`). A rotation writes a new key as
+``key.pem.next``, lists it in both, copies the old key to ``KID.pem``, and then renames the new one
+to ``key.pem``. In this order both always list ``key.pem``, and no key is lost, whenever the process
+is killed. The next rotation then goes on with the ``key.pem.next`` that it finds.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError
-from scrapy_walsh.proof.attest.jwks import LIMIT, jwk_of, keys_of
-from scrapy_walsh.proof.files import open_to_others, replace_file, sync_directory
+from scrapy_walsh.files import open_to_others, replace_file, sync_directory
+from scrapy_walsh.keys.jwks import LIMIT, directory_of, jwk_of, keys_of
+from scrapy_walsh.policy.signing import DIRECTORY_PATH
 from scrapy_walsh.state.files import exclusive
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 KEY: Final = "key.pem"
 NEXT: Final = "key.pem.next"
 JWKS: Final = "jwks.json"
+DIRECTORY: Final = DIRECTORY_PATH.rpartition("/")[2]
 
 
 class KeyUnusable(WalshError):
@@ -41,11 +44,12 @@ class KeyUnusable(WalshError):
 
 
 class KeyFiles(NamedTuple):
-    """What :func:`make_keys` made: the new key's id and file, the key set, the old key's file."""
+    """What :func:`make_keys` made: the new key's id and file, the key sets, the old key's file."""
 
     kid: str
     key: Path
     jwks: Path
+    directory: Path
     former: Path | None
 
 
@@ -84,11 +88,11 @@ def make_keys(directory: Path) -> KeyFiles:
         listed = _listed(directory / JWKS)
         new = _next_key(directory / NEXT)
         kid = jwk_of(new.public_key())["kid"]
-        _publish(directory / JWKS, listed, [new, former] if former else [new])
+        _publish(directory, listed, [new, former] if former else [new])
         kept = _keep(directory, former) if former else None
         (directory / NEXT).replace(directory / KEY)
         sync_directory(directory)
-    return KeyFiles(kid, directory / KEY, directory / JWKS, kept)
+    return KeyFiles(kid, directory / KEY, directory / JWKS, directory / DIRECTORY, kept)
 
 
 def _prepare(directory: Path) -> None:
@@ -118,12 +122,13 @@ def _next_key(path: Path) -> Ed25519PrivateKey:
     return load_private_key(path)
 
 
-def _publish(path: Path, listed: list[dict[str, Any]], keys: list[Ed25519PrivateKey]) -> None:
-    """Write the key set: *keys*, the newest first, then those that were *listed* before."""
+def _publish(directory: Path, listed: list[dict[str, Any]], keys: list[Ed25519PrivateKey]) -> None:
+    """Write the key sets: *keys*, the newest first, then those that were *listed* before."""
     ours = {jwk["kid"]: jwk for jwk in (jwk_of(key.public_key()) for key in keys)}
-    others = [key for key in listed if key.get("kid") not in ours]
-    text = json.dumps({"keys": [*ours.values(), *others]}, indent=2)
-    replace_file(path, text.encode("ascii") + b"\n", 0o644)
+    every = [*ours.values(), *(key for key in listed if key.get("kid") not in ours)]
+    for name, members in ((JWKS, every), (DIRECTORY, directory_of(every))):
+        text = json.dumps({"keys": members}, indent=2)
+        replace_file(directory / name, text.encode("ascii") + b"\n", 0o644)
 
 
 def _keep(directory: Path, key: Ed25519PrivateKey) -> Path:

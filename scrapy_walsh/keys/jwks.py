@@ -26,8 +26,8 @@ LIMIT: Final = 1024 * 1024
 #: The name of Ed25519 in a JWS (RFC 8037 section 3.1).
 ALGORITHM: Final = "EdDSA"
 
-#: Values of a key's member ``alg`` that fit: none, the same, or the name of RFC 9864.
-_KEY_ALGORITHMS: Final = (None, ALGORITHM, "Ed25519")
+#: Values of a key's member ``alg`` that fit: none, the same, the name of RFC 9864, or of RFC 9421.
+_KEY_ALGORITHMS: Final = (None, ALGORITHM, "Ed25519", "ed25519")
 #: The prime of Curve25519's field, and the y coordinates of the eight points whose order divides 8:
 #: 1, -1, 0, and the two of order 8. RFC 7748 section 7 says why such points are refused.
 _P: Final = 2**255 - 19
@@ -85,6 +85,36 @@ def keys_of(body: bytes) -> list[dict[str, Any]]:
         if "d" in key:
             raise DocumentInvalid("it holds a private key ('d'): publish another key instead")
     return keys
+
+
+def directory_of(keys: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of *keys* that a directory for signed requests may list, as it lists them.
+
+    Ed25519 keys named by their thumbprint, without ``alg``: the draft (section 5.5.1) allows the
+    names of RFC 9421 only, and ``EdDSA`` is none of them.
+    """
+    return [
+        {name: value for name, value in key.items() if name != "alg"}
+        for key in keys
+        if "kid" in key and key["kid"] == _own_name(key)
+    ]
+
+
+def named_by_thumbprint(keys: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """*keys* of somebody's directory, each with its thumbprint as ``kid``.
+
+    Where one has none, it is added. One with another ``kid`` is left out, as section 5.5 of the
+    draft wants it.
+    """
+    named = [(key, _own_name(key)) for key in keys]
+    return [{**key, "kid": kid} for key, kid in named if kid and key.get("kid", kid) == kid]
+
+
+def _own_name(key: dict[str, Any]) -> str | None:
+    """The thumbprint of *key*; None where it is not an Ed25519 key."""
+    x = key.get("x")
+    is_one = key.get("crv") == "Ed25519" and isinstance(x, str) and _BASE64URL.fullmatch(x)
+    return thumbprint(str(x)) if is_one else None
 
 
 def public_key(keys: Sequence[dict[str, Any]], kid: object) -> Ed25519PublicKey:

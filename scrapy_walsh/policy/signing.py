@@ -1,0 +1,131 @@
+"""R1: what a signed request says, so that nobody else can be this bot (D25).
+
+Web Bot Auth (draft-ietf-webbotauth-httpsig-protocol-01) on HTTP Message Signatures (RFC 9421). A
+signed request has three more header fields, each a dictionary with one member, ``sig``:
+
+- ``Signature-Agent``: the URL of the key directory, a JWKS that lists the public key;
+- ``Signature-Input``: what is covered, and five parameters: ``created``, ``expires``, ``keyid``
+  (the key's thumbprint, RFC 7638), ``tag``;
+- ``Signature``: the Ed25519 signature over the lines of all that is covered.
+
+The host, the method and the path are covered, so a signature that somebody has seen is of no use
+for another host, method or path, and of none at all when ``LIFETIME`` is over. The query and the
+body are not covered: caches and proxies order queries anew.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from scrapy_walsh.exceptions import ConfigError
+from scrapy_walsh.policy.hosts import DEFAULT_PORT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Where the key directory is on the host of the policy page, and the media type it is served with.
+DIRECTORY_PATH: Final = "/.well-known/http-message-signatures-directory"
+DIRECTORY_TYPE: Final = "application/http-message-signatures-directory+json"
+
+AGENT: Final = "Signature-Agent"
+INPUT: Final = "Signature-Input"
+SIGNATURE: Final = "Signature"
+#: The three fields, in the order in which a log has them (:mod:`scrapy_walsh.proof.audit`).
+FIELDS: Final = (AGENT, INPUT, SIGNATURE)
+_NAMES: Final = frozenset(name.lower().encode() for name in FIELDS)
+
+#: The member of each of the three dictionaries. The draft wants one name in all of them.
+LABEL: Final = "sig"
+TAG: Final = "web-bot-auth"
+#: What our signatures cover (RFC 9421 section 2), in this order.
+COVERED: Final = ('"@authority"', f'"signature-agent";key="{LABEL}"', '"@method"', '"@path"')
+
+#: Seconds for which a signature holds. The draft recommends a day at most. A request may have to
+#: pass a proxy's queue, and the clocks of two machines may differ.
+LIFETIME: Final = 300
+
+
+class Target(NamedTuple):
+    """Where a request goes, as it is sent: RFC 9421 sections 2.2.1, 2.2.3 and 2.2.6.
+
+    ``authority``: the host in lower case, with its port unless that is the scheme's own. ``path``:
+    raw, without the query.
+    """
+
+    method: str
+    authority: str
+    path: str
+
+
+def target(method: str, scheme: str, host: str, path: str) -> Target:
+    """The target of a request. *host*: as the Host field has it. *path*: as sent, perhaps empty."""
+    authority = host.lower()
+    name, colon, port = authority.rpartition(":")
+    if colon and port.isdecimal() and int(port) == DEFAULT_PORT.get(scheme):
+        authority = name
+    return Target(method, authority, path or "/")
+
+
+def directory_url(policy_url: str) -> str:
+    """The URL of the key directory: on the host of the policy page, which says who signs.
+
+    Raises ConfigError where that page is not https: anybody on the way could then publish a key.
+    """
+    parts = urlsplit(policy_url)
+    if parts.scheme != "https":
+        raise ConfigError(
+            f"WALSH_SIGN_REQUESTS is True, and the policy_url {policy_url} is not https; accepted: "
+            "an identity whose policy page is https, since its host serves the key directory"
+        )
+    return f"https://{parts.netloc.rpartition('@')[2].lower()}{DIRECTORY_PATH}"
+
+
+def window(now: float) -> tuple[int, int]:
+    """``created`` and ``expires`` of a signature made *now*, in Unix seconds."""
+    return int(now), int(now) + LIFETIME
+
+
+def covered_values(sent: Target, directory: str) -> dict[str, str]:
+    """The value of each of ``COVERED``, for a request to *sent*."""
+    values = (sent.authority, _string(directory), sent.method, sent.path)
+    return dict(zip(COVERED, values, strict=True))
+
+
+def agent_field(directory: str) -> str:
+    """The value of Signature-Agent."""
+    return f"{LABEL}={_string(directory)}"
+
+
+def header_fields(directory: str, parameters: str, signature: bytes) -> dict[str, str]:
+    """The three fields. *parameters*: the value of ``@signature-params`` (RFC 9421 section 2.3)."""
+    value = base64.b64encode(signature).decode("ascii")
+    fields = (agent_field(directory), f"{LABEL}={parameters}", f"{LABEL}=:{value}:")
+    return dict(zip(FIELDS, fields, strict=True))
+
+
+def is_signature_field(name: bytes) -> bool:
+    """Whether the header field *name* is one of the three, or a server may take it for one."""
+    return name.lower().replace(b"_", b"-") in _NAMES
+
+
+def wrong_parameter(parameters: Mapping[str, object]) -> str | None:
+    """Which parameter of a signature is missing, or is not what the draft wants; None if all are.
+
+    *parameters*: of ``Signature-Input``, by name.
+    """
+    if parameters.get("tag") != TAG:
+        return "tag"
+    if not isinstance(parameters.get("keyid"), str):
+        return "keyid"
+    times = (parameters.get("created"), parameters.get("expires"))
+    for name, value in zip(("created", "expires"), times, strict=True):
+        if type(value) is not int:
+            return name
+    return None
+
+
+def _string(text: str) -> str:
+    """*text* as a string of RFC 9651 section 4.1.6; a URL has neither quotes nor backslashes."""
+    return f'"{text}"'

@@ -1,0 +1,279 @@
+"""Verifies signed requests from what a server saw of them: Web Bot Auth on RFC 9421 (D25).
+
+Whose they are is decided by a key directory that is given, not by the URL in the request: a request
+may name any. Structured fields are read, and the signature is verified, by the package
+``http-message-signatures`` (the extra ``sign``). Pure: values in, judgements out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.keys.jwks import keys_of, named_by_thumbprint, public_key
+from scrapy_walsh.policy import signing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+#: Octets of a field that are read.
+_LONGEST: Final = 8192
+#: What a signature has to cover at the least (section 5.2 of the draft), by name.
+_LEAST: Final = ({"@authority", "@target-uri"}, {"signature-agent"})
+
+
+class Fault(Enum):
+    """Why a request is not by a key of the directory."""
+
+    UNSIGNED = "no signature"
+    MALFORMED = "a signature that cannot be read"
+    KEY = "another key"
+    TIME = "not the time"
+    FORGED = "a signature of another request"
+
+
+class Judgement(NamedTuple):
+    """``fault``: None where the signature holds. ``why``: one line. ``keyid``: the key's, if told.
+
+    ``value``: the signature itself, as the field has it.
+    """
+
+    fault: Fault | None
+    why: str = ""
+    keyid: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A request as a server saw it.
+
+    ``authorities``: the forms that ``@authority`` may have had, where the log does not say the
+    scheme. ``target``: path and query, raw. ``fields``: header fields by their name in lower case,
+    with the values of all lines of that name. ``at``: Unix seconds.
+    """
+
+    method: str
+    authorities: tuple[str, ...]
+    target: str
+    at: float
+    fields: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    scheme: str = ""
+
+
+def have_library() -> bool:
+    """Whether the extra ``sign`` is installed."""
+    return importlib.util.find_spec("http_message_signatures") is not None
+
+
+def directory_keys(body: bytes) -> list[dict[str, Any]]:
+    """The keys of a directory that can have signed requests. DocumentInvalid if it has none."""
+    keys = named_by_thumbprint(keys_of(body))
+    if not keys:
+        raise DocumentInvalid("it lists no Ed25519 key that is named by its thumbprint")
+    return keys
+
+
+def is_signed(seen: Seen) -> bool:
+    """Whether there is any field of a signature."""
+    return any(seen.fields.get(name.lower()) for name in signing.FIELDS)
+
+
+def judge(seen: Seen, keys: Sequence[dict[str, Any]], *, slack: float = 0.0) -> Judgement:
+    """Whether a key of *keys* signed this very request, for its time.
+
+    *keys*: of :func:`directory_keys`. *slack*: seconds by which clocks may differ. Of several
+    signatures one that holds is enough.
+    """
+    if not is_signed(seen):
+        return Judgement(Fault.UNSIGNED, "it carries no signature")
+    try:
+        found = [_judged(seen, keys, slack, claim) for claim in _claims(seen)]
+    except _Unreadable as error:
+        return Judgement(Fault.MALFORMED, str(error))
+    return next((each for each in found if each.fault is None), found[0])
+
+
+# -- one signature ----------------------------------------------------------------------------
+
+
+class _Unreadable(Exception):
+    """A field that cannot be read; the message says which, and why."""
+
+
+class _Claim(NamedTuple):
+    """One signature: what it covers (name and parameters), its parameters, its octets in hex."""
+
+    label: str
+    covered: list[tuple[str, dict[str, Any]]]
+    parameters: dict[str, Any]
+    value: str
+
+
+def _claims(seen: Seen) -> list[_Claim]:
+    """Each signature with the tag. _Unreadable without any."""
+    claims = _dictionary(seen, signing.INPUT)
+    values = _dictionary(seen, signing.SIGNATURE)
+    found = []
+    for label, (members, parameters) in claims.items():
+        if parameters.get("tag") != signing.TAG:
+            continue
+        if not isinstance(members, list) or label not in values:
+            raise _Unreadable(f"{signing.INPUT} and {signing.SIGNATURE} do not fit")
+        value = values[label][0]
+        if not isinstance(value, bytes):
+            raise _Unreadable(f"{signing.SIGNATURE} has no octets")
+        found.append(_Claim(label, members, parameters, value.hex()))
+    if not found:
+        raise _Unreadable(f"no signature has the tag {signing.TAG}")
+    return found
+
+
+def _dictionary(seen: Seen, name: str) -> dict[str, Any]:
+    import http_sf  # noqa: PLC0415  comes with the extra
+
+    text = ", ".join(seen.fields.get(name.lower(), ()))
+    if not text:
+        raise _Unreadable(f"it carries no {name}")
+    if len(text) > _LONGEST:
+        raise _Unreadable(f"{name} is longer than {_LONGEST} octets")
+    try:
+        found: Any = http_sf.parse(text.encode("latin-1"), tltype="dictionary")
+    except (ValueError, RecursionError):
+        raise _Unreadable(f"{name} is not a dictionary (RFC 9651)") from None
+    return dict(found)
+
+
+def _judged(seen: Seen, keys: Sequence[dict[str, Any]], slack: float, claim: _Claim) -> Judgement:
+    wrong = signing.wrong_parameter(claim.parameters)
+    if wrong is not None:
+        return Judgement(Fault.MALFORMED, f"its {wrong} is missing or is not as it must be")
+    keyid = claim.parameters["keyid"]
+    names = {name for name, _ in claim.covered}
+    if not all(least & names for least in _LEAST):
+        why = "its signature covers no host, or not its Signature-Agent"
+        return Judgement(Fault.MALFORMED, why, keyid, claim.value)
+    try:
+        key = public_key(_in_use(keys, seen.at), keyid)
+    except DocumentInvalid as error:
+        return Judgement(Fault.KEY, str(error), keyid, claim.value)
+    late = _out_of_time(claim.parameters, seen.at, slack)
+    if late:
+        return Judgement(Fault.TIME, late, keyid, claim.value)
+    if any(_holds(seen, authority, claim.label, key) for authority in seen.authorities):
+        return Judgement(None, "", keyid, claim.value)
+    why = f"its signature is not by key {keyid} over this host, method and path"
+    return Judgement(Fault.FORGED, why, keyid, claim.value)
+
+
+def _in_use(keys: Sequence[dict[str, Any]], at: float) -> list[dict[str, Any]]:
+    """Those of *keys* whose time (``nbf``, ``exp``: Unix seconds) has begun and is not over."""
+    return [key for key in keys if _time(key.get("nbf"), at) <= at <= _time(key.get("exp"), at)]
+
+
+def _time(value: object, otherwise: float) -> float:
+    return value if isinstance(value, (int, float)) else otherwise
+
+
+def _out_of_time(parameters: Mapping[str, Any], at: float, slack: float) -> str:
+    created, expires = parameters["created"], parameters["expires"]
+    if at > expires + slack:
+        return f"its signature had expired {at - expires:.0f} s before"
+    if at < created - slack:
+        return f"its signature is of {created - at:.0f} s later"
+    return ""
+
+
+def _holds(seen: Seen, authority: str, label: str, key: Any) -> bool:
+    from http_message_signatures.exceptions import HTTPMessageSignaturesException  # noqa: PLC0415
+
+    try:
+        _verifier(key).verify(
+            _Message(seen, authority), max_age=None, expect_tag=signing.TAG, expect_label=label
+        )
+    except HTTPMessageSignaturesException:
+        return False
+    return True
+
+
+def _verifier(key: Any) -> Any:
+    """The library's verifier for *key*, under whatever name: it was chosen by its name before."""
+    from http_message_signatures import HTTPMessageVerifier, HTTPSignatureKeyResolver  # noqa: PLC0415
+    from http_message_signatures.algorithms import ED25519  # noqa: PLC0415
+
+    resolver = HTTPSignatureKeyResolver()
+    resolver.resolve_public_key = lambda key_id: key  # type: ignore[method-assign]  # noqa: ARG005
+    verifier = HTTPMessageVerifier(
+        signature_algorithm=ED25519, key_resolver=resolver, component_resolver_class=_Values
+    )
+    # The time to judge by is that of the log, and it has been looked at.
+    verifier.validate_created_and_expires = lambda *_, **__: None  # type: ignore[method-assign]
+    return verifier
+
+
+class _Message:
+    """A request as the library reads it: ``headers``, and the values of all that may be covered."""
+
+    def __init__(self, seen: Seen, authority: str) -> None:
+        path, mark, query = seen.target.partition("?")
+        self.headers = {name: ", ".join(lines) for name, lines in seen.fields.items()}
+        self.values = {
+            "@method": seen.method,
+            "@authority": authority,
+            "@path": path or "/",
+            "@query": f"?{query}",
+            "@request-target": seen.target,
+        }
+        if seen.scheme:
+            self.values["@scheme"] = seen.scheme
+            self.values["@target-uri"] = f"{seen.scheme}://{authority}{path or '/'}{mark}{query}"
+
+
+class _Values:
+    """Tells the library the value of a component."""
+
+    def __init__(self, message: _Message) -> None:
+        self._message = message
+
+    def resolve(self, component: Any) -> str:
+        """The value of *component*, an item of RFC 9651.
+
+        KeyError for what is not known of the request, or is not supported; the library makes an
+        InvalidSignature of it.
+        """
+        name, parameters = str(component.value), dict(component.params)
+        if name.startswith("@"):
+            return self._message.values[str(component).strip('"')]
+        value = self._message.headers[name].strip()
+        if not parameters:
+            return value
+        return _member(value, parameters)
+
+
+def _member(value: str, parameters: Mapping[str, Any]) -> str:
+    """The member of the dictionary *value* that ``key`` names (RFC 9421 section 2.1.2)."""
+    from http_sf.compat import Dictionary  # noqa: PLC0415  comes with the extra
+
+    if set(parameters) != {"key"}:
+        raise KeyError("not supported")
+    found = Dictionary()
+    found.parse(value.encode("latin-1"))
+    return str(found[parameters["key"]])
+
+
+def repeated(judged: Sequence[tuple[Any, Judgement]]) -> Iterator[tuple[Any, Any]]:
+    """Each pair of requests with the same signature, which holds for both: the later is a replay.
+
+    One that does not hold is left out: it says nothing about the request that it was taken from.
+    """
+    first: dict[str, Any] = {}
+    for request, judgement in judged:
+        if judgement.fault is not None:
+            continue
+        if judgement.value in first:
+            yield first[judgement.value], request
+        else:
+            first[judgement.value] = request
