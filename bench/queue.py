@@ -1,6 +1,6 @@
 """What the host-aware queue costs, beside Scrapy's DownloaderAwarePriorityQueue.
 
-Run: ``python bench/queue.py [--json FILE] [--quick] [--sizes N ...] [--disk-hosts N]``.
+Run: ``python bench/queue.py [--json FILE] [--quick] [--sizes N ...] [--disk N ...]``.
 
 Every host has one request, every tenth has five. ``push``: all of them. ``pop``: up to 50,000
 (Scrapy's queue looks at every host each time: as many as fit in 10 s), a virtual clock moving
@@ -9,8 +9,11 @@ Every host has one request, every tenth has five. ``push``: all of them. ``pop``
 time, which other processes cannot lengthen. The garbage collector is on, as in a crawl.
 ``memory``: what the process grew by, the requests included.
 
-The second table is the JOBDIR: a request for each host, pushed, closed, opened again and
-popped, under a limit of 1024 open files.
+The second table is the JOBDIR: so many requests, up to 100 for each host, are pushed; the queue
+is closed, opened again, and they are popped, under a limit of 1024 open files. ``push``, ``pop``:
+the mean. ``held``: by how much the process had grown when all were pushed; ``at end``: when all
+had been popped, from the JOBDIR that was opened again. ``known``: seconds in which the URLs of the
+earlier run are declared again, which a crawl does by slices.
 """
 
 from __future__ import annotations
@@ -23,10 +26,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from array import array
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import mean, median, quantiles
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +69,9 @@ MEMORY = {
     "p99 us": ">10.2f", "most ms": ">9.3f", "cpu ms": ">9.3f", "memory MB": ">9.0f",
 }  # fmt: skip
 DISK = {
-    "hosts": ">9,", "queue": "<6", "pushed": ">9,", "push us": ">8.1f", "reopen s": ">8.2f",
-    "popped": ">9,", "pop us": ">8.1f", "files": ">6",
+    "requests": ">9,", "hosts": ">8,", "queue": "<6", "pushed": ">9,", "push us": ">8.1f",
+    "held MB": ">8.0f", "reopen s": ">8.2f", "known s": ">8.2f", "popped": ">9,", "pop us": ">8.1f",
+    "at end MB": ">9.0f", "files": ">6",
 }  # fmt: skip
 
 
@@ -75,16 +80,19 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the rows to this file as well")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000, 1_000_000])
-    parser.add_argument("--disk-hosts", type=int, default=100_000, help="0: leave the JOBDIR out")
+    parser.add_argument(
+        "--disk", type=int, nargs="*", default=[10_000, 100_000, 1_000_000], help="requests"
+    )
     options = parser.parse_args()
     if options.quick:
-        options.sizes, options.disk_hosts = [100, 1_000], 600
+        options.sizes, options.disk = [100, 1_000], [600]
     memory = show(
         (child("memory", bot, size) for size in options.sizes for bot in ("stock", "ours")), MEMORY
     )
     print()
-    bots = ("stock", "ours") if options.disk_hosts else ()
-    disk = show((child("disk", bot, options.disk_hosts) for bot in bots), DISK)
+    disk = show(
+        (child("disk", bot, size) for size in options.disk for bot in ("stock", "ours")), DISK
+    )
     write(options.json, benchmark="queue", memory=memory, disk=disk)
 
 
@@ -114,6 +122,7 @@ class Bench:
     queue: Any
     now: float = 0.0
     asked: Callable[[str], None] = lambda _: None
+    declared: Callable[[Request], Request] = lambda request: request
 
 
 def ours(directory: str, state: Any = None) -> Bench:  # noqa: ARG001  its state is in the file
@@ -135,7 +144,11 @@ def ours(directory: str, state: Any = None) -> Bench:  # noqa: ARG001  its state
         crawl.pacing.throttle.finished(host, bench.now)
         bench.queue.nudge(host)
 
-    bench.asked = asked
+    def declared(request: Request) -> Request:
+        crawl.intake.declare(request)
+        return request
+
+    bench.asked, bench.declared = asked, declared
     return bench
 
 
@@ -215,28 +228,42 @@ def disk(bot: str, size: int) -> Row:
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     bench = MAKERS[bot](".")
     start = {"is_start_request": True}
-    requests = (Request(f"http://host{number}.test/", meta=start) for number in range(size))
-    pushes, files = until_failure(lambda: elapsed(bench.queue.push, next(requests)), size)
-    row: Row = {"hosts": size, "queue": bot, "pushed": len(pushes), "files": files}
-    row["push us"] = median(pushes) * 1e6
+    hosts = max(size // 100, min(size, 1_000))
+    requests = (
+        Request(f"http://host{number % hosts}.test/{number}", meta=start) for number in range(size)
+    )
+    before = resident()
+    targets = map(bench.declared, requests)
+    pushes, files = until_failure(lambda: elapsed(bench.queue.push, next(targets)), size)
+    row: Row = {"requests": size, "hosts": hosts, "queue": bot, "files": files}
+    row |= {"pushed": len(pushes), "push us": mean(pushes) * 1e6}
+    row["held MB"] = (resident() - before) / 1e6
     if len(pushes) < size:
         return row
     began = time.perf_counter()
     bench = MAKERS[bot](".", bench.queue.close())
     row["reopen s"] = time.perf_counter() - began
-    taken, seen = [], set()
+    if bot == "ours":
+        row["known s"] = elapsed(declared_again, bench.queue)
+    taken = array("d")
     while len(bench.queue):
         began = time.perf_counter()
         request = bench.queue.pop()
         taken.append(time.perf_counter() - began)
-        seen.add(request.url)
         bench.asked(request.url)
-    return {**row, "popped": len(seen), "pop us": median(taken) * 1e6}
+    row |= {"popped": len(taken), "pop us": mean(taken) * 1e6}
+    return {**row, "at end MB": (resident() - before) / 1e6}
 
 
-def until_failure(step: Callable[[], float], most: int) -> tuple[list[float], int]:
+def declared_again(queue: Any) -> None:
+    """What ``Intake.taken_in`` does with a JOBDIR's URLs."""
+    for url, source in queue.earlier():
+        Crawl.of(queue._crawl.crawler).intake.restore(url, source)
+
+
+def until_failure(step: Callable[[], float], most: int) -> tuple[array[float], int]:
     """Seconds of each step before the first OSError, and the open files after the last."""
-    taken: list[float] = []
+    taken = array("d")
     try:
         while len(taken) < most:
             taken.append(step())

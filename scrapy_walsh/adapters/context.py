@@ -26,12 +26,13 @@ from scrapy_walsh.state import alone, open_store
 from scrapy_walsh.state.clock import steady_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from scrapy import Request
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.adapters.signing import Signer
+    from scrapy_walsh.policy.agenda import Load
     from scrapy_walsh.state.records import Store
 
 _T = TypeVar("_T")
@@ -44,6 +45,12 @@ class Queue(Protocol):
 
     #: Whether workers take their requests from it together.
     shared: bool
+
+    def load(self) -> Load:
+        """How much waits in it: what the intake goes by."""
+
+    def earlier(self) -> Iterable[tuple[str, str]]:
+        """URLs that an earlier run left in it, and the declared target that each belongs to."""
 
     def nudge(self, host: str) -> None:
         """*host* has been requested: look at its due time again."""
@@ -110,13 +117,11 @@ class Context:
         self.store = self.open_store()
         self.recorder = Recorder(crawler, journal.open_ledger(self.config, self.wall))
         self.steady = steady_clock(self.config.state_dir, self.store.notices)
-        self.scope = Scope(self.config.follow_links)
+        self.scope = Scope(self.config.follow_links, growing=True)
         self.gates = gates_of(self.config)
         self.queues: list[Queue] = []
         #: Why nothing more is requested, where the crawl was refused.
         self.halted: str | None = None
-        #: Whether `Spider.start` has yielded its last request.
-        self.started = False
 
     @property
     def fleet(self) -> bool:

@@ -69,8 +69,10 @@ class Crawl(Context):
         self.documents = Documents(self, self.fetcher, self.pacing, self.asked)
         self.retries = Retries(self, self.fetcher, self.pacing)
         self.tags = Tags(self, self.documents.robots)
+        self.intake = Intake(self, self.asked)
         self.gate = Gate(
             self,
+            intake=self.intake,
             pacing=self.pacing,
             fetcher=self.fetcher,
             documents=self.documents,
@@ -79,7 +81,6 @@ class Crawl(Context):
             scraping=Scraping(self),
             tags=self.tags,
         )
-        self.intake = Intake(self, self.asked)
         self.readings = Readings(self)
         self._connect()
 
@@ -98,11 +99,9 @@ class Crawl(Context):
             tell_plugins(plugins.named_in(self.crawler.settings))  # else the add-on has told them
         if compat.is_shell(self.crawler):
             # What a person types is declared, and a reason to send it again (spec section 1.1).
-            self.scope.follow_links = self.started = True
+            self.scope.follow_links, self.scope.growing = True, False
             self.gates = replace(self.gates, revisit_reason="asked from a shell")
         self.recorder.note("started", **self._terms())
-        for url, via in self.scope.targets():  # of a JOBDIR
-            self.recorder.note("declared", url=url, via=via)
         try:
             missing = seats.missing(self.crawler, self.config)
         except Exception as error:  # the signal would swallow it, and the crawl go on unchecked
@@ -128,6 +127,7 @@ class Crawl(Context):
         self.recorder.rates()
         account = "\n".join(self.recorder.account())
         logger.info("account of the crawl:\n%s", account, extra={"several_lines": True})
+        self.intake.close()
         self.asked.close()
         self.readings.close(reason)
         self._tell_notices()

@@ -79,6 +79,8 @@ _LISTED: Final = (
 )
 #: Hosts that have a stat of their own; refusals of all others are counted together.
 _HOSTS_COUNTED: Final = 1000
+#: The most lines `declared` that are written to the ledger at once: some milliseconds.
+_DECLARED_AT_ONCE: Final = 256
 #: The most lines of one kind that the account lists.
 _LINES_LISTED: Final = 50
 #: Deferrals, by requirement and verdict, that concern all targets of a host alike. When the crawl
@@ -131,6 +133,8 @@ class Recorder:
     ledger: Ledger | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(4))
     _ledger_failed: bool = False
+    #: Lines `declared` that were not written yet: :meth:`declare`.
+    _declared: list[dict[str, Any]] = field(default_factory=list)
     _kinds: Counter[str] = field(default_factory=Counter)
     _verdicts: Counter[str] = field(default_factory=Counter)
     _rules: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -214,9 +218,26 @@ class Recorder:
         crawler.signals.send_catch_log(signal, spider=crawler.spider, **arguments)
 
     def note(self, kind: str, **members: object) -> None:
-        """Write to the ledger what is not a decision: start, end, a declared target."""
+        """Write to the ledger what is not a decision: the start of a run, and its end."""
         if self.ledger is not None:
             self._write({"kind": kind, **members})
+
+    def declare(self, **members: object) -> None:
+        """Note a declared target for the ledger, which gets many of them at once (:meth:`flush`).
+
+        They are written before any other line, and before anything is sent.
+        """
+        if self.ledger is not None:
+            self._declared.append({"kind": "declared", **members})
+            if len(self._declared) >= _DECLARED_AT_ONCE:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write the targets that were declared to the ledger."""
+        if self._declared and self.ledger is not None:
+            declared, self._declared = self._declared, []
+            with self._told_once():
+                self.ledger.write(self.run, *declared)
 
     def keep(self, kind: str, body: bytes, digest: str) -> None:
         """Keep a document beside the ledger, because decisions were made from it."""
@@ -226,6 +247,7 @@ class Recorder:
 
     def close(self) -> None:
         """Put the ledger's last line into the stats, and close the ledger."""
+        self.flush()
         if self.ledger is not None:
             self.set("ledger/line", self.ledger.number)
             self.set("ledger/head", self.ledger.head)
@@ -233,6 +255,7 @@ class Recorder:
             self.ledger = None
 
     def _write(self, entry: dict[str, Any]) -> None:
+        self.flush()
         with self._told_once():
             if self.ledger is not None:
                 self.ledger.write(self.run, entry)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, assert_never
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from scrapy.exceptions import IgnoreRequest
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.documents import Documents
     from scrapy_walsh.adapters.fetcher import Fetcher
+    from scrapy_walsh.adapters.intake import Intake
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.adapters.retries import Retries
     from scrapy_walsh.adapters.scraping import Scraping
@@ -78,6 +79,7 @@ class Gate:
         self,
         context: Context,
         *,
+        intake: Intake,
         pacing: Pacing,
         fetcher: Fetcher,
         documents: Documents,
@@ -87,6 +89,7 @@ class Gate:
         tags: Tags,
     ) -> None:
         self._context = context
+        self._intake = intake
         self._pacing = pacing
         self._fetcher = fetcher
         self._documents = documents
@@ -97,6 +100,8 @@ class Gate:
         self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()
         #: What sites say about the use of the answers.
         self._said: WeakKeyDictionary[Request, tuple[Statement, ...]] = WeakKeyDictionary()
+        #: Requests that wait no longer for what `Spider.start` may still declare (R6).
+        self._undeclared: WeakSet[Request] = WeakSet()
         #: Hosts that a middleware would have had fetch pages; each is named once in a warning.
         self._elsewhere: set[str] = set()
         #: By URL, since when earlier runs have deferred it; read from the store at first use.
@@ -123,12 +128,25 @@ class Gate:
             and known.basis == documents.basis(url)
         ):
             return known
-        answer = self.judge(url, form_of(request))
+        answer = self._judge(request)
         if isinstance(answer, NeedDocument):
             return answer
         standing = _Standing(url, answer, documents.basis(url))
         self._standing[request] = standing
         return standing
+
+    def _judge(self, request: Request, *, last: bool = False) -> Verdict | NeedDocument:
+        """As :meth:`judge`; *last*: what is not declared by now is out of scope."""
+        answer = self.judge(request.url, form_of(request))
+        if isinstance(answer, NeedDocument) and answer.kind == chain.START:
+            refused = self._context.scope.refuses(request.url)
+            if refused is not None and (last or request in self._undeclared):
+                return refused
+        return answer
+
+    def wait_no_longer(self, request: Request) -> None:
+        """Judge *request* by what has been declared, though `Spider.start` has not ended (R6)."""
+        self._undeclared.add(request)
 
     def judge(self, url: str, form: str = "") -> Verdict | NeedDocument:
         """The verdict on *url* with the cached documents; *form*: of ``recrawl.form_of``."""
@@ -171,7 +189,16 @@ class Gate:
         return None
 
     async def _bring_for(self, request: Request, needed: NeedDocument) -> Request | None:
-        """Bring the document that is *needed*, or give *request* back until its host is due."""
+        """Bring the document that is *needed*, or give *request* back until its host is due.
+
+        What `Spider.start` may still declare goes back, too, and stays in the queue until then.
+        """
+        if needed.kind == chain.START:
+            if request in self._pacing.popped:
+                return self._pacing.again(request)
+            await self._intake.ended()
+            self.wait_no_longer(request)
+            return None
         if needed.kind == chain.ROBOTS:
             host = self._documents.robots_txt.next_host(needed.origin)
             if (back := self._admitted(request, host, document=True)) is not None:
@@ -255,7 +282,7 @@ class Gate:
         cleared_at = self._cleared_at(request)
         if cleared_at is not None and self._still_clear(request, cleared_at):
             return None
-        answer = self.judge(request.url, form_of(request))
+        answer = self._judge(request, last=True)
         if isinstance(answer, NeedDocument):
             if cleared_at is None:
                 raise IgnoreRequest(f"{request.url} came to the wire past the gates")

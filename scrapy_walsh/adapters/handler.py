@@ -152,6 +152,7 @@ class _Handler:
         """The document to fetch before *request* is sent, or None; raises where it may not be."""
         crawl = self.crawl
         try:
+            crawl.recorder.flush()  # what is sent was declared before, also where we are killed
             return crawl.gate.at_wire(request, host)
         except BaseException:
             TURNSTILE.give_back(host, 0.0)

@@ -4,22 +4,44 @@ A URL loses its user name and its password (``policy.urls.without_userinfo``): t
 log, ledger, state, JOBDIR or queue. A request that is written to a queue names in its meta only
 those further targets (``ALSO``) that have been declared already, and only those sitemap indexes
 (``CHILDREN``) that may declare sitemaps (R6).
+
+How ``Spider.start`` is taken in:
+
+- Scrapy's engine asks it for the next request again and again, and gives nothing else a turn while
+  a request is under way. So after each slice of 10 ms the event loop goes on once here, and the
+  targets of the slice are written to the ledger together.
+- While enough requests wait (``policy.agenda.enough``), no further one is asked for. The queue
+  drains meanwhile, and then the intake goes on: so the memory that it takes has a limit.
+- Python's garbage collector looks at every request that waits, again and again: with 100,000 of
+  them that takes most of a second, in which nothing else runs. So what is there after the first
+  slice is exempt from then on (``gc.freeze``), and after each 2,000 requests garbage is collected
+  and the rest is exempt, too. A request is in no cycle, so it is freed at its end as ever; what is
+  in one is freed after the crawl.
+- Before the first of them, and by slices too, the targets that an earlier run left in a JOBDIR are
+  declared again. One of them that is given out sooner is declared then.
+- A URL that is not declared may be yet, until ``start`` has ended (``Scope.growing``). A request
+  for it waits in the queue. What did not come from the queue waits in :meth:`Intake.ended`, and
+  then the limit does not hold, because the queue may need its answer to drain. It could be
+  ``start`` itself that waits for it, so it waits only as long as ``start`` goes on.
 """
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from scrapy import Request
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.asked import VIA, form_of
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.agenda import enough
 from scrapy_walsh.policy.urls import without_userinfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from scrapy.http import Response
 
@@ -32,6 +54,14 @@ ALSO: Final = "walsh_also"
 CHILDREN: Final = "walsh_children"
 #: The most hosts that get a warning.
 _HOSTS_NAMED: Final = 100
+#: Seconds for which requests are taken in before the event loop goes on.
+_SLICE: Final = 0.01
+#: Requests that are taken in between two collections of garbage: some 15 ms each.
+_FREEZE: Final = 2_000
+#: Seconds between two looks at whether the queue has drained, or `start` has ended.
+_LOOK: Final = 0.1
+#: Seconds after which a `start` that yields nothing is not waited for any more.
+_STALLED: Final = 5.0
 _REMEDY: Final = (
     "it is not used: give a target's credentials by Scrapy's http_user, http_pass and "
     "http_auth_domain"
@@ -47,8 +77,91 @@ class Intake:
         self._named: set[str] = set()
         #: Requests to which a declared target, or a document of ours, was redirected.
         self.hops: WeakSet[Request] = WeakSet()
+        #: When the slice began, monotonic seconds; since when `start` owes its next request.
+        self._began = 0.0
+        self._owed: float | None = None
+        #: How many were taken in; at how many the garbage collector is given less to look at.
+        self._taken = self._exempt_at = 0
+        #: How many requests wait in :meth:`ended`.
+        self._waiters = 0
         for name in context.config.with_userinfo:
             logger.warning("%s holds a user name or a password; %s", name, _REMEDY)
+
+    # -- Spider.start ---------------------------------------------------------------------
+
+    async def taken_in(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """What *start* yields, by slices; at the end, nothing is declared any more (R6)."""
+        context = self._context
+        self._began = context.monotonic()
+        try:
+            for queue in context.queues:
+                for url, source in queue.earlier():
+                    self.restore(url, source)
+                    await self._give_way()
+                    if compat.closing(context.crawler):  # and the JOBDIR with it
+                        return
+            while not compat.closing(context.crawler):
+                self._owed = context.monotonic()
+                try:
+                    entry = await anext(start)
+                except StopAsyncIteration:
+                    break
+                self._owed = None
+                if compat.closing(context.crawler):
+                    break
+                yield entry
+                self._taken += 1
+                await self._give_way()
+        finally:
+            context.recorder.flush()
+            context.scope.growing = False
+            compat.wake_engine(context.crawler)
+
+    async def _give_way(self) -> None:
+        """At the end of a slice let the event loop go on, and wait while enough requests wait."""
+        context = self._context
+        if context.monotonic() - self._began < _SLICE:
+            return
+        context.recorder.flush()
+        await compat.sleep(0)
+        await self._exempt()
+        while self._full() and not compat.closing(context.crawler):
+            await compat.sleep(_LOOK)
+        self._began = context.monotonic()
+
+    async def _exempt(self) -> None:
+        """Exempt what is there from the garbage collector's looks, when it is time to."""
+        if self._taken < self._exempt_at:
+            return
+        if self._exempt_at:
+            gc.collect()
+        gc.freeze()
+        self._exempt_at = self._taken + _FREEZE
+        await compat.sleep(0)
+
+    def close(self) -> None:
+        """The crawl is over: what was exempt from the garbage collector's looks is so no more."""
+        if self._exempt_at:
+            gc.unfreeze()
+
+    def _full(self) -> bool:
+        return not self._waiters and any(enough(queue.load()) for queue in self._context.queues)
+
+    async def ended(self) -> None:
+        """Wait until `start` has ended: WALSH_PATIENCE at most, and while it goes on."""
+        context, begun = self._context, self._context.monotonic()
+        self._waiters += 1
+        try:
+            while context.scope.growing and not compat.closing(context.crawler):
+                now = context.monotonic()
+                stalled = self._owed is not None and now - self._owed > _STALLED
+                if stalled or now - begun > context.config.patience:
+                    return
+                await compat.sleep(_LOOK)
+        finally:
+            self._waiters -= 1
+
+    # -- one request ----------------------------------------------------------------------
 
     def url(self, url: str) -> str:
         """*url* without userinfo; each host is named once in a warning."""
@@ -85,14 +198,22 @@ class Intake:
         for url in (request.url, *self._urls_in(request, ALSO)):
             self._declare(url, children=url in indexes)
 
-    def _declare(self, url: str, *, children: bool) -> None:
+    def restore(self, url: str, source: str) -> None:
+        """Take *url* over from an earlier run, in which it belonged to the target *source*."""
+        context = self._context
+        self._declare(source)
+        if context.scope.source_of(url) is None:
+            context.scope.declare_hop(url, source)
+            context.recorder.declare(url=url, via=source)
+
+    def _declare(self, url: str, *, children: bool = False) -> None:
         scope, more = self._context.scope, {"children": True} if children else {}
         if scope.is_source(url) and (scope.allows_children(url) or not children):
             return
         scope.declare(url)
         if children:
             scope.allow_children(url)
-        self._context.recorder.note("declared", url=url, **more)
+        self._context.recorder.declare(url=url, **more)
 
     def declare_child(self, url: str, index: str) -> str | None:
         """Take *url*, which the sitemap index *index* lists, as a target that *index* declares.
@@ -109,7 +230,7 @@ class Intake:
         if not scope.declare_child(url, index):
             return None
         if not known:
-            self._context.recorder.note("declared", url=url, by=index)
+            self._context.recorder.declare(url=url, by=index)
         return url
 
     def declare_hop(self, hop: Request, request: Request) -> None:

@@ -139,7 +139,7 @@ class Pacing:
         False after WALSH_PATIENCE at the latest: a `start` may have no end.
         """
         context = self._context
-        return not context.started and context.monotonic() - self._begun < context.config.patience
+        return context.scope.growing and context.monotonic() - self._begun < context.config.patience
 
     def wait(self, host: str) -> float:
         """Seconds for which requests to *host* wait in the queue; 0 while one is under way."""

@@ -8,6 +8,7 @@ reports it itself (``report``), and sets ``by_spider``. ``policy.readings`` deci
 from __future__ import annotations
 
 import logging
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -113,7 +114,8 @@ class Readings:
             self._heard[source] = Heard(moved_to=moved_to)
 
     def _hear(self, source: str, outcome: str, reason: str, moved_to: str | None) -> None:
-        heard = Heard(outcome, readings.one_line(reason), self._context.wall(), moved_to)
+        why = sys.intern(readings.one_line(reason))  # of many sources alike, it is kept once
+        heard = Heard(outcome, why, self._context.wall(), moved_to)
         self._heard[source] = readings.later(self._heard.get(source), heard)
 
     def _dropped(self, request: Request) -> None:

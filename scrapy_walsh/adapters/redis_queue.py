@@ -24,10 +24,11 @@ from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.link import LONGEST_PAUSE
 from scrapy_walsh.fleet.store import SharedStore
+from scrapy_walsh.policy.agenda import Load
 from scrapy_walsh.policy.chain import NeedDocument
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from scrapy import Spider
     from scrapy.crawler import Crawler
@@ -76,6 +77,7 @@ class DueQueue:
         self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
         self._closed = False
         crawl.queues.append(self)
+        crawl.scope.growing = False  # no worker knows when all of them have declared their targets
 
     def __len__(self) -> int:
         here = len(self._free) + len(self._unsent)
@@ -140,6 +142,14 @@ class DueQueue:
         except StoreAway as error:
             if self._unsent:
                 logger.error("%d requests could not be given back: %s", len(self._unsent), error)
+
+    def load(self) -> Load:
+        """Nothing: what waits is in Redis, and takes up no memory here."""
+        return Load()
+
+    def earlier(self) -> Iterable[tuple[str, str]]:
+        """Nothing: each entry says itself what it belongs to."""
+        return ()
 
     def nudge(self, host: str) -> None:
         """A request to *host* was sent: let its queue wait until it is due again."""

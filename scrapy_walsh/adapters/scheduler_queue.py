@@ -4,6 +4,9 @@
 Where no host is due, ``pop`` returns None, and a timer wakes Scrapy's engine at the next due time.
 A request that the gates refuse already does not wait: it is given out at once and ends at the gate.
 With a JOBDIR, the requests are in one SQLite file, whatever the number of hosts.
+
+A request for a URL that `Spider.start` may still declare is parked: it waits here until ``start``
+has ended, and is then taken in like any other.
 """
 
 from __future__ import annotations
@@ -14,15 +17,16 @@ import heapq
 import itertools
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from queuelib.queue import FifoDiskQueue, FifoMemoryQueue
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.disk_lines import DiskLines
-from scrapy_walsh.policy.agenda import Agenda
-from scrapy_walsh.policy.chain import NeedDocument
+from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.policy.agenda import Agenda, Load
+from scrapy_walsh.policy.chain import START, NeedDocument
 from scrapy_walsh.policy.urls import canonical_url
 
 if TYPE_CHECKING:
@@ -36,6 +40,10 @@ Key = tuple[int, int, bool, int]
 
 #: Ranks: retries and requests that came back; what earlier runs deferred; all others.
 _FIRST, _PUT_OFF, _OTHERS = 0, 1, 2
+#: The most requests that wait for the end of `Spider.start`.
+_PARKED: Final = 10_000
+#: Requests that one pop takes in of those, and hosts of an earlier run that it looks at.
+_AT_ONCE: Final = 64
 
 
 class MemoryLines:
@@ -43,6 +51,9 @@ class MemoryLines:
 
     def __init__(self) -> None:
         self._lines: dict[str, list[tuple[Key, Request]]] = {}
+
+    def check(self, request: Request) -> None:
+        """Nothing: any request can be kept."""
 
     def push(self, host: str, key: Key, request: Request) -> None:
         """Add *request* to *host*'s queue."""
@@ -119,6 +130,9 @@ class HostQueue:
         self._lines: Any = DiskLines(key, crawl) if key else MemoryLines()
         self._free: deque[Request] = deque()
         self._free_turn = False
+        #: Requests that wait for the end of `Spider.start`.
+        self._parked: deque[Request] = deque()
+        self._told_parked = False
         self._count = 0
         self._arrivals = itertools.count(1)
         self._order = _direction(queue_cls)
@@ -134,13 +148,10 @@ class HostQueue:
             self._agenda.add(host, count, crawl.monotonic())
             self._count += count
             self._resumed.append(host)
-        for url, source in self._lines.sources():
-            crawl.scope.declare(source)
-            crawl.scope.declare_hop(url, source)
         crawl.queues.append(self)
 
     def __len__(self) -> int:
-        return self._count + len(self._free)
+        return self._count + len(self._free) + len(self._parked)
 
     def push(self, request: Request) -> None:
         """Take *request* in; ValueError where it cannot be kept on disk."""
@@ -150,6 +161,9 @@ class HostQueue:
             return
         host = self._crawl.pacing.look_up(request.url)
         answer = self._crawl.gate.at_queue(request)
+        if isinstance(answer, NeedDocument) and answer.kind == START:
+            self._park(request)
+            return
         if not isinstance(answer, NeedDocument) and not answer.allowed:
             self._free.append(request)
             return
@@ -157,6 +171,38 @@ class HostQueue:
         self._count += 1
         self._agenda.add(host, now=self._crawl.monotonic())
         self._tell_wait(host)
+
+    def _park(self, request: Request) -> None:
+        """Keep *request* for the end of `Spider.start`; ValueError as for :meth:`push`."""
+        if len(self._parked) < _PARKED:
+            self._lines.check(request)
+            self._parked.append(request)
+            return
+        if not self._told_parked:
+            logger.warning(
+                "%d requests for URLs that start() has not yielded wait until it has ended; "
+                "further ones are refused at once, the first of them is %s",
+                _PARKED,
+                request.url,
+            )
+        self._told_parked = True
+        self._crawl.gate.wait_no_longer(request)
+        self._free.append(request)
+
+    def _unpark(self) -> None:
+        """Take in some of what waited for the end of `Spider.start`, once that has ended."""
+        if not self._crawl.scope.growing:
+            for _ in range(min(_AT_ONCE, len(self._parked))):
+                self.push(self._parked.popleft())
+
+    def load(self) -> Load:
+        """How much waits, without what waits for the end of `Spider.start`."""
+        return Load(self._count, self._agenda.most, len(self._free))
+
+    def earlier(self) -> Iterable[tuple[str, str]]:
+        """URLs that an earlier run left here, and the declared target that each belongs to."""
+        found: Iterable[tuple[str, str]] = self._lines.sources()
+        return found
 
     def stands_for(self, request: Request) -> bool:
         """Whether a request of an earlier run of the job waits here that is the same as *request*.
@@ -174,8 +220,9 @@ class HostQueue:
     def pop(self) -> Request | None:
         """The request to send now; None where no host is due: the engine is woken later."""
         self._crawl.asked.settle()
-        while self._resumed:
+        for _ in range(min(_AT_ONCE, len(self._resumed))):
             self._tell_wait(self._resumed.pop())
+        self._unpark()
         self._free_turn = not self._free_turn
         host = None
         if not (self._free and self._free_turn):
@@ -193,8 +240,8 @@ class HostQueue:
     def close(self) -> list[int]:
         """Close the file, if there is one; what waited in it stays there."""
         try:
-            while self._free:
-                self._keep(self._free.popleft())
+            while self._free or self._parked:
+                self._keep((self._free or self._parked).popleft())
         finally:
             self.stop()
             self._lines.close()

@@ -39,12 +39,12 @@ class ScopeMiddleware:
         return cls(Crawl.of(crawler))
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """*start*, its requests noted as declared targets.
+        """*start*, by slices, its requests noted as declared targets.
 
         Without those that an earlier run of the job has left in its JOBDIR: they are sent once,
         though `start` names them again, and with dont_filter, which Scrapy's `start_urls` have.
         """
-        async for entry in start:
+        async for entry in self.crawl.intake.taken_in(start):
             taken = self._taken(entry)
             if isinstance(taken, Request):
                 self.crawl.intake.declare(taken)
@@ -56,7 +56,6 @@ class ScopeMiddleware:
                 if any(queue.stands_for(taken) for queue in self.crawl.queues):
                     continue
             yield taken
-        self.crawl.started = True
 
     def process_spider_output(
         self,

@@ -1,7 +1,8 @@
 """A ledger's files: all processes that share a state directory append lines to them, in turn.
 
 The current file is ``ledger.jsonl``; full ones are ``ledger-000001.jsonl`` and so on. A line is one
-``write``, so a process that is killed leaves whole lines. Lines that cannot be written are counted,
+``write``, or lines that belong together are, so a process that is killed leaves whole lines, and
+half a line at most, which is cut off. Lines that cannot be written are counted,
 and a line ``gap`` before the next one says how many are missing: a ledger never looks more complete
 than it is.
 """
@@ -58,8 +59,8 @@ class Ledger:
         except OSError as error:
             raise StateError(_cannot(directory, error)) from error
 
-    def write(self, run: str, entry: Mapping[str, Any]) -> None:
-        """Append *entry*; StateError where it cannot be written: the next line will say so."""
+    def write(self, run: str, *entries: Mapping[str, Any]) -> None:
+        """Append *entries*; StateError where they cannot be written: the next line will say so."""
         try:
             with self._locked():
                 if self._changed():
@@ -67,9 +68,9 @@ class Ledger:
                 if self._end >= ROTATE_AT:
                     self._rotate()
                 self._note_missing(run)
-                self._append(run, redacted(entry) if self._redact else entry)
+                self._append(run, *(map(redacted, entries) if self._redact else entries))
         except (OSError, ValueError) as error:
-            self._missing += 1
+            self._missing += len(entries)
             raise StateError(_cannot(self.directory, error)) from error
 
     def keep(self, kind: str, body: bytes, digest: str) -> None:
@@ -179,17 +180,21 @@ class Ledger:
             self._append(run, {"kind": "gap", "reason": reason, "lost": self._missing})
             self._missing = 0
 
-    def _append(self, run: str, entry: Mapping[str, Any]) -> None:
-        """Write one line whole, or leave the file as it was and raise OSError."""
-        stamped = {"at": round(self._wall(), 6), "run": run, **entry}
-        line, digest = chained(stamped, self.number + 1, self.head)
-        written = os.pwrite(self._descriptor, line, self._end)
-        if written < len(line):
+    def _append(self, run: str, *entries: Mapping[str, Any]) -> None:
+        """Write the lines whole, or leave the file as it was and raise OSError."""
+        number, head, lines = self.number, self.head, []
+        at = round(self._wall(), 6)
+        for number, entry in enumerate(entries, number + 1):  # noqa: B020  from the one after it
+            line, head = chained({"at": at, "run": run, **entry}, number, head)
+            lines.append(line)
+        octets = b"".join(lines)
+        written = os.pwrite(self._descriptor, octets, self._end)
+        if written < len(octets):
             os.ftruncate(self._descriptor, self._end)
             raise OSError("no space is left for the line")
         self._end += written
-        self.number, self.head = self.number + 1, digest
-        os.pwrite(self._head_file, b"%012d %s\n" % (self.number, digest.encode("ascii")), 0)
+        self.number, self.head = number, head
+        os.pwrite(self._head_file, b"%012d %s\n" % (number, head.encode("ascii")), 0)
 
 
 def rotated(directory: Path) -> list[Path]:

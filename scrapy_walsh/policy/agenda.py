@@ -31,11 +31,33 @@ if TYPE_CHECKING:
 _BUCKETS_PER_DOUBLING: Final = 16
 #: The most hosts that one call moves from waiting to ready, so that no pop takes long.
 _MOVES_PER_CALL: Final = 64
+#: Requests that may wait before no more are taken in, once so many hosts have waited at a time.
+ENOUGH_REQUESTS: Final = 100_000
+ENOUGH_HOSTS: Final = 1_000
 
 
 def _bucket(work: float) -> int:
     """The number of the bucket for a host with *work* seconds left, which is at least 1 s."""
     return max(0, int(_BUCKETS_PER_DOUBLING * math.log2(work))) if work > 1 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much waits: requests to ``hosts``, the most at one time, and others that are refused."""
+
+    requests: int = 0
+    hosts: int = 0
+    refused: int = 0
+
+
+def enough(load: Load) -> bool:
+    """Whether no more requests should be taken in for now.
+
+    With few hosts the order cannot be chosen well, so more are taken in until there are
+    ``ENOUGH_HOSTS``. What is refused has no order, and waits for nothing.
+    """
+    full = load.requests + load.refused >= ENOUGH_REQUESTS
+    return full and (load.hosts >= ENOUGH_HOSTS or load.refused >= ENOUGH_REQUESTS)
 
 
 @dataclass(slots=True)
@@ -56,11 +78,13 @@ class Agenda:
     """The hosts that have requests to make, ordered by who goes next.
 
     ``due``, ``interval``: the throttle's methods; by host, the monotonic time from which it is due,
-    and the seconds between its requests. ``_occupied``: bit n is set where bucket n has hosts.
+    and the seconds between its requests. ``most``: the most hosts so far that had requests at one
+    time. ``_occupied``: bit n is set where bucket n has hosts.
     """
 
     due: Callable[[str], float]
     interval: Callable[[str], float]
+    most: int = 0
     _hosts: dict[str, _Entry] = field(default_factory=dict)
     _waiting: list[tuple[float, str]] = field(default_factory=list)
     _ready: dict[int, list[str]] = field(default_factory=dict)
@@ -89,6 +113,7 @@ class Agenda:
         entry = self._hosts.get(host)
         if entry is None:
             entry = self._hosts[host] = _Entry(count)
+            self.most = max(self.most, len(self._hosts))
             self._place(host, entry, now)
             return
         entry.count += count

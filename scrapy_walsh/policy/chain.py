@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 #: The kinds of documents that a gate may need.
 BLOCKLIST: Final = "blocklist"
 ROBOTS: Final = "robots"
+#: Not a document, but needed like one: the rest of `Spider.start`, which may declare the URL (R6).
+START: Final = "start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +117,16 @@ def judge(
     that cannot be read.
     """
     return (
-        scope.refuses(url)
+        _out_of_scope(url, scope)
         or _operator_blocks(url, held)
         or _excluded(url, gates)
         or too_soon(url, scope, held, gates, now, form=form)
         or _robots(url, held, gates)
     )
+
+
+def _out_of_scope(url: str, scope: Scope) -> Verdict | NeedDocument | None:
+    return NeedDocument(START) if scope.undecided(url) else scope.refuses(url)
 
 
 def judge_host(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument | None:

@@ -4,18 +4,22 @@ A target is declared by the project's start requests (``Spider.start``). What a 
 page links to, or a pipeline requests is not declared, whatever its ``meta`` says. One exception:
 a sitemap index that was declared with ``children = true`` declares sitemaps that it lists. With
 WALSH_FOLLOW_LINKS, which walsh-research may not set, R6 is off; the other gates stay.
+
+A crawl may have a million targets, and knows each of them to its end. So the declared URLs are kept
+as digests, about 25 octets each, whatever their length. Of a declared URL we need no more: whoever
+asks for it has it. A URL that was never declared passes for one with odds of 1 in 2**128 for each
+target, so with a million of them after 10**32 links; and to find one on purpose takes as long as to
+break the digest.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.verdict import OUT_OF_SCOPE, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: The most sitemaps that one index declares.
 MAX_CHILDREN: Final = 1_000
@@ -23,23 +27,57 @@ MAX_CHILDREN: Final = 1_000
 SCHEMES: Final = frozenset({"http", "https"})
 
 
+#: Octets of a digest; the first two say in which bucket the others are.
+_DIGEST: Final = 16
+_REST: Final = _DIGEST - 2
+
+
+@dataclass(slots=True)
+class _Digests:
+    """A set of texts, of which it keeps digests. ``_buckets``: the digests of each, in a row."""
+
+    _buckets: dict[bytes, bytes] = field(default_factory=dict)
+
+    def add(self, text: str) -> None:
+        """Add *text*, which is not in the set."""
+        bucket, rest = _digest(text)
+        self._buckets[bucket] = self._buckets.get(bucket, b"") + rest
+
+    def __contains__(self, text: str) -> bool:
+        bucket, rest = _digest(text)
+        row = self._buckets.get(bucket, b"")
+        place = row.find(rest)
+        while place % _REST and place >= 0:  # in the middle of two others
+            place = row.find(rest, place + 1)
+        return place >= 0
+
+
+def _digest(text: str) -> tuple[bytes, bytes]:
+    octets = text.encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(octets, digest_size=_DIGEST).digest()
+    return digest[:2], digest[2:]
+
+
 @dataclass(slots=True)
 class Scope:
     """The targets of one crawl, by exact URL without fragment.
 
-    ``follow_links``: WALSH_FOLLOW_LINKS. ``_sources``: the declared ones. ``_hops``: where they
-    redirect to, each with the source that led to it. ``_children``: by declared index that may
-    declare sitemaps, those that it has declared.
+    ``follow_links``: WALSH_FOLLOW_LINKS. ``growing``: whether `Spider.start` has not ended, so that
+    it may still declare targets. ``_sources``: the declared ones. ``_hops``: where they redirect
+    to, each with the source that led to it. ``_children``: by declared index
+    that may declare sitemaps, those that it has declared.
     """
 
     follow_links: bool = False
-    _sources: set[str] = field(default_factory=set)
+    growing: bool = False
+    _sources: _Digests = field(default_factory=_Digests)
     _hops: dict[str, str] = field(default_factory=dict)
     _children: dict[str, set[str]] = field(default_factory=dict)
 
     def declare(self, url: str) -> None:
         """Add *url* to the targets."""
-        self._sources.add(_key(url))
+        if not self.is_source(url):
+            self._sources.add(_key(url))
 
     def allow_children(self, index: str) -> None:
         """Let *index*, a declared target, declare sitemaps (``children = true``)."""
@@ -72,11 +110,6 @@ class Scope:
         if source is not None:
             self._hops.setdefault(_key(url), source)
 
-    def targets(self) -> Iterator[tuple[str, str | None]]:
-        """Every target, and the source that redirects to it; None where it was declared itself."""
-        yield from ((url, None) for url in self._sources)
-        yield from ((url, via) for url, via in self._hops.items() if url not in self._sources)
-
     def source_of(self, url: str) -> str | None:
         """The declared target that *url* is, or that redirected to it; None without one."""
         url = _key(url)
@@ -95,6 +128,14 @@ class Scope:
             return None
         return _refused("not a declared target; links, sub-resources and media are not followed")
 
+    def undecided(self, url: str) -> bool:
+        """Whether *url* is out of scope, but `Spider.start` may still declare it."""
+        return (
+            self.growing
+            and url.partition(":")[0].lower() in SCHEMES
+            and self.refuses(url) is not None
+        )
+
     def refuses_in_place(self, url: str, other: str) -> Verdict | None:
         """The verdict against sending a request to *other* in place of one to *url*, or None.
 
@@ -102,7 +143,8 @@ class Scope:
         service, an archive), and no gate sees how: with what User-Agent, how often, and what else
         (D24).
         """
-        if self.refuses(other) is not None or _same_host(url, other):
+        refused = self.refuses(other) is not None and not self.undecided(other)
+        if refused or _same_host(url, other):
             return None
         return _refused(
             f"a downloader middleware sends {other.partition('?')[0]} in its place: its host would "

@@ -60,6 +60,8 @@ def test_own_queue_measures_both_queues_and_the_jobdir(tmp_path):
     disk = {row["queue"]: row for row in result["disk"]}
     assert disk["ours"]["pushed"] == disk["ours"]["popped"] == 600
     assert disk["ours"]["files"] < 50
+    assert disk["ours"]["requests"] == disk["ours"]["hosts"] == 600
+    assert disk["ours"]["held MB"] < 50
     assert disk["stock"]["pushed"] <= 600
 
 
@@ -103,6 +105,14 @@ def test_own_pauses_measures_each_way_to_a_list_beside_stock_scrapy(tmp_path):
     (read,) = result["documents"]
     assert (read["outcome"], read["items"], read["octets"] > 250_000) == ("failed", 0, True)
     assert 0 <= read["cpu ms"] <= read["took s"] * 1e3
+    assert [(row["urls"], row["bot"]) for row in result["intake"]] == [
+        (500, "stock"),
+        (500, "ours"),
+    ]
+    for row in result["intake"]:
+        assert row["wall ms"] > 0
+        assert row["first s"] > 0
+        assert row["intake s"] > 0
 
 
 @pytest.mark.crawl

@@ -223,3 +223,32 @@ def test_own_only_the_owner_may_read_it(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ledger.keep("robots", b"", hashlib.sha256(b"").hexdigest())
     assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
+
+
+def test_own_lines_that_are_written_together_are_chained_and_lost_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = opened(tmp_path)
+    ledger.write("a", ENTRY, ENTRY, ENTRY)
+    whole = os.pwrite
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "pwrite", lambda to, text, at: whole(to, text[:300], at))
+        with pytest.raises(StateError, match="WALSH_LEDGER"):
+            ledger.write("a", ENTRY, ENTRY)
+    ledger.write("a", ENTRY)
+    found = lines(tmp_path)
+    assert [line["kind"] for line in found] == ["ledger", *["fetched"] * 3, "gap", "fetched"]
+    assert found[4]["lost"] == 2
+
+
+def test_own_a_kill_within_lines_that_are_written_together_leaves_whole_ones(
+    tmp_path: Path,
+) -> None:
+    opened(tmp_path).write("a", *[ENTRY] * 500)
+    path = tmp_path / FILE
+    path.write_bytes(path.read_bytes()[:-1000])
+    opened(tmp_path).write("b", ENTRY)
+    kinds = [line["kind"] for line in lines(tmp_path)]
+    assert set(kinds[1:-2]) == {"fetched"}
+    assert 490 < len(kinds) < 500
+    assert kinds[-2:] == ["gap", "fetched"]

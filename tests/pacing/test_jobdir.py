@@ -13,7 +13,7 @@ from scrapy.crawler import Crawler
 from scrapy.squeues import LifoMemoryQueue
 from scrapy.statscollectors import StatsCollector
 
-from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters import compat, scheduler_queue
 from scrapy_walsh.adapters.crawl import Crawl as Walsh
 from scrapy_walsh.adapters.scheduler_queue import Fingerprinter, HostQueue
 from scrapy_walsh.policy.throttle import Throttle
@@ -69,19 +69,18 @@ import scrapy
 
 class Probe(scrapy.Spider):
     name = "probe"
+    all_in = False
 
     async def start(self):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-        yield scrapy.Request("http://many.test/", self.stop, priority=-1)
+        yield scrapy.Request("http://many.test/", priority=-1)
         for number in range(200):
             yield scrapy.Request(f"http://many{number}.test/")
-
-    def stop(self, response):
-        raise scrapy.exceptions.CloseSpider("enough")
+        self.all_in = True
 
     def parse(self, response):
-        if response.url == "http://many0.test/":
+        if self.all_in:
             raise scrapy.exceptions.CloseSpider("enough")
 """
 
@@ -335,3 +334,30 @@ def test_own_many_hosts_take_no_more_files_than_one(crawls: Callable[[str], Any]
     assert files == {"requests.sqlite3"}
     assert len({*left, *asked(result.log)}) == 201
     assert len(left) > 150
+
+
+@pytest.mark.parametrize("folder", ["", "job"])
+def test_own_what_start_may_still_declare_is_parked_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(scheduler_queue, "_PARKED", 2)
+    crawler = Crawler(Spider, {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory"})
+    crawler.stats = StatsCollector(crawler)
+    crawler.spider = Spider("probe")
+    own = Walsh.of(crawler)
+    queue = HostQueue(own, LifoMemoryQueue, str(tmp_path) if folder else "")
+    for page in range(4):
+        queue.push(Request(f"http://parked.test/{page}"))
+    assert len(queue) == 4
+    over = [queue.pop(), queue.pop(), queue.pop()]
+    assert [each and each.url for each in over] == [
+        "http://parked.test/2",
+        "http://parked.test/3",
+        None,
+    ]
+    assert caplog.text.count("requests for URLs that start() has not yielded") == 1
+    own.intake.declare(Request("http://parked.test/1"))
+    own.scope.growing = False
+    assert [queue.pop(), queue.pop()].count(None) == 0
+    assert len(queue) == 0
+    queue.close()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scrapy_walsh.policy.agenda import Agenda
+from scrapy_walsh.policy.agenda import ENOUGH_HOSTS, ENOUGH_REQUESTS, Agenda, Load, enough
 from scrapy_walsh.policy.throttle import Throttle
 
 
@@ -210,3 +210,28 @@ def test_own_outlook_counts_due_hosts_and_the_time_that_the_rest_takes():
     assert agenda.seconds_left(5.0) == 30.0
     agenda.remove("slow", 4)
     assert (agenda.ready(), agenda.seconds_left(5.0)) == (0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("load", "expected"),
+    [
+        (Load(ENOUGH_REQUESTS - 1, ENOUGH_HOSTS), False),
+        (Load(ENOUGH_REQUESTS, ENOUGH_HOSTS), True),
+        (Load(10 * ENOUGH_REQUESTS, ENOUGH_HOSTS - 1), False),
+        (Load(ENOUGH_REQUESTS - 10, ENOUGH_HOSTS, refused=10), True),
+        (Load(0, 0, refused=ENOUGH_REQUESTS), True),
+        (Load(), False),
+    ],
+)
+def test_own_enough_waits_once_the_order_can_be_chosen_well(load, expected):
+    assert enough(load) == expected
+
+
+def test_own_the_agenda_knows_the_most_hosts_that_waited_at_one_time():
+    agenda = Simulation(0.05).agenda
+    for host in ("a", "b", "a", "c"):
+        agenda.add(host)
+    agenda.remove("b")
+    agenda.remove("c")
+    agenda.add("d")
+    assert (agenda.most, len(agenda)) == (3, 2)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import tracemalloc
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scrapy_walsh.policy import scope as scope_module
 from scrapy_walsh.policy.scope import Scope
 
 
@@ -86,3 +91,57 @@ def test_own_what_is_out_of_scope_is_left_to_its_own_refusal():
     scope = scope_of("http://h.test/a")
     assert scope.refuses("http://service.test/") is not None
     assert scope.refuses_in_place("http://h.test/a", "http://service.test/") is None
+
+
+def test_r6_2_while_start_goes_on_a_url_that_is_not_declared_is_undecided():
+    scope = scope_of("http://h.test/a", growing=True)
+    scope.declare_hop("http://g.test/hop", "http://h.test/a")
+    assert scope.undecided("http://h.test/b")
+    assert not scope.undecided("http://h.test/a")
+    assert not scope.undecided("http://g.test/hop")
+    assert not scope.undecided("ftp://h.test/b"), "no declaration makes it a target"
+    scope.declare("http://h.test/b")
+    assert not scope.undecided("http://h.test/b")
+    scope.growing = False
+    assert not scope.undecided("http://h.test/c")
+
+
+def test_r6_where_links_are_followed_nothing_is_undecided():
+    assert not scope_of(follow_links=True, growing=True).undecided("http://h.test/b")
+
+
+def test_r6_a_host_that_may_yet_be_declared_takes_no_place_of_another():
+    scope = scope_of("http://h.test/a", growing=True)
+    assert scope.refuses_in_place("http://h.test/a", "http://service.test/") is not None
+
+
+@given(st.lists(st.text(max_size=3), max_size=300), st.lists(st.text(max_size=3), max_size=50))
+def test_own_the_scope_knows_what_was_declared_and_nothing_else(declared, others):
+    """Digests of different URLs that lie in one bucket, in a row, are not taken for another's."""
+    scope = scope_of(*declared)
+    known = {url.partition("#")[0] for url in declared}
+    for url in {*declared, *others}:
+        assert scope.is_source(url) == (url.partition("#")[0] in known)
+
+
+def test_own_a_digest_is_not_found_across_two_others(monkeypatch):
+    digests = {"a": (b"", bytes(range(14))), "b": (b"", bytes(range(14, 28)))}
+    digests["across"] = (b"", bytes(range(5, 19)))
+    monkeypatch.setattr(scope_module, "_digest", digests.__getitem__)
+    scope = scope_of("a", "b")
+    assert not scope.is_source("across")
+    scope.declare("across")
+    assert all(map(scope.is_source, digests))
+
+
+def test_own_a_declared_url_takes_few_octets_whatever_its_length():
+    def grown(length: int) -> int:
+        tracemalloc.start()
+        scope = Scope()
+        for number in range(20_000):
+            scope.declare(f"http://h.test/{number}/{'x' * length}")
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        return held
+
+    assert grown(500) < 1.1 * grown(5)

@@ -1,0 +1,187 @@
+"""How `Spider.start` is taken in: by slices, no further than enough, and what waits for its end."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.proof.sandbox import Sandbox, hosts
+from tests.crawl.harness import Crawl, crawl, make_project, site, solo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+#: `start` goes on when the callback of its first page has run, and names then what that asked for.
+LATE = """
+import asyncio
+import scrapy
+from scrapy_walsh.adapters import compat
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    parsed = False
+
+    async def start(self):
+        yield scrapy.Request("http://first.test/", errback=self.failed)
+        while not self.parsed:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(1.5)  # what is parked has had its time to go wrong
+        yield scrapy.Request("http://late.test/linked", errback=self.failed)
+        yield scrapy.Request("http://late.test/", meta={"walsh_also": ["http://late.test/fetched"]})
+        try:
+            await compat.download(self.crawler, scrapy.Request("http://late.test/own"))
+        except Exception as error:
+            print("OWN", type(error).__name__, error, flush=True)
+        print("START HAS ENDED", flush=True)
+
+    async def parse(self, response):
+        if response.url != "http://first.test/":
+            yield {"url": response.url, "status": response.status}
+            return
+        self.parsed = True
+        yield scrapy.Request("http://late.test/linked", errback=self.failed)
+        yield scrapy.Request("http://late.test/never", errback=self.failed)
+        yield scrapy.Request("ftp://late.test/never", errback=self.failed)
+        fetched = await compat.download(self.crawler, scrapy.Request("http://late.test/fetched"))
+        yield {"url": fetched.url, "status": fetched.status}
+
+    def failed(self, failure):
+        error, why = failure.type.__name__, str(failure.value)
+        yield {"url": failure.request.url, "error": error, "why": why}
+"""
+
+#: More targets than a machine takes in while one page is on its way. ``slices=""``: without them.
+MANY = """
+import asyncio, os, signal
+import scrapy
+from scrapy_walsh.adapters import intake
+from scrapy_walsh.adapters.crawl import Crawl
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    taken = 0
+    dies_at = ""
+
+    async def start(self):
+        if self.dies_at:
+            intake._SLICE = 1e9
+            Crawl.of(self.crawler).on_wire.append(self.on_wire)
+        yield scrapy.Request("http://first.test/", priority=1)
+        for number in range(100 if self.dies_at else 20_000):
+            self.taken += 1
+            yield scrapy.Request(f"http://many{number // 10}.test/{number}")
+        if self.dies_at:
+            await asyncio.sleep(60)
+
+    def on_wire(self, request):
+        if self.dies_at in request.url:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def parse(self, response):
+        yield {"url": response.url, "taken": self.taken}
+        raise scrapy.exceptions.CloseSpider("measured")
+"""
+
+#: It yields 60 targets on as many hosts, and notes how many waited at most. A slice is one of them.
+FULL = """
+import scrapy
+from scrapy_walsh.adapters import compat, intake
+from scrapy_walsh.policy import agenda
+
+intake._SLICE, intake._LOOK = 0.0, 0.01
+agenda.ENOUGH_REQUESTS = 10
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    known = ""
+
+    async def start(self):
+        agenda.ENOUGH_HOSTS = int(self.known)
+        most = 0
+        for number in range(60):
+            yield scrapy.Request(f"http://full{number}.test/", errback=self.failed)
+            most = max(most, len(compat.scheduler(self.crawler)))
+        print("MOST", most, flush=True)
+
+    def parse(self, response):
+        yield {"url": response.url, "status": response.status}
+
+    def failed(self, failure):
+        pass
+"""
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> Crawl:
+    sites = (site("first.test"), site("late.test"))
+    return solo(tmp_path_factory.mktemp("late"), sites=sites, spider=LATE)
+
+
+def test_r6_2_a_link_that_start_names_later_is_fetched(late: Crawl) -> None:
+    assert late.fetched("http://late.test/linked"), late.output
+    assert late.asked("late.test").count("/linked") == 1
+    assert late.why("http://late.test/linked") == ""
+
+
+def test_r6_2_a_link_that_start_never_names_is_refused_at_its_end(late: Crawl) -> None:
+    assert "R6 out_of_scope" in late.why("http://late.test/never")
+    assert "/never" not in late.asked("late.test")
+    ended = late.output.index("START HAS ENDED")
+    refused = late.lines("http://late.test/never", "out_of_scope")
+    assert refused
+    assert min(map(late.output.index, refused)) > ended
+
+
+def test_r6_another_scheme_is_refused_at_once(late: Crawl) -> None:
+    assert "is not an http or https URL" in late.why("ftp://late.test/never")
+
+
+def test_own_what_did_not_come_from_the_queue_waits_too(late: Crawl) -> None:
+    assert late.fetched("http://late.test/fetched"), late.output
+
+
+def test_own_start_does_not_wait_for_itself(late: Crawl) -> None:
+    assert late.lines("OWN Refused")
+    assert "/own" not in late.asked("late.test")
+    assert late.stats["close_reason"] == "finished"
+
+
+def test_own_a_page_is_answered_while_start_is_taken_in(run: Callable[..., Crawl]) -> None:
+    result = run(sites=(site("first.test"),), spider=MANY)
+    taken = next(item["taken"] for item in result.items if item["url"] == "http://first.test/")
+    assert 0 < taken < 20_000, result.output
+    assert result.stats["close_reason"] == "measured"
+
+
+def lines(project: Path) -> list[dict[str, Any]]:
+    """The lines of the project's ledger."""
+    text = (project / ".scrapy" / "walsh" / "ledger.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("host", ["operator.test", "first.test"])
+def test_own_nothing_is_sent_before_its_declaration_is_in_the_ledger(
+    box: Sandbox, tmp_path: Path, host: str
+) -> None:
+    """It is killed as the first request to a host is sent, and no slice has ended."""
+    box.put(site("first.test"))
+    project = make_project(tmp_path, MANY)
+    result = crawl(project, box, arguments=("-a", f"dies_at={host}"))
+    assert result.returncode != 0
+    declared = {line["url"] for line in lines(project) if line["kind"] == "declared"}
+    assert "http://first.test/" in declared
+    assert "first.test" not in hosts(result.log)
+
+
+@pytest.mark.parametrize(("known", "most"), [(5, range(5, 12)), (1000, range(13, 61))])
+def test_own_no_more_is_taken_in_than_enough_once_many_hosts_are_known(
+    run: Callable[..., Crawl], known: int, most: range
+) -> None:
+    sites = tuple(site(f"full{number}.test") for number in range(60))
+    result = run(sites=sites, spider=FULL, arguments=("-a", f"known={known}"))
+    (line,) = result.lines("MOST")
+    assert int(line.split()[1]) in most
+    assert sum(item["status"] == 200 for item in result.items) == 60
