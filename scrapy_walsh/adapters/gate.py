@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.scraping import Scraping
     from scrapy_walsh.adapters.tags import Tags
     from scrapy_walsh.policy.chain import Rules
-    from scrapy_walsh.policy.usage import Statement
 
 #: Seconds for which a request that the gate let through is not judged again.
 _CLEARANCE: Final = 1.0
@@ -98,8 +97,6 @@ class Gate:
         self._scraping = scraping
         self._tags = tags
         self._standing: WeakKeyDictionary[Request, _Standing] = WeakKeyDictionary()
-        #: What sites say about the use of the answers.
-        self._said: WeakKeyDictionary[Request, tuple[Statement, ...]] = WeakKeyDictionary()
         #: Requests that wait no longer for what `Spider.start` may still declare (R6).
         self._undeclared: WeakSet[Request] = WeakSet()
         #: Hosts that a middleware would have had fetch pages; each is named once in a warning.
@@ -467,15 +464,10 @@ class Gate:
         if not isinstance(outcome, BaseException) and reaches_spider(outcome.status):
             self._documents.note_tdmrep(outcome)
             rules = None if standing is None else standing.rules
-            said = self._said[request] = self._documents.said(outcome, rules)
-            usage = tuple(map(str, said))
+            usage = tuple(map(str, self._documents.read_usage(request, outcome, rules)))
             self.tell(
                 events.FETCHED, request, outcome.status, f"HTTP {outcome.status}", usage=usage
             )
-
-    def said(self, request: Request | None) -> tuple[Statement, ...]:
-        """What its site says about the use of the answer that *request* has got."""
-        return () if request is None else self._said.get(request, ())
 
     # -- what is recorded -----------------------------------------------------------------
 

@@ -215,7 +215,7 @@ class WalshMetadataSpider(Spider):
         # A source that comes to need this URL while the answer is read joins those that wait.
         answer = await from_response(visits[0].steps[0], response)
         if self._crawl is not None:
-            answer = replace(answer, said=self._crawl.gate.said(response.request))
+            answer = replace(answer, said=self._crawl.documents.said(response.request))
         return self._results(response, key, answer)
 
     def _results(
