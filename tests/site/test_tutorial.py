@@ -45,8 +45,8 @@ def script(port: int) -> str:
         if kind == "file":
             steps.append(f"cat > {name} <<'END OF FILE'\n{text}END OF FILE\n")
         elif kind == "run":
-            # Nobody types so fast that a host is still not due from the crawl before.
-            wait = "sleep 1\n" if "scrapy crawl" in text else ""
+            # The Crawl-delay is 2 s, and nobody types so fast that it is not over by then.
+            wait = "sleep 2.5\n" if "scrapy crawl" in text else ""
             steps.append(f"{wait}echo '@@ {name}'\n{text.replace('8123', str(port))}")
     return "".join(steps)
 
