@@ -35,7 +35,6 @@ from scrapy_walsh.policy.verdict import (
     UNKNOWN_UNREACHABLE,
     Verdict,
 )
-from scrapy_walsh.state.records import Deferral
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -101,8 +100,6 @@ class Gate:
         self._undeclared: WeakSet[Request] = WeakSet()
         #: Hosts that a middleware would have had fetch pages; each is named once in a warning.
         self._elsewhere: set[str] = set()
-        #: By URL, since when earlier runs have deferred it; read from the store at first use.
-        self._put_off: dict[str, float] | None = None
 
     # -- 1: at the queue ------------------------------------------------------------------
 
@@ -493,22 +490,8 @@ class Gate:
         if verdict.name == NOT_DUE:
             self._asked.turn_away(request.url)
         if due is not None:
-            since = self.put_off_since(request.url)
-            since = context.wall() if since is None else since
-            put_off = Deferral(request.url, host, due, verdict.reason, since)
-            context.remember(lambda: context.store.put(put_off))
+            self._asked.put_off(request.url, host, due, verdict.reason)
         return Refused(request.url, verdict, due)
-
-    def put_off_since(self, url: str) -> float | None:
-        """Unix seconds at which an earlier run first deferred *url*; None where none did.
-
-        What was deferred first goes first on its host.
-        """
-        if self._put_off is None:
-            context = self._context
-            found = context.recall(lambda: list(context.store.rows(Deferral))) or []
-            self._put_off = {each.url: each.since or each.due for each in found}
-        return self._put_off.get(url)
 
     def _due_again(self, host: str, verdict: Verdict) -> float | None:
         """Unix seconds from which a later run may send it; None where *verdict* refuses it."""
