@@ -26,6 +26,7 @@ from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.urls import without_userinfo
+from scrapy_walsh.policy.usage import CATEGORIES, RECORD, REFUSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,6 +59,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "WALSH_REVISIT_REASON": None,
     "WALSH_FOLLOW_LINKS": False,
     "WALSH_SCRAPING": False,
+    "WALSH_USAGE": {},
     "WALSH_SLOW_HOSTS": SLOW_VISIT,
     "WALSH_LEDGER": True,
     "WALSH_EXIT_ATTENTION": False,
@@ -82,6 +84,7 @@ class SettingsLike(Protocol):
 class WalshConfig:
     """The whole configuration. Durations are seconds; ``state_dir`` None means memory only.
 
+    ``usage``: categories of use, each with what is to be done where a robots.txt disallows it.
     ``signing_key``: the file of the key that requests are signed with; None where they are not.
     ``with_userinfo``: settings whose URL held a user name or a password, which is left out.
     """
@@ -106,6 +109,7 @@ class WalshConfig:
     revisit_reason: str | None
     follow_links: bool
     scraping: bool
+    usage: tuple[tuple[str, str], ...]
     slow_hosts: str
     ledger: str
     exit_attention: bool
@@ -147,6 +151,7 @@ class WalshConfig:
             revisit_reason=_text(settings, "WALSH_REVISIT_REASON"),
             follow_links=_flag(settings, "WALSH_FOLLOW_LINKS"),
             scraping=_flag(settings, "WALSH_SCRAPING"),
+            usage=_usage(settings),
             slow_hosts=_choice(settings, "WALSH_SLOW_HOSTS", (SLOW_VISIT, SLOW_SKIP)),
             ledger=_ledger(settings),
             exit_attention=_flag(settings, "WALSH_EXIT_ATTENTION"),
@@ -338,6 +343,17 @@ def _names(settings: SettingsLike, name: str) -> tuple[str, ...]:
     return tuple(entry.strip() for entry in value)
 
 
+def _usage(settings: SettingsLike) -> tuple[tuple[str, str], ...]:
+    value = _unpacked(_get(settings, "WALSH_USAGE"))
+    categories, actions = ", ".join(CATEGORIES), (RECORD, REFUSE)
+    if not isinstance(value, dict) or not all(
+        category in CATEGORIES and action in actions for category, action in value.items()
+    ):
+        accepted = f"a dict with {RECORD!r} or {REFUSE!r} for each of these uses: {categories}"
+        raise _refuse("WALSH_USAGE", value, accepted)
+    return tuple(sorted(value.items()))
+
+
 def _unpacked(value: object) -> object:
     """*value*; where it is a JSON object in text, as from a command line, the dict."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
@@ -437,4 +453,5 @@ def gates_of(config: WalshConfig) -> Gates:
         config.max_retries,
         config.backoff_base,
         config.backoff_cap,
+        tuple(category for category, action in config.usage if action == REFUSE),
     )

@@ -160,7 +160,7 @@ def test_own_spider_commands_of_the_docs_run(tmp_path: Path):
     assert by_file.returncode == by_urls.returncode == 0
     assert by_file.items
     assert set(by_file.items[0]) == {
-        "source", "title", "url", "published", "via", "canonical_url", "fetched_at",
+        "source", "title", "url", "published", "via", "canonical_url", "fetched_at", "usage",
     }  # fmt: skip
     assert by_urls.asked("canary.test")
 

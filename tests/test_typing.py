@@ -40,7 +40,9 @@ def said(verdict: Verdict) -> str:
     match verdict.name:
         case "allowed_explicit" | "allowed_implicit":
             return "yes"
-        case "disallowed_explicit" | "blocked_operator" | "excluded_tld" | "out_of_scope":
+        case "disallowed_explicit" | "disallowed_usage" | "blocked_operator":
+            return "no"
+        case "excluded_tld" | "out_of_scope":
             return "no"
         case "unknown_unreachable" | "unknown_parse_error" | "unknown_blocklist":
             return "unknown"

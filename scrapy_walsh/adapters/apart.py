@@ -3,8 +3,8 @@
 The parsers hold the interpreter lock, and some answers take them minutes. A body larger than
 ``SMALL`` is read by the child process of :mod:`scrapy_walsh.adapters.validate`, which is killed at
 a limit of time and has a limit of memory. Its task has the members ``format``, ``content_type``
-and ``url``; its answer is a line ``{"ok": true, "headings", "cut"}`` and a line of JSON for each
-entry, or ``{"ok": false, "error", "costly"}``.
+and ``url``; its answer is a line ``{"ok": true, "headings", "note", "children"}`` and a line of
+JSON for each entry, or ``{"ok": false, "error", "costly"}``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twisted.internet.defer import DeferredSemaphore
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.validate import run_child
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
-from scrapy_walsh.policy import links
+from scrapy_walsh.policy import formats, links
 from scrapy_walsh.policy.feeds import Entry
 from scrapy_walsh.policy.links import Heading, Links
 
@@ -43,7 +43,7 @@ async def links_of(
     Also raises DocumentTooCostly for a body that is not read within *timeout* seconds
     (``TIME_LIMIT``).
     """
-    if len(body) <= SMALL:
+    if len(body) <= SMALL and kind != formats.GZIP:  # that may unpack to 8 MB
         return links.links_of(kind, body, content_type, url)
     limit = TIME_LIMIT if timeout is None else timeout
     await compat.future(_CHILDREN.acquire())
@@ -67,4 +67,6 @@ def _apart(kind: str, body: bytes, content_type: str | None, url: str, timeout: 
         raise (DocumentTooCostly if head["costly"] else DocumentInvalid)(head["error"])
     lines = (line for piece in pieces for line in piece.splitlines())
     entries = tuple(Entry(*json.loads(line)) for line in lines)
-    return Links(entries, tuple(Heading(*each) for each in head["headings"]), head["cut"])
+    children = None if head["children"] is None else tuple(head["children"])
+    headings = tuple(Heading(*each) for each in head["headings"])
+    return Links(entries, headings, head["note"], children)

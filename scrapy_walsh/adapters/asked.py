@@ -11,6 +11,8 @@ that, the next run sends the source again.
 Until then a lock shows other runs that this one is requesting it (``state/underway.py``). A source
 that redirects is under way until there is an answer from where it leads: that answer counts for it.
 So each hop carries the keys of the sources that led to it.
+
+What was deferred is noted here too: an answer ends it.
 """
 
 from __future__ import annotations
@@ -64,6 +66,8 @@ class Asked:
         context.crawler.signals.connect(self._dropped, signals.request_dropped)
         #: URLs of sources that R8 has refused.
         self._turned_away: set[str] = set()
+        #: By URL, since when earlier runs have deferred it; read from the store at first use.
+        self._put_off: dict[str, float] | None = None
         #: Answers that their spider may not have taken yet, and the records to store then.
         self._untaken: list[tuple[Request, SourceRun]] = []
 
@@ -125,6 +129,23 @@ class Asked:
                 if key not in self._answered:
                     self._joined.add(key)
                     self._remember(request, self._run(key, self._context.wall(), "200"))
+
+    def put_off(self, url: str, host: str, due: float, reason: str) -> None:
+        """Note that *url* is deferred: no run sends it before *due*, Unix seconds."""
+        context, since = self._context, self.put_off_since(url)
+        put_off = Deferral(url, host, due, reason, context.wall() if since is None else since)
+        context.remember(lambda: context.store.put(put_off))
+
+    def put_off_since(self, url: str) -> float | None:
+        """Unix seconds at which an earlier run first deferred *url*; None where none did.
+
+        What was deferred first goes first on its host.
+        """
+        if self._put_off is None:
+            context = self._context
+            found = context.recall(lambda: list(context.store.rows(Deferral))) or []
+            self._put_off = {each.url: each.since or each.due for each in found}
+        return self._put_off.get(url)
 
     def take(self, request: Request) -> Verdict | None:
         """Take the source *request* for this process; the refusal where another requests it."""

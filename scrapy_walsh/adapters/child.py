@@ -60,7 +60,8 @@ def links(body: bytes, task: dict[str, Any]) -> tuple[bytes, bytes]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C lets a crawl end what it has begun
     found = links_of(task["format"], body, task["content_type"], task["url"])
     entries = (line_of(astuple(entry)) for entry in found.entries)
-    return line_of({"ok": True, "headings": found.headings, "cut": found.cut}), b"".join(entries)
+    head = {"headings": found.headings, "note": found.note, "children": found.children}
+    return line_of({"ok": True, **head}), b"".join(entries)
 
 
 def _limit_resources(memory: int) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from scrapy_walsh.adapters.operator_list import OperatorList
 from scrapy_walsh.adapters.robots_txt import RobotsTxt
+from scrapy_walsh.policy import formats, hosts, usage
+from scrapy_walsh.policy.robots import Robots
 from scrapy_walsh.state.records import SourceRun
 
 if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.http import Response
+
     from scrapy_walsh.adapters.asked import Asked
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.fetcher import Fetcher
@@ -16,6 +23,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.recrawl import Visit
+    from scrapy_walsh.policy.usage import Statement
     from scrapy_walsh.policy.verdict import Verdict
 
 
@@ -25,8 +33,13 @@ class Documents:
     def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing, asked: Asked) -> None:
         self._context = context
         self._asked = asked
+        self._token = context.config.identity.token
         self.operator = OperatorList(context, fetcher, pacing)
         self.robots_txt = RobotsTxt(context, fetcher, pacing, self)
+        #: What sites say about the use of the answers.
+        self._said: WeakKeyDictionary[Request, tuple[Statement, ...]] = WeakKeyDictionary()
+        #: By origin, the tdmrep.json that this run was given as the answer of a target.
+        self._tdm: dict[str, usage.TdmRules] = {}
 
     def blocklist(self) -> Blocklist | Verdict | None:
         """The list, or the verdict in its place; None where it must be fetched first (R12)."""
@@ -49,6 +62,43 @@ class Documents:
             return None
         run = self._context.store.get(SourceRun, key)
         return None if run is None else run.visit
+
+    def sitemaps(self, url: str) -> list[str]:
+        """The sitemaps that the robots.txt of *url*'s origin names, if it is in memory."""
+        rules = self.rules_of(url)
+        named = rules.sitemaps if isinstance(rules, Robots) else ()
+        return formats.suggested_sitemaps(named, f"{hosts.origin(url)}/robots.txt")
+
+    def rules_of(self, url: str) -> Rules | None:
+        """The robots.txt of *url*'s origin, if it is in memory, fresh or not."""
+        return self.robots_txt.last(hosts.origin(url))
+
+    def read_usage(
+        self, request: Request, response: Response, rules: Rules | None
+    ) -> tuple[Statement, ...]:
+        """What a site says about the use of *response* to *request*, let through by *rules*."""
+        said = self._said[request] = self._read_usage(response, rules)
+        return said
+
+    def said(self, request: Request | None) -> tuple[Statement, ...]:
+        """What its site says about the use of the answer that *request* has got."""
+        return () if request is None else self._said.get(request, ())
+
+    def _read_usage(self, response: Response, rules: Rules | None) -> tuple[Statement, ...]:
+        url = response.url
+        in_robots = () if rules is None else rules.said(url)
+        fields = {
+            name.decode("latin-1").lower(): [value.decode("latin-1") for value in values]
+            for name, values in response.headers.items()
+        }
+        tdm = self._tdm.get(hosts.origin(url))
+        in_file = () if tdm is None else tdm.said(url)
+        return (*in_robots, *in_file, *usage.of_response(fields, url, self._token))
+
+    def note_tdmrep(self, response: Response) -> None:
+        """Keep the tdmrep.json that *response* may be: it is never requested on purpose."""
+        if response.status == 200 and urlsplit(response.url).path == usage.TDMREP:
+            self._tdm[hosts.origin(response.url)] = usage.TdmRules(response.body, response.url)
 
     def close(self) -> None:
         """Stop the attempts to refresh the blocklist."""

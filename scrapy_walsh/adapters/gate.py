@@ -35,7 +35,6 @@ from scrapy_walsh.policy.verdict import (
     UNKNOWN_UNREACHABLE,
     Verdict,
 )
-from scrapy_walsh.state.records import Deferral
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.retries import Retries
     from scrapy_walsh.adapters.scraping import Scraping
     from scrapy_walsh.adapters.tags import Tags
+    from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.learned import Spacing
 
 #: Seconds for which a request that the gate let through is not judged again.
@@ -60,13 +60,15 @@ _CLEARANCE: Final = 1.0
 class _Standing:
     """The last verdict on a request, and the documents it was made from (``basis``).
 
-    ``cleared_at``: when the gate let it through, monotonic seconds; None before that.
+    ``cleared_at``: when the gate let it through, monotonic seconds; None before that. ``rules``:
+    the robots.txt by which it was let through.
     """
 
     url: str
     verdict: Verdict
     basis: tuple[int, int] | None
     cleared_at: float | None = None
+    rules: Rules | None = None
 
 
 class Gate:
@@ -99,8 +101,6 @@ class Gate:
         self._undeclared: WeakSet[Request] = WeakSet()
         #: Hosts that a middleware would have had fetch pages; each is named once in a warning.
         self._elsewhere: set[str] = set()
-        #: By URL, since when earlier runs have deferred it; read from the store at first use.
-        self._put_off: dict[str, float] | None = None
 
     # -- 1: at the queue ------------------------------------------------------------------
 
@@ -179,6 +179,7 @@ class Gate:
         if (back := self._admitted(request, host, document=False, ended=ended)) is not None:
             return back
         standing.cleared_at = context.monotonic()
+        standing.rules = self._documents.rules_of(request.url)
         self._scraping.watch(request)
         return None
 
@@ -284,8 +285,9 @@ class Gate:
         if not answer.allowed:
             raise self.refuse(request, answer)
         if cleared_at is not None:
-            basis = self._documents.basis(request.url)
-            self._standing[request] = _Standing(request.url, answer, basis, context.monotonic())
+            basis, rules = self._documents.basis(request.url), self._documents.rules_of(request.url)
+            cleared = context.monotonic()
+            self._standing[request] = _Standing(request.url, answer, basis, cleared, rules)
         return None
 
     def _was(self, request: Request) -> str | None:
@@ -473,7 +475,12 @@ class Gate:
         if standing is not None and cleared and not isinstance(outcome, Refused):
             self._context.recorder.verdict(standing.verdict)
         if not isinstance(outcome, BaseException) and reaches_spider(outcome.status):
-            self.tell(events.FETCHED, request, outcome.status, f"HTTP {outcome.status}")
+            self._documents.note_tdmrep(outcome)
+            rules = None if standing is None else standing.rules
+            usage = tuple(map(str, self._documents.read_usage(request, outcome, rules)))
+            self.tell(
+                events.FETCHED, request, outcome.status, f"HTTP {outcome.status}", usage=usage
+            )
 
     # -- what is recorded -----------------------------------------------------------------
 
@@ -499,22 +506,8 @@ class Gate:
         if verdict.name == NOT_DUE:
             self._asked.turn_away(request.url)
         if due is not None:
-            since = self.put_off_since(request.url)
-            since = context.wall() if since is None else since
-            put_off = Deferral(request.url, host, due, verdict.reason, since)
-            context.remember(lambda: context.store.put(put_off))
+            self._asked.put_off(request.url, host, due, verdict.reason)
         return Refused(request.url, verdict, due)
-
-    def put_off_since(self, url: str) -> float | None:
-        """Unix seconds at which an earlier run first deferred *url*; None where none did.
-
-        What was deferred first goes first on its host.
-        """
-        if self._put_off is None:
-            context = self._context
-            found = context.recall(lambda: list(context.store.rows(Deferral))) or []
-            self._put_off = {each.url: each.since or each.due for each in found}
-        return self._put_off.get(url)
 
     def _due_again(self, host: str, verdict: Verdict) -> float | None:
         """Unix seconds from which a later run may send it; None where *verdict* refuses it."""
@@ -533,12 +526,23 @@ class Gate:
         return None if standing is None else standing.verdict
 
     def tell(
-        self, kind: EventKind, request: Request, status: int, why: str, requirement: str = ""
+        self,
+        kind: EventKind,
+        request: Request,
+        status: int,
+        why: str,
+        requirement: str = "",
+        *,
+        usage: tuple[str, ...] = (),
     ) -> None:
-        """Record how *request* ended: with the verdict that let it pass, or by *requirement*."""
+        """Record how *request* ended: with the verdict that let it pass, or by *requirement*.
+
+        *usage*: what the site said about use.
+        """
         host, passed = self._pacing.look_up(request.url), self.passed(request)
         if requirement or passed is None:
             event = Event(kind, request.url, requirement, reason=why, host=host, status=status)
         else:
-            event = Event.of(kind, request.url, passed, host, reason=why, status=status)
+            more = {"reason": why, "status": status, "usage": usage}
+            event = Event.of(kind, request.url, passed, host, **more)
         self._context.recorder.record(event)

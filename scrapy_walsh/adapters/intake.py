@@ -2,7 +2,8 @@
 
 A URL loses its user name and its password (``policy.urls.without_userinfo``): then they are in no
 log, ledger, state, JOBDIR or queue. A request that is written to a queue names in its meta only
-those further targets (``ALSO``) that have been declared already (R6).
+those further targets (``ALSO``) that have been declared already, and only those sitemap indexes
+(``CHILDREN``) that may declare sitemaps (R6).
 
 How ``Spider.start`` is taken in:
 
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 #: The key of ``Request.meta`` for the URLs that a start request declares beside its own.
 ALSO: Final = "walsh_also"
+#: The key for those of them that are sitemap indexes and may declare sitemaps.
+CHILDREN: Final = "walsh_children"
 #: The most hosts that get a warning.
 _HOSTS_NAMED: Final = 100
 #: Seconds for which requests are taken in before the event loop goes on.
@@ -191,9 +194,9 @@ class Intake:
         For what `Spider.start` yields, and for what a JOBDIR or a fleet's queue has of earlier
         runs; not for anything that a callback makes.
         """
-        self._declare(request.url)
-        for url in self.also(request):
-            self._declare(url)
+        indexes = set(self._urls_in(request, CHILDREN))
+        for url in (request.url, *self._urls_in(request, ALSO)):
+            self._declare(url, children=url in indexes)
 
     def restore(self, url: str, source: str) -> None:
         """Take *url* over from an earlier run, in which it belonged to the target *source*."""
@@ -203,11 +206,32 @@ class Intake:
             context.scope.declare_hop(url, source)
             context.recorder.declare(url=url, via=source)
 
-    def _declare(self, url: str) -> None:
-        context = self._context
-        if not context.scope.is_source(url):
-            context.scope.declare(url)
-            context.recorder.declare(url=url)
+    def _declare(self, url: str, *, children: bool = False) -> None:
+        scope, more = self._context.scope, {"children": True} if children else {}
+        if scope.is_source(url) and (scope.allows_children(url) or not children):
+            return
+        scope.declare(url)
+        if children:
+            scope.allow_children(url)
+        self._context.recorder.declare(url=url, **more)
+
+    def declare_child(self, url: str, index: str) -> str | None:
+        """Take *url*, which the sitemap index *index* lists, as a target that *index* declares.
+
+        Returns it as it is to be requested; None where R6 does not let it be declared
+        (``Scope.declare_child``), or it is not a URL.
+        """
+        scope = self._context.scope
+        try:
+            url, index = Request(self.url(url)).url, Request(index).url
+        except ValueError:
+            return None
+        known = scope.is_source(url)
+        if not scope.declare_child(url, index):
+            return None
+        if not known:
+            self._context.recorder.declare(url=url, by=index)
+        return url
 
     def declare_hop(self, hop: Request, request: Request) -> None:
         """Take *hop*, to which *request* was redirected, as within scope (D5)."""
@@ -219,15 +243,15 @@ class Intake:
             told = {"form": form} if form else {}
             context.recorder.note("declared", url=hop.url, via=request.url, **told)
 
-    def also(self, request: Request) -> Iterator[str]:
-        """The URLs that *request* names beside its own, as Scrapy writes them."""
-        named = request.meta.get(ALSO, ())
+    def _urls_in(self, request: Request, key: str) -> Iterator[str]:
+        """The URLs that *request* names under *key* of its meta, as Scrapy writes them."""
+        named = request.meta.get(key, ())
         for url in named if isinstance(named, (list, tuple, set, frozenset)) else (named,):
             try:
                 yield Request(self.url(url)).url
             except (TypeError, ValueError) as error:  # of what a spider wrote
                 shown = str(url).rpartition("@")[2]
-                logger.error("%s of %s: %r is not a URL: %s", ALSO, request.url, shown, error)
+                logger.error("%s of %s: %r is not a URL: %s", key, request.url, shown, error)
 
     def kept(self, request: Request) -> dict[str, Any]:
         """*request* as a queue keeps it for another process, which declares what it names (R6).
@@ -237,8 +261,10 @@ class Intake:
         """
         fields: dict[str, Any] = request.to_dict(spider=self._context.crawler.spider)
         meta: dict[str, Any] = dict(fields["meta"])
-        if ALSO in meta:
-            meta[ALSO] = [url for url in self.also(request) if self._context.scope.is_source(url)]
+        scope = self._context.scope
+        for key, known in ((ALSO, scope.is_source), (CHILDREN, scope.allows_children)):
+            if key in meta:
+                meta[key] = [url for url in self._urls_in(request, key) if known(url)]
         if meta.pop("_scheme_proxy", False):
             meta.pop("proxy", None)
             meta.pop("_auth_proxy", None)

@@ -75,6 +75,7 @@ def terms(
             "revisit_reason": gates.revisit_reason,
             "follow_links": follow_links,
             "scraping": config.scraping,
+            "usage": dict(config.usage),
             "slow_hosts": config.slow_hosts,
             "shared": config.shared_state is not None,
             "tag_requests": config.tag_requests or in_shell,

@@ -87,7 +87,10 @@ class ListStore:
     async def _parsed(self, body: bytes, standalone: dict[str, Any] | None) -> Blocklist:
         """The list in *body*: here when that is sure to be quick, else in a child process (D3)."""
         if schema.is_tame(body, standalone):
-            return schema.parse_blocklist(body, standalone, self._url)
+            # In a thread, because the first list imports jsonschema, which takes 60 ms.
+            return await compat.run_in_thread(
+                lambda: schema.parse_blocklist(body, standalone, self._url)
+            )
         time = _time(len(body))
         return await _built(
             await compat.run_in_thread(

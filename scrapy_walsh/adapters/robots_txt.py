@@ -124,6 +124,11 @@ class RobotsTxt:
             self._held.move_to_end(origin)
         return entry.rules
 
+    def last(self, origin: str) -> Rules | None:
+        """The rules in memory for *origin*, fresh or not; those of the store are not taken up."""
+        entry = self._standing.get(origin) or self._held.get(origin)
+        return None if entry is None else entry.rules
+
     def serial(self, url: str) -> int | None:
         """The number of the fresh rules for *url*; None where they are not in memory."""
         try:

@@ -289,7 +289,7 @@ class HostQueue:
         arrival = next(self._arrivals) * (-1 if request in self._crawl.pacing.given_back else order)
         if request in self._crawl.pacing.first:
             return (_FIRST, -request.priority, start, arrival)
-        since = self._crawl.gate.put_off_since(request.url)
+        since = self._crawl.asked.put_off_since(request.url)
         if since is not None:
             return (_PUT_OFF, int(since), start, arrival)
         return (_OTHERS, -request.priority, start, arrival)

@@ -74,14 +74,16 @@ def _tell(line: str) -> None:
 def _attest(args: argparse.Namespace) -> int:
     from scrapy_walsh.adapters.context import default_state_dir  # noqa: PLC0415  slow
     from scrapy_walsh.proof.attest.document import document, judge  # noqa: PLC0415
+    from scrapy_walsh.proof.attest.indexes import indexes_in  # noqa: PLC0415
 
     settings = settings_to_send(args)
     config = WalshConfig.from_settings(settings, default_state_dir)
     out = _Output(args, config)
     evidence = _evidence(args.record, config)
     page = _policy_page(config, settings if args.online else None)
-    found = judge(evidence, config, page)
-    out.write(document(evidence, config, page, found, iso(time.time())))
+    indexes, now = indexes_in(config.state_dir, time.time()), iso(time.time())
+    found = judge(evidence, config, page, indexes)
+    out.write(document(evidence, config, page, found, now, indexes=indexes))
     for line in _lines(evidence, found):
         _tell(line)
     return 0 if all(each.value is True for each in found.values()) else 1

@@ -25,6 +25,7 @@ from scrapy_walsh.commands.check_answer import (
     token_of,
 )
 from scrapy_walsh.commands.project import add_json, add_settings, read_config, settings_to_send
+from scrapy_walsh.config import gates_of
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.given import Given
@@ -108,7 +109,7 @@ def _defaults(args: argparse.Namespace) -> Defaults:
     robots, listed = args.robots, args.blocklist
     return Defaults(
         token,
-        Gates(excluded_tlds=config.excluded_tlds),
+        Gates(config.excluded_tlds, refused_uses=gates_of(config).refused_uses),
         None if robots is None else _read(robots, ROBOTS_LIMIT),
         robots,
         None if listed is None else blocklist_of(_read(listed, LIMIT), listed),

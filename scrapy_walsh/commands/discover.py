@@ -60,6 +60,8 @@ def _lines(found: LinkMap) -> Iterator[str]:
         yield from _probe_lines(probe)
     for feed in found.suggested_feeds:
         yield f"offers a feed: {feed}"
+    for sitemap in found.suggested_sitemaps:
+        yield f"robots.txt names a sitemap: {sitemap}"
     links = plural(len(found.links), "link")
     yield f"{links} found; declare those that a crawl shall request"
 

@@ -54,6 +54,7 @@ class LinkMap:
     host: str
     probes: list[Probe] = field(default_factory=list)
     suggested_feeds: list[str] = field(default_factory=list)
+    suggested_sitemaps: list[str] = field(default_factory=list)
 
     @property
     def links(self) -> list[dict[str, str]]:
@@ -72,6 +73,7 @@ class LinkMap:
             "probes": [probe.members() for probe in self.probes],
             "links": self.links,
             "suggested_feeds": self.suggested_feeds,
+            "suggested_sitemaps": self.suggested_sitemaps,
         }
 
 
@@ -146,6 +148,8 @@ class DiscoverSpider(Spider):
             )
         )
         self.found.suggested_feeds += answer.suggested_feeds
+        documents = Crawl.of(self.crawler).documents
+        self.found.suggested_sitemaps = documents.sitemaps(steps[number].url)
         if number + 1 < len(steps):
             yield self._request(origin, number + 1)
 

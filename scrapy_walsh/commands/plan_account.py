@@ -78,8 +78,11 @@ def _target(target: Target) -> str:
 def _estimate(plan: Plan) -> str:
     if not plan.requests:
         return "nothing would be requested"
+    listed = (
+        f", and up to {plan.children:,} for sitemaps that an index lists" if plan.children else ""
+    )
     return (
         f"it takes at least {plan.seconds:.1f} s: {plural(plan.requests, 'request')}, "
         f"{plan.latency:g} s assumed for each answer; an unknown Crawl-delay counts as none, and "
-        f"up to {plural(plan.more, 'request')} more where first answers are of no use"
+        f"up to {plural(plan.more, 'request')} more where first answers are of no use{listed}"
     )

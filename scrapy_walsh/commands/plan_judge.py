@@ -18,7 +18,7 @@ from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy.agenda import Agenda
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.learned import LEARNED
-from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.policy.scope import MAX_CHILDREN, Scope
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
 from scrapy_walsh.state.records import ROBOTS, Deferral
@@ -73,7 +73,8 @@ class Host:
 class Plan:
     """What the next run would do. ``seconds``: the least that it takes, at ``latency`` each.
 
-    ``requests``: those that are certain; ``more``: those after first answers of no use, at most.
+    ``requests``: those that are certain; ``more``: those after first answers of no use, at most;
+    ``children``: those for the sitemaps of sitemap indexes, at most.
     """
 
     token: str
@@ -84,6 +85,7 @@ class Plan:
     hosts: list[Host]
     requests: int
     more: int
+    children: int
     seconds: float
     notices: list[str] = field(default_factory=list)
 
@@ -110,6 +112,7 @@ class _Planner:
     def plan(self, spider: WalshMetadataSpider) -> Plan:
         requests = asyncio.run(_requests(spider))
         also = {request.url: self._declare(request) for request in requests}
+        indexes = {r.url: len(r.meta.get("walsh_children", ())) for r in requests}
         names = [spider.visits[request.meta["walsh_source"]].row.source for request in requests]
         targets = [self._judge(r.url, name) for r, name in zip(requests, names, strict=True)]
         targets = self._one_a_visit(targets)
@@ -126,6 +129,7 @@ class _Planner:
             hosts=hosts_asked,
             requests=len(asked) + len(fetched),
             more=sum(len(also[target.url]) for target in asked),
+            children=sum(MAX_CHILDREN * indexes[target.url] for target in asked),
             seconds=self._seconds(hosts_asked, fetched),
             notices=self._held.notices,
         )

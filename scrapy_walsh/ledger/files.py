@@ -38,6 +38,7 @@ class Ledger:
 
     def __init__(self, directory: Path, wall: Callable[[], float], *, redact: bool = False) -> None:
         self.directory = directory
+        self._name = str(directory / FILE)
         self.documents = Documents(directory / DOCUMENTS)
         self.file = 1
         self.head = GENESIS
@@ -99,7 +100,7 @@ class Ledger:
     def _changed(self) -> bool:
         """Whether another process has written, or begun a new file, since we looked."""
         try:
-            there = (self.directory / FILE).stat()
+            there = os.stat(self._name)  # noqa: PTH116 - asked before every line
         except FileNotFoundError:
             return True
         ours = os.fstat(self._descriptor)

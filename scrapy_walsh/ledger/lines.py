@@ -27,16 +27,18 @@ GENESIS: Final = "0" * 64
 #: What stands in place of a query in a redacted ledger.
 REDACTED: Final = "?redacted"
 
+#: Made once: ``json.dumps`` would make one for each line, which takes as long as the line itself.
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _HASH: Final = b',"hash":"'
 _TAIL: Final = len(_HASH) + 64 + len(b'"}')
-_URL_MEMBERS: Final = ("url", "document", "sent", "via", "reason")
+_URL_MEMBERS: Final = ("url", "document", "sent", "via", "by", "reason")
 
 
 def chained(entry: Mapping[str, Any], number: int, previous: str) -> tuple[bytes, str]:
     """The line of *entry*, with its line end, and its hash. Empty members are left out."""
     members = {name: value for name, value in entry.items() if _says_something(value)}
     whole = {"n": number, **members, "prev": previous}
-    text = json.dumps(whole, separators=(",", ":"), allow_nan=False)[:-1].encode("ascii")
+    text = _ENCODER.encode(whole)[:-1].encode("ascii")
     digest = hashlib.sha256(text).hexdigest()
     return b'%s%s%s"}\n' % (text, _HASH, digest.encode("ascii")), digest
 

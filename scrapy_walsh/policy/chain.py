@@ -1,6 +1,7 @@
 """The way of a request, as code (spec section 7): all that is decided about it, in order.
 
-1. :func:`judge`: may this URL be requested at all? R6, R3, R8, R2, in this order. R3 stands before
+1. :func:`judge`: may this URL be requested at all? R6, R3, R8, R2, in this order, and then what
+   WALSH_USAGE refuses. R3 stands before
    R2 because an opt-out holds even where robots.txt cannot be read. R6 needs no document and R8 no
    request, so neither may cost the host one. The first gate that refuses ends it.
 2. :func:`admit`: may it go now? R5's attempts, then R4's due time. Pacing stands after the gates
@@ -23,7 +24,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from scrapy_walsh.policy import backoff, hosts, learned, recrawl, revalidate, robots_fetch
+from scrapy_walsh.policy import (
+    backoff,
+    hosts,
+    learned,
+    recrawl,
+    revalidate,
+    robots_fetch,
+    usage,
+)
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.text import iso
 from scrapy_walsh.policy.urls import REDIRECTS
@@ -41,6 +50,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.backoff import GiveUp, Retry
     from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.scope import Scope
+    from scrapy_walsh.policy.usage import Statement
 
 #: The kinds of documents that a gate may need.
 BLOCKLIST: Final = "blocklist"
@@ -63,6 +73,9 @@ class Rules(Protocol):
     def decide(self, url: str) -> Verdict:
         """R2's answer for *url*."""
 
+    def said(self, url: str) -> tuple[Statement, ...]:
+        """What the file says about the use of *url*."""
+
 
 class Held(Protocol):
     """The documents and records that the gates look at.
@@ -84,7 +97,8 @@ class Held(Protocol):
 class Gates:
     """The settings that decide: each is ``WALSH_`` and its name, with durations in seconds.
 
-    ``skip_slow``: whether WALSH_SLOW_HOSTS is "skip".
+    ``skip_slow``: whether WALSH_SLOW_HOSTS is "skip". ``refused_uses``: the categories of use that
+    WALSH_USAGE refuses targets for.
     """
 
     excluded_tlds: Sequence[str] = ()
@@ -95,6 +109,7 @@ class Gates:
     max_retries: int = backoff.MAX_RETRIES
     backoff_base: float = backoff.BACKOFF_BASE
     backoff_cap: float = backoff.BACKOFF_CAP
+    refused_uses: Sequence[str] = ()
 
 
 # -- 1: may it be requested at all? -----------------------------------------------------------
@@ -114,7 +129,7 @@ def judge(
         or _operator_blocks(url, held)
         or _excluded(url, gates)
         or too_soon(url, scope, held, gates, now, form=form)
-        or _robots(url, held)
+        or _robots(url, held, gates)
     )
 
 
@@ -169,10 +184,16 @@ def too_soon(
     return recrawl.not_due(last, now, gates.revisit, gates.revisit_reason)
 
 
-def _robots(url: str, held: Held) -> Verdict | NeedDocument:
+def _robots(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument:
     origin = hosts.origin(url)
     rules = held.robots(origin)
-    return NeedDocument(ROBOTS, origin) if rules is None else rules.decide(url)
+    if rules is None:
+        return NeedDocument(ROBOTS, origin)
+    verdict = rules.decide(url)
+    if not (verdict.allowed and gates.refused_uses):
+        return verdict
+    # What may not be fetched has no statement about its use, so this comes after R2.
+    return usage.refuses(rules.said(url), gates.refused_uses, verdict) or verdict
 
 
 # -- 2: may it go now? ------------------------------------------------------------------------

@@ -50,7 +50,8 @@ class Event:
     ``status``: of the answer. ``wait``: seconds until the host is due. ``due``: when the target may
     be requested again, Unix seconds. ``schema``: digest of the standalone schema that a blocklist
     without its own was validated with. ``form``: of ``recrawl.form_of``. ``proxy``: the proxy's
-    host, where that and not the URL's own was refused.
+    host, where that and not the URL's own was refused. ``usage``: of an answer, what its site said
+    about use, one line for each statement.
     """
 
     kind: EventKind
@@ -70,6 +71,7 @@ class Event:
     schema: str | None = None
     form: str = ""
     proxy: str | None = None
+    usage: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **more: Any) -> Event:

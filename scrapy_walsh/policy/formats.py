@@ -3,7 +3,7 @@
 :func:`representation` tells the format of a response. :func:`plan` gives the order of the requests
 for a source. :func:`markdown_links` reads the links of a markdown body. :func:`suggested_feeds`
 finds the feeds that a page or its headers offer, as a hint for the operator; they are not followed.
-Feeds are read in :mod:`scrapy_walsh.policy.feeds`.
+Feeds are read in :mod:`scrapy_walsh.policy.feeds`, sitemaps in :mod:`scrapy_walsh.policy.sitemaps`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import codecs
 import re
 from contextlib import suppress
 from html.parser import HTMLParser
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urljoin
 
@@ -27,6 +28,8 @@ JSON_FEED: Final = "json_feed"
 MARKDOWN: Final = "markdown"
 HTML: Final = "html"
 PLAIN: Final = "plain"
+SITEMAP: Final = "sitemap"
+GZIP: Final = "gzip"
 OTHER: Final = "other"
 
 # T37: to `text/markdown` alone a server may answer 406.
@@ -35,6 +38,7 @@ ACCEPT_FEED: Final = (
     "application/atom+xml, application/rss+xml, application/feed+json, "
     "application/xml;q=0.9, */*;q=0.1"
 )
+ACCEPT_SITEMAP: Final = "application/xml, text/xml;q=0.9, application/gzip;q=0.9, */*;q=0.1"
 ACCEPT_LLMS: Final = "text/markdown, text/plain;q=0.9, */*;q=0.1"
 
 #: Characters of a markdown body that are read; the rest is ignored.
@@ -51,7 +55,16 @@ _BY_TYPE: Final = {
     "application/xhtml+xml": HTML,
     "text/plain": PLAIN,
 }
-_BY_ROOT: Final = {"rss": FEED, "feed": FEED, "rdf": FEED, "html": HTML}
+_BY_ROOT: Final = {
+    "rss": FEED,
+    "feed": FEED,
+    "rdf": FEED,
+    "html": HTML,
+    "urlset": SITEMAP,
+    "sitemapindex": SITEMAP,
+}
+#: How a body begins that is packed with gzip (RFC 1952 2.3.1).
+GZIP_MAGIC: Final = b"\x1f\x8b"
 
 # An instruction may hold ">" in quotes, and unbalanced quotes.
 _INSTRUCTION: Final = rb"""<\?(?:"[^"<]*"|'[^'<]*'|[^>"'])*>|<\?[^>]*>"""
@@ -65,7 +78,8 @@ _SNIFFED: Final = 4096
 class Step(NamedTuple):
     """One request that may be needed for a source.
 
-    ``kind``: ``feed``, ``page`` or ``llms``. ``accept``: the value of its Accept field.
+    ``kind``: ``feed``, ``sitemap``, ``page`` or ``llms``. ``accept``: the value of its Accept
+    field.
     """
 
     kind: str
@@ -73,24 +87,33 @@ class Step(NamedTuple):
     accept: str
 
 
-def plan(url: str, feed: str | None) -> tuple[Step, ...]:
-    """The requests for one source in R9's order: its declared feed, its URL, its host's llms.txt.
+def plan(url: str, feed: str | None, sitemap: str | None = None) -> tuple[Step, ...]:
+    """The requests for one source in R9's order.
 
-    *feed*: the URL of the declared feed, None without one.
+    They are for its declared feed, its declared sitemap, its URL and its host's llms.txt. *feed*,
+    *sitemap*: their URLs, None without one. A feed has titles, and a sitemap seldom has; both were
+    made for programs, which stands before what a page may be negotiated into (D26).
     """
     llms = urljoin(url, "/llms.txt")
     steps = [Step("feed", feed, ACCEPT_FEED)] if feed else []
-    if url not in (feed, llms):
+    if sitemap:
+        steps.append(sitemap_step(sitemap))
+    if url not in (feed, sitemap, llms):
         steps.append(Step("page", url, ACCEPT_PAGE))
     return (*steps, Step("llms", llms, ACCEPT_LLMS))
 
 
+def sitemap_step(url: str) -> Step:
+    """The request for the sitemap *url*."""
+    return Step("sitemap", url, ACCEPT_SITEMAP)
+
+
 def representation(content_type: str | None, body: bytes) -> str:
-    """One of ``feed``, ``json_feed``, ``markdown``, ``html``, ``plain``, ``other``.
+    """The format of *body*: one of the constants FEED to OTHER of this module.
 
     Content-Type decides first. Where it leaves the format open (XML, JSON, text, HTML or nothing),
-    the body's root element may show that it is a feed or an HTML page. Only what Content-Type calls
-    markdown is markdown (R9.3).
+    the body's root element may show that it is a feed, a sitemap or an HTML page, or its first
+    octets that it is packed. Only what Content-Type calls markdown is markdown (R9.3).
     """
     declared = (content_type or "").lower()
     if "markdown" in declared:
@@ -128,6 +151,8 @@ def _head(body: bytes) -> bytes:
 
 def _sniff(body: bytes) -> str | None:
     """The format that the root element of *body* shows, None if it shows none."""
+    if body.startswith(GZIP_MAGIC):
+        return GZIP
     head = _head(body)
     if head.lstrip()[:1] == b"{":
         # "version" may stand anywhere, since some publishers sort the members by name.
@@ -270,6 +295,19 @@ def suggested_feeds(link_headers: Iterable[str], html: str, base: str) -> list[s
 
 #: Characters of a page in which feeds are looked for.
 MAX_HEAD: Final = 65_536
+
+
+#: Sitemaps of one robots.txt that are suggested.
+MAX_SUGGESTED: Final = 20
+
+
+def suggested_sitemaps(named: Iterable[str], base: str) -> list[str]:
+    """The URLs of the first sitemaps that a robots.txt names, MAX_SUGGESTED at most.
+
+    They are for the report, and are not requested. ``base``: the URL of the robots.txt.
+    """
+    urls = (_resolved(base, target) for target in named)
+    return list(islice(dict.fromkeys(url for url in urls if url), MAX_SUGGESTED))
 
 
 def _resolved(base: str, target: str) -> str | None:

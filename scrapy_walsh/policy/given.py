@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scrapy_walsh.policy.chain import Gates, Rules
+    from scrapy_walsh.policy.usage import Statement
 
 _TOKEN: Final = re.compile(r"[!-.0-~]+")  # visible ASCII without "/"
 _NO_LIST: Final = Blocklist.empty()
@@ -112,6 +113,10 @@ class _NoRules:
         known = self.operator_list is not None
         reason = "the host is not on the blocklist given" if known else "no document was given"
         return Verdict(True, ALLOWED_IMPLICIT, "R3", reason)
+
+    def said(self, url: str) -> tuple[Statement, ...]:  # noqa: ARG002
+        """Nothing."""
+        return ()
 
 
 @lru_cache(maxsize=16)  # callers often check many URLs of one host

@@ -29,6 +29,7 @@ from scrapy_walsh.policy.robots_match import TooCostly
 from scrapy_walsh.policy.robots_paths import forms, plain_path
 from scrapy_walsh.policy.robots_rules import Finding, Rule, RuleSet, combine
 from scrapy_walsh.policy.text import visible
+from scrapy_walsh.policy.usage import UsageRules
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
     ALLOWED_IMPLICIT,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from scrapy_walsh.policy.robots_groups import Selection
+    from scrapy_walsh.policy.usage import Statement
 
 #: Characters of a rule that a reason shows.
 _SHOWN: Final = 100
@@ -66,7 +68,8 @@ class Robots:
     """The rules of one robots.txt for one token.
 
     ``group``: the User-agent values that selected them, lower case; empty if none did.
-    ``crawl_delay``: seconds, or None. ``sitemaps``: URLs as written. ``document``: the file's URL.
+    ``crawl_delay``: seconds, or None. ``sitemaps``: URLs as written. ``usage``: what the file says
+    about use. ``document``: the file's URL.
     ``digest``: SHA-256 of its octets, hexadecimal; None where there is no file.
     """
 
@@ -80,6 +83,7 @@ class Robots:
         "document",
         "group",
         "sitemaps",
+        "usage",
     )
 
     def __init__(
@@ -92,6 +96,7 @@ class Robots:
         group: tuple[str, ...] = (),
         crawl_delay: float | None = None,
         sitemaps: tuple[str, ...] = (),
+        usage: UsageRules | None = None,
         why: str = "no rule matches",
     ) -> None:
         self._rules = rules
@@ -101,6 +106,7 @@ class Robots:
         self.group = group
         self.crawl_delay = crawl_delay
         self.sitemaps = sitemaps
+        self.usage = usage or UsageRules((), document)
         self._no_match = self._verdict(ALLOWED_IMPLICIT, why)
         self._known: dict[Rule, Verdict] = {}
 
@@ -119,6 +125,10 @@ class Robots:
         if finding.denied or self._protego is None or self._protego_allows(shown, found):
             return self._explain(finding)
         return self._verdict(DISALLOWED_EXPLICIT, _PROTEGO_ALONE, readings=_PROTEGO_DENIES)
+
+    def said(self, url: str) -> tuple[Statement, ...]:
+        """What the file says about the use of *url*. Never raises."""
+        return self.usage.said(url)
 
     def _judge(self, found: dict[str, str]) -> Finding:
         """The strict layer's finding on a URL whose path has several forms; *found*: the forms."""
@@ -254,6 +264,7 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
         group=tuple(dict.fromkeys(names)),
         crawl_delay=crawl_delay(selections),
         sitemaps=tuple(filter(None, records.sitemaps)),
+        usage=UsageRules(selections, document),
     )
 
 

@@ -29,11 +29,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, UNKNOWN_UNREACHABLE, Verdict
+
+if TYPE_CHECKING:
+    from scrapy_walsh.policy.usage import Statement
 
 #: Redirects of robots.txt that are followed (RFC 9309 2.3.1.2).
 MAX_HOPS: Final = 5
@@ -102,6 +105,10 @@ class StandIn:
     def decide(self, url: str) -> Verdict:  # noqa: ARG002
         """The verdict."""
         return self.verdict
+
+    def said(self, url: str) -> tuple[Statement, ...]:  # noqa: ARG002
+        """Nothing: there is no robots.txt that says anything about use."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

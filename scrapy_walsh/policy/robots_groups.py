@@ -34,6 +34,9 @@ DISALLOW: Final = "Disallow"
 CRAWL_DELAY: Final = "Crawl-delay"
 SITEMAP: Final = "Sitemap"
 MISSPELT: Final = "misspelt Disallow"
+#: What a site says about use (``policy.usage``).
+CONTENT_USAGE: Final = "Content-Usage"
+CONTENT_SIGNAL: Final = "Content-Signal"
 
 _FIELDS: Final = {
     "user-agent": USER_AGENT,
@@ -41,6 +44,8 @@ _FIELDS: Final = {
     "disallow": DISALLOW,
     "crawl-delay": CRAWL_DELAY,
     "sitemap": SITEMAP,
+    "content-usage": CONTENT_USAGE,
+    "content-signal": CONTENT_SIGNAL,
 } | dict.fromkeys(
     ("disalow", "dissalow", "dissallow", "diasllow", "disallaw", "dissalllow"), MISSPELT
 )
@@ -57,16 +62,22 @@ _PRODUCT: Final = re.compile(r"\*(?!\S)|[a-z_-]*", re.ASCII)
 _HALF_ESCAPE: Final = re.compile(r"%[0-9A-Fa-f]?\Z")
 _SECONDS: Final = re.compile(r"\d+(?:\.\d*)?|\.\d+", re.ASCII)
 
-#: An Allow, Disallow or Crawl-delay: which of them, its value, its line's number from 1.
+#: An Allow, Disallow, Crawl-delay, Content-Usage or Content-Signal: which of them, its value, its
+#: line's number from 1.
 Line = tuple[str, str, int]
 
 
 @dataclass(slots=True)
 class Record:
-    """``names``: User-agent values, lower case. ``lines``: the rule lines that apply to them."""
+    """``names``: User-agent values, lower case. ``lines``: the rule lines that apply to them.
+
+    ``usage``: their Content-Usage and Content-Signal lines. They do not end a run of User-agent
+    lines, since the specification does not know them as rule lines.
+    """
 
     names: list[str] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
+    usage: list[Line] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +85,15 @@ class Selection:
     """What one reading of the names selects for a token.
 
     ``reading``: which of the three. ``names``: the name that fits, empty if none does. ``lines``:
-    its Allow and Disallow lines, and ``delays``: its Crawl-delay values, in the order of the file.
+    its Allow and Disallow lines, ``delays``: its Crawl-delay values, and ``usage``: its
+    Content-Usage and Content-Signal lines, in the order of the file.
     """
 
     reading: str = field(compare=False)
     names: tuple[str, ...]
     lines: list[Line]
     delays: list[str]
+    usage: list[Line]
 
 
 def decode(body: bytes) -> str:
@@ -165,6 +178,8 @@ class Records:
             self._add_name(text.lower())
         elif kind is SITEMAP:
             self.sitemaps.append(text)
+        elif kind in {CONTENT_USAGE, CONTENT_SIGNAL}:
+            self._record.usage.append((kind, text, number))
         elif kind is MISSPELT:
             # It binds like a Disallow. But the specification does not know it as a rule line, so
             # a User-agent line after it does not begin another record (T28).
@@ -238,13 +253,15 @@ def _select(
     best = max(names, key=len, default="*")
     chosen = {id(record): record for name, record in named if name == best}
     lines = [line for record in chosen.values() for line in record.lines]
+    usage = [line for record in chosen.values() for line in record.usage]
     if best == "*":
         # Rules before any User-agent line bind nobody (RFC 9309), or everybody, as some parsers
         # have it. So a Disallow among them binds, and an Allow does not.
         lines = [line for line in orphans.lines if line[0] != ALLOW] + lines
+        usage = orphans.usage + usage
     rules = [line for line in lines if line[0] != CRAWL_DELAY]
     delays = [value for kind, value, _ in lines if kind == CRAWL_DELAY]
-    return Selection(reading, (best,) if chosen else (), rules, delays)
+    return Selection(reading, (best,) if chosen else (), rules, delays, usage)
 
 
 def crawl_delay(selections: list[Selection]) -> float | None:

@@ -1,7 +1,8 @@
 """R6: only declared targets, and what they redirect to, are requested.
 
 A target is declared by the project's start requests (``Spider.start``). What a callback yields, a
-page links to, or a pipeline requests is not declared, whatever its ``meta`` says. With
+page links to, or a pipeline requests is not declared, whatever its ``meta`` says. One exception:
+a sitemap index that was declared with ``children = true`` declares sitemaps that it lists. With
 WALSH_FOLLOW_LINKS, which walsh-research may not set, R6 is off; the other gates stay.
 
 A crawl may have a million targets, and knows each of them to its end. So the declared URLs are kept
@@ -20,6 +21,8 @@ from typing import Final
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.verdict import OUT_OF_SCOPE, Verdict
 
+#: The most sitemaps that one index declares.
+MAX_CHILDREN: Final = 1_000
 #: The only schemes that robots.txt, pacing and identity are defined for.
 SCHEMES: Final = frozenset({"http", "https"})
 
@@ -61,18 +64,45 @@ class Scope:
 
     ``follow_links``: WALSH_FOLLOW_LINKS. ``growing``: whether `Spider.start` has not ended, so that
     it may still declare targets. ``_sources``: the declared ones. ``_hops``: where they redirect
-    to, each with the source that led to it.
+    to, each with the source that led to it. ``_children``: by declared index
+    that may declare sitemaps, those that it has declared.
     """
 
     follow_links: bool = False
     growing: bool = False
     _sources: _Digests = field(default_factory=_Digests)
     _hops: dict[str, str] = field(default_factory=dict)
+    _children: dict[str, set[str]] = field(default_factory=dict)
 
     def declare(self, url: str) -> None:
         """Add *url* to the targets."""
         if not self.is_source(url):
             self._sources.add(_key(url))
+
+    def allow_children(self, index: str) -> None:
+        """Let *index*, a declared target, declare sitemaps (``children = true``)."""
+        if self.is_source(index):
+            self._children.setdefault(_key(index), set())
+
+    def allows_children(self, index: str) -> bool:
+        """Whether *index* may declare sitemaps."""
+        return _key(index) in self._children
+
+    def declare_child(self, url: str, index: str) -> bool:
+        """Add the sitemap *url*, which the sitemap index *index* lists; False where it may not be.
+
+        Only an index that was declared so may do that: for MAX_CHILDREN sitemaps at most, on the
+        host that the index was declared on, wherever that redirects to. A sitemap that was declared
+        in this way declares nothing (so the depth is 1).
+        """
+        found = self._children.get(_key(index))
+        if found is None or _key(url) == _key(index) or not _same_host(url, index):
+            return False
+        if _key(url) not in found and len(found) >= MAX_CHILDREN:
+            return False
+        found.add(_key(url))
+        self.declare(url)
+        return True
 
     def declare_hop(self, url: str, origin: str) -> None:
         """Add *url*, to which the URL *origin* redirects, unless *origin* is out of scope."""

@@ -22,6 +22,7 @@ VerdictName = Literal[
     "blocked_operator",
     "unknown_blocklist",
     "excluded_tld",
+    "disallowed_usage",
     "deferred",
     "out_of_scope",
     "not_due",
@@ -35,12 +36,15 @@ UNKNOWN_PARSE_ERROR: Final = "unknown_parse_error"
 BLOCKED_OPERATOR: Final = "blocked_operator"
 UNKNOWN_BLOCKLIST: Final = "unknown_blocklist"
 EXCLUDED_TLD: Final = "excluded_tld"
+DISALLOWED_USAGE: Final = "disallowed_usage"
 DEFERRED: Final = "deferred"
 OUT_OF_SCOPE: Final = "out_of_scope"
 NOT_DUE: Final = "not_due"
 
 #: In place of a requirement of the spec, for ``EXCLUDED_TLD``: the project's own setting.
 BY_SETTING: Final = "WALSH_EXCLUDED_TLDS"
+#: The same for ``DISALLOWED_USAGE``.
+BY_USAGE: Final = "WALSH_USAGE"
 
 #: The answers of robots.txt.
 ROBOTS_NAMES: Final[frozenset[VerdictName]] = frozenset(
@@ -56,6 +60,7 @@ NAMES: Final[frozenset[VerdictName]] = ROBOTS_NAMES | {
     BLOCKED_OPERATOR,
     UNKNOWN_BLOCKLIST,
     EXCLUDED_TLD,
+    DISALLOWED_USAGE,
     DEFERRED,
     OUT_OF_SCOPE,
     NOT_DUE,
@@ -70,6 +75,7 @@ REMEDIES: Final[Mapping[tuple[str, str], str]] = {
     ("R3", DEFERRED): "see that the URL of the blocklist answers",
     ("R3", UNKNOWN_BLOCKLIST): "see that the URL of the blocklist answers",
     (BY_SETTING, EXCLUDED_TLD): f"take it out of the sources, or its suffix out of {BY_SETTING}",
+    (BY_USAGE, DISALLOWED_USAGE): f"take it out of the sources, or the use out of {BY_USAGE}",
     ("R4", DEFERRED): "WALSH_PATIENCE says how long a run waits for a host",
     ("R5", DEFERRED): "if it stays so, correct its address, or take it out of the sources",
     ("R6", OUT_OF_SCOPE): (

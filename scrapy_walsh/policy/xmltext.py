@@ -1,4 +1,4 @@
-"""R9: makes XML text of a feed's bytes that is safe to give to a parser.
+"""R9: makes XML text of the bytes of a feed or a sitemap that is safe to give to a parser.
 
 The text is decoded, its document type is taken off, and common mistakes of publishers are mended:
 entities of HTML, bare ``&`` and ``<``, characters that XML does not have.
@@ -98,7 +98,7 @@ def _without_doctype(text: str, url: str) -> str:
     """The text from its root element on. Raises DocumentInvalid for an internal subset."""
     prolog, root = _split_prolog(text)
     if _DECLARATION.search(_DOCTYPE.sub("", prolog)):
-        raise DocumentInvalid(f"{url}: the feed declares its own entities; refused unread")
+        raise DocumentInvalid(f"{url}: it declares its own entities; refused unread")
     return root
 
 

@@ -11,10 +11,10 @@ from scrapy_walsh.adapters.apart import links_of
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused, TooManyRedirects
 from scrapy_walsh.adapters.readings import moved_for_good
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
-from scrapy_walsh.policy import formats
+from scrapy_walsh.policy import formats, sitemaps
 from scrapy_walsh.policy.links import Links
 from scrapy_walsh.policy.readings import refusal_line
-from scrapy_walsh.policy.text import one_line
+from scrapy_walsh.policy.text import one_line, plural
 from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
 from scrapy_walsh.sources import report
 
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_walsh.policy.formats import Step
+    from scrapy_walsh.policy.usage import Statement
 
 
 MAX_BODY: Final = 10 * 1024 * 1024
 """Octets, after decompression: the download of a source's body that is longer is cancelled."""
+_MAX_BODY: Final = {"sitemap": sitemaps.MAX_OCTETS}
 
 
 _NOTHING: Final = Links(())
@@ -39,10 +41,11 @@ class Answer:
 
     ``outcome``: of ``sources.report``; None where the answer was of no use and the next step (feed,
     page, llms.txt) is to be tried. ``failed``: there was no usable response at all, as against one
-    in a format that is not used. ``links``: their ``published`` is None unless ``via`` is ``feed``.
+    in a format that is not used. ``links``: their ``published`` is None unless ``via`` is ``feed``
+    or ``sitemap``; of a sitemap index there are only ``links.children``.
     ``due``: Unix seconds, where the request was deferred. ``forget``: the validators must not be
     kept, since a later 304 would not say what this answer was. ``refusal``: the rule and the
-    document that refused the request, "" where none did.
+    document that refused the request, "" where none did. ``said``: what the site says about use.
     """
 
     outcome: str | None
@@ -56,6 +59,12 @@ class Answer:
     due: float | None = None
     forget: bool = False
     refusal: str = ""
+    said: tuple[Statement, ...] = ()
+
+
+def max_body(step: Step) -> int:
+    """Octets of the longest body that is downloaded for *step*."""
+    return _MAX_BODY.get(step.kind, MAX_BODY)
 
 
 async def from_response(step: Step, response: Response) -> Answer:
@@ -97,7 +106,7 @@ def from_failure(step: Step, error: BaseException) -> Answer:
         return Answer(report.FAILED, "D5", f"{_called(step)}: {error.reason}", failed=True)
     cancelled = type(error).__name__ in _CANCELLED
     why = (
-        f"cancelled: a body over {MAX_BODY} bytes"
+        f"cancelled: a body over {max_body(step)} bytes"
         if cancelled
         else one_line(f"{type(error).__name__}: {error}")
     )
@@ -110,6 +119,7 @@ _BY_VERDICT: Final = {NOT_DUE: report.NOT_DUE, DEFERRED: report.DEFERRED}
 _UNUSABLE: Final = {
     formats.HTML: "HTML, which is never scraped",
     formats.PLAIN: "plain text, not markdown",
+    formats.SITEMAP: 'a sitemap, which is read where the source says sitemap = "URL"',
 }
 
 
@@ -143,6 +153,8 @@ def _usable(step: Step, kind: str) -> Callable[[Step, Response, Links], Answer] 
     """The function that makes an answer of a body of *kind*; None where *step* cannot use it."""
     if step.kind == "llms":
         return _from_llms if kind in (formats.MARKDOWN, formats.PLAIN) else None
+    if step.kind == "sitemap" and kind in (formats.SITEMAP, formats.GZIP):
+        return _from_sitemap
     return _READ.get(kind)
 
 
@@ -159,6 +171,17 @@ def _from_feed(step: Step, response: Response, found: Links) -> Answer:
         suggested_feeds=(moved_to,) if moved_to else (),
         forget=_is_known_page(step, _header(response, "Content-Type")),
     )
+
+
+def _from_sitemap(step: Step, response: Response, found: Links) -> Answer:  # noqa: ARG001
+    moved_to = _moved_to(response)
+    if found.children is not None:
+        # A later 304 would not say which sitemaps it lists, so it is always requested in full.
+        listed = plural(len(found.children), "sitemap")
+        reason = "; ".join(filter(None, (f"an index of {listed}", found.note)))
+        return Answer(None, "R9", reason, links=found, moved_to=moved_to, forget=True)
+    reason = found.note or ("" if found.entries else "a sitemap without entries")
+    return Answer(report.SITEMAP, "R9", reason, "sitemap", found, moved_to=moved_to)
 
 
 def _from_markdown(step: Step, response: Response, found: Links) -> Answer:  # noqa: ARG001
@@ -185,9 +208,7 @@ _READ: Final = {
 
 
 def _of_markdown(found: Links) -> str:
-    if found.cut:
-        return f"read up to {formats.MAX_MARKDOWN} characters"
-    return "" if found.entries else "markdown without absolute links"
+    return found.note or ("" if found.entries else "markdown without absolute links")
 
 
 def _called(step: Step) -> str:

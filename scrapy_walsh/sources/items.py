@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -10,8 +11,11 @@ class MetadataItem:
     """One link of a source: metadata, never content (R6.4).
 
     ``source``: the source's name. ``title``: plain text. ``url``: of the link, absolute.
-    ``published``: ISO 8601 in UTC, or None. ``via``: ``feed``, ``markdown`` or ``llms.txt``.
-    ``canonical_url``: R7's key for de-duplication. ``fetched_at``: ISO 8601 in UTC.
+    ``published``: ISO 8601 in UTC, or None. ``via``: ``feed``, ``sitemap``,
+    ``markdown`` or ``llms.txt``.
+    ``canonical_url``: R7's key for de-duplication. ``fetched_at``: ISO 8601 in UTC. ``usage``: what
+    the site says about the use of the answer that has the link (``policy.usage.as_member``), or
+    None where it says nothing.
     """
 
     source: str
@@ -21,3 +25,4 @@ class MetadataItem:
     via: str
     canonical_url: str
     fetched_at: str
+    usage: dict[str, Any] | None = None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FED: Final = "fed"
 NEGOTIATED: Final = "negotiated"
 LLMS: Final = "llms.txt"
+SITEMAP: Final = "sitemap"
 NOT_MODIFIED: Final = "not_modified"
 NOT_DUE: Final = readings.NOT_DUE
 DEFERRED: Final = readings.DEFERRED
@@ -27,7 +28,7 @@ LEFT_OUT: Final = readings.LEFT_OUT
 FAILED: Final = readings.FAILED
 
 #: The outcomes of a source that was read: its data came, or it has not changed.
-READ: Final = frozenset({FED, NEGOTIATED, LLMS, NOT_MODIFIED})
+READ: Final = frozenset({FED, SITEMAP, NEGOTIATED, LLMS, NOT_MODIFIED})
 
 
 @dataclass(slots=True)
@@ -39,7 +40,8 @@ class Row:
     ``bytes``: of the bodies received. ``items``: emitted. ``new``: links found that no earlier run
     emitted; ``known``: links that one did. ``moved_to``: where permanent redirects led.
     ``suggested_feeds``: feeds that the source offers and nobody declared, and the new place of a
-    declared one that has moved for good. ``next_due``: ISO 8601 in UTC, before which no run
+    declared one that has moved for good. ``suggested_sitemaps``: those that robots.txt names and
+    nobody declared. ``next_due``: ISO 8601 in UTC, before which no run
     requests the source; None where the next run does.
     """
 
@@ -55,6 +57,7 @@ class Row:
     known: int = 0
     moved_to: str | None = None
     suggested_feeds: list[str] = field(default_factory=list)
+    suggested_sitemaps: list[str] = field(default_factory=list)
     next_due: str | None = None
 
 
@@ -124,6 +127,8 @@ def _why(row: Row) -> str:
         hints.append(f"moved for good to {row.moved_to}")
     if offered := [feed for feed in row.suggested_feeds if feed != row.moved_to]:
         hints.append(f"offers a feed: {', '.join(offered)}")
+    if row.suggested_sitemaps and row.outcome not in READ:  # else nearly every line would say so
+        hints.append(f"robots.txt names a sitemap: {', '.join(row.suggested_sitemaps)}")
     return "; ".join(hint for hint in hints if hint)
 
 

@@ -22,16 +22,25 @@ from scrapy_walsh.policy.urls import canonical_url, without_userinfo
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A declared source. ``url``: absolute, http or https. ``feed``: its feed's URL, or None.
+    """A declared source. ``url``: absolute, http or https.
 
-    ``bare_host``: the URL was written without a scheme. ``url`` is then https, and http may be
-    tried if the host gives no answer by https.
+    ``feed``, ``sitemap``: the URLs of its feed and of its sitemap, or None. ``children``: if that
+    sitemap is an index, the sitemaps that it lists are requested, too. ``bare_host``: the URL was
+    written without a scheme. ``url`` is then https, and http may be tried if the host gives no
+    answer by https.
     """
 
     name: str
     url: str
     feed: str | None = None
     bare_host: bool = False
+    sitemap: str | None = None
+    children: bool = False
+
+    @property
+    def first(self) -> str:
+        """The URL of its first request, by which records know the source (R8)."""
+        return self.feed or self.sitemap or self.url
 
 
 #: One entry of a file: the place where it stands, for messages, and its keys and values as found.
@@ -154,7 +163,16 @@ _READERS: Final[Mapping[str, Callable[[str, str, list[str]], Iterator[_Entry]]]]
 
 # --- checks: entries to sources ---------------------------------------------------------------
 
-_KEYS: Final = frozenset({"name", "url", "feed"})
+#: Each key of an entry, and what its value has to be.
+_KEYS: Final[Mapping[str, type]] = {
+    "name": str,
+    "url": str,
+    "feed": str,
+    "sitemap": str,
+    "children": bool,
+}
+_NOT: Final[Mapping[type, str]] = {str: "is not text", bool: "is neither true nor false"}
+_URLS: Final = ("url", "feed", "sitemap")
 _BARE: Final = re.compile(
     r"(?:[\w-]+\.)+[\w-]+\.?(?::\d{1,5})?(?:[/?].*)?|localhost(?::\d{1,5})?/?"
 )
@@ -178,12 +196,12 @@ def _checked(entries: Iterable[_Entry], file: str, problems: list[str]) -> Itera
             f"{file}: {place} ({source.name}): {name} of {_host(source.url)} holds a user name "
             "or a password, which is not used; give a target's credentials by Scrapy's http_user, "
             "http_pass and http_auth_domain"
-            for name in ("url", "feed")
+            for name in _URLS
             if without_userinfo(entry.get(name, "")) != entry.get(name, "")
         )
         problems.extend(
             f"{file}: {place} ({source.name}): unknown key {key!r}; ignored"
-            for key in sorted(entry.keys() - _KEYS)
+            for key in sorted(entry.keys() - _KEYS.keys())
         )
         yield source
 
@@ -195,15 +213,26 @@ def _called(entry: Mapping[str, Any]) -> str:
 
 def _source(entry: Mapping[str, Any]) -> tuple[Source, str]:
     """The source of an entry, and its de-duplication key."""
-    for key in sorted(_KEYS & entry.keys()):
-        if not isinstance(entry[key], str):
-            raise SourcesInvalid(f"{key} is not text")
-    url, bare = _url(entry.get("url", ""))
-    feed = without_userinfo(entry.get("feed", "").strip()) or None
-    if feed and not _is_http(feed):
-        raise SourcesInvalid(_unusable("feed", feed))
+    for key in sorted(_KEYS.keys() & entry.keys()):
+        if not isinstance(entry[key], _KEYS[key]):
+            raise SourcesInvalid(f"{key} {_NOT[_KEYS[key]]}")
+    feed, sitemap = _offered("feed", entry), _offered("sitemap", entry)
+    children = entry.get("children", False)
+    if children and sitemap is None:
+        raise SourcesInvalid('children = true without a sitemap; add sitemap = "https://..."')
+    # What is declared by its sitemap alone needs no page.
+    url, bare = _url(entry.get("url", "") or sitemap or "")
     name = " ".join(entry.get("name", "").split()) or _host(url)
-    return Source(name, url, feed, bare), canonical_url(feed or url)
+    source = Source(name, url, feed, bare, sitemap, children)
+    return source, canonical_url(source.first)
+
+
+def _offered(key: str, entry: Mapping[str, Any]) -> str | None:
+    """The URL of the feed or the sitemap of *entry*, None without one."""
+    url = without_userinfo(entry.get(key, "").strip()) or None
+    if url and not _is_http(url):
+        raise SourcesInvalid(_unusable(key, url))
+    return url
 
 
 def _url(written: str) -> tuple[str, bool]:

@@ -1,14 +1,17 @@
-"""R9: the main spider: metadata of declared sources, by feed, markdown or llms.txt.
+"""R9: the main spider: metadata of declared sources, by feed, sitemap, markdown or llms.txt.
 
-Each source has up to three steps, in R9's order; the next one is taken only where an answer is of
+Each source has up to four steps, in R9's order; the next one is taken only where an answer is of
 no use. Sources that share a URL share one request: those that need it wait for its answer, and all
-URLs that a source may need are declared with its first request (R6).
+URLs that a source may need are declared with its first request (R6). Where a source says so, the
+sitemaps of a sitemap index become visits of their own, whose ``parent`` is the visit of the index;
+that ends when all of them have ended.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -23,12 +26,14 @@ from scrapy_walsh.adapters.progress import Counts, Progress
 from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
-from scrapy_walsh.policy.formats import Step, plan
+from scrapy_walsh.policy.formats import Step, plan, sitemap_step
 from scrapy_walsh.policy.links import Links
-from scrapy_walsh.policy.text import iso, utc_iso
+from scrapy_walsh.policy.scope import MAX_CHILDREN
+from scrapy_walsh.policy.text import iso, plural, utc_iso
 from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.policy.usage import as_member
 from scrapy_walsh.sources import report
-from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response
+from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response, max_body
 from scrapy_walsh.sources.handover import Handover
 from scrapy_walsh.sources.items import MetadataItem
 from scrapy_walsh.sources.report import Row
@@ -56,7 +61,9 @@ _ARGUMENTS: Final = "there are sources, urls, report and all_items"
 class _Visit:
     """A source under way: the steps still to take, and its row of the report.
 
-    ``failed``: of its page or feed, None before one was answered. ``due``: Unix seconds.
+    ``failed``: of its page or feed, None before one was answered. ``due``: Unix seconds. Of a
+    sitemap index: ``children``, the number of its sitemaps that are requested; ``ended``, the
+    answers to them so far. ``parent``: the visit of the index, of one of these sitemaps.
     """
 
     number: int
@@ -65,6 +72,16 @@ class _Visit:
     row: Row
     failed: bool | None = None
     due: float | None = None
+    children: int = 0
+    ended: list[Answer] = field(default_factory=list)
+    parent: _Visit | None = None
+
+
+#: What an index is called by the outcomes of its sitemaps: the first of these that one of them has.
+_BEST: Final = (
+    report.SITEMAP, report.FED, report.NOT_MODIFIED, report.DEFERRED, report.REFUSED,
+    report.FAILED, report.LEFT_OUT, report.NOT_DUE,
+)  # fmt: skip
 
 
 class WalshMetadataSpider(Spider):
@@ -142,7 +159,8 @@ class WalshMetadataSpider(Spider):
         self.problems = problems
         for number, source in enumerate(sources):
             row = Row(source.name, source.url)
-            self.visits.append(_Visit(number, source, [*plan(source.url, source.feed)], row))
+            steps = [*plan(source.url, source.feed, source.sitemap)]
+            self.visits.append(_Visit(number, source, steps, row))
         if not sources:
             raise SourcesInvalid(f"no usable source ({len(problems)} unusable); correct the list")
 
@@ -160,18 +178,21 @@ class WalshMetadataSpider(Spider):
             self._waiting.setdefault(_key(visit), []).append(visit)
         for group in list(self._waiting.values()):
             also = [url for visit in group for url in _urls_of(visit)]
-            yield self._request(group[0], also=list(dict.fromkeys(also)))
+            indexes = [visit.source.sitemap for visit in group if visit.source.children]
+            yield self._request(
+                group[0], walsh_also=list(dict.fromkeys(also)), walsh_children=indexes
+            )
 
     def _idle(self) -> None:
         # Closing from within `start` would cancel it, which 2.13 reports with a traceback.
         if self.refusal is not None:
             raise CloseSpider("sources_invalid")
 
-    def _request(self, visit: _Visit, also: list[str] | None = None) -> Request:
+    def _request(self, visit: _Visit, **declared: Any) -> Request:
+        """The request for the next step; *declared*: for its meta, what it declares besides."""
         step = visit.steps[0]
-        meta: dict[str, Any] = {"walsh_source": visit.number, "download_maxsize": MAX_BODY}
-        if also:
-            meta["walsh_also"] = also
+        meta: dict[str, Any] = {"walsh_source": visit.number, "download_maxsize": max_body(step)}
+        meta |= {key: urls for key, urls in declared.items() if urls}
         if _may_use_http(visit):
             meta[TRY_HTTPS] = True
         return Request(
@@ -193,6 +214,8 @@ class WalshMetadataSpider(Spider):
             return ()
         # A source that comes to need this URL while the answer is read joins those that wait.
         answer = await from_response(visits[0].steps[0], response)
+        if self._crawl is not None:
+            answer = replace(answer, said=self._crawl.documents.said(response.request))
         return self._results(response, key, answer)
 
     def _results(
@@ -251,7 +274,9 @@ class WalshMetadataSpider(Spider):
         # Items go to the first source that waited; the others would only repeat them.
         first = visits[0].source.name
         shared = replace(
-            answer, links=Links(()), reason=f"{answer.reason}; as for {first}".strip("; ")
+            answer,
+            links=Links((), children=answer.links.children),
+            reason=f"{answer.reason}; as for {first}".strip("; "),
         )
         self._answers[key] = shared
         for visit in visits:
@@ -268,6 +293,9 @@ class WalshMetadataSpider(Spider):
             yield self._request(visit)
 
     def _conclude(self, visit: _Visit, answer: Answer) -> Iterator[Request | MetadataItem]:
+        if visit.parent is not None:
+            yield from self._child_ended(visit.parent, visit.steps[0].url, answer)
+            return
         step, row = visit.steps.pop(0), visit.row
         if step.kind == "llms" and visit.failed is False and answer.outcome == report.REFUSED:
             # The page was of no use, and that is the outcome; the reason names the refusal.
@@ -278,13 +306,61 @@ class WalshMetadataSpider(Spider):
         visit.due = answer.due
         if step.kind != "llms" or visit.failed is None:
             visit.failed = answer.failed
+        if children := self._children(visit, answer):
+            for child in children:
+                yield from self._next(child)
+            return
         if answer.outcome is None and visit.steps:
             yield from self._next(visit)
             return
-        row.outcome = answer.outcome or (report.FAILED if visit.failed else report.LEFT_OUT)
-        row.requirement = answer.requirement or ("R9" if row.outcome == report.LEFT_OUT else "")
-        self._tell(visit, row.outcome, answer.refusal)
+        outcome = answer.outcome or (report.FAILED if visit.failed else report.LEFT_OUT)
+        self._end(visit, outcome, answer, step.url)
         yield from self._items(row, answer)
+
+    def _end(self, visit: _Visit, outcome: str, answer: Answer, url: str) -> None:
+        """End *visit* as *outcome*, by *answer*, the last one for it; *url*: of what answered."""
+        row = visit.row
+        row.outcome = outcome
+        row.requirement = answer.requirement or ("R9" if outcome == report.LEFT_OUT else "")
+        if self._crawl is not None:
+            named = self._crawl.documents.sitemaps(url)
+            row.suggested_sitemaps += [each for each in named if each != visit.source.sitemap]
+        self._tell(visit, outcome, answer.refusal)
+
+    # -- sitemap indexes ---------------------------------------------------------------------
+
+    def _children(self, visit: _Visit, answer: Answer) -> list[_Visit]:
+        """The visits of the sitemaps that an index lists, if its source wants them (R6)."""
+        listed, source, crawl = answer.links.children, visit.source, self._crawl
+        if not listed or source.sitemap is None or crawl is None:
+            return []
+        if not source.children:
+            visit.row.reason += "; children = true would request them"
+            return []
+        declared = (crawl.intake.declare_child(url, source.sitemap) for url in listed)
+        urls = list(dict.fromkeys(url for url in declared if url is not None))
+        if left := len(listed) - len(urls):
+            why = f"of another host, or beyond the first {MAX_CHILDREN}"
+            visit.row.reason += f"; {left} of them not requested: {why}"
+        visit.children = len(urls)
+        return [
+            _Visit(visit.number, source, [sitemap_step(url)], visit.row, parent=visit)
+            for url in urls
+        ]
+
+    def _child_ended(
+        self, index: _Visit, url: str, answer: Answer
+    ) -> Iterator[Request | MetadataItem]:
+        """Take the answer of the sitemap *url*; with that of the last one, end its *index*."""
+        if answer.outcome is None:
+            answer = replace(answer, outcome=report.FAILED if answer.failed else report.LEFT_OUT)
+        index.ended.append(replace(answer, links=Links(()), reason=f"{url}: {answer.reason}"))
+        yield from self._items(index.row, answer)
+        if len(index.ended) == index.children:
+            index.row.reason = f"{index.row.reason}; {_account(index.ended)}"
+            best = min(index.ended, key=lambda each: _BEST.index(each.outcome or ""))
+            index.due = best.due
+            self._end(index, best.outcome or "", best, url)
 
     def _items(self, row: Row, answer: Answer) -> Iterator[MetadataItem]:
         fetched_at = utc_iso(datetime.now(UTC)) or ""
@@ -308,6 +384,7 @@ class WalshMetadataSpider(Spider):
                 via=answer.via,
                 canonical_url=key,
                 fetched_at=fetched_at,
+                usage=as_member(answer.said),
             )
 
     def _tell(self, visit: _Visit, outcome: str, refusal: str = "") -> None:
@@ -317,7 +394,7 @@ class WalshMetadataSpider(Spider):
         source, row = visit.source, visit.row
         read = outcome in report.READ
         reason = refusal or f"{row.requirement} {row.reason}".strip()
-        crawl.readings.report(source.feed or source.url, readings.READ if read else outcome, reason)
+        crawl.readings.report(source.first, readings.READ if read else outcome, reason)
 
     def _known(self, key: str) -> bool:
         return self.handover is not None and self.handover.known(key)
@@ -362,6 +439,9 @@ class WalshMetadataSpider(Spider):
                 self._tell(visit, readings.UNANSWERED)
                 row.outcome = report.FAILED
                 row.reason = f"no answer before the crawl ended ({reason})"
+                if visit.children:
+                    left = visit.children - len(visit.ended)
+                    row.reason = f"{left} of {plural(visit.children, 'sitemap')}: {row.reason}"
             row.next_due = self._next_due(visit)
         if rows:
             for line in report.as_lines(rows):
@@ -380,7 +460,7 @@ class WalshMetadataSpider(Spider):
         if crawl is None:
             return None
         source, now = visit.source, crawl.wall()
-        asked = [source.feed or source.url, *([_http(source.url)] if source.bare_host else [])]
+        asked = [source.first, *([_http(source.url)] if source.bare_host else [])]
         found = [visit.due, *(crawl.asked.next_due(url) for url in asked)]
         due = max((moment for moment in found if moment and moment > now), default=None)
         return None if due is None else iso(math.ceil(due))
@@ -412,7 +492,15 @@ def _key(visit: _Visit) -> str:
 
 
 def _host(visit: _Visit) -> str:
-    return urlsplit(visit.source.feed or visit.source.url).netloc
+    return urlsplit(visit.source.first).netloc
+
+
+def _account(ended: list[Answer]) -> str:
+    """What became of the sitemaps of an index, and why of the first that was not read."""
+    counts = Counter(answer.outcome for answer in ended)
+    said = ", ".join(f"{counts[outcome]} {outcome}" for outcome in _BEST if counts[outcome])
+    lost = next((answer for answer in ended if answer.outcome not in report.READ), None)
+    return f"{said} ({lost.reason})" if lost else said
 
 
 def _http(url: str) -> str:

@@ -99,6 +99,44 @@ BUILDS: dict[str, dict[str, Break]] = {
             """,
         ),
     },
+    "sitemaps": {
+        "a sitemap index followed wherever it leads": broken_so(
+            "items",
+            {
+                "R6": [
+                    "a sitemap index is followed only if declared so",
+                    "of an index that is followed: its host, one level",
+                ],
+            },
+            """
+            from dataclasses import replace
+            from scrapy_walsh.policy.scope import Scope
+            from scrapy_walsh.spiders import walsh_metadata
+            def declare_child(self, url, index):
+                self.declare(url)
+                return True
+            Scope.declare_child = declare_child
+            whole = walsh_metadata._declared
+            def declared(sources, urls):
+                found, problems = whole(sources, urls)
+                return [replace(each, children=bool(each.sitemap)) for each in found], problems
+            walsh_metadata._declared = declared
+            """,
+        ),
+        "what robots.txt says about use not read": broken_so(
+            "items",
+            {
+                "R2": [
+                    "a use that robots.txt disallows, if refused",
+                    "what robots.txt says about use, by line",
+                ],
+            },
+            """
+            from scrapy_walsh.policy.usage import UsageRules
+            UsageRules.said = lambda self, url: ()
+            """,
+        ),
+    },
     "backoff": {
         "no back-off": broken_so(
             "backoff",

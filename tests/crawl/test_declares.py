@@ -133,7 +133,7 @@ class Probe(scrapy.Spider):
 
     def parse(self, response):
         if not self.resumed:
-            meta = {"walsh_also": ["http://evil.test/"]}
+            meta = {"walsh_also": ["http://evil.test/"], "walsh_children": ["http://evil.test/"]}
             for url in ("http://job.test/", "http://me:hidden@job.test/late"):
                 yield scrapy.Request(url, self.parse, dont_filter=True, meta=meta)
             raise CloseSpider("enough")

@@ -87,7 +87,7 @@ def test_r6_5_no_page_is_kept(scoped: Crawl, project: Path) -> None:
 def test_r6_4_an_item_has_no_content() -> None:
     fields = set(MetadataItem.__annotations__)
     assert fields == {
-        "source", "title", "url", "published", "via", "canonical_url", "fetched_at",
+        "source", "title", "url", "published", "via", "canonical_url", "fetched_at", "usage",
     }  # fmt: skip
 
 

@@ -55,6 +55,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     "http://words.test/denied/x": ("R2", "disallowed_explicit"),
     "http://www.blocked.test/x": ("R3", "blocked_operator"),
     "http://office.gov/x": ("WALSH_EXCLUDED_TLDS", "excluded_tld"),
+    "http://words.test/use/x": ("WALSH_USAGE", "disallowed_usage"),
     "http://words.test/stray": ("R6", "out_of_scope"),
 }
 #: Left to the next run: its robots.txt is packed in a way that cannot be read.
@@ -70,10 +71,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawl, Crawl]:
         "WALSH_MAX_RETRIES": 0,
         "WALSH_BACKOFF_BASE": 0.01,
         "WALSH_EXCLUDED_TLDS": ["gov"],
+        "WALSH_USAGE": {"train-ai": "refuse"},
     }
     project = make_project(tmp_path_factory.mktemp("verdicts"), STRAYING_SPIDER, settings)
     with Sandbox() as box:
-        box.put(site("words.test", {}, "User-agent: *\nAllow: /allowed/\nDisallow: /denied/\n"))
+        robots = "User-agent: *\nAllow: /allowed/\nDisallow: /denied/\n"
+        box.put(site("words.test", {}, f"{robots}Content-Usage: /use/ train-ai=n\n"))
         box.put(site("down.test", {}, answer(status=500)))
         box.put(site("packed.test", {}, answer(b"\x8b\x02", headers={"Content-Encoding": "br"})))
         box.put(site("long.test", {}, "User-agent: *\nCrawl-delay: 86400\n"))
@@ -131,6 +134,7 @@ def test_own_every_verdict_is_counted_by_its_name(runs: tuple[Crawl, Crawl]) -> 
         "unknown_parse_error": 1,
         "blocked_operator": 1,
         "excluded_tld": 1,
+        "disallowed_usage": 1,
         "deferred": 1,
         "out_of_scope": 1,
     }
@@ -145,6 +149,7 @@ def test_own_an_excluded_suffix_is_not_counted_under_r6(runs: tuple[Crawl, Crawl
         "walsh/refused/R3": 1,
         "walsh/refused/R6": 1,
         "walsh/refused/WALSH_EXCLUDED_TLDS": 1,
+        "walsh/refused/WALSH_USAGE": 1,
     }
 
 
@@ -157,7 +162,7 @@ def test_own_a_refusal_tells_the_document_and_the_line(runs: tuple[Crawl, Crawl]
 
 
 def test_own_the_account_at_the_end_counts_by_gate_and_verdict(runs: tuple[Crawl, Crawl]) -> None:
-    (account,) = runs[0].lines("refused 4 (", "deferred 2")
+    (account,) = runs[0].lines("refused 5 (", "deferred 2")
     for requirement, name in REFUSED.values():
         assert f"1 by {requirement} {name}" in account
 

@@ -168,6 +168,22 @@ def test_r6_a_callback_declares_nothing_by_way_of_the_queue(server: Server) -> N
 
 
 @pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("declared", [True, False])
+def test_r6_a_callback_lets_no_sitemap_index_declare_by_way_of_the_queue(
+    server: Server, declared: bool
+) -> None:
+    one, other = queue(server), queue(server)
+    meta = {"walsh_children": ["http://a.test/", "http://evil.test/"]}
+    if declared:
+        given = {"walsh_children": ["http://a.test/"]}
+        one._crawl.intake.declare(Request("http://a.test/", meta=given))
+    one.push(Request("http://a.test/", meta=meta))
+    assert other.pop() is not None
+    assert other._crawl.scope.allows_children("http://a.test/") is declared
+    assert not other._crawl.scope.allows_children("http://evil.test/")
+
+
+@pytest.mark.usefixtures("quiet")
 def test_own_the_queue_holds_no_password(server: Server) -> None:
     one = queue(server)
     one.push(

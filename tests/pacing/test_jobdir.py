@@ -206,9 +206,10 @@ def named_again(directory: Path) -> list[list[LoggedRequest]]:
 
 def killed(directory: Path) -> list[LoggedRequest]:
     """Both runs of a job that follows links, whose first run is killed."""
+    page = Route(body="<p>page</p>", delay=0.3)  # so that one request at most is under way then
     with Sandbox() as box:
         for host in HOSTS:
-            box.put(site(host))
+            box.put(site(host, {"*": page}))
         settings = {**JOB, "WALSH_FOLLOW_LINKS": True, "WALSH_IDENTITY": OWN_IDENTITY}
         project = make_project(directory, LINKS, settings)
         first = crawl(project, box, arguments=("-a", "dies=1"))

@@ -46,8 +46,14 @@ STANDARD = dict.fromkeys(
         "urllib.parse",
     ],
     EVERYTHING,
-) | {"io": frozenset({"BytesIO"}), "sys": frozenset({"hash_info"})}
+) | {
+    "io": frozenset({"BytesIO"}),
+    "sys": frozenset({"hash_info"}),
+    "xml.parsers.expat": frozenset({"ExpatError", "ParserCreate"}),
+    "zlib": frozenset({"decompressobj", "error"}),
+}
 THIRD_PARTY = dict.fromkeys(["feedparser", "idna"], EVERYTHING) | {
+    "http_sf": frozenset({"Token", "parse"}),
     "jsonschema": frozenset({"Draft202012Validator"}),
     "markdown_it": frozenset({"MarkdownIt"}),
     "markdown_it.token": frozenset({"Token"}),

@@ -55,9 +55,13 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "robots.md": (1, ("test_readme.py",)),
     "signing.md": (5, ("sign/test_docs.py",)),
     "signals.md": (1, ("crawl/test_signals.py",)),
-    "spider.md": (4, ("test_readme.py", "sources/test_spreadsheet.py", HERE)),
+    "spider.md": (
+        5,
+        ("test_readme.py", "sources/test_spreadsheet.py", "sources/test_sitemap.py", HERE),
+    ),
     "state.md": (3, ("cli/test_state.py",)),
     "tutorial.md": (24, ("site/test_tutorial.py",)),
+    "usage.md": (2, ("crawl/test_usage.py",)),
     "verify.md": (3, ("ledger/test_verify_tampered.py",)),
 }  # fmt: skip
 BLOCK = re.compile(r"^```(\{?\w*\}?)\n(.*?)^```", re.DOTALL | re.MULTILINE)

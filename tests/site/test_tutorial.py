@@ -45,7 +45,9 @@ def script(port: int) -> str:
         if kind == "file":
             steps.append(f"cat > {name} <<'END OF FILE'\n{text}END OF FILE\n")
         elif kind == "run":
-            steps.append(f"echo '@@ {name}'\n{text.replace('8123', str(port))}")
+            # The Crawl-delay is 2 s, and nobody types so fast that it is not over by then.
+            wait = "sleep 2.5\n" if "scrapy crawl" in text else ""
+            steps.append(f"{wait}echo '@@ {name}'\n{text.replace('8123', str(port))}")
     return "".join(steps)
 
 

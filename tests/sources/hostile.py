@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -62,7 +63,15 @@ def namespaces(number: int) -> bytes:
     return RSS.format("", "".join(map(item.format, range(number)))).encode()
 
 
+def sitemap(octets: int) -> bytes:
+    """A sitemap of about *octets*."""
+    item = "<url><loc>http://map.test/{0}</loc><lastmod>2026-05-23</lastmod></url>"
+    return f"<urlset>{''.join(map(item.format, range(octets // len(item))))}</urlset>".encode()
+
+
 _CONTENT_TYPES: Final = {
+    formats.SITEMAP: "application/xml",
+    formats.GZIP: "application/gzip",
     formats.FEED: "application/rss+xml",
     formats.JSON_FEED: "application/feed+json",
     formats.MARKDOWN: "text/markdown",
@@ -89,6 +98,11 @@ class Hostile:
         return self.refusal == _TOO_SLOW
 
     @property
+    def declared_as(self) -> str:
+        """The key of a source."""
+        return "sitemap" if self.kind in (formats.SITEMAP, formats.GZIP) else "url"
+
+    @property
     def content_type(self) -> str:
         return _CONTENT_TYPES[self.kind]
 
@@ -107,6 +121,9 @@ DOCUMENTS: Final = (
     Hostile("json-deep", formats.JSON_FEED, lambda: b'{"items":' + b"[" * MB, "nested too deep"),
     Hostile("markdown-200kB", formats.MARKDOWN, lambda: markdown(MB // 5), entries=1000),
     Hostile("brackets", formats.MARKDOWN, lambda: b"![*" * 3 * MB, _TOO_SLOW),
+    Hostile("sitemap-3MB", formats.SITEMAP, lambda: sitemap(3 * MB), entries=20_000),
+    Hostile("sitemap-gz", formats.GZIP, lambda: gzip.compress(sitemap(3 * MB)), entries=20_000),
+    Hostile("sitemap-bomb", formats.GZIP, lambda: gzip.compress(b" " * 60 * MB), "when unpacked"),
     Hostile("laughs", formats.FEED, lambda: LAUGHS.encode() + feed(MB), "entities", costly=False),
     Hostile("namespaces", formats.FEED, lambda: namespaces(2_000), entries=2_000),
     Hostile(

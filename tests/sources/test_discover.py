@@ -20,7 +20,7 @@ from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.formats import ACCEPT_PAGE, markdown_links, markdown_sections
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, requests
 from tests import zygote
-from tests.crawl.harness import OWN_IDENTITY, crawl, make_project, run_scrapy, site
+from tests.crawl.harness import OPEN, OWN_IDENTITY, crawl, make_project, run_scrapy, site
 from tests.sources.world import QUICK
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ RICH = site(
             headers={"Link": '</f>; rel="alternate"; type="application/rss+xml"'},
         ),
     },
+    robots=f"{OPEN}Sitemap: http://rich.test/s.xml\n",
 )
 
 
@@ -134,6 +135,7 @@ def test_own_the_map_of_both_probes(box: Sandbox, discover: Callable[..., Discov
         ("markdown", "p"),
     ]
     assert found.map["suggested_feeds"] == ["http://rich.test/f"]
+    assert found.map["suggested_sitemaps"] == ["http://rich.test/s.xml"]
     assert found.map["host"] == "rich.test"
     assert found.asked("rich.test") == ["/robots.txt", "/llms.txt", "/"]
     assert requests(found.log, "rich.test")[2].values("Accept") == [ACCEPT_PAGE]

@@ -90,10 +90,21 @@ def test_own_what_was_received_of_a_cut_body_is_counted(world: World) -> None:
 
 def test_own_items_have_the_fields_of_the_contract(world: World) -> None:
     names = [field.name for field in fields(MetadataItem)]
-    assert names == ["source", "title", "url", "published", "via", "canonical_url", "fetched_at"]
+    assert names == [
+        "source",
+        "title",
+        "url",
+        "published",
+        "via",
+        "canonical_url",
+        "fetched_at",
+        "usage",
+    ]
     for item in world.run.items:
         assert list(item) == names
-        assert all(isinstance(item[name], str) for name in names if name != "published")
+        assert all(
+            isinstance(item[name], str) for name in names if name not in ("published", "usage")
+        )
         assert item["fetched_at"].endswith("Z")
         assert item["via"] in ("feed", "markdown", "llms.txt")
         assert item["title"].isprintable()

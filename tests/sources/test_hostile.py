@@ -88,7 +88,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     with (project / "probe_settings.py").open("a") as settings:
         settings.write(f"SLOW = {[url_of(each) for each in DOCUMENTS if each.slow]}\n{LIMITS}")
     lines = [{"name": path, "url": f"http://polite.test{path}"} for path in PATHS]
-    lines += [{"name": each.name, "url": url_of(each)} for each in DOCUMENTS]
+    lines += [{"name": each.name, each.declared_as: url_of(each)} for each in DOCUMENTS]
     (project / "sources.jsonl").write_text("\n".join(map(json.dumps, lines)))
     with Sandbox() as box:
         box.put(site("polite.test", dict.fromkeys(PATHS, ONE)))
@@ -120,7 +120,7 @@ def test_own_other_hosts_are_asked_while_documents_are_read(seen: Seen) -> None:
 def test_own_each_source_has_its_outcome_and_one_reason(seen: Seen, hostile: Hostile) -> None:
     row = seen.row(hostile.name)
     if hostile.refusal is None:
-        assert row["outcome"] in ("fed", "negotiated"), row
+        assert row["outcome"] in ("fed", "sitemap", "negotiated"), row
         assert row["items"] >= hostile.entries
         return
     assert row["outcome"] == ("failed" if hostile.costly else "left_out")

@@ -128,7 +128,7 @@ def test_own_docs_name_every_outcome_and_member(world: World) -> None:
     document = (Path(__file__).parents[2] / "docs/spider.md").read_text()
     outcomes = {value for name, value in vars(report).items() if name.isupper()}
     outcomes = {value for value in outcomes if isinstance(value, str)}
-    assert len(outcomes) == 9
+    assert len(outcomes) == 10
     for name in (*outcomes, *world.report, *world.report["sources"][0], *world.report["requests"]):
         assert f"`{name}`" in document, name
 

@@ -73,6 +73,7 @@ def test_own_document_has_every_field() -> None:
             "known": 0,
             "moved_to": None,
             "suggested_feeds": [],
+            "suggested_sitemaps": [],
             "next_due": None,
         }
     ]

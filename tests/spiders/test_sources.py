@@ -52,6 +52,58 @@ def test_own_every_kind_of_file(tmp_path: Path, name: str) -> None:
     assert read_sources(write(tmp_path, name, SAME_LIST[name])) == ([A, B], [])
 
 
+SITEMAPS = {
+    "list.toml": """
+[[source]]
+sitemap = "https://s.test/news-sitemap.xml"
+
+[[source]]
+name = "S"
+url = "https://s.test/"
+sitemap = "https://u:p@s.test/index.xml"
+children = true
+
+[[source]]
+name = "no sitemap"
+url = "https://s.test/a"
+children = true
+
+[[source]]
+name = "no truth"
+sitemap = "https://s.test/b.xml"
+children = "yes"
+
+[[source]]
+name = "no URL"
+sitemap = "/c.xml"
+""",
+    "list.jsonl": """{"sitemap": "https://s.test/news-sitemap.xml"}
+{"name": "S", "url": "https://s.test/", "sitemap": "https://u:p@s.test/index.xml", "children": true}
+{"name": "no sitemap", "url": "https://s.test/a", "children": true}
+{"name": "no truth", "sitemap": "https://s.test/b.xml", "children": "yes"}
+{"name": "no URL", "sitemap": "/c.xml"}
+""",
+}
+
+
+@pytest.mark.parametrize("name", SITEMAPS)
+def test_own_sitemaps(tmp_path: Path, name: str) -> None:
+    sources, problems = read_sources(write(tmp_path, name, SITEMAPS[name]))
+    news, index = "https://s.test/news-sitemap.xml", "https://s.test/index.xml"
+    assert sources == [
+        Source("s.test", news, sitemap=news),
+        Source("S", "https://s.test/", sitemap=index, children=True),
+    ]
+    assert [source.first for source in sources] == [news, index]
+    userinfo, *said = [problem.partition("): ")[2] for problem in problems]
+    assert userinfo.startswith("sitemap of s.test holds a user name or a password, which is not")
+    assert said == [
+        'children = true without a sitemap; add sitemap = "https://..."',
+        "children is neither true nor false",
+        f"sitemap '/c.xml' {UNUSABLE}",
+    ]
+
+
 def test_own_txt(tmp_path: Path) -> None:
     text = "\ufeff# my list\n\nhttps://a.test/x#part  # why\n  http://b.test/  \n#https://c.test/\n"
     sources, problems = read_sources(write(tmp_path, "list.TXT", text))

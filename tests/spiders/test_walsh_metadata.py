@@ -354,7 +354,7 @@ def test_r7_6_items_are_unique_across_sources() -> None:
 
 def test_r6_4_items_have_no_content() -> None:
     assert {field.name for field in fields(MetadataItem)} == {
-        "source", "title", "url", "published", "via", "canonical_url", "fetched_at",
+        "source", "title", "url", "published", "via", "canonical_url", "fetched_at", "usage",
     }  # fmt: skip
 
 

@@ -17,11 +17,12 @@ from scrapy_walsh.config import DEFAULTS, SLOW_VISIT, WalshConfig
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP
+from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.proof.conformance.check import WORDS
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 CONTRACT: Final = "walsh-research-attestation/v1"
 TOOL: Final = "scrapy-walsh"
@@ -135,17 +136,20 @@ _UNDOINGS: Final = (
 # -- requirements -------------------------------------------------------------------------
 
 
-def judge(evidence: Evidence, config: WalshConfig, page: PolicyPage) -> dict[str, Attested]:
+def judge(
+    evidence: Evidence, config: WalshConfig, page: PolicyPage, indexes: Sequence[str] = ()
+) -> dict[str, Attested]:
     """What speaks against each requirement, by id, in the order of the checklist.
 
     *config*: that of the project that attests. *page*: the policy page of its identity.
+    *indexes*: URLs of the sitemap indexes that declared targets in its runs (``indexes_in``).
     """
     record = evidence.record
     if record is None:
         return {id_: Attested((Finding(Outcome.UNSEEN, id_),)) for id_ in IDS}
     named = (_main(check["requirement"]) for check in record["checks"])
     found = {id_: _shown(id_, record) for id_ in dict.fromkeys([*IDS, *named])}
-    for finding in [*_unseen_parts(found), *_undone(config, page)]:
+    for finding in [*_unseen_parts(found), *_undone(config, page, indexes)]:
         found[finding.rule] = Attested((*found[finding.rule].against, finding))
     return found
 
@@ -200,13 +204,18 @@ def _unseen_parts(found: Mapping[str, Attested]) -> Iterator[Finding]:
             yield Finding(Outcome.UNSEEN, id_, text=why)
 
 
-def _undone(config: WalshConfig, page: PolicyPage) -> Iterator[Finding]:
-    """What the settings undo, and what the policy page lacks."""
+def _undone(config: WalshConfig, page: PolicyPage, indexes: Sequence[str]) -> Iterator[Finding]:
+    """What the settings and the runs undo, and what the policy page lacks."""
     if page.checked is None:
         why = f"the policy page {page.url} was not requested (R1.4): run attest --online"
         yield Finding(Outcome.UNSEEN, "R1", text=why)
     elif page.problem:
         yield Finding(Outcome.BROKEN, "R1", text=f"policy page {page.url}: {page.problem}")
+    if indexes and config.is_walsh_research:
+        listed = "requested the sitemaps that it lists (children = true)"
+        more = f", and {len(indexes) - 1} more" if len(indexes) > 1 else ""
+        why = f"a run of the last 30 days {listed}: {indexes[0]}{more}"
+        yield Finding(Outcome.BROKEN, "R6", text=why)
     for undoing in _UNDOINGS:
         if undoing.holds(config):
             yield Finding(undoing.outcome, undoing.id, text=undoing.why)
@@ -221,8 +230,13 @@ def document(
     page: PolicyPage,
     found: Mapping[str, Attested],
     issued: str,
+    *,
+    indexes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The attestation, unsigned. *found*: what :func:`judge` returned. *issued*: ISO 8601, UTC."""
+    """The attestation, unsigned. *found*: what :func:`judge` returned. *issued*: ISO 8601, UTC.
+
+    *indexes*: as of :func:`judge`.
+    """
     return {
         "contract": CONTRACT,
         "tool": TOOL,
@@ -238,18 +252,26 @@ def document(
         "WALSH_PACE_ROBOTS": config.pace_robots,
         "WALSH_FOLLOW_LINKS": config.follow_links,
         "WALSH_SLOW_HOSTS": config.slow_hosts,
-        "exemptions": _exemptions(config),
+        "exemptions": _exemptions(config, indexes),
     }
 
 
-def _exemptions(config: WalshConfig) -> dict[str, str]:
-    """Where a request may follow another sooner than after R4's interval, by requirement."""
+def _exemptions(config: WalshConfig, indexes: Sequence[str]) -> dict[str, str]:
+    """Where a request may follow another sooner than after R4's interval, by requirement.
+
+    And where a target was not declared by the project itself (R6).
+    """
     found = {"R4": "the target after the first robots.txt of a host never requested before"}
     if config.slow_hosts == SLOW_VISIT:
         found["R4 slow hosts"] = (
             f"where a Crawl-delay exceeds WALSH_PATIENCE ({config.patience:g} s), one target in"
             " 24 h, 1 s after the robots.txt that had to be refreshed, if the host had no request"
             " for its whole Crawl-delay before"
+        )
+    if indexes:
+        found["R6 sitemaps"] = (
+            f"the sitemaps on the same host, {MAX_CHILDREN} at most, that a declared sitemap index"
+            " lists, where its source says children = true"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""R9, and R6's metadata: the main spider's items from a feed, markdown, llms.txt and HTML."""
+"""R9, and R6's metadata: the main spider's items from a feed, a sitemap, markdown and so on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from scrapy_walsh.proof.conformance.evidence import ROBOTS, Evidence
 from scrapy_walsh.proof.conformance.part import operator_site, site
 from scrapy_walsh.proof.conformance.scene import Scene, stage
 from scrapy_walsh.proof.sandbox import Route, Site, default_sites, page
+from scrapy_walsh.proof.sandbox.routes import MARKDOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,27 @@ _SOURCES: Final = """\
 name = "feed"
 url = "http://rss.test/"
 feed = "http://rss.test/feed.xml"
+
+[[source]]
+name = "sitemap"
+sitemap = "http://sitemap.test/sitemap.xml"
+
+[[source]]
+name = "index"
+sitemap = "http://quiet.test/index.xml"
+
+[[source]]
+name = "children"
+sitemap = "http://index.test/index.xml"
+children = true
+
+[[source]]
+name = "use"
+url = "http://use.test/page"
+
+[[source]]
+name = "refused use"
+url = "http://use.test/refused/page"
 
 [[source]]
 name = "markdown"
@@ -42,14 +64,48 @@ name = "mistyped"
 url = "http://mistyped.test/page"
 """
 _MEMBERS: Final = frozenset(
-    {"source", "title", "url", "published", "via", "canonical_url", "fetched_at"}
+    {"source", "title", "url", "published", "via", "canonical_url", "fetched_at", "usage"}
 )
+
+
+def _sitemap(*urls: str, root: str = "urlset", entry: str = "url") -> Route:
+    entries = "".join(f"<{entry}><loc>{url}</loc></{entry}>" for url in urls)
+    return Route(body=f"<{root}>{entries}</{root}>", content_type="application/xml")
+
+
+def _index(*urls: str) -> Route:
+    return _sitemap(*urls, root="sitemapindex", entry="sitemap")
+
+
+def _sitemaps() -> list[Site]:
+    """A sitemap; an index whose source says nothing of children; and one that wants them."""
+    first, deep = "http://index.test/first.xml", "http://index.test/deep.xml"
+    of_index = {
+        "/index.xml": _index(first, "http://elsewhere.test/second.xml", deep),
+        "/first.xml": _sitemap("http://index.test/a", "http://index.test/b"),
+        "/deep.xml": _index("http://index.test/deeper.xml"),
+    }
+    return [
+        Site("sitemap.test", {"/sitemap.xml": _sitemap("http://sitemap.test/page")}),
+        Site("quiet.test", {"/index.xml": _index("http://quiet.test/first.xml")}),
+        Site("index.test", of_index),
+        site("elsewhere.test"),
+    ]
+
+
+def _uses(bot: Bot) -> Site:
+    """Pages whose robots.txt says what may be done with them."""
+    lines = ("Content-Usage: train-ai=y", "Content-Usage: /refused/ train-ai=n, search=y")
+    robots = "\n".join((f"User-agent: {bot.identity.token}", "Allow: /", *lines, ""))
+    body = "[a page](http://use.test/a)"
+    return site("use.test", robots, page=Route(body=body, content_type=MARKDOWN))
 
 
 def _play(bot: Bot) -> Evidence:
     mistyped = Route(body=page("notes.md"))  # markdown under text/html
     sites: list[Site] = [each for each in default_sites() if each.host in _HOSTS]
-    with stage(bot, [operator_site(), *sites, site("mistyped.test", page=mistyped)]) as here:
+    sites += [*_sitemaps(), _uses(bot), site("mistyped.test", page=mistyped)]
+    with stage(bot, [operator_site(), *sites], WALSH_USAGE={"train-ai": "refuse"}) as here:
         sources = Path(here.project, "sources.toml")
         sources.write_text(_SOURCES, encoding="utf-8")
         here.runs.append(crawl.metadata(here.project, here.box, str(sources), ()))
@@ -72,6 +128,40 @@ def _by(source: str, host: str, via: str, *paths: str) -> Callable[[Evidence], F
         return held_if(kept, f"{', '.join(asked)}: items={len(found)}")
 
     return judge
+
+
+def _not_followed(evidence: Evidence) -> Finding:
+    """The index is requested, and nothing that it lists."""
+    asked = evidence.first.paths("quiet.test")
+    if "/index.xml" not in asked:
+        return unseen("the index was not asked")
+    return held_if("/first.xml" not in asked, ", ".join(asked))
+
+
+def _one_host_one_level(evidence: Evidence) -> Finding:
+    """Of an index whose source wants its sitemaps, those of its own host, and none below them."""
+    asked = evidence.first.paths("index.test")
+    if "/first.xml" not in asked:
+        return unseen("no sitemap of the index was asked")
+    beyond = [*evidence.first.paths("elsewhere.test"), *({"/deeper.xml"} & set(asked))]
+    return held_if(not beyond, ", ".join(beyond) or ", ".join(asked))
+
+
+def _use_refused(evidence: Evidence) -> Finding:
+    """Where robots.txt disallows a use that WALSH_USAGE refuses, nothing is requested."""
+    asked = evidence.first.paths("use.test")
+    if "/page" not in asked:
+        return unseen("the page that may be used was not asked")
+    return held_if("/refused/page" not in asked, ", ".join(asked))
+
+
+def _use_said(evidence: Evidence) -> Finding:
+    """The items have what was said, and by which line."""
+    found = [item["usage"] or {} for item in _items(evidence, "use")]
+    if not found:
+        return unseen("no items")
+    said = {(each["value"], each.get("line")) for use in found for each in use.get("said", ())}
+    return held_if(said == {("train-ai=y", 3)}, f"said={sorted(said, key=str)}")
 
 
 def _left_out(source: str, host: str, path: str) -> Callable[[Evidence], Finding]:
@@ -102,11 +192,31 @@ def _metadata_only(evidence: Evidence) -> Finding:
 
 FORMATS_OWN: Final = Scene(
     "items",
-    ("R6", "R9"),
+    ("R2", "R6", "R9"),
     _play,
     (
         Row("R6", "metadata, no content, in the items", _metadata_only, MUST_NOT),
         Row("R9", "a feed is preferred", _by("feed", "rss.test", "feed", "/feed.xml"), SHOULD),
+        Row("R2", "a use that robots.txt disallows, if refused", _use_refused, SHOULD),
+        Row("R2", "what robots.txt says about use, by line", _use_said, SHOULD),
+        Row(
+            "R6",
+            "a sitemap index is followed only if declared so",
+            _not_followed,
+            MUST_NOT,
+        ),
+        Row(
+            "R6",
+            "of an index that is followed: its host, one level",
+            _one_host_one_level,
+            MUST_NOT,
+        ),
+        Row(
+            "R9",
+            "a declared sitemap is read, and its links are not requested",
+            _by("sitemap", "sitemap.test", "sitemap", "/sitemap.xml"),
+            SHOULD,
+        ),
         Row(
             "R9",
             "then markdown by negotiation",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: The order of outcomes: what the operator should look at comes first.
 _ORDER: Final = (
     outcomes.FAILED, outcomes.LEFT_OUT, outcomes.REFUSED, outcomes.DEFERRED, outcomes.NOT_DUE,
-    outcomes.NOT_MODIFIED, outcomes.FED, outcomes.NEGOTIATED, outcomes.LLMS,
+    outcomes.NOT_MODIFIED, outcomes.FED, outcomes.SITEMAP, outcomes.NEGOTIATED, outcomes.LLMS,
 )  # fmt: skip
 
 

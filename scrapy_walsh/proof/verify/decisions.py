@@ -15,8 +15,11 @@ from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
+from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, Visit
+from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.urls import REDIRECTS
+from scrapy_walsh.policy.usage import IN_ROBOTS
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, EXCLUDED_TLD, OUT_OF_SCOPE, Verdict
 from scrapy_walsh.proof.verify.documents import origin_of
 from scrapy_walsh.proof.verify.run import Snapshot
@@ -81,8 +84,10 @@ class Decisions:
         """Take a declared target into the run's scope, or the hop that one was redirected to."""
         if run.terms.tells_ends and line.via:
             self._followed(run, line)
-        if not line.via:
-            run.scope.declare(line.url)
+        if line.by:
+            self._listed(run, line)
+        elif not line.via:
+            self._declared(run, line)
         elif line.via in self._redirected and run.scope.source_of(line.via) is not None:
             run.scope.declare_hop(line.url, line.via)
             self._hop(run, line, line.via)
@@ -92,6 +97,31 @@ class Decisions:
         else:
             text = f"{line.via} did not redirect there, or is no target itself"
             self._report.find(line.n, "R6", text)
+
+    def _declared(self, run: Run, line: Line) -> None:
+        """Take what ``Spider.start`` has declared; an index of it may declare sitemaps."""
+        run.scope.declare(line.url)
+        if line.children:
+            run.scope.allow_children(line.url)
+            if run.terms.token.lower() == WALSH_RESEARCH.token.lower():
+                text = f"{line.url} may declare the sitemaps that it lists (children = true)"
+                self._report.note(f"line {line.n}: {text}: an attestation says R6 false for that")
+
+    def _listed(self, run: Run, line: Line) -> None:
+        """Take a sitemap that an index lists, as ``Scope.declare_child`` lets the crawl do."""
+        if recrawl.key_of(line.by, "") in run.answered:
+            declared = run.scope.declare_child(line.url, line.by)
+        else:
+            declared = False
+        if declared:
+            return
+        if run.holes or self.partial or not run.begun:
+            run.scope.declare(line.url)
+            self._report.missed(_HOLES)
+            return
+        text = f"{line.by} could not declare {line.url}: it was not declared with children = true"
+        more = f"has not answered, is on another host, or has declared {MAX_CHILDREN} before"
+        self._report.find(line.n, "R6", f"{text}, {more}")
 
     def _hop(self, run: Run, line: Line, via: str) -> None:
         """Note for which sources an answer to the hop of *line* counts (R8)."""
@@ -292,6 +322,8 @@ class Decisions:
             self._report.missed(_ANSWER)
         elif _shown(line) != _facts(verdict):
             self._report.find(line.n, verdict.requirement, _differing(line, _told(verdict)))
+        elif (fault := _usage_fault(run, asked, line)) is not None:
+            self._report.find(line.n, "R2", fault)
         else:
             self._report.derived += 1
 
@@ -410,3 +442,18 @@ def _told(verdict: Verdict) -> str:
     where = f" of {verdict.document}" if verdict.document else ""
     group = f", group {' '.join(verdict.group)}" if verdict.group else ""
     return f"{_by(verdict.name, verdict.rule, verdict.line)}{where}{group}"
+
+
+def _usage_fault(run: Run, asked: Line, line: Line) -> str | None:
+    """Why what *line* says of its robots.txt and the use of its answer cannot be so, or None."""
+    held = run.held.rules(hosts.origin(line.url), asked.moment)
+    derivable = run.terms.usage is not None and line.kind == events.FETCHED
+    if not derivable or held is None or held.rules is None or REDACTED in line.url:
+        return None
+    expected = tuple(map(str, held.rules.said(line.url)))
+    written = tuple(text for text in line.usage if text.startswith(IN_ROBOTS))
+    if written == expected:
+        return None
+    return f"robots.txt said of its use: {'; '.join(expected) or 'nothing'}; the line has " + (
+        "; ".join(written) or "nothing"
+    )

@@ -16,6 +16,7 @@ from scrapy_walsh.policy.learned import LONGEST
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.policy.usage import REFUSE
 from scrapy_walsh.policy.verdict import BY_SETTING
 from scrapy_walsh.spec import SPEC_VERSION
 
@@ -63,6 +64,8 @@ class Terms:
     silent_attempts: int | None = None
     #: Seconds: the longest interval that a run learns. None where its version learned none (D28).
     longest_learned: float | None = None
+    #: WALSH_USAGE. None before what a site says about use was recorded.
+    usage: Mapping[str, str] | None = None
 
     @property
     def rhythm(self) -> bool:
@@ -98,11 +101,16 @@ class Terms:
     @property
     def gates(self) -> Gates:
         """The settings as ``chain.judge`` takes them."""
-        return Gates(self.excluded_tlds, self.revisit, self.revisit_reason)
+        refused = tuple(name for name, action in (self.usage or {}).items() if action == REFUSE)
+        return Gates(self.excluded_tlds, self.revisit, self.revisit_reason, refused_uses=refused)
 
 
 def _words(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _texts_or_none(value: object) -> bool:
+    return value is None or (isinstance(value, dict) and _words([*value.values()]))
 
 
 def _text(value: object) -> bool:
@@ -163,12 +171,14 @@ _SETTINGS: Final[Mapping[str, Callable[[object], bool]]] = {
     "tag_requests": _flag,
     "silent_attempts": _count_or_none,
     "longest_learned": _seconds_or_none,
+    "usage": _texts_or_none,
 }
 #: Settings that earlier versions did not have, and what they did in their place.
 _LATER: Final[Mapping[str, object]] = {
     "slow_hosts": SLOW_SKIP,
     "silent_attempts": None,
     "longest_learned": None,
+    "usage": None,
     "blocklist_unreachable": "allow",
     "scraping": False,
 }

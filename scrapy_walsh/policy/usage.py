@@ -1,0 +1,364 @@
+"""R2's neighbour: what a site says about the use of what is fetched, as said, by document and line.
+
+It is recorded, and decides nothing unless the operator's WALSH_USAGE says so. The statements are
+those of these texts, each in its own words:
+
+- ``Content-Usage``, in robots.txt by path and in a response (draft-ietf-aipref-attach; categories
+  and how statements combine: draft-ietf-aipref-vocab, sections 5 and 6);
+- ``Content-Signal`` in robots.txt (contentsignals.org);
+- ``X-Robots-Tag``, for every bot or for ours;
+- ``TDM-Reservation`` and ``TDM-Policy``, and the rules of a tdmrep.json (W3C TDM Reservation
+  Protocol);
+- ``Link`` with ``rel="license"`` (RFC 8288, RFC 4946).
+
+Only the first two say anything about a category. What cannot be parsed is kept with the reason, and
+then it says nothing: it neither forbids nor allows. In robots.txt these lines belong to groups as
+Allow and Disallow do, and the same matching finds the longest path. Where the text can be read in
+several ways (D1) the statements of all of them count, and the most restrictive one prevails.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from scrapy_walsh.policy.robots_groups import CONTENT_SIGNAL, CONTENT_USAGE
+from scrapy_walsh.policy.robots_match import LENGTHS, Index, Pattern, TooCostly
+from scrapy_walsh.policy.robots_paths import as_octets, forms, normalize_values
+from scrapy_walsh.policy.text import one_line, plural, visible
+from scrapy_walsh.policy.verdict import BY_USAGE, DISALLOWED_USAGE, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from scrapy_walsh.policy.robots_groups import Line, Selection
+
+#: The categories of use, by their labels: the vocabulary's two, and one of Content-Signal alone.
+CATEGORIES: Final = ("train-ai", "search", "ai-input")
+#: How a statement of a robots.txt begins, as one line.
+IN_ROBOTS: Final = "robots.txt:"
+#: Of WALSH_USAGE.
+RECORD, REFUSE = "record", "refuse"
+
+#: Characters of a field that are parsed, and that are recorded; statements of one response.
+_LONGEST: Final = 4096
+_SHOWN: Final = 300
+_MOST: Final = 20
+#: Labels that mean a category of another name.
+_SAME: Final = {CONTENT_SIGNAL: {"ai-train": "train-ai"}}
+#: The tokens that allow and that disallow a category.
+_WORDS: Final = {
+    CONTENT_USAGE: {"y": True, "n": False},
+    CONTENT_SIGNAL: {"yes": True, "no": False},
+}
+_RESERVED: Final = frozenset({"0", "1"})
+#: Where a tdmrep.json is, what its rules are called, and the octets of one that is read.
+TDMREP: Final = "/.well-known/tdmrep.json"
+_IN_TDMREP: Final = "rule"
+_MAX_TDMREP: Final = 64 * 1024
+_LICENSE: Final = re.compile(
+    r'<([^<>]*)>[^<]*?;\s*rel\s*=\s*(?:"[^"]*\blicense\b[^"]*"|license\b)', re.IGNORECASE
+)
+_NAMED: Final = re.compile(r"\s*([A-Za-z_][\w.-]*)\s*:")
+#: Directives of X-Robots-Tag that have a value, so that their name is not that of a bot.
+_VALUED: Final = frozenset(
+    {"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One thing that a site said.
+
+    ``field``: the name of the rule or header field. ``value``: as written, at most 300 characters.
+    ``document``: URL of the robots.txt, or of the response. ``line``: in robots.txt, from 1.
+    ``preferences``: categories, and whether their use is allowed. ``malformed``: why the value
+    cannot be read, empty where it can.
+    """
+
+    field: str
+    value: str
+    document: str
+    line: int | None = None
+    preferences: tuple[tuple[str, bool], ...] = ()
+    malformed: str = ""
+
+    def __str__(self) -> str:
+        """One line: where it stands, and what it says."""
+        elsewhere = "tdmrep.json" if self.field == _IN_TDMREP else "header"
+        where = elsewhere if self.line is None else f"{IN_ROBOTS}{self.line}"
+        why = f" (malformed: {self.malformed})" if self.malformed else ""
+        return f"{where} {self.field}: {self.value}{why}"
+
+    def members(self) -> dict[str, Any]:
+        """The statement as JSON data; ``line`` and ``malformed`` only where there is one."""
+        found: dict[str, Any] = {
+            "field": self.field,
+            "value": self.value,
+            "document": self.document,
+        }
+        if self.line is not None:
+            found["line"] = self.line
+        return {**found, "malformed": self.malformed} if self.malformed else found
+
+
+def combined(statements: Iterable[Statement]) -> dict[str, bool]:
+    """Whether each category that is named is allowed: not, if one statement disallows it.
+
+    (draft-ietf-aipref-vocab, "Combining Preferences".) What no statement names is unknown, and is
+    not among the keys.
+    """
+    found: dict[str, bool] = {}
+    for statement in statements:
+        for category, allowed in statement.preferences:
+            found[category] = found.get(category, True) and allowed
+    return found
+
+
+def as_member(statements: Sequence[Statement]) -> dict[str, Any] | None:
+    """An item's ``usage``: what was said, and what follows for each category; None for nothing."""
+    if not statements:
+        return None
+    preferences = {
+        category: "allowed" if allowed else "disallowed"
+        for category, allowed in sorted(combined(statements).items())
+    }
+    return {"said": [each.members() for each in statements], "preferences": preferences}
+
+
+def refuses(
+    statements: Iterable[Statement], refused: Sequence[str], passed: Verdict
+) -> Verdict | None:
+    """The verdict against a target whose robots.txt disallows a use in *refused*, or None.
+
+    *refused*: the categories that WALSH_USAGE refuses targets for. *passed*: the verdict by which
+    robots.txt lets it be fetched.
+    """
+    for statement in statements:
+        for category, allowed in statement.preferences:
+            if category in refused and not allowed:
+                rule = f"{statement.field}: {statement.value}"
+                return Verdict(
+                    False,
+                    DISALLOWED_USAGE,
+                    BY_USAGE,
+                    f"{rule} (line {statement.line}), and {BY_USAGE} refuses {category}",
+                    statement.document,
+                    statement.line,
+                    passed.group,
+                    rule=rule,
+                    digest=passed.digest,
+                )
+    return None
+
+
+# -- one field ----------------------------------------------------------------------------
+
+
+def _statement(field: str, value: str, document: str, line: int | None = None) -> Statement:
+    """The statement of a Content-Usage or a Content-Signal, whose value is a dictionary."""
+    shown = visible(one_line(value, _SHOWN))
+    if len(value) > _LONGEST:
+        return Statement(
+            field, shown, document, line, malformed=f"longer than {_LONGEST} characters"
+        )
+    try:
+        tokens = _tokens(value)
+    except ValueError as error:
+        why = "not ASCII" if isinstance(error, UnicodeError) else visible(one_line(error))
+        return Statement(field, shown, document, line, malformed=why)
+    return Statement(field, shown, document, line, tuple(_preferences(field, tokens)))
+
+
+def _tokens(value: str) -> dict[str, str]:
+    """The members of a dictionary (RFC 9651) whose values are tokens; ValueError for any other."""
+    from http_sf import Token, parse  # noqa: PLC0415  slow to load, and few sites need it
+
+    members = cast("dict[str, Any]", parse(value.encode(), tltype="dictionary"))
+    return {key: str(item) for key, (item, _) in members.items() if isinstance(item, Token)}
+
+
+def _preferences(field: str, tokens: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
+    for key, token in tokens.items():
+        category = _SAME.get(field, {}).get(key, key)
+        allowed = _WORDS[field].get(token)
+        if category in CATEGORIES and allowed is not None:
+            yield category, allowed
+
+
+# -- robots.txt ---------------------------------------------------------------------------
+
+
+class UsageRules:
+    """The Content-Usage and Content-Signal lines of the groups of one token in one robots.txt."""
+
+    __slots__ = ("_document", "_groups")
+
+    def __init__(self, selections: Sequence[Selection], document: str | None) -> None:
+        self._document = document or ""
+        self._groups = [_Group(selection.usage) for selection in selections if selection.usage]
+
+    def said(self, url: str) -> tuple[Statement, ...]:
+        """What is said of *url*, a URL or a path with its query, by line. Never raises."""
+        if not self._groups:
+            return ()
+        try:
+            lines = {line for group in self._groups for line in group.lines(url)}
+        except TooCostly:
+            first = min(group.first for group in self._groups)
+            why = "the rules would take too long to match"
+            return (Statement(CONTENT_USAGE, "", self._document, first, malformed=why),)
+        ordered = sorted(lines, key=lambda line: line[2])
+        return tuple(
+            _statement(kind, value, self._document, number) for kind, value, number in ordered
+        )
+
+
+class _Group:
+    """The lines that one way to read the names selects: without a path, and by path.
+
+    ``first``: the number of the first of them.
+    """
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.first = min(number for _, _, number in lines)
+        self._always: list[Line] = []
+        self._without: list[Line] = []
+        self._by_path: dict[str, list[Line]] = {}
+        for kind, value, number in lines:
+            path, rest = _split(value) if kind == CONTENT_USAGE else ("", value)
+            line = (kind, rest, number)
+            if path:
+                self._by_path.setdefault(path, []).append(line)
+            else:
+                (self._without if kind == CONTENT_USAGE else self._always).append(line)
+        paths = list(self._by_path)
+        bodies = normalize_values([path.removesuffix("$") for path in paths])
+        self._by_text = _index(paths, bodies)
+        self._by_octets = _index(paths, [as_octets(body) for body in bodies])
+
+    def lines(self, url: str) -> Iterator[Line]:
+        """The lines that apply to *url*: those of the longest path in each way to read it."""
+        yield from self._always
+        if not self._by_path:
+            yield from self._without
+            return
+        for form in forms(url):
+            for index, path in ((self._by_text, form), (self._by_octets, as_octets(form))):
+                matches = index.matches(path)
+                if not matches:
+                    yield from self._without
+                for which in range(len(LENGTHS) if matches else 0):
+                    longest = max(match.lengths[which] for match in matches)
+                    texts = {m.text for m in matches if m.lengths[which] == longest}
+                    yield from (line for text in texts for line in self._by_path[text])
+
+
+def _index(paths: Sequence[str], bodies: Sequence[str]) -> Index:
+    return Index(Pattern.of(True, path, body) for path, body in zip(paths, bodies, strict=True))
+
+
+def _split(value: str) -> tuple[str, str]:
+    """The path of a Content-Usage rule, empty without one, and its preference."""
+    if not value.startswith("/"):
+        return "", value
+    path, *rest = re.split(r"[ \t]", value, maxsplit=1)
+    return path, rest[0].strip() if rest else ""
+
+
+# -- tdmrep.json --------------------------------------------------------------------------
+
+
+class TdmRules:
+    """The rules of one tdmrep.json: a list of objects with ``location`` and what is reserved there.
+
+    Each rule whose location, a pattern as in robots.txt, matches a path is a statement about it.
+    """
+
+    __slots__ = ("_by_path", "_document", "_index", "_malformed")
+
+    def __init__(self, body: bytes, document: str) -> None:
+        """``body``: the file. ``document``: its URL."""
+        self._document = document
+        self._by_path: dict[str, list[str]] = {}
+        self._malformed = self._read(body)
+        paths = list(self._by_path)
+        bodies = normalize_values([path.removesuffix("$") for path in paths])
+        self._index = _index(paths, bodies)
+
+    def _read(self, body: bytes) -> str:
+        """Take the rules; why the file, or one of its rules, cannot be read, empty where it can."""
+        if len(body) > _MAX_TDMREP:
+            return f"longer than {_MAX_TDMREP} octets"
+        try:
+            rules = json.loads(body)
+        except (ValueError, RecursionError):
+            return "not JSON"
+        if not isinstance(rules, list):
+            return "not a list of rules"
+        wrong = 0
+        for rule in rules:
+            path = rule.get("location") if isinstance(rule, dict) else None
+            if isinstance(path, str) and path[:1] in {"/", "*"}:
+                self._by_path.setdefault(path, []).append(json.dumps(rule))
+            else:
+                wrong += 1
+        return f"{plural(wrong, 'rule')} without a location" if wrong else ""
+
+    def said(self, url: str) -> tuple[Statement, ...]:
+        """What the file says of *url*. Never raises."""
+        why = self._malformed
+        try:
+            texts = {m.text: m for form in forms(url) for m in self._index.matches(form)}
+        except TooCostly:
+            texts, why = {}, "the rules would take too long to match"
+        rules = [rule for text in texts for rule in self._by_path[text]]
+        found = [Statement(_IN_TDMREP, _shown(rule), self._document) for rule in rules[:_MOST]]
+        if why:
+            found.append(Statement(_IN_TDMREP, "", self._document, malformed=why))
+        return tuple(found)
+
+
+# -- a response ---------------------------------------------------------------------------
+
+
+def of_response(fields: Mapping[str, Sequence[str]], url: str, token: str) -> tuple[Statement, ...]:
+    """What the header of the response from *url* says, at most 20 statements.
+
+    *fields*: the values of each field, by its name in lower case. *token*: ours.
+    """
+    found: list[Statement] = []
+    if usage := fields.get("content-usage"):
+        found.append(_statement(CONTENT_USAGE, ", ".join(usage), url))
+    found += [
+        Statement("X-Robots-Tag", _shown(value), url)
+        for value in fields.get("x-robots-tag", ())
+        if _is_for(value, token)
+    ]
+    for name in ("TDM-Reservation", "TDM-Policy"):
+        found += [_tdm(name, value, url) for value in fields.get(name.lower(), ())]
+    for value in fields.get("link", ()):
+        found += [
+            Statement("Link", f'<{_shown(target)}>; rel="license"', url)
+            for target in _LICENSE.findall(value[:_LONGEST])
+        ]
+    return tuple(found[:_MOST])
+
+
+def _shown(value: str) -> str:
+    return visible(one_line(value, _SHOWN))
+
+
+def _tdm(name: str, value: str, url: str) -> Statement:
+    reserved = name == "TDM-Reservation"
+    wrong = "neither 0 nor 1" if reserved and value.strip() not in _RESERVED else ""
+    return Statement(name, _shown(value), url, malformed=wrong)
+
+
+def _is_for(value: str, token: str) -> bool:
+    """Whether an X-Robots-Tag is for every bot, or for the one whose product token is *token*."""
+    found = _NAMED.match(value)
+    name = found[1].lower() if found else ""
+    return not name or name in _VALUED or name == token.lower()

@@ -1,0 +1,285 @@
+"""What sites say about use, in real crawls: items, ledger, verify, and what WALSH_USAGE refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scrapy_walsh.commands.verify import _blocklist
+from scrapy_walsh.config import WalshConfig, gates_of
+from scrapy_walsh.ledger.documents import DOCUMENTS
+from scrapy_walsh.ledger.lines import FILE
+from scrapy_walsh.policy.robots import parse_robots
+from scrapy_walsh.policy.usage import CATEGORIES, as_member
+from scrapy_walsh.proof.sandbox import Route, Sandbox
+from scrapy_walsh.proof.verify import files_of, verify
+from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, state_dir
+from tests.ledger.verify_kit import write
+
+pytestmark = pytest.mark.crawl
+
+ROBOTS = """\
+User-agent: *
+Allow: /
+Content-Usage: train-ai=n
+Content-Usage: /ai-ok/ train-ai=y
+Content-Usage: /odd/ Train=n,
+Content-Signal: search=yes, ai-input=no
+Sitemap: http://said.test/s.xml
+"""
+FIELDS = {
+    "Content-Usage": "search=n",
+    "X-Robots-Tag": "walsh-research: noai",
+    "TDM-Reservation": "1",
+    "TDM-Policy": "http://said.test/policy.json",
+    "Link": '<http://said.test/terms>; rel="license"',
+}
+MARKDOWN = "text/markdown"
+PAGES = {
+    "/plain": Route(body="[a](http://x.test/1)", content_type=MARKDOWN),
+    "/ai-ok/page": Route(body="[b](http://x.test/2)", content_type=MARKDOWN),
+    "/odd/page": Route(body="[c](http://x.test/3)", content_type=MARKDOWN),
+    "/fields": Route(body="[d](http://x.test/4)", content_type=MARKDOWN, headers=FIELDS),
+}
+SILENT = "http://silent.test/page"
+#: A project that declares the file, and a page of its host after it.
+TDMREP = "http://tdm.test/.well-known/tdmrep.json"
+TDM = Route(body='[{"location": "/", "tdm-reservation": 1}]', content_type="application/json")
+HOST = "http://said.test"
+URLS = (*(f"{HOST}{path}" for path in PAGES), SILENT)
+SIGNAL = {
+    "field": "Content-Signal",
+    "value": "search=yes, ai-input=no",
+    "document": f"{HOST}/robots.txt",
+    "line": 6,
+}
+
+
+def rule(line: int, value: str) -> dict[str, Any]:
+    found = {"field": "Content-Usage", "value": value, "document": f"{HOST}/robots.txt"}
+    return {**found, "line": line}
+
+
+@dataclass
+class Run:
+    """A crawl of URLS with some settings."""
+
+    done: Crawl
+    project: Path
+
+    def usage(self, path: str) -> dict[str, Any] | None:
+        (item,) = [each for each in self.done.items if each["source"] == path]
+        usage: dict[str, Any] | None = item["usage"]
+        return usage
+
+    def lines(self) -> list[dict[str, Any]]:
+        text = (state_dir(self.project) / FILE).read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+
+def run(directory: Path, **settings: Any) -> Run:
+    merged = {"SPIDER_MODULES": ["scrapy_walsh.spiders"], "LOG_LEVEL": "INFO", **settings}
+    project = make_project(directory, settings=merged)
+    sources = [{"name": url.partition("test")[2], "url": url} for url in URLS]
+    (project / "sources.jsonl").write_text("\n".join(map(json.dumps, sources)))
+    with Sandbox() as box:
+        box.put(site("said.test", PAGES, ROBOTS))
+        page = Route(body="[e](http://x.test/5)", content_type=MARKDOWN)
+        box.put(site("silent.test", {"/page": page}))
+        given = ("-a", "sources=sources.jsonl")
+        return Run(crawl(project, box, spider_name="walsh_metadata", arguments=given), project)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run(tmp_path_factory.mktemp("usage") / "project")
+
+
+def test_own_nothing_is_refused_by_default(plain: Run) -> None:
+    assert len(plain.done.items) == len(URLS)
+
+
+def test_own_an_item_says_by_which_line_of_robots_txt(plain: Run) -> None:
+    preferences = {"ai-input": "disallowed", "search": "allowed"}
+    assert plain.usage("/plain") == {
+        "said": [rule(3, "train-ai=n"), SIGNAL],
+        "preferences": {**preferences, "train-ai": "disallowed"},
+    }
+    assert plain.usage("/ai-ok/page") == {
+        "said": [rule(4, "train-ai=y"), SIGNAL],
+        "preferences": {**preferences, "train-ai": "allowed"},
+    }
+
+
+def test_own_a_malformed_line_is_recorded_as_such(plain: Run) -> None:
+    usage = plain.usage("/odd/page")
+    assert usage is not None
+    said, _ = usage["said"]
+    assert {**said, "malformed": ""} == {**rule(5, "Train=n,"), "malformed": ""}
+    assert said["malformed"]
+    assert "train-ai" not in usage["preferences"]
+
+
+def test_own_the_fields_of_the_answer_are_said_too(plain: Run) -> None:
+    usage = plain.usage("/fields")
+    assert usage is not None
+    said = {(each["field"], each["value"]) for each in usage["said"] if "line" not in each}
+    assert said == {
+        ("Content-Usage", "search=n"),
+        ("X-Robots-Tag", "walsh-research: noai"),
+        ("TDM-Reservation", "1"),
+        ("TDM-Policy", "http://said.test/policy.json"),
+        ("Link", '<http://said.test/terms>; rel="license"'),
+    }
+    assert {each["document"] for each in usage["said"]} == {
+        f"{HOST}/robots.txt",
+        f"{HOST}/fields",
+    }
+    assert usage["preferences"]["search"] == "disallowed"
+
+
+def test_own_where_nothing_is_said_there_is_nothing(plain: Run) -> None:
+    assert plain.usage("/page") is None
+
+
+def test_own_nothing_is_requested_for_it(plain: Run) -> None:
+    asked = set(plain.done.asked("said.test"))
+    assert asked == {"/robots.txt", *PAGES}
+
+
+def test_own_the_ledger_has_it_beside_each_answer(plain: Run) -> None:
+    told = {line["url"]: line.get("usage") for line in plain.lines() if line["kind"] == "fetched"}
+    signal = "robots.txt:6 Content-Signal: search=yes, ai-input=no"
+    assert told[f"{HOST}/plain"] == ["robots.txt:3 Content-Usage: train-ai=n", signal]
+    assert "header TDM-Reservation: 1" in told[f"{HOST}/fields"]
+    assert told[SILENT] is None
+
+
+def test_own_verify_derives_it_again(plain: Run) -> None:
+    with Sandbox() as box:
+        done = run_scrapy(plain.project, box, "walsh", "verify")
+    assert "nothing wrong was found" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("usage", [None, ["robots.txt:3 Content-Usage: train-ai=y"]])
+def test_own_verify_finds_what_robots_txt_did_not_say(
+    plain: Run, tmp_path: Path, usage: list[str] | None
+) -> None:
+    entries = plain.lines()
+    (line,) = [e for e in entries if e["kind"] == "fetched" and e["url"] == f"{HOST}/plain"]
+    line["usage"] = usage
+    write(tmp_path, [{k: v for k, v in e.items() if k not in CHAIN} for e in entries])
+    documents = (state_dir(plain.project) / DOCUMENTS).read_bytes()
+    (tmp_path / DOCUMENTS).write_bytes(documents)
+    report = verify(files_of(tmp_path), [], _blocklist)
+    texts = [finding.text for finding in report.findings]
+    assert [text for text in texts if text.startswith("robots.txt said of its use: ")], texts
+    assert len(texts) == 1
+
+
+CHAIN = frozenset({"n", "prev", "hash"})
+
+
+def test_own_it_is_the_robots_txt_that_let_the_target_pass(tmp_path: Path) -> None:
+    """Also where another host's has taken its place in memory while the target was on its way."""
+    found = run(tmp_path / "project", WALSH_ROBOTS_CACHE_SIZE=1)
+    assert found.usage("/plain") is not None
+    with Sandbox() as box:
+        done = run_scrapy(found.project, box, "walsh", "verify")
+    assert "nothing wrong was found" in done.stdout, done.stdout
+
+
+def test_own_a_tdmrep_json_that_was_requested_anyway_is_read(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "project")
+    with Sandbox() as box:
+        box.put(site("tdm.test", {"/.well-known/tdmrep.json": TDM}))
+        crawl(project, box, TDMREP, "http://tdm.test/page")
+    lines = (state_dir(project) / FILE).read_text().splitlines()
+    told = {e["url"]: e.get("usage") for e in map(json.loads, lines) if e["kind"] == "fetched"}
+    said = ['tdmrep.json rule: {"location": "/", "tdm-reservation": 1}']
+    assert told == {TDMREP: said, "http://tdm.test/page": said}
+
+
+# -- docs/usage.md ------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs" / "usage.md").read_text("utf-8")
+
+
+def block(kind: str) -> str:
+    return PAGE.partition(f"```{kind}\n")[2].partition("```")[0]
+
+
+def test_own_the_item_of_the_docs_is_what_is_said() -> None:
+    text = "User-agent: *\nAllow: /\nContent-Usage: train-ai=n, search=y\n"
+    rules = parse_robots(text.encode(), "ExampleBot", "https://site.example/robots.txt")
+    assert as_member(rules.said("https://site.example/")) == json.loads(block("json"))
+
+
+def test_own_the_setting_of_the_docs_is_accepted() -> None:
+    names: dict[str, Any] = {}
+    exec(block("python"), names)  # noqa: S102  our own documentation
+    settings = {"WALSH_IDENTITY": "walsh-research", "WALSH_USAGE": names["WALSH_USAGE"]}
+    config = WalshConfig.from_settings(settings, lambda: "memory")
+    assert gates_of(config).refused_uses == ("train-ai",)
+
+
+def test_own_the_docs_name_every_category_and_field() -> None:
+    for name in (*CATEGORIES, "Content-Usage", "Content-Signal", *FIELDS):
+        assert f"`{name}`" in PAGE, name
+
+
+# -- WALSH_USAGE --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("refusing") / "project"
+    return run(folder, WALSH_USAGE={"train-ai": "refuse", "search": "record"})
+
+
+def test_own_a_target_is_refused_before_it_is_requested(refusing: Run) -> None:
+    """/fields forbids a use in its own header: but it is in robots.txt that it is looked up."""
+    assert refusing.done.asked("said.test") == ["/robots.txt", "/ai-ok/page", "/odd/page"]
+    (line,) = refusing.done.lines("INFO", f"refused {HOST}/plain (WALSH_USAGE disallowed_usage)")
+    assert "Content-Usage: train-ai=n (line 3), and WALSH_USAGE refuses train-ai" in line
+    assert "[http://said.test/robots.txt:3]" in line
+    assert refusing.done.stats["walsh/refused/WALSH_USAGE"] == 2
+
+
+def test_own_verify_derives_the_refusal(refusing: Run) -> None:
+    with Sandbox() as box:
+        done = run_scrapy(refusing.project, box, "walsh", "verify")
+    assert "nothing wrong was found" in done.stdout, done.stdout
+
+
+def test_own_verify_finds_a_target_that_had_to_be_refused(plain: Run, tmp_path: Path) -> None:
+    """The run says that it refuses a use, and requested what robots.txt disallows for it."""
+    entries = plain.lines()
+    next(e for e in entries if e["kind"] == "started")["settings"]["usage"] = {"train-ai": "refuse"}
+    write(tmp_path, [{k: v for k, v in e.items() if k not in CHAIN} for e in entries])
+    (tmp_path / DOCUMENTS).write_bytes((state_dir(plain.project) / DOCUMENTS).read_bytes())
+    report = verify(files_of(tmp_path), [], _blocklist)
+    found = {finding.rule for finding in report.findings}
+    assert found == {"WALSH_USAGE"}
+
+
+@pytest.mark.parametrize(("action", "verdict"), [("refuse", "disallowed_usage"), ("record", "")])
+def test_own_plan_and_check_know_it(refusing: Run, action: str, verdict: str) -> None:
+    """By the robots.txt that is cached, and without a request."""
+    setting = ("-s", f'WALSH_USAGE={{"train-ai": "{action}"}}', "--json")
+    reason = ("-s", "WALSH_REVISIT_REASON=a test")
+    with Sandbox() as box:
+        done = run_scrapy(
+            refusing.project, box, "walsh", "plan", "-a", f"urls={HOST}/plain", *setting, *reason
+        )
+        (target,) = json.loads(done.stdout[done.stdout.index("{") :])["targets"]
+        (refusing.project / "robots.txt").write_text(ROBOTS)
+        command = ("walsh", "check", f"{HOST}/plain", "--robots", "robots.txt", *setting)
+        checked = run_scrapy(refusing.project, box, *command).stdout
+        assert box.log == []
+    assert (target["verdict"]["name"] == verdict) is bool(verdict)
+    assert ('"disallowed_usage"' in checked) is bool(verdict)

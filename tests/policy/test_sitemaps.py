@@ -1,0 +1,206 @@
+"""R9: sitemaps in the shapes that publishers send, packed ones, and hostile ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+
+import pytest
+
+from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
+from scrapy_walsh.policy import formats, sitemaps
+from scrapy_walsh.policy.scope import MAX_CHILDREN, Scope
+from scrapy_walsh.policy.sitemaps import MAX_ENTRIES, MAX_OCTETS, Sitemap, read_sitemap
+
+FOLDER = Path(__file__).parents[1] / "data" / "sitemaps"
+FILES = sorted(FOLDER.glob("*.xml"))
+URL = "http://site.test/sitemap.xml"
+
+
+def urlset(*urls: str) -> bytes:
+    return f"<urlset>{''.join(f'<url><loc>{url}</loc></url>' for url in urls)}</urlset>".encode()
+
+
+def read(body: bytes) -> Sitemap:
+    return read_sitemap(body, "application/xml", URL)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
+def test_own_files(file: Path, packed: bool):
+    body = file.read_bytes()
+    expected = json.loads(file.with_suffix(".expected.json").read_text("utf-8"))
+    body = gzip.compress(body) if packed else body
+    if "error" in expected:
+        with pytest.raises(DocumentInvalid, match=expected["error"]) as caught:
+            read(body)
+        assert str(caught.value).startswith(URL)
+        assert "\n" not in str(caught.value)
+        return
+    found = read(body)
+    entries = [[entry.title, entry.url, entry.published] for entry in found.entries]
+    assert entries == expected["entries"]
+    assert found.note == expected.get("note", "")
+    children = None if found.children is None else list(found.children)
+    assert children == expected.get("children")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "iso-8859-1"])
+def test_own_any_encoding(encoding: str):
+    text = f'<?xml version="1.0" encoding="{encoding.removesuffix("-sig")}"?>'
+    text += "<urlset><url><loc>http://site.test/é</loc></url></urlset>"
+    assert [entry.url for entry in read(text.encode(encoding)).entries] == ["http://site.test/é"]
+
+
+def test_own_a_url_is_not_longer_than_the_protocol_has_it():
+    fits = "http://site.test/".ljust(2048, "a")
+    found = read(urlset(fits, fits + "a"))
+    assert [entry.url for entry in found.entries] == [fits]
+    assert found.note == "1 entry without a usable URL"
+
+
+def test_own_no_more_entries_are_read_than_the_protocol_has():
+    body = urlset(*(f"http://site.test/{n}" for n in range(MAX_ENTRIES + 5)))
+    found = read(body)
+    assert len(found.entries) == MAX_ENTRIES
+    assert found.note == f"read up to {MAX_ENTRIES} entries"
+
+
+def test_own_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch):
+    """Neither as one member, nor as many small ones."""
+    unpacked: list[int] = []
+
+    class Member:
+        """Notes how much is unpacked."""
+
+        def __init__(self, number: int) -> None:
+            self._member = zlib.decompressobj(number)
+
+        def decompress(self, body: bytes, *most: int) -> bytes:
+            found = self._member.decompress(body, *most)
+            unpacked.append(len(found))
+            return found
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._member, name)
+
+    monkeypatch.setattr(sitemaps, "MAX_OCTETS", 1_000_000)
+    monkeypatch.setattr(sitemaps, "decompressobj", Member)
+    one, many = gzip.compress(b" " * 10_000_000), gzip.compress(b" " * 400_000) * 3
+    for body in (one, many):
+        with pytest.raises(DocumentTooCostly, match=r"over 1000000 bytes when unpacked; not read"):
+            read(body)
+        assert sum(unpacked) == 1_000_001
+        unpacked.clear()
+    assert MAX_OCTETS == 50 * 1024**2
+
+
+def test_own_gzip_members_follow_each_other():
+    body = urlset("http://site.test/a", "http://site.test/b")
+    assert len(read(gzip.compress(body[:40]) + gzip.compress(body[40:])).entries) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (gzip.compress(urlset(URL))[:-12], "its gzip data is cut off"),
+        (formats.GZIP_MAGIC + b"\x08nothing", "its gzip data is damaged"),
+        (gzip.compress(gzip.compress(urlset(URL))), "neither a sitemap nor a sitemap index"),
+        (zlib.compress(urlset(URL)), "neither a sitemap nor a sitemap index"),
+        (b"", "neither a sitemap nor a sitemap index"),
+        (b"<html><body>no</body></html>", "neither a sitemap nor a sitemap index"),
+        (b"<urlset><url></loc></urlset>", "its XML is broken before any entry"),
+    ],
+    ids=["cut off", "damaged", "packed twice", "zlib", "nothing", "a page", "broken"],
+)
+def test_own_what_is_not_a_sitemap_is_said_in_one_line(body: bytes, why: str):
+    with pytest.raises(DocumentInvalid, match=why):
+        read(body)
+
+
+def test_own_deep_elements_are_not_read():
+    with pytest.raises(DocumentTooCostly, match="nested over 500 deep"):
+        read(b"<urlset>" + b"<a>" * 600)
+
+
+def test_own_an_entry_ends_with_its_element():
+    """What one entry lacks is not taken from another, nor from an element within it."""
+    body = b"<urlset><url><loc>http://a.test/</loc><lastmod>2026</lastmod></url><url><loc>http://b"
+    body += b".test/</loc><x><loc>http://no.test/</loc><lastmod>2025</lastmod></x></url></urlset>"
+    assert [(entry.url, entry.published) for entry in read(body).entries] == [
+        ("http://a.test/", "2026-01-01T00:00:00Z"),
+        ("http://b.test/", None),
+    ]
+
+
+# -- R9.4: the order of requests ----------------------------------------------------------
+
+
+def test_r9_4_a_sitemap_comes_after_a_feed_and_before_the_page():
+    page, feed, sitemap = "http://s.test/", "http://s.test/feed", "http://s.test/sitemap.xml"
+    steps = [(step.kind, step.url) for step in formats.plan(page, feed, sitemap)]
+    assert steps == [
+        ("feed", feed),
+        ("sitemap", sitemap),
+        ("page", page),
+        ("llms", "http://s.test/llms.txt"),
+    ]
+    kinds = [step.kind for step in formats.plan(sitemap, None, sitemap)]
+    assert kinds == ["sitemap", "llms"]
+
+
+# -- R6: what an index declares -----------------------------------------------------------
+
+INDEX = "http://site.test/index.xml"
+
+
+def scope(*, children: bool = True) -> Scope:
+    found = Scope()
+    found.declare(INDEX)
+    if children:
+        found.allow_children(INDEX)
+    return found
+
+
+def test_r6_2_an_index_declares_nothing_unless_its_source_says_so():
+    quiet = scope(children=False)
+    assert not quiet.declare_child("http://site.test/a.xml", INDEX)
+    assert quiet.refuses("http://site.test/a.xml") is not None
+
+
+def test_own_an_index_declares_sitemaps_of_its_host():
+    found = scope()
+    assert found.declare_child("http://site.test/a.xml", INDEX)
+    assert found.declare_child("https://SITE.test/b.xml", INDEX)
+    assert found.refuses("http://site.test/a.xml") is None
+    assert found.is_source("http://site.test/a.xml")  # R8 is about it, too
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://other.test/a.xml", "http://www.site.test/a.xml", "http://site.test:8080/a.xml", INDEX],
+)
+def test_own_it_declares_nothing_of_another_host(url: str):
+    assert not scope().declare_child(url, INDEX)
+
+
+def test_own_what_is_declared_so_declares_nothing():
+    found = scope()
+    child = "http://site.test/a.xml"
+    assert found.declare_child(child, INDEX)
+    assert not found.declare_child("http://site.test/b.xml", child)
+
+
+def test_own_an_index_out_of_scope_may_declare_nothing():
+    found = Scope()
+    found.allow_children(INDEX)
+    assert not found.declare_child("http://site.test/a.xml", INDEX)
+
+
+def test_own_an_index_declares_a_thousand():
+    found = scope()
+    urls = [f"http://site.test/{n}.xml" for n in range(MAX_CHILDREN + 1)]
+    assert [found.declare_child(url, INDEX) for url in urls] == [True] * MAX_CHILDREN + [False]
+    assert found.declare_child(urls[0], INDEX)  # once more the same
