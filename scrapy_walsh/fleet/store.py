@@ -125,7 +125,9 @@ class SharedStore(RecordStore):
         now = self._monotonic()
         for host, booked in self._booked.items():
             age, hold = now - booked.end, max(0.0, booked.until - now)
-            self._book(host, ["", booked.interval, age, hold, 0], booked.taught)
+            taught = _field_of(booked.taught, self.link)
+            arguments = ["", booked.interval, age, hold, 0, taught]
+            self.link.run(scripts.BOOK, [self.host_key(host)], arguments)
         for place, (table, record) in list(self._unsent.items()):
             self._send(table, place[1], record)
             del self._unsent[place]
@@ -151,7 +153,7 @@ class SharedStore(RecordStore):
         if float(wait) < 0:
             link.lose("it has lost its records")
             raise StoreAway(link.outage())
-        found = self._taught(taught)
+        found = _taught_in(taught, self.link)
         if float(wait) == 0:
             self._note(host, interval, 0.0, found)
         rested = max(0.0, float(at) - float(last)) if known else math.inf
@@ -168,15 +170,14 @@ class SharedStore(RecordStore):
         taught: Learned = NOTHING,
     ) -> None:
         self._note(host, interval, hold, taught)
-        with suppress(StoreAway):  # ``_tell`` writes it when Redis is back
-            self.ask(
-                lambda: self._book(host, [self.worker, interval, 0.0, hold, int(visit)], taught)
-            )
-        self._local.book_host(host, interval, now, hold, visit=visit, taught=taught)
 
-    def _book(self, host: str, arguments: list[Any], taught: Learned) -> None:
-        given = [*arguments, self._taught_field(taught)]  # once Redis's time is known
-        self.link.run(scripts.BOOK, [self.host_key(host)], given)
+        def book() -> None:  # by Redis's clock, which is known once it has been asked
+            arguments = [self.worker, interval, 0.0, hold, int(visit), _field_of(taught, self.link)]
+            self.link.run(scripts.BOOK, [self.host_key(host)], arguments)
+
+        with suppress(StoreAway):  # ``_tell`` writes it when Redis is back
+            self.ask(book)
+        self._local.book_host(host, interval, now, hold, visit=visit, taught=taught)
 
     def _note(self, host: str, interval: float, hold: float, taught: Learned) -> None:
         now, before = self._monotonic(), self._booked.get(host)
@@ -220,26 +221,12 @@ class SharedStore(RecordStore):
             None if until is None else self.link.to_local(float(until)),
             visited_at=None if visited is None else self.link.past_to_local(float(visited)),
         )
-        return record.with_taught(self._taught(found.get(b"taught", b"")))
-
-    def _taught(self, field: bytes) -> Learned:
-        """What a host has taught, as *field* of its record in Redis has it (D28)."""
-        try:
-            interval, accepted, calm, at = map(float, field.split())
-            return Learned(interval, accepted, int(calm), self.link.past_to_local(at))
-        except (ValueError, OverflowError):  # empty, or no worker of ours wrote it
-            return NOTHING
-
-    def _taught_field(self, taught: Learned) -> str:
-        if taught.calm is None:
-            return ""
-        at = self.link.to_shared(taught.at)
-        return f"{taught.interval!r} {taught.accepted!r} {taught.calm} {at:.6f}"
+        return record.with_taught(_taught_in(found.get(b"taught", b""), self.link))
 
     def _host_fields(self, record: HostRecord) -> dict[str, Any]:
         to_shared = self.link.to_shared
         fields = {"last": to_shared(record.last_end), "interval": record.interval, "by": ""}
-        fields["taught"] = self._taught_field(record.taught)
+        fields["taught"] = _field_of(record.taught, self.link)
         if record.not_before is not None:
             fields["until"] = to_shared(record.not_before)
         if record.visited_at is not None:
@@ -388,3 +375,19 @@ def supersedes(document: StoredDocument, held: StoredDocument | None) -> bool:
     if document.kind == BLOCKLIST and bool(document.body) != bool(held.body):
         return bool(document.body)
     return document.fetched_at > held.fetched_at + TIMEOUT
+
+
+def _taught_in(field: bytes, link: Link) -> Learned:
+    """What a host has taught, as *field* of its record in Redis has it (D28)."""
+    try:
+        interval, accepted, calm, at = map(float, field.split())
+        return Learned(interval, accepted, int(calm), link.past_to_local(at))
+    except (ValueError, OverflowError):  # empty, or no worker of ours wrote it
+        return NOTHING
+
+
+def _field_of(taught: Learned, link: Link) -> str:
+    """As :func:`_taught_in` reads it; empty for nothing."""
+    if taught.calm is None:
+        return ""
+    return f"{taught.interval!r} {taught.accepted!r} {taught.calm} {link.to_shared(taught.at):.6f}"
