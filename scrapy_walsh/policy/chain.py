@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from scrapy_walsh.policy import backoff, hosts, recrawl, revalidate, robots_fetch, usage
 from scrapy_walsh.policy.event import TARGET
-from scrapy_walsh.policy.text import iso
+from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import (
     BLOCKED_OPERATOR,
