@@ -18,7 +18,6 @@ from scrapy_walsh import signals
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger.lines import entry_of
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.text import plural, visible
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
@@ -31,6 +30,7 @@ from scrapy_walsh.policy.verdict import (
     UNKNOWN_PARSE_ERROR,
     UNKNOWN_UNREACHABLE,
 )
+from scrapy_walsh.policy.words import plural, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

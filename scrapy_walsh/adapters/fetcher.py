@@ -24,7 +24,7 @@ from w3lib.url import safe_url_string
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.policy import packing
 from scrapy_walsh.policy.event import TARGET
-from scrapy_walsh.policy.text import visible
+from scrapy_walsh.policy.words import visible
 from scrapy_walsh.state.records import ROBOTS
 
 if TYPE_CHECKING:

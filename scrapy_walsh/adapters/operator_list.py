@@ -26,8 +26,8 @@ from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.blocklist import lifted
 from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
-from scrapy_walsh.policy.text import plural
 from scrapy_walsh.policy.urls import REDIRECTS
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.files import COPY
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.scheduler_queue import HostQueue
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.backoff import TRIALS, told_of_silence
 from scrapy_walsh.policy.event import TARGET
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.records import Attempts
 
 if TYPE_CHECKING:

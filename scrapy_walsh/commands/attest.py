@@ -15,7 +15,7 @@ from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE
-from scrapy_walsh.policy.text import iso
+from scrapy_walsh.policy.times import iso
 
 if TYPE_CHECKING:
     import argparse

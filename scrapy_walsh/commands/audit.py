@@ -26,7 +26,8 @@ from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.robots import parse_robots
-from scrapy_walsh.policy.text import iso, plural
+from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.audit.accesslog import VHOSTS
 from scrapy_walsh.proof.audit.judge import Terms, judge, outcome
 from scrapy_walsh.proof.audit.ledgers import read_ledgers

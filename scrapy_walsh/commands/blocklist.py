@@ -17,7 +17,8 @@ from scrapy_walsh.commands.project import add_json, add_settings, settings_to_se
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.blocklist import normalised
-from scrapy_walsh.policy.text import iso, plural
+from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     import argparse

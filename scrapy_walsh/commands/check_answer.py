@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.given import product_token
-from scrapy_walsh.policy.text import visible
+from scrapy_walsh.policy.words import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from scrapy_walsh.commands.conformance_bot import Setup
 from scrapy_walsh.commands.key_directory import read_directory
 from scrapy_walsh.commands.project import add_json, add_settings
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
-from scrapy_walsh.policy.text import iso
+from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.conformance import lab, live, parts, record, show
 from scrapy_walsh.proof.conformance import run as runs
 from scrapy_walsh.proof.conformance.check import holds, in_order, judged

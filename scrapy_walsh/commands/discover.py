@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from scrapy_walsh.commands.check_answer import Misuse, absolute, printable
 from scrapy_walsh.commands.project import add_json, add_settings, settings_to_send
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     import argparse

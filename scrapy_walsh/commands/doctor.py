@@ -19,7 +19,7 @@ from scrapy_walsh.commands.project import add_json, add_settings, given_settings
 from scrapy_walsh.config import has_idle_key
 from scrapy_walsh.exceptions import ConfigError, WalshError
 from scrapy_walsh.findings import Finding, Outcome
-from scrapy_walsh.policy.text import one_line, plural
+from scrapy_walsh.policy.words import one_line, plural
 from scrapy_walsh.state.database import has_records
 
 if TYPE_CHECKING:

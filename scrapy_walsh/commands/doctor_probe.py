@@ -37,7 +37,7 @@ from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.commands import doctor_settings, doctor_state
 from scrapy_walsh.config import is_shared, unknown_settings
-from scrapy_walsh.policy.text import one_line
+from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

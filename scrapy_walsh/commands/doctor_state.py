@@ -21,7 +21,8 @@ from scrapy_walsh.commands.state_show import span
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
-from scrapy_walsh.policy.text import iso, one_line
+from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.state import clock, connect, files, verify
 from scrapy_walsh.state.database import DATABASE, has_records
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument

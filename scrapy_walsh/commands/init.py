@@ -26,7 +26,7 @@ from scrapy_walsh.commands.check_answer import Misuse, blocklist_of, printable
 from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.identity import identity_from
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE, directory_url
-from scrapy_walsh.policy.text import iso
+from scrapy_walsh.policy.times import iso
 
 if TYPE_CHECKING:
     import argparse

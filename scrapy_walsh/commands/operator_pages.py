@@ -15,7 +15,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import NotModified
 from scrapy_walsh.commands.check_online import crawl_apart
-from scrapy_walsh.policy.text import one_line
+from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from scrapy_walsh.commands.plan_held import FETCH, REFRESH, Document
 from scrapy_walsh.commands.plan_judge import ASK, DEFER, SKIP, Host, Plan, Target
 from scrapy_walsh.commands.state_show import columns, span, when
-from scrapy_walsh.policy.text import iso, plural
+from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.records import BLOCKLIST
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from scrapy_walsh.commands.project import add_json, add_settings, read_config
 from scrapy_walsh.commands.state_show import as_lines, summary
 from scrapy_walsh.files import replacing
 from scrapy_walsh.policy import hosts
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import transfer, verify
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.forget import forget

@@ -12,7 +12,8 @@ from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh,
 from scrapy_walsh.policy.learned import eased
 from scrapy_walsh.policy.readings import is_unread
 from scrapy_walsh.policy.recrawl import due, not_due
-from scrapy_walsh.policy.text import iso, plural
+from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     DOCUMENT_KINDS,

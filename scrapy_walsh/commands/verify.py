@@ -12,7 +12,7 @@ from scrapy_walsh.adapters import validate
 from scrapy_walsh.commands.check_answer import VALIDATION_TIMEOUT, Misuse, printable
 from scrapy_walsh.commands.project import add_json, add_ledger, add_settings, ledger_of
 from scrapy_walsh.policy import schema
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.verify import Head, files_of, verify
 
 if TYPE_CHECKING:

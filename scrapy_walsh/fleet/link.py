@@ -17,7 +17,7 @@ from redis.retry import Retry
 
 from scrapy_walsh.exceptions import StoreAway
 from scrapy_walsh.fleet.scripts import GREET
-from scrapy_walsh.policy.text import one_line
+from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.text import plural
 from scrapy_walsh.policy.verdict import DEFERRED, Verdict
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -34,7 +34,7 @@ from scrapy_walsh.policy import (
     usage,
 )
 from scrapy_walsh.policy.event import TARGET
-from scrapy_walsh.policy.text import iso
+from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import (
     BLOCKED_OPERATOR,

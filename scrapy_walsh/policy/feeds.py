@@ -18,7 +18,8 @@ import feedparser
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy.formats import HTML, JSON_FEED, representation
-from scrapy_walsh.policy.text import absolute_http_url, plain_text, utc_iso
+from scrapy_walsh.policy.text import absolute_http_url, plain_text
+from scrapy_walsh.policy.times import utc_iso
 from scrapy_walsh.policy.xmltext import xml_text
 
 if TYPE_CHECKING:

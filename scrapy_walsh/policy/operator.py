@@ -41,8 +41,8 @@ from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_dela
 from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.event import REJECTED, Event
 from scrapy_walsh.policy.freshness import is_fresh
-from scrapy_walsh.policy.text import plural
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_BLOCKLIST, Verdict, VerdictName
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from scrapy_walsh.policy.chain import Gates

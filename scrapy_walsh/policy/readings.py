@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, SLACK
-from scrapy_walsh.policy.text import iso, plural
+from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

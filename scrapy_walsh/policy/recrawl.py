@@ -15,7 +15,7 @@ import hashlib
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.text import iso
+from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
 
 if TYPE_CHECKING:

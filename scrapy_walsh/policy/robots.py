@@ -28,7 +28,6 @@ from scrapy_walsh.policy.robots_groups import Records, crawl_delay, decode, sele
 from scrapy_walsh.policy.robots_match import TooCostly
 from scrapy_walsh.policy.robots_paths import forms, plain_path
 from scrapy_walsh.policy.robots_rules import Finding, Rule, RuleSet, combine
-from scrapy_walsh.policy.text import visible
 from scrapy_walsh.policy.usage import UsageRules
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
@@ -37,6 +36,7 @@ from scrapy_walsh.policy.verdict import (
     Verdict,
     VerdictName,
 )
+from scrapy_walsh.policy.words import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder, normalised
 from scrapy_walsh.policy.freshness import refresh_seconds
-from scrapy_walsh.policy.text import one_line
+from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

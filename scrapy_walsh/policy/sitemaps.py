@@ -19,7 +19,9 @@ from zlib import error as zlib_error
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy.feeds import Entry
 from scrapy_walsh.policy.formats import GZIP_MAGIC
-from scrapy_walsh.policy.text import absolute_http_url, plain_text, plural, utc_iso
+from scrapy_walsh.policy.text import absolute_http_url, plain_text
+from scrapy_walsh.policy.times import utc_iso
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.policy.xmltext import xml_text
 
 #: Octets of a sitemap, unpacked: the protocol's limit of 50 MB.

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from scrapy_walsh.policy.robots_groups import CONTENT_SIGNAL, CONTENT_USAGE
 from scrapy_walsh.policy.robots_match import LENGTHS, Index, Pattern, TooCostly
 from scrapy_walsh.policy.robots_paths import as_octets, forms, normalize_values
-from scrapy_walsh.policy.text import one_line, plural, visible
 from scrapy_walsh.policy.verdict import BY_USAGE, DISALLOWED_USAGE, Verdict
+from scrapy_walsh.policy.words import one_line, plural, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -14,8 +14,8 @@ from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy import formats, sitemaps
 from scrapy_walsh.policy.links import Links
 from scrapy_walsh.policy.readings import refusal_line
-from scrapy_walsh.policy.text import one_line, plural
 from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
+from scrapy_walsh.policy.words import one_line, plural
 from scrapy_walsh.sources import report
 
 if TYPE_CHECKING:

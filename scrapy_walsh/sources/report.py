@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
-from scrapy_walsh.policy.text import visible
+from scrapy_walsh.policy.words import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

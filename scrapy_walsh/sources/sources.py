@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy.text import one_line
 from scrapy_walsh.policy.urls import canonical_url, without_userinfo
+from scrapy_walsh.policy.words import one_line
 
 
 @dataclass(frozen=True, slots=True)

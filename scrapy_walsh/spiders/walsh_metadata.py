@@ -29,9 +29,10 @@ from scrapy_walsh.policy import readings
 from scrapy_walsh.policy.formats import Step, plan, sitemap_step
 from scrapy_walsh.policy.links import Links
 from scrapy_walsh.policy.scope import MAX_CHILDREN
-from scrapy_walsh.policy.text import iso, plural, utc_iso
+from scrapy_walsh.policy.times import iso, utc_iso
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.policy.usage import as_member
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response, max_body
 from scrapy_walsh.sources.handover import Handover

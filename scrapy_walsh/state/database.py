@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import files, mark
 from scrapy_walsh.state.connect import connect, explain, is_damage, one_line, salvage
 from scrapy_walsh.state.tables import DamageError

@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import files
 from scrapy_walsh.state.connect import one_line, read_only
 from scrapy_walsh.state.database import DATABASE

@@ -19,7 +19,8 @@ from scrapy_walsh.policy.formats import (
     suggested_feeds,
     text_of,
 )
-from scrapy_walsh.policy.text import absolute_http_url, plain_text, utc_iso
+from scrapy_walsh.policy.text import absolute_http_url, plain_text
+from scrapy_walsh.policy.times import utc_iso
 
 DATA = Path(__file__).parents[1] / "data"
 VECTORS = json.loads((DATA / "markdown_links.json").read_text())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.policy.text import visible
+from scrapy_walsh.policy.words import visible
 from scrapy_walsh.proof.report.html import LARGEST, environment, page
 from scrapy_walsh.proof.report.sources import NoReport, read_sources
 from scrapy_walsh.proof.report.words import cut, seconds

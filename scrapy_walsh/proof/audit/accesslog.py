@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from scrapy_walsh.policy.signing import FIELDS
-from scrapy_walsh.policy.text import LAST_SECOND
+from scrapy_walsh.policy.times import LAST_SECOND
 
 #: Where a line names the host: in front (``%v:%p %h ...``), at the end, nowhere. ``auto``: in
 #: front, else at the end without quotes. What is quoted there may be what the client sent (nginx

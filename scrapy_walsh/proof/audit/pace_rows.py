@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy.backoff import BACKOFF_CAP, BACKOFF_STATUSES, MAX_RETRIES
 from scrapy_walsh.policy.robots_fetch import counts_as_first
-from scrapy_walsh.policy.text import plural
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.audit.robots_rows import ROBOTS
 from scrapy_walsh.proof.audit.rows import Row, duration
 from scrapy_walsh.proof.spacing import THE_WIRE, Span, spaced, stamped

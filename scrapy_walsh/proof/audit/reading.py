@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.audit.accesslog import (
     Line,
     method_and_target,

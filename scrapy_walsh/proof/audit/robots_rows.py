@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.freshness import ROBOTS_TTL
 from scrapy_walsh.policy.robots import Robots, no_rules
-from scrapy_walsh.policy.text import iso
+from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.proof.audit.rows import Row, duration
 

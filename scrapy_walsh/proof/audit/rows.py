@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from scrapy_walsh.findings import Finding, Outcome, overall
-from scrapy_walsh.policy.text import visible
+from scrapy_walsh.policy.words import visible
 
 #: Breaches of a row that are kept with their place; all are counted.
 KEPT: Final = 100

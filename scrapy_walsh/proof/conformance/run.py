@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.conformance import crawl, parts, vectors
 from scrapy_walsh.proof.conformance.check import Check, in_order, judged
 from scrapy_walsh.proof.conformance.scene import Scene, stage

@@ -11,7 +11,7 @@ from scrapy_walsh.config import DEFAULTS
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.event import REFUSED
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.report.entries import text
 from scrapy_walsh.proof.report.spacing import EXEMPT, KEPT, SHORT, UNCLEAR
 from scrapy_walsh.proof.report.words import cut, seconds

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.text import plural, visible
+from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.proof.report import pictures, sections, words
 from scrapy_walsh.proof.report.entries import text, whole
 from scrapy_walsh.proof.report.findings import findings, other_than_default, verdict

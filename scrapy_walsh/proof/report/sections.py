@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.report import pictures
 from scrapy_walsh.proof.report.entries import text, texts
 from scrapy_walsh.proof.report.lanes import POINTS, Column, Lane, Mark

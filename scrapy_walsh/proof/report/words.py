@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.text import visible
+from scrapy_walsh.policy.words import visible
 
 #: The name of each kind of line, and of each purpose of an exchange.
 WORDS: Final = {

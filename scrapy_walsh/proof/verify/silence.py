@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import TRIALS, Silences
-from scrapy_walsh.policy.text import plural
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.verify.documents import origin_of
 from scrapy_walsh.proof.verify.retries import is_last
 
