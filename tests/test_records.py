@@ -127,6 +127,12 @@ def test_own_every_file_that_the_records_name_exists() -> None:
     assert not gone, f"no such file: {'; '.join(gone)}"
 
 
+def test_own_the_table_of_decisions_has_each_of_them() -> None:
+    text = (RECORDS / "decisions.md").read_text()
+    listed = re.findall(r"^\| \[(D\d+)\]", text, re.MULTILINE)
+    assert listed == re.findall(r"^## (D\d+):", text, re.MULTILINE)
+
+
 def test_own_the_home_of_every_requirement_is_named() -> None:
     text = CONTRIBUTING.read_text()
     for row in REQUIREMENTS:
