@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.state.connect import Connection
 from scrapy_walsh.state.files import make_private
 
 if TYPE_CHECKING:
@@ -91,9 +92,10 @@ class Documents:
 
     def _open(self, *, read_only: bool = False) -> sqlite3.Connection:
         if read_only:
-            return sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)
+            uri = f"{self._path.absolute().as_uri()}?mode=ro"
+            return sqlite3.connect(uri, uri=True, factory=Connection)
         make_private(self._path)
-        connection = sqlite3.connect(self._path, timeout=5.0)
+        connection = sqlite3.connect(self._path, timeout=5.0, factory=Connection)
         try:
             # A body that a power cut damages is known by its digest, and put again.
             connection.execute("PRAGMA synchronous = OFF")

@@ -75,6 +75,20 @@ def one_line(error: Exception | None) -> str:
     return "".join(c if c.isprintable() else " " for c in str(error))[:200]
 
 
+class Connection(sqlite3.Connection):
+    """A connection whose errors are all of ``sqlite3``.
+
+    SQLite quotes a damaged schema in its messages, and Python raises UnicodeDecodeError for one
+    that is not UTF-8, in place of the error.
+    """
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        try:
+            return super().execute(*arguments)
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError("a message about it is not UTF-8") from error
+
+
 class Opened(NamedTuple):
     """A connection to a SQLite file.
 
@@ -184,7 +198,12 @@ def _raw(path: Path, options: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{options}"
     # "scrapy shell" makes the crawler in one thread and crawls in another, never at once.
     return sqlite3.connect(
-        uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+        uri,
+        uri=True,
+        timeout=BUSY_TIMEOUT,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=Connection,
     )
 
 

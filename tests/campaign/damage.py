@@ -126,7 +126,7 @@ def _held(place: Place) -> list[object] | None:
         try:
             with closing(sqlite3.connect(Path(directory) / DATABASE)) as connection:
                 rows = [connection.execute(table.select_all).fetchall() for table in TABLES]
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):  # the latter for a message about damage
             return None
     return [*rows, place.files["copy"].read_bytes()]
 

@@ -113,6 +113,17 @@ def test_own_other_content(closed: Path, tmp_path: Path, junk: bytes) -> None:
     assert open_damaged(closed, tmp_path / "state", junk)
 
 
+@pytest.mark.parametrize("words", [b"CREATE TABLE hosts", b"host TEXT", b"PRIMARY KEY"])
+@pytest.mark.parametrize("octet", [b"\xd5", b"\xff", b"\x80"])
+def test_own_a_schema_that_is_not_utf_8(
+    closed: Path, tmp_path: Path, words: bytes, octet: bytes
+) -> None:
+    """SQLite quotes it in its message, which Python cannot decode."""
+    content = (closed / "state.sqlite3").read_bytes()
+    at = content.index(words) + 2
+    assert open_damaged(closed, tmp_path / "state", content[:at] + octet + content[at + 1 :])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["state.sqlite3", "state.sqlite3-shm"])
 def test_own_bit_flips_after_a_kill(killed: Path, tmp_path: Path, part: str) -> None:
