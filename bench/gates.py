@@ -3,8 +3,9 @@
 ``python bench/gates.py [--json FILE] [--requests N]``. Both judge the same URLs by the same
 robots.txt (63 rules); ours asks R6, R3, R8 and R2. No network, no queue, no wire. ``queue``: the
 judgement when the queue takes a request; ``gate``: the middleware, when the request leaves the
-queue at once, its documents unchanged; ``held``: the same after a fifth of a second. A crawl pays queue and gate, or queue and held: ``ratio`` and ``ratio_held`` over
-stock's. ``alone``: the middleware for a request that no queue has judged (``download_async``).
+queue at once, its documents unchanged; ``held``: the same after a fifth of a second. A crawl pays
+queue and gate, or queue and held: ``ratio`` and ``ratio_held`` over stock's. ``alone``: the
+middleware for a request that no queue has judged (``download_async``).
 """
 
 from __future__ import annotations
