@@ -30,7 +30,15 @@ LINE = re.compile(
 SITES = (
     site("a.test", feed(rss(entry("a")), delay=1.5)),
     site("later.test", {"*": Route(503, "no", headers={"Retry-After": "90000"})}),
-    site("page.test", {"/": Route(body="<p>", delay=0.5), "*": Route(404, "no")}),
+    # What comes last takes longer than one line to the next: each line that a test wants is drawn.
+    site(
+        "page.test",
+        {
+            "/": Route(body="<p>", delay=0.5),
+            "/llms.txt": Route(404, "no", delay=2.5),
+            "*": Route(404, "no"),
+        },
+    ),
 )
 URLS = "http://a.test/feed http://later.test/ http://page.test/"
 #: A line costs a busy machine so much that the next one would come after the crawl.
