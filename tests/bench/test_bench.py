@@ -163,8 +163,24 @@ def test_own_sign_measures_what_a_signature_costs(tmp_path):
     assert row["verify_us"] > 0
 
 
+@pytest.mark.crawl
+def test_own_connections_compares_one_for_each_request_with_one_that_is_kept(tmp_path):
+    rows = {row["side"]: row for row in run("connections", tmp_path)["rows"]}
+    assert list(rows) == ["one each", "kept"]
+    for row in rows.values():
+        assert row["requests"] == 3  # robots.txt and two targets
+        assert row["took s"] >= 1  # between the targets
+        assert row["violations"] == 0
+        assert row["in flight"] == 1
+        assert row["less"] == pytest.approx(
+            1 - row["took s"] / rows["one each"]["took s"], abs=1e-3
+        )
+    assert rows["one each"]["connections"] == 3
+    assert rows["kept"]["connections"] < 3
+
+
 NAMES = [
-    *("makespan", "hanging", "queue", "simulate", "blocklist"),
+    *("makespan", "hanging", "connections", "queue", "simulate", "blocklist"),
     *("pauses", "gates", "robots", "real_robots", "state", "lab", "sign"),
 ]
 

@@ -164,6 +164,21 @@ class Probe(scrapy.Spider):
         yield {"url": response.url, "status": response.status}
 """
 
+BODIES = """
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    start_urls = [f"http://more.test/{page}" for page in ("first", "second")]
+
+    def parse(self, response):
+        yield {"url": response.url, "body": response.text}
+"""
+
+#: Octets that a server sends after its answer. On a connection that is kept open they arrive while
+#: the next request is under way, and look like its answer.
+STRAY = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray"
+
 BROKEN = {
     "hang.test": Route(behaviour="hang"),
     "reset.test": Route(behaviour="reset"),
@@ -189,6 +204,12 @@ def script(text: str, *arguments: str) -> Callable[[Path], Crawl]:
 
 def moved(location: str) -> Route:
     return Route(302, location=location)
+
+
+def followed(body: str) -> Route:
+    """An answer of *body*, slowly, and more octets after it."""
+    length = {"Content-Length": str(len(body))}
+    return Route(body=body + STRAY, headers=length, behaviour="drip", pause=0.1)
 
 
 CRAWLS: dict[str, Callable[[Path], Crawl]] = {
@@ -272,6 +293,14 @@ def test_r5_7_each_request_has_a_connection_of_its_own(
 ) -> None:
     used = [each.connection for each in requests(crawls(name).log)]
     assert sorted(used) == sorted(set(used))
+
+
+@pytest.mark.parametrize("reactor", REACTORS)
+def test_own_what_follows_an_answer_is_not_the_next_one(tmp_path: Path, reactor: str) -> None:
+    more = site("more.test", {"*": followed("own"), "/robots.txt": followed("#")})
+    result = crawl_of(sites=[more], spider=BODIES, settings=REACTORS[reactor])(tmp_path)
+    assert result.asked("more.test") == ["/robots.txt", "/first", "/second"]
+    assert [item["body"] for item in result.items] == ["own", "own"]
 
 
 @pytest.mark.parametrize("name", CRAWLS)
