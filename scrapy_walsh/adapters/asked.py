@@ -24,6 +24,7 @@ from scrapy import Request, signals
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.state.records import Deferral, SourceRun
 from scrapy_walsh.state.underway import UnderWay
 
@@ -53,7 +54,7 @@ class Asked:
         self._fetcher = fetcher
         self._pacing = pacing
         #: Keys of the sources that this run got an answer to.
-        self._answered: set[str] = set()
+        self._answered = Digests()
         #: By key of a request that redirects led to: the sources that they led from.
         self._hops: dict[str, dict[str, None]] = {}
         #: Keys of such requests that this run got an answer to.
