@@ -24,6 +24,7 @@ from scrapy import Request, signals
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.state.records import Deferral, SourceRun
 from scrapy_walsh.state.underway import UnderWay
 
@@ -53,7 +54,7 @@ class Asked:
         self._fetcher = fetcher
         self._pacing = pacing
         #: Keys of the sources that this run got an answer to.
-        self._answered: set[str] = set()
+        self._answered = Digests()
         #: By key of a request that redirects led to: the sources that they led from.
         self._hops: dict[str, dict[str, None]] = {}
         #: Keys of such requests that this run got an answer to.
@@ -128,7 +129,8 @@ class Asked:
             for key in _carried(request):
                 if key not in self._answered:
                     self._joined.add(key)
-                    self._remember(request, self._run(key, self._context.wall(), "200"))
+                    run = self._run(key, self._context.wall(), "200")
+                    self._remember([(request, run)])
 
     def put_off(self, url: str, host: str, due: float, reason: str) -> None:
         """Note that *url* is deferred: no run sends it before *due*, Unix seconds."""
@@ -218,19 +220,23 @@ class Asked:
         self._locks.close()
 
     def _settle(self, done: Callable[[Request], bool]) -> None:
-        untaken, self._untaken = self._untaken, []
-        for request, run in untaken:
-            if done(request):
-                self._remember(request, run)
-            else:
-                self._untaken.append((request, run))
+        taken: list[tuple[Request, SourceRun]] = []
+        untaken: list[tuple[Request, SourceRun]] = []
+        for request, run in self._untaken:
+            (taken if done(request) else untaken).append((request, run))
+        self._untaken = untaken
+        self._remember(taken)
 
-    def _remember(self, request: Request, run: SourceRun) -> None:
+    def _remember(self, answered: list[tuple[Request, SourceRun]]) -> None:
+        """Store *answered* at once, since a kill must not make a run send a source again."""
         context = self._context
-        context.remember(lambda: context.store.put(run))
-        for url in {request.url, run.url.partition(" ")[0]}:
-            context.remember(partial(context.store.delete, Deferral, url))
-        self._locks.drop(run.url)
+        for request, run in answered:
+            context.remember(partial(context.store.put, run))
+            for url in {request.url, run.url.partition(" ")[0]}:
+                context.remember(partial(context.store.delete, Deferral, url))
+        context.remember(context.store.flush)
+        for _, run in answered:
+            self._locks.drop(run.url)
 
 
 def _key(request: Request) -> str:

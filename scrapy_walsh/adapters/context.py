@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.state.records import Store
 
 _T = TypeVar("_T")
+#: Seconds that a write to the store may wait for the next request's.
+_WRITE_WITHIN: Final = 0.01
 #: Why the spider of a refused crawl was closed.
 REFUSED: Final = "walsh_refused"
 
@@ -122,6 +124,7 @@ class Context:
         self.queues: list[Queue] = []
         #: Why nothing more is requested, where the crawl was refused.
         self.halted: str | None = None
+        self._write_timer = compat.Timer(lambda: self.remember(self.store.flush))
 
     @property
     def fleet(self) -> bool:
@@ -151,7 +154,16 @@ class Context:
         """Close the store: from now on, whoever reads or writes it gets Closing."""
         store, self.store = self.store, cast("Store", _Closed())
         store.close()
+        self._write_timer.cancel()
         alone.leave(self.config.state_dir)
+
+    def let_writes_wait(self) -> None:
+        """From now on writes wait for the next request's, but not for long (``Store.let_wait``)."""
+        self.store.let_wait(self._write_soon)
+
+    def _write_soon(self) -> None:
+        if not self._write_timer.pending:
+            self._write_timer.set(_WRITE_WITHIN)
 
     def recall(self, read: Callable[[], _T | None]) -> _T | None:
         """What *read* finds in the store; None once the store is closed, and where the disk fails.

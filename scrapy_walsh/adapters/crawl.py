@@ -95,6 +95,7 @@ class Crawl(Context):
         self._pulse.start()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self._tell_notices()
+        self.let_writes_wait()
         if not any(isinstance(each, Addon) for each in self.crawler.addons.addons):
             tell_plugins(plugins.named_in(self.crawler.settings))  # else the add-on has told them
         if compat.is_shell(self.crawler):

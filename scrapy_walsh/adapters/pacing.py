@@ -284,12 +284,15 @@ class Pacing:
             self.throttle.hold(host, now + concluded.hold)
         self._learn(host, concluded.learned)
         self._remember(host, now, visit=visit)
+        if concluded.failure is not None:
+            self._context.remember(self._context.store.flush)
 
     def hold(self, host: str, seconds: float) -> None:
         """Leave *host* alone for *seconds*, in later runs too (D8)."""
         now = self._context.monotonic()
         self.throttle.hold(host, now + seconds)
         self._remember(host, now)
+        self._context.remember(self._context.store.flush)
 
     def _remember(self, host: str, now: float, *, visit: bool = False) -> None:
         """Store interval, last request and hold of *host* for later runs and other processes."""

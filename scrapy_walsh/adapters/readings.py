@@ -18,7 +18,16 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import GaveUp, Refused
 from scrapy_walsh.policy import readings
-from scrapy_walsh.policy.readings import DEFERRED, FAILED, NOT_DUE, READ, REFUSED, Heard
+from scrapy_walsh.policy.readings import (
+    DEFERRED,
+    FAILED,
+    NOT_DUE,
+    READ,
+    REFUSED,
+    UNANSWERED,
+    Heard,
+)
+from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.verdict import DEFERRED as DEFERRED_VERDICT
 from scrapy_walsh.policy.verdict import NOT_DUE as NOT_DUE_VERDICT
 from scrapy_walsh.policy.verdict import REMEDIES
@@ -34,6 +43,8 @@ _SOURCE: Final = "walsh_reads"
 _BY_VERDICT: Final = {NOT_DUE_VERDICT: NOT_DUE, DEFERRED_VERDICT: DEFERRED}
 _PERMANENT: Final = (301, 308)
 _UNHEARD: Final = Heard()
+#: The records of so many sources are updated at once: that takes some milliseconds.
+_AT_ONCE: Final = 100
 
 
 class Readings:
@@ -41,15 +52,24 @@ class Readings:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        #: The sources that were declared and have not ended, and what is known of them.
         self._heard: dict[str, Heard] = {}
+        #: Those that have: their outcomes, as places in ``readings.OUTCOMES``.
+        self._ended = Digests()
+        self._counts: Counter[str] = Counter()
+        #: Those of them whose records are not stored yet, with what was heard.
+        self._unstored: list[tuple[str, Heard]] = []
+        #: By URL, the records of sources that need a person.
+        self._needy: dict[str, Reading] = {}
         #: What came of the URLs that redirects led to.
         self._reached: dict[str, Heard] = {}
         #: By source, the URL that it redirects to and another source leads to as well.
         self._joined: dict[str, str] = {}
         #: Whether the spider itself reports what was read, by :meth:`report`.
         self.by_spider = False
-        #: The first target that was refused or deferred: why, and what to do.
+        #: The first target that was refused or deferred: why, and what to do. The first failure.
         self._first_refusal = ""
+        self._first_failure = ""
         #: The line that ends the run, and its level.
         self._last_line = (logging.INFO, "")
         connect = context.crawler.signals.connect
@@ -62,7 +82,8 @@ class Readings:
         """Note from now on what becomes of *request*, which ``Spider.start`` yielded: a source."""
         source = _key(request.url)
         request.meta[_SOURCE] = source
-        self._heard.setdefault(source, _UNHEARD)
+        if source not in self._ended:
+            self._heard.setdefault(source, _UNHEARD)
 
     def answered(self, response: Response) -> None:
         """Note an answer that reaches the spider."""
@@ -107,16 +128,45 @@ class Readings:
             return
         moved_to = moved_for_good(request) if outcome == READ else None
         if not self.by_spider:
-            self._hear(source, outcome, reason, moved_to)
+            heard = self._hear(source, outcome, reason, moved_to)
             if _redirected(request):
-                self._reached[_key(request.url)] = self._heard[source]
+                self._reached[_key(request.url)] = heard
         elif moved_to is not None:
             self._heard[source] = Heard(moved_to=moved_to)
 
-    def _hear(self, source: str, outcome: str, reason: str, moved_to: str | None) -> None:
+    def _hear(self, source: str, outcome: str, reason: str, moved_to: str | None) -> Heard:
         why = sys.intern(readings.one_line(reason))  # of many sources alike, it is kept once
         heard = Heard(outcome, why, self._context.wall(), moved_to)
-        self._heard[source] = readings.later(self._heard.get(source), heard)
+        known = self._outcome_of(source)
+        if known is not None and readings.later(known, heard) is known:
+            return known
+        self._heard.pop(source, None)
+        self._ended.add(source, readings.OUTCOMES.index(outcome))
+        self._counts[outcome] += 1
+        if known is not None:
+            self._counts[known.outcome] -= 1
+        if why and not self._first_failure:
+            self._first_failure = f"{source}: {why}"
+        self._unstored.append((source, heard))
+        if len(self._unstored) >= _AT_ONCE:
+            self._store()
+        return heard
+
+    def _outcome_of(self, source: str) -> Heard | None:
+        """What became of *source*, as far as it is kept; None where it has not ended."""
+        mark = self._ended.mark(source)
+        return None if mark is None else Heard(readings.OUTCOMES[mark], at=self._context.wall())
+
+    def _store(self) -> None:
+        """Update the records of sources that have ended, where this crawl has records of them."""
+        unstored, self._unstored = self._unstored, []
+        if self._stores():
+            self._update(unstored, self._context.wall())
+
+    def _stores(self) -> bool:
+        """Whether this crawl has records. Of a fleet's workers none sees all that is answered."""
+        context = self._context
+        return context.config.state_dir is not None and not context.fleet and not context.halted
 
     def _dropped(self, request: Request) -> None:
         """Leave out a source that Scrapy's filter dropped: a duplicate, or known from a JOBDIR.
@@ -135,46 +185,47 @@ class Readings:
     def close(self, reason: str) -> None:
         """Store what was read, and name the sources that need a person.
 
-        *reason*: why the spider was closed, as Scrapy says it. A fleet's workers only count, since
-        none of them sees all the answers to a source.
+        *reason*: why the spider was closed, as Scrapy says it.
         """
         context = self._context
-        if context.fleet:
-            self._heard = {url: heard for url, heard in self._heard.items() if heard != _UNHEARD}
         for source, url in self._joined.items():
-            found = self._reached.get(url) or self._heard.get(url)
+            found = self._reached.get(url) or self._outcome_of(url)
             if found is not None and self._heard.get(source) == _UNHEARD:
-                self._heard[source] = found
+                self._hear(source, found.outcome, found.reason or f"see {url}", found.moved_to)
         needy = 0
-        if context.config.state_dir is not None and context.halted is None and not context.fleet:
+        self._store()
+        counts = self._counts
+        if not context.fleet:
+            counts[UNANSWERED] += len(self._heard)
+        if self._stores():
             now = context.wall()
-            needy = self._name(self._updated(now), now)
+            self._update(list(self._heard.items()), now)
+            needy = self._name(list(self._needy.values()), now)
         if needy and context.config.exit_attention:
             compat.fail_command()
-        counts = Counter(heard.outcome for heard in self._heard.values())
-        in_vain = bool(counts) and not counts[READ] and not context.fleet
+        in_vain = bool(counts.total()) and not counts[READ] and not context.fleet
         level = logging.WARNING if needy or in_vain else logging.INFO
         line = readings.last_line(counts, needy, reason)
-        first = self._first_refusal or self._first_failure()
+        first = self._first_refusal or self._first_failure
         if in_vain and first:
             line = f"{line}; the first: {first}"
         self._last_line = (level, line)
 
-    def _first_failure(self) -> str:
-        told = (f"{url}: {heard.reason}" for url, heard in self._heard.items() if heard.reason)
-        return next(told, "")
-
-    def _updated(self, now: float) -> list[Reading]:
-        """Update the records of this run's sources, and return them. *now*: Unix seconds."""
+    def _update(self, sources: list[tuple[str, Heard]], now: float) -> None:
+        """Update the records of *sources*, and note which need a person. *now*: Unix seconds."""
         context = self._context
 
         def update(url: str, heard: Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, url))
             return readings.updated(old, url, heard, now)
 
-        found = [update(url, heard) for url, heard in self._heard.items()]
+        found = [update(url, heard) for url, heard in sources]
         context.remember(lambda: context.store.put(*found))
-        return found
+        for each in found:
+            if each.moved_to is not None or readings.is_unread(each, now, context.config.revisit):
+                self._needy[each.url] = each
+            else:
+                self._needy.pop(each.url, None)
 
     def _name(self, found: list[Reading], now: float) -> int:
         """Log the sources in *found* that need a person, and return their number."""

@@ -100,6 +100,12 @@ class SharedStore(RecordStore):
         self._local.close()
         self.link.client.close()
 
+    def let_wait(self, told: Callable[[], None]) -> None:
+        self._local.let_wait(told)
+
+    def flush(self) -> None:
+        self._local.flush()
+
     def tend(self) -> float:
         """Look whether Redis answers and has our records. Returns the seconds to the next look."""
         link = self.link

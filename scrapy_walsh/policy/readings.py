@@ -31,6 +31,8 @@ FAILED: Final = "failed"
 #: The run ended before the source was answered, or refused.
 UNANSWERED: Final = "unanswered"
 
+OUTCOMES: Final = (READ, NOT_DUE, REFUSED, DEFERRED, LEFT_OUT, FAILED, UNANSWERED)
+
 #: For how many of its periods (WALSH_REVISIT) a source may not be read before it is named.
 PERIODS: Final = 3
 #: Sources that are named one by one at the end of a run.

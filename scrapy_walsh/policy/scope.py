@@ -27,29 +27,45 @@ MAX_CHILDREN: Final = 1_000
 SCHEMES: Final = frozenset({"http", "https"})
 
 
-#: Octets of a digest; the first two say in which bucket the others are.
+#: Octets of a digest; the first two say in which bucket the others are. A mark follows them.
 _DIGEST: Final = 16
 _REST: Final = _DIGEST - 2
+_ENTRY: Final = _REST + 1
 
 
 @dataclass(slots=True)
-class _Digests:
-    """A set of texts, of which it keeps digests. ``_buckets``: the digests of each, in a row."""
+class Digests:
+    """Texts, each with a mark, of which it keeps digests. ``_buckets``: the entries of each."""
 
-    _buckets: dict[bytes, bytes] = field(default_factory=dict)
+    _buckets: dict[bytes, bytearray] = field(default_factory=dict)
 
-    def add(self, text: str) -> None:
-        """Add *text*, which is not in the set."""
+    def add(self, text: str, mark: int = 0) -> None:
+        """Add *text*, or give it another *mark*, a number below 256."""
         bucket, rest = _digest(text)
-        self._buckets[bucket] = self._buckets.get(bucket, b"") + rest
+        row = self._buckets.setdefault(bucket, bytearray())
+        place = _place(row, rest)
+        if place < 0:
+            row += rest + bytes([mark])
+        else:
+            row[place + _REST] = mark
 
-    def __contains__(self, text: str) -> bool:
+    def mark(self, text: str) -> int | None:
+        """The mark of *text*; None for a text that was not added."""
         bucket, rest = _digest(text)
         row = self._buckets.get(bucket, b"")
-        place = row.find(rest)
-        while place % _REST and place >= 0:  # in the middle of two others
-            place = row.find(rest, place + 1)
-        return place >= 0
+        place = _place(row, rest)
+        return None if place < 0 else row[place + _REST]
+
+    def __contains__(self, text: str) -> bool:
+        return self.mark(text) is not None
+
+
+def _place(row: bytes | bytearray, rest: bytes) -> int:
+    """Where the entry of the digest *rest* begins in *row*, or -1."""
+    place = row.find(rest)
+    while place % _ENTRY and place >= 0:  # in the middle of two others
+        place = row.find(rest, place + 1)
+    return place
 
 
 def _digest(text: str) -> tuple[bytes, bytes]:
@@ -70,14 +86,13 @@ class Scope:
 
     follow_links: bool = False
     growing: bool = False
-    _sources: _Digests = field(default_factory=_Digests)
+    _sources: Digests = field(default_factory=Digests)
     _hops: dict[str, str] = field(default_factory=dict)
     _children: dict[str, set[str]] = field(default_factory=dict)
 
     def declare(self, url: str) -> None:
         """Add *url* to the targets."""
-        if not self.is_source(url):
-            self._sources.add(_key(url))
+        self._sources.add(_key(url))
 
     def allow_children(self, index: str) -> None:
         """Let *index*, a declared target, declare sitemaps (``children = true``)."""

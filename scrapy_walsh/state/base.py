@@ -49,6 +49,12 @@ class RecordStore(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
+    def let_wait(self, told: Callable[[], None]) -> None:  # noqa: B027
+        """Write at once all the same: only a disk makes it worth waiting."""
+
+    def flush(self) -> None:  # noqa: B027
+        """Do nothing, since nothing waits."""
+
     def get(self, record: type[R], *key: str) -> R | None:
         return self._get(table_of(record), key)
 
@@ -110,11 +116,12 @@ class RecordStore(ABC):
         visit: bool = False,
         taught: Learned = NOTHING,
     ) -> None:
-        own = True
+        mine = self._own.get(host)
 
         def merge(record: HostRecord | None) -> HostRecord:
-            nonlocal own
-            own = record is None or record.last_end == self._own.get(host)
+            own = record is None or record.last_end == mine
+            if own:
+                self._own[host] = now
             before = (record.not_before if record else None) or 0.0
             end = max(now + hold, before)
             visited_at = now if visit else record.visited_at if record else None
@@ -126,9 +133,11 @@ class RecordStore(ABC):
             other = NOTHING if own or record is None else record.taught
             return ended.with_taught(slower(taught, other))
 
-        self.update_host(host, merge)
-        if own:
-            self._own[host] = now
+        self._book(host, merge)
+
+    def _book(self, host: str, change: Callable[[HostRecord | None], HostRecord | None]) -> None:
+        """As :meth:`update_host`, for a change that nobody waits for."""
+        self.update_host(host, change)
 
     def prune(self, now: float) -> None:  # noqa: B027  most stores end with their process
         """Drop nothing: a store that ends with its process does not grow over the years."""

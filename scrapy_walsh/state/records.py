@@ -264,6 +264,19 @@ class Store(Protocol):
         """
         ...
 
+    def let_wait(self, told: Callable[[], None]) -> None:
+        """From now on a write may wait for the next :meth:`reserve_host`, or for :meth:`flush`.
+
+        *told* is called when a first one begins to wait. This process reads back what waits; a
+        blocklist never does. What ends the wait raises StateError for all that could not be
+        written, and is kept in memory.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Write what waits."""
+        ...
+
     def prune(self, now: float) -> None:
         """Drop records that nothing has used for a long time (``tables.KEPT`` says how long).
 

@@ -1,5 +1,11 @@
 """R11: the store in one SQLite file, and a second copy of the blocklist beside it (D3).
 
+A transaction costs ten times what is written in it. So a crawl lets its writes wait (``let_wait``),
+and they go into the transaction that books its next request, or into one of their own when
+``flush`` is called. What waits is read back by this process. Another process, or the next run after
+a kill, sees the exchange as if its answer had come so much later; that is spaced from the booking
+of its start (D20).
+
 A large blocklist is in two files beside the database (``state.files`` says why), and its row is
 without the text. A row without the text and without such files means that a list was adopted and
 cannot be read any more. It is kept, since no crawl may go on as if there had been no list (D14).
@@ -7,6 +13,7 @@ cannot be read any more. It is kept, since no crawl may go on as if there had be
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from heapq import merge
@@ -22,11 +29,15 @@ from scrapy_walsh.state.tables import DOCUMENTS, HOSTS, KEPT, TABLES, DamageErro
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from scrapy_walsh.state.records import HostRecord
     from scrapy_walsh.state.tables import Key, R, Row, Table
+
+
+#: Makes a host's new record of the old one; None leaves it as it is.
+_Rewrite = Callable[["HostRecord | None"], "HostRecord | None"]
 
 
 class _Change(NamedTuple):
@@ -45,8 +56,13 @@ class SqliteStore(RecordStore):
         super().__init__()
         self._directory = directory
         self._database = Database(directory, self.notices)
+        #: What is not in the file yet, because it waits or because the disk refuses it.
         self._unwritten: dict[tuple[str, Key], _Change] = {}
+        #: Changes of hosts that wait; each is made of the record as it is by then.
+        self._bookings: list[tuple[str, _Rewrite]] = []
         self._write_failed = False
+        self._told: Callable[[], None] | None = None
+        self._waits = False
         #: Whether one of the blocklist's copies was damaged when they were last read.
         self._copy_damaged = False
 
@@ -60,11 +76,20 @@ class SqliteStore(RecordStore):
         What fails again is lost, and later runs are told so (``state.mark``). The write-ahead log
         is copied into the database first, so that the next process need not do it.
         """
+        with suppress(StateError):
+            self.flush()
         if self._unwritten:
             self._write_pending([])
         with suppress(StateError):
             self._database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint"))
         self._database.close()
+
+    def let_wait(self, told: Callable[[], None]) -> None:
+        self._told = told
+
+    def flush(self) -> None:
+        if self._waits:
+            self._rewrite([])
 
     def get(self, record: type[R], *key: str) -> R | None:
         if record is StoredDocument and key[0] == BLOCKLIST:
@@ -75,12 +100,16 @@ class SqliteStore(RecordStore):
         first = records[0] if records else None
         if isinstance(first, StoredDocument) and first.kind == BLOCKLIST and first.body:
             self._put_blocklist(first)
-        else:
-            super().put(*records)
+            return
+        super().put(*records)
+        if isinstance(first, StoredDocument) and first.kind == BLOCKLIST:
+            self.flush()
 
     def delete(self, record: type[Any], *key: str) -> None:
         super().delete(record, *key)
         blocklist = record is StoredDocument and key[0] == BLOCKLIST
+        if blocklist:
+            self.flush()
         for name in (files.COPY, files.SECOND) if blocklist else ():
             if self._copy(key[1], name) is not None:
                 self._unlink(name)
@@ -88,22 +117,44 @@ class SqliteStore(RecordStore):
     def update_host(
         self, host: str, change: Callable[[HostRecord | None], HostRecord | None]
     ) -> None:
-        if self._unwritten:
+        if self._write_failed:
             super().update_host(host, change)
-            return
+        else:
+            self._rewrite([(host, change)])
+
+    def _book(self, host: str, change: _Rewrite) -> None:
+        if self._told is None or self._write_failed:
+            self.update_host(host, change)
+        else:
+            self._bookings.append((host, change))
+            self._wait_for_next(self._told)
+
+    def _wait_for_next(self, told: Callable[[], None]) -> None:
+        if not self._waits:
+            self._waits = True
+            told()
+
+    def _rewrite(self, more: list[tuple[str, _Rewrite]]) -> None:
+        """In one transaction, write what waits, and change the records of hosts as *more* says."""
+        changes, bookings = list(self._unwritten.values()), [*self._bookings, *more]
 
         def exchange(connection: sqlite3.Connection) -> None:
             connection.execute("BEGIN IMMEDIATE")
             with connection:
-                row = connection.execute(HOSTS.select, (host,)).fetchone()
-                changed = change(None if row is None else HOSTS.decode(row))
-                if changed is not None:
-                    connection.execute(HOSTS.replace, HOSTS.encode(changed))
+                for each in changes:
+                    _execute(connection, each)
+                for host, change in bookings:
+                    _change_host(connection, host, change)
 
+        self._bookings, self._waits = [], False
         try:
             self._database.run(exchange)
+            self._unwritten.clear()
         except StateError:
-            super().update_host(host, change)  # which keeps it in memory, and raises once
+            self._fail(changes)
+            for host, change in bookings:
+                super().update_host(host, change)  # in memory
+            raise
 
     def prune(self, now: float) -> None:
         def drop(connection: sqlite3.Connection) -> None:
@@ -117,7 +168,7 @@ class SqliteStore(RecordStore):
                     if table.name in KEPT:
                         connection.execute(table.prune, (until - KEPT[table.name][1],))
 
-        if not self._unwritten:
+        if not self._write_failed:
             with suppress(StateError):  # the first write that matters will report it
                 self._database.run(drop)
 
@@ -136,6 +187,7 @@ class SqliteStore(RecordStore):
             best = files.without_text(key[1])  # stored: later runs will meet no damage any more
             with suppress(StateError):
                 self._put(DOCUMENTS, [best])
+                self.flush()
         elif best is not None and best.body and not _is_kept(best, row, copy, second):
             with suppress(StateError):
                 self._put_blocklist(best)
@@ -151,6 +203,7 @@ class SqliteStore(RecordStore):
             failures.append(self._write_copy(document, files.SECOND))
             if not any(failures):  # a row without the text, which says that there is a list
                 self._put(DOCUMENTS, [replace(document, body=b"")])
+        self.flush()
         for failure in filter(None, failures):
             raise failure
 
@@ -182,6 +235,8 @@ class SqliteStore(RecordStore):
         return copy if copy is not None and (copy.kind, copy.key) == (BLOCKLIST, key) else None
 
     def _get(self, table: Table[R], key: Key) -> R | None:
+        if table is HOSTS and any(host == key[0] for host, _ in self._bookings):
+            self.flush()
         if self._unwritten:
             change = self._unwritten.get((table.name, key))
             if change is not None:
@@ -201,6 +256,7 @@ class SqliteStore(RecordStore):
 
     def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
         last = after or ("",) * len(table.key)
+        self.flush()
         rows = iter(self._merged(table, last)) if self._unwritten else self._pages(table, last)
         large = self._large(last) if table is DOCUMENTS else None
         if large is None:
@@ -245,17 +301,26 @@ class SqliteStore(RecordStore):
 
     def _write(self, changes: list[_Change]) -> None:
         """Write *changes*; while the disk refuses, keep them in memory. StateError, once."""
+        if self._told is not None and not self._write_failed:
+            self._unwritten.update({(c.table.name, c.key): c for c in changes})
+            self._wait_for_next(self._told)
+            return
         try:
             self._apply(changes)
         except StateError:
-            mark.leave(self._directory)  # now, since this process may be killed later
-            self._unwritten.update({(c.table.name, c.key): c for c in changes})
-            if not self._write_failed:
-                self._write_failed = True
+            failed_before = self._write_failed
+            self._fail(changes)
+            if not failed_before:
                 raise
             return
         if self._write_failed:
             self._write_pending(changes)
+
+    def _fail(self, changes: list[_Change]) -> None:
+        """Keep *changes* in memory, since the disk refuses them."""
+        mark.leave(self._directory)  # now, since this process may be killed later
+        self._unwritten.update({(c.table.name, c.key): c for c in changes})
+        self._write_failed = True
 
     def _write_pending(self, written: list[_Change]) -> None:
         for change in written:
@@ -279,6 +344,13 @@ def _is_kept(
     if len(best.body) < files.LARGE:
         return row == copy == best and second is None
     return copy == second == best and row == replace(best, body=b"")
+
+
+def _change_host(connection: sqlite3.Connection, host: str, change: _Rewrite) -> None:
+    row = connection.execute(HOSTS.select, (host,)).fetchone()
+    changed = change(None if row is None else HOSTS.decode(row))
+    if changed is not None:
+        connection.execute(HOSTS.replace, HOSTS.encode(changed))
 
 
 def _execute_all(connection: sqlite3.Connection, changes: list[_Change]) -> None:

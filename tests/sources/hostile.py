@@ -63,9 +63,9 @@ def namespaces(number: int) -> bytes:
     return RSS.format("", "".join(map(item.format, range(number)))).encode()
 
 
-def sitemap(octets: int) -> bytes:
-    """A sitemap of about *octets*."""
-    item = "<url><loc>http://map.test/{0}</loc><lastmod>2026-05-23</lastmod></url>"
+def sitemap(octets: int, name: str = "map") -> bytes:
+    """A sitemap of about *octets*; those of another *name* have none of its URLs."""
+    item = f"<url><loc>http://{name}.test/{{0}}</loc><lastmod>2026-05-23</lastmod></url>"
     return f"<urlset>{''.join(map(item.format, range(octets // len(item))))}</urlset>".encode()
 
 
@@ -122,7 +122,9 @@ DOCUMENTS: Final = (
     Hostile("markdown-200kB", formats.MARKDOWN, lambda: markdown(MB // 5), entries=1000),
     Hostile("brackets", formats.MARKDOWN, lambda: b"![*" * 3 * MB, _TOO_SLOW),
     Hostile("sitemap-3MB", formats.SITEMAP, lambda: sitemap(3 * MB), entries=20_000),
-    Hostile("sitemap-gz", formats.GZIP, lambda: gzip.compress(sitemap(3 * MB)), entries=20_000),
+    Hostile(
+        "sitemap-gz", formats.GZIP, lambda: gzip.compress(sitemap(3 * MB, "packed")), entries=20_000
+    ),
     Hostile("sitemap-bomb", formats.GZIP, lambda: gzip.compress(b" " * 60 * MB), "when unpacked"),
     Hostile("laughs", formats.FEED, lambda: LAUGHS.encode() + feed(MB), "entities", costly=False),
     Hostile("namespaces", formats.FEED, lambda: namespaces(2_000), entries=2_000),

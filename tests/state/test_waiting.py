@@ -1,0 +1,177 @@
+"""Writes of a crawl that wait for its next request, or for ``flush`` (D20)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, robots
+
+from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun, StoredDocument
+from scrapy_walsh.state.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOST = "a.test"
+RUN = SourceRun("http://a.test/feed", NOW, "200")
+DEFERRAL = Deferral(RUN.url, HOST, NOW + 7200, "Retry-After", NOW)
+
+
+@pytest.fixture
+def told() -> list[str]:
+    """A word for each time that a store told that a write has begun to wait."""
+    return []
+
+
+@pytest.fixture
+def store(tmp_path: Path, told: list[str]) -> Iterator[SqliteStore]:
+    found = SqliteStore(tmp_path)
+    found.let_wait(lambda: told.append("waits"))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def other(tmp_path: Path, store: SqliteStore) -> Iterator[SqliteStore]:
+    """The store of another process."""
+    found = SqliteStore(tmp_path)
+    yield found
+    found.close()
+
+
+def test_own_what_waits_is_read_back_and_written_with_the_next_request(
+    store: SqliteStore, other: SqliteStore, told: list[str]
+) -> None:
+    other.put(DEFERRAL)
+    store.put(RUN)
+    store.delete(Deferral, RUN.url)
+    store.book_host(HOST, 1.0, NOW, 0.0)
+    assert told == ["waits"]
+    assert store.get(SourceRun, RUN.url) == RUN
+    assert store.get(Deferral, RUN.url) is None
+    assert other.get(SourceRun, RUN.url) is None
+    assert other.get(HostRecord, HOST) is None
+    assert other.get(Deferral, RUN.url) == DEFERRAL
+    statements: list[str] = []
+    store._database._connection.set_trace_callback(statements.append)
+    booking = store.reserve_host("b.test", 1.0, NOW + 1)
+    store._database._connection.set_trace_callback(None)
+    assert booking.wait == 0
+    assert [each.split()[0] for each in statements].count("COMMIT") == 1
+    store.put(RUN)
+    assert told == ["waits", "waits"]
+    store.flush()
+    assert other.get(SourceRun, RUN.url) == RUN
+    assert other.get(Deferral, RUN.url) is None
+    assert other.get(HostRecord, HOST) == HostRecord(HOST, NOW, 1.0)
+    assert other.get(HostRecord, "b.test") == HostRecord("b.test", NOW + 1, 1.0)
+
+
+def test_r4_6_a_hold_of_another_process_is_kept_by_a_booking_that_waited(
+    store: SqliteStore, other: SqliteStore
+) -> None:
+    assert store.reserve_host(HOST, 1.0, NOW).wait == 0
+    store.book_host(HOST, 1.0, NOW + 2, 0.0)
+    other.book_host(HOST, 5.0, NOW + 2, 90.0)
+    store.flush()
+    found = other.get(HostRecord, HOST)
+    assert found is not None
+    assert found.not_before == NOW + 92
+
+
+def test_r4_4_a_host_is_not_taken_for_new_while_its_booking_waits(store: SqliteStore) -> None:
+    store.book_host(HOST, 30.0, NOW, 0.0)
+    assert store.get(HostRecord, HOST) == HostRecord(HOST, NOW, 30.0)
+    store.book_host(HOST, 30.0, NOW + 1, 0.0)
+    booking = store.reserve_host(HOST, 30.0, NOW + 2)
+    assert booking.known
+    assert [each.host for each in store.rows(HostRecord)] == [HOST]
+
+
+def test_own_rows_are_whole_while_some_wait(store: SqliteStore, other: SqliteStore) -> None:
+    other.put(*HOSTS[:3])
+    store.put(robots("https://a.test"))
+    store.book_host(HOST, 1.0, NOW, 0.0)
+    assert [each.host for each in store.rows(HostRecord)] == [
+        HOST,
+        *(each.host for each in HOSTS[:3]),
+    ]
+    assert [each.key for each in store.rows(StoredDocument, "robots")] == ["https://a.test"]
+
+
+def test_r3_a_blocklist_never_waits(store: SqliteStore, other: SqliteStore) -> None:
+    store.put(blocklist())
+    assert other.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
+    store.put(blocklist(NOW + 1))
+    assert other.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist(NOW + 1)
+    store.delete(StoredDocument, "blocklist", BLOCKLIST_URL)
+    assert other.get(StoredDocument, "blocklist", BLOCKLIST_URL) is None
+
+
+def test_r11_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    store.let_wait(lambda: None)
+    store.put(RUN)
+    store.book_host(HOST, 1.0, NOW, 0.0)
+    store.close()
+    store = SqliteStore(tmp_path)
+    assert store.get(SourceRun, RUN.url) == RUN
+    assert store.get(HostRecord, HOST) == HostRecord(HOST, NOW, 1.0)
+    store.close()
+
+
+def full(store: SqliteStore) -> None:
+    connection = store._database._connection
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count={pages}")
+
+
+def test_own_a_full_disk_met_by_the_next_request_loses_nothing(
+    tmp_path: Path, store: SqliteStore
+) -> None:
+    store.put(HOSTS[0])
+    store.flush()
+    full(store)
+    big = robots("https://h.test", 100_000)
+    store.put(big)
+    store.book_host(HOST, 1.0, NOW, 60.0)
+    with pytest.raises(StateError, match="full"):
+        store.reserve_host("b.test", 1.0, NOW)
+    assert store.get(StoredDocument, "robots", big.key) == big
+    assert store.get(HostRecord, HOST) == HostRecord(HOST, NOW, 1.0, NOW + 60)
+    assert store.get(HostRecord, "b.test") == HostRecord("b.test", NOW, 1.0)
+    store.put(RUN)  # refused again, and said no more
+    assert store.reserve_host("b.test", 1.0, NOW + 0.1).wait > 0
+    store._database._connection.execute("PRAGMA max_page_count=100000")
+    store.put(RUN)
+    sibling = SqliteStore(tmp_path)
+    assert sibling.get(StoredDocument, "robots", big.key) == big
+    assert sibling.get(HostRecord, HOST) == HostRecord(HOST, NOW, 1.0, NOW + 60)
+    assert sibling.get(SourceRun, RUN.url) == RUN
+    sibling.close()
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from scrapy_walsh.state.records import HostRecord
+from scrapy_walsh.state.sqlite import SqliteStore
+
+store = SqliteStore(Path(sys.argv[1]))
+store.let_wait(lambda: None)
+store.reserve_host("a.test", 1.0, 1000.0)
+store.book_host("a.test", 1.0, 1002.0, 0.0)
+os._exit(9)
+"""
+
+
+def test_r11_a_kill_leaves_the_booking_of_the_start(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    store = SqliteStore(tmp_path)
+    assert store.get(HostRecord, "a.test") == HostRecord("a.test", 1000.0, 1.0)
+    store.close()
