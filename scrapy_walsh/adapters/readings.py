@@ -67,6 +67,8 @@ class Readings:
         self._joined: dict[str, str] = {}
         #: Whether the spider itself reports what was read, by :meth:`report`.
         self.by_spider = False
+        #: Whether the spider starts with sources. The pages that a command fetches are none.
+        self.sources = True
         #: The first target that was refused or deferred: why, and what to do. The first failure.
         self._first_refusal = ""
         self._first_failure = ""
@@ -80,6 +82,8 @@ class Readings:
 
     def declare(self, request: Request) -> None:
         """Note from now on what becomes of *request*, which ``Spider.start`` yielded: a source."""
+        if not self.sources:
+            return
         source = _key(request.url)
         request.meta[_SOURCE] = source
         if source not in self._ended:
@@ -187,6 +191,8 @@ class Readings:
 
         *reason*: why the spider was closed, as Scrapy says it.
         """
+        if not self.sources:
+            return
         context = self._context
         for source, url in self._joined.items():
             found = self._reached.get(url) or self._outcome_of(url)

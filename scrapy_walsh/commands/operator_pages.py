@@ -45,6 +45,7 @@ class PagesSpider(Spider):
 
     async def start(self) -> AsyncIterator[Any]:
         """The page, and nothing else."""
+        Crawl.of(self.crawler).readings.sources = False
         yield self.page(self.url)
 
     def page(self, url: str, *, redirects: bool = True) -> Request:

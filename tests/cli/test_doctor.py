@@ -722,6 +722,8 @@ def test_r1_a_policy_url_and_a_list_that_are_not_there(asked: dict[str, list[Vis
     assert found.code == 1
     assert found.line("FAIL", "R1.4", "http://operator.test/gone answers 404: put it up")
     assert found.line("FAIL", "R3", "http://operator.test/none.json: ", "HTTP 404; ")
+    assert "source" not in found.output.splitlines()[-1]  # the page is none of the project's
+    assert "read or unchanged" not in found.output
 
 
 def test_r3_a_list_that_answers_200_and_is_none_is_said_to_be_none(tmp_path: Path) -> None:
