@@ -217,9 +217,8 @@ def sent_target(handler: Any, request: Request) -> Target:
         read = URL(url, encoded=bool(request.meta.get("verbatim_url")))
         return target(request.method, scheme, read.host_port_subcomponent or "", read.raw_path)
     if hasattr(handler, "_make_client"):
-        import httpx  # noqa: PLC0415  comes with that handler
-
-        parsed = httpx.URL(url)
+        library = sys.modules[handler._make_client.__module__].httpx  # httpx2, if that is there
+        parsed = library.URL(url)
         path = parsed.raw_path.decode("ascii").partition("?")[0]
         return target(request.method, scheme, parsed.netloc.decode("ascii"), path)
     if hasattr(handler, "_pool"):

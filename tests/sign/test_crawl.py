@@ -91,7 +91,7 @@ REACTORS: dict[str, dict[str, Any]] = {
     ),
     **(
         {"httpx": {"DOWNLOAD_HANDLERS_BASE": dict.fromkeys(("http", "https"), HTTPX)}}
-        if find_spec("httpx") and find_spec(HTTPX.rpartition(".")[0])
+        if (find_spec("httpx2") or find_spec("httpx")) and find_spec(HTTPX.rpartition(".")[0])
         else {}
     ),
 }
