@@ -124,6 +124,14 @@ def test_r5_6_a_host_that_never_answers_is_tried_six_times_a_run(month: Month) -
     assert month.broken(manners.attempts) == []
 
 
+def test_own_a_host_that_limits_its_requests_teaches_its_interval_over_runs(month: Month) -> None:
+    refused = {each.run for each in month.book.by_host["limits.test"] if each.status == 429}
+    crawled = {each.run for each in month.book.by_host["limits.test"]}
+    assert refused
+    assert len(refused) < 2 / 3 * len(crawled)
+    assert month.broken(manners.refusals) == []
+
+
 def test_r2_31_an_opt_out_by_robots_txt_holds_from_the_first_run_after_it(month: Month) -> None:
     assert month.broken(manners.opt_outs) == []
 
