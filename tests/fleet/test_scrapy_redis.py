@@ -22,6 +22,7 @@ from scrapy_walsh.adapters.redis_queue import DueQueue
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths
+from scrapy_walsh.state.records import HostRecord
 from tests.crawl.harness import OWN_IDENTITY, site
 from tests.fleet.fleet import Worker, settled, targets, too_close, wait_until, worker
 
@@ -291,10 +292,8 @@ def test_d8_a_hold_beyond_patience_is_handed_out_for_the_gate_to_defer(server: S
 
 def silent(line: DueQueue, host: str) -> None:
     """An earlier run had no answer of *host* (D31)."""
-    line._crawl.store.book_host(host, 1.0, time.time(), 0.0)
-    line._crawl.store.update_host(
-        host, lambda record: record and replace(record, last_end=0.0, silent_since=1.0)
-    )
+    ago = time.time() - 100
+    line._crawl.store.put(HostRecord(host, ago, 1.0, silent_since=ago))
 
 
 def test_own_a_host_that_gives_no_answer_is_claimed_after_all_others(server: Server) -> None:

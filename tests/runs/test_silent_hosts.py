@@ -22,8 +22,9 @@ DEAD, LIVE = "dead.test", "live.test"
 URLS = [f"http://{host}/{page}" for host in (DEAD, LIVE) for page in range(3)]
 SETTINGS: dict[str, Any] = {"WALSH_BACKOFF_BASE": 0.01, "WALSH_MAX_RETRIES": 2, **AGAIN}
 SILENCE = site(DEAD, {"*": Route(behaviour="close")}, Route(behaviour="close"))
-#: The second page of the live host is named by a callback, once the first has been answered.
+#: `start()` names the live host late, and a callback its second page.
 LINKS = """
+import asyncio
 import scrapy
 
 class Probe(scrapy.Spider):
@@ -31,11 +32,13 @@ class Probe(scrapy.Spider):
 
     async def start(self):
         yield scrapy.Request("http://dead.test/0", errback=self.failed)
+        await asyncio.sleep(2)  # by now the host that gives no answer is due
         yield scrapy.Request(
             "http://live.test/0", self.parse, meta={"walsh_also": ["http://live.test/1"]}
         )
 
-    def parse(self, response):
+    async def parse(self, response):
+        await asyncio.sleep(0.5)
         if response.url.endswith("0"):
             yield scrapy.Request("http://live.test/1", self.parse)
 
@@ -129,7 +132,7 @@ def test_own_the_ledger_says_it_and_verify_finds_nothing_wrong(days: Days) -> No
     assert not any("deferrals" in reason for reason in report.underived)
 
 
-def test_own_it_does_not_go_before_what_a_callback_names(tmp_path: Path) -> None:
+def test_own_it_does_not_go_before_what_start_or_a_callback_names_later(tmp_path: Path) -> None:
     with Runs(tmp_path, SILENCE, site(LIVE), settings=SETTINGS, spider=LINKS) as runs:
         runs()
         second = runs()
