@@ -97,6 +97,7 @@ class Pacing:
         return host
 
     def _know(self, host: str) -> None:
+        """Look *host* up if nobody has: a JOBDIR names hosts without any URL of theirs."""
         if host not in self._looked_up:
             self._looked_up.add(host)
             self._restore(host)
@@ -216,6 +217,7 @@ class Pacing:
 
     def tell_wait(self, host: str, first: Callable[[], str | None]) -> None:
         """Record that *host* is not due, once for each due time; *first*: the URL that waits."""
+        self._know(host)
         context, wait = self._context, self.wait(host)
         if wait == 0:
             return
