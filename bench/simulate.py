@@ -11,8 +11,8 @@ Crawl-delay is known, as in a crawl, once its robots.txt has been asked. Drawn w
 - latency of a request: log-normal, median 50 ms, sigma 0.5.
 
 The second table has 36 loads with Crawl-delays, each drawn with a seed of its own: 60 to 300 hosts,
-requests by Zipf's law, for a random share of the hosts a Crawl-delay of up to 5 s, for each host a
-latency of 20 to 400 ms. Of the targets, 5 % are answered 429 and are sent again, as R5 says.
+60 / r targets on the host of rank r and at least one, for a random share of the hosts a Crawl-delay
+of up to 5 s, for each host a latency of 20 to 400 ms. Of the targets, 5 % are answered 429 and are sent again, as R5 says.
 
 ``ratio`` is the makespan over the lower bound for the very latencies and delays drawn;
 ``bound by`` says what sets that bound: all latencies in a row, or the hosts that take longest.
@@ -48,7 +48,7 @@ CRAWL_DELAYS = ((0.0, 80), (2.0, 10), (5.0, 6), (10.0, 3), (30.0, 1))
 LOADS = {"even": 0.0, "zipf": 1.0}  # the exponent of the rank
 #: Of the loads with Crawl-delays: how many, and their hosts, the requests of the largest host,
 #: Crawl-delays and latencies in seconds, and the share of answers 429.
-SEEDS, HOSTS, LARGEST, UP_TO, LATENCIES, REFUSED = 36, (60, 300), (20, 60), 5.0, (0.02, 0.4), 0.05
+SEEDS, HOSTS, LARGEST, UP_TO, LATENCIES, REFUSED = 36, (60, 300), 60, 5.0, (0.02, 0.4), 0.05
 SIZES = {"quick": (1_000, 10_000), "default": (100_000, 1_000_000), "full": (1_000_000, 10_000_000)}
 COLUMNS = {
     "load": "<4", "hosts": ">9,", "requests": ">10,", "bound by": "<9", "bound s": ">10,.0f",
@@ -110,12 +110,12 @@ def row_of(load: str, run: Run) -> Row:
 def with_delays(seed: int) -> Run:
     """One of the loads with Crawl-delays."""
     rng = random.Random(seed)
-    hosts, largest, share = rng.randint(*HOSTS), rng.randint(*LARGEST), rng.random()
-    run = Run(array("q", (max(1, round(largest / rank)) for rank in range(1, hosts + 1))), seed)
+    hosts, share = rng.randint(*HOSTS), rng.random()
+    run = Run(array("q", (max(1, round(LARGEST / rank)) for rank in range(1, hosts + 1))), seed)
     for number in range(hosts):
         run.delays[number] = rng.uniform(0, UP_TO) if rng.random() < share else 0.0
     run.latencies = array("d", (rng.uniform(*LATENCIES) for _ in range(hosts)))
-    run.refused = REFUSED
+    run.draws = [random.Random(f"{seed} {number}") for number in range(hosts)]
     return run
 
 
@@ -138,13 +138,14 @@ class Run:
     violations: int = 0
     #: By host; empty where each request draws its own.
     latencies: array[float] = field(default_factory=lambda: array("d"))
-    refused: float = 0.0
+    #: Whether an answer is a 429, by host, so that it is the same in whatever order; empty for none.
+    draws: list[random.Random] = field(default_factory=list)
     throttle: Throttle = field(default_factory=Throttle)
 
     def __post_init__(self) -> None:
         hosts = len(self.counts)
         self.random = random.Random(self.seed)
-        self.agenda = Agenda(self.throttle.due, self.throttle.interval)
+        self.agenda = Agenda(self.throttle.due, self.throttle.interval, self.throttle.seen)
         self.names = {f"host{number}.test": number for number in range(hosts)}
         values, weights = zip(*CRAWL_DELAYS, strict=True)
         self.delays = array("d", self.random.choices(values, weights, k=hosts))
@@ -178,12 +179,15 @@ class Run:
     def ask(self, name: str) -> None:
         """The next target of *name*, its robots.txt first where it has not been asked before."""
         number = self.names[name]
-        first = self.last_end[number] == UNSEEN
-        if first:
+        if not self.throttle.seen(name):
             self.head[number] += self.exchange(name, exempt=True)
-            if self.delays[number]:
-                self.throttle.set_interval(name, self.delays[number])
-        elif self.now - self.last_end[number] < self.wait[number] - 1e-6:
+            self.throttle.set_interval(name, self.delays[number])
+            self.agenda.nudge(name)
+            if self.agenda.gives_way(name):
+                self.agenda.add(name, now=self.now)
+                return
+        first = self.last_end[number] == UNSEEN
+        if not first and self.now - self.last_end[number] < self.wait[number] - 1e-6:
             self.violations += 1
         latency = self.exchange(name)
         if first:
@@ -192,16 +196,15 @@ class Run:
             self.tail[number] += self.wait[number] + latency
         self.last_end[number] = self.now
         self.wait[number] = max(MIN_REQUEST_INTERVAL, self.delays[number])
-        if self.refused:
+        if self.draws:
             self.answered(name, number)
         self.agenda.nudge(name)
 
     def answered(self, name: str, number: int) -> None:
         """Draw whether the last answer was a 429, and do what R5 says."""
-        status = 429 if self.random.random() < self.refused else 200
-        failure = after_failure(
-            status, (), self.attempt[number], now=self.now, rand=self.random.random()
-        )
+        draw = self.draws[number].random
+        status = 429 if draw() < REFUSED else 200
+        failure = after_failure(status, (), self.attempt[number], now=self.now, rand=draw())
         if failure is None:
             self.attempt[number] = 0
             return

@@ -228,7 +228,7 @@ class _Planner:
         for target in targets:
             if target.decision == ASK:
                 urls.setdefault(target.host, []).append(target.url)
-        agenda = Agenda(self._throttle.due, self._throttle.interval)
+        agenda = Agenda(self._throttle.due, self._throttle.interval, self._throttle.seen)
         for host, asked in urls.items():
             agenda.add(host, max(1, len(asked)), now=self._now)
         clock = self._now
