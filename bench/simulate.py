@@ -12,7 +12,8 @@ Crawl-delay is known, as in a crawl, once its robots.txt has been asked. Drawn w
 
 The second table has 36 loads with Crawl-delays, each drawn with a seed of its own: 60 to 300 hosts,
 60 / r targets on the host of rank r and at least one, for a random share of the hosts a Crawl-delay
-of up to 5 s, for each host a latency of 20 to 400 ms. Of the targets, 5 % are answered 429 and are sent again, as R5 says.
+of up to 5 s, for each host a latency of 20 to 400 ms. Of the targets, 5 % are answered 429 and are
+sent again, as R5 says.
 
 ``ratio`` is the makespan over the lower bound for the very latencies and delays drawn;
 ``bound by`` says what sets that bound: all latencies in a row, or the hosts that take longest.
@@ -138,7 +139,7 @@ class Run:
     violations: int = 0
     #: By host; empty where each request draws its own.
     latencies: array[float] = field(default_factory=lambda: array("d"))
-    #: Whether an answer is a 429, by host, so that it is the same in whatever order; empty for none.
+    #: By host, what says whether an answer is a 429, in whatever order hosts go; empty for never.
     draws: list[random.Random] = field(default_factory=list)
     throttle: Throttle = field(default_factory=Throttle)
 

@@ -47,8 +47,8 @@ ENOUGH_HOSTS: Final = 1_000
 ASSUMED_INTERVAL: Final = 5.0
 #: The most hosts whose first target has given way and still waits.
 GIVEN_WAY: Final = 32
-#: The most seconds for which the wire is kept free for the longest host. It is also what an exchange
-#: is assumed to take, so that what keeping free can cost is never more than that host's own time.
+#: The most seconds for which the wire is kept free for the longest host. An exchange is assumed to
+#: take as long: where all that are left fit into the longest host's work, a moment each does too.
 MOMENT: Final = 0.1
 
 
@@ -182,7 +182,7 @@ class Agenda:
         return None
 
     def _keeps_free(self, host: str, now: float) -> bool:
-        """Whether nothing is sent to *host*, which is due, because the longest host soon will be."""
+        """Whether *host*, which is due, waits because the longest host is due in a moment."""
         first = self._hosts.get(self._longest)
         if first is None or first.due is None or not now < first.due <= now + MOMENT:
             return False
