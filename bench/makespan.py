@@ -84,19 +84,19 @@ def main() -> None:
     parser.add_argument("--intervals", nargs="+", type=float, default=[0.3, 1.0])
     parser.add_argument("--bots", nargs="+", choices=(*BOTS, CRAWLEE), default=(*BOTS, CRAWLEE))
     options = parser.parse_args()
-    loads = {"tiny": TINY} if options.quick else {name: LOADS[name] for name in options.loads}
+    loads = QUICK if options.quick else {name: LOADS[name] for name in options.loads}
+    intervals = [0.3] if options.quick else options.intervals
     runs = [
         (name, load, interval, bot)
-        for interval in ([0.3] if options.quick else options.intervals)
         for name, load in loads.items()
-        if interval >= 1 or not load.delays
+        for interval in ([1.0] if load.delays else intervals)
         for bot in options.bots
         if bot != CRAWLEE or (load.delays and CRAWLEE_PYTHON)
     ]
     if CRAWLEE in options.bots and not CRAWLEE_PYTHON and not options.quick:
         print("crawlee is left out. To have it: python -m venv crawlee; ", end="")
         print("crawlee/bin/pip install crawlee; CRAWLEE_PYTHON=crawlee/bin/python")
-    latency = handler_latency(TINY if options.quick else LOADS["interleaved"])
+    latency = handler_latency(QUICK["tiny"] if options.quick else LOADS["interleaved"])
     print(f"Scrapy's handler in a loop: {latency * 1e3:.1f} ms a request")
     rows = show((measured(*run, latency) for run in runs), COLUMNS)
     write(options.json, benchmark="makespan", latency=LATENCY, handler_latency=latency, rows=rows)
@@ -154,7 +154,10 @@ def with_delays(seed: int) -> Load:
     )
 
 
-TINY = Load(interleaved([3, 1, 1]))
+QUICK = {
+    "tiny": Load(interleaved([3, 1, 1])),
+    "tiny, delays": Load(interleaved([2, 1]), {"h0.test": 1.5}, {"h1.test": 0.2}, frozenset([2])),
+}
 LOADS = {
     "skewed": Load(["h0.test"] * 20 + [f"h{n}.test" for n in range(1, 41)]),
     "grouped": Load(sorted(interleaved([5] * 10))),

@@ -49,7 +49,7 @@ ASSUMED_INTERVAL: Final = 5.0
 GIVEN_WAY: Final = 32
 #: The most seconds for which the wire is kept free for the longest host. An exchange is assumed to
 #: take as long: where all that are left fit into the longest host's work, a moment each does too.
-MOMENT: Final = 0.1
+MOMENT: Final = 0.15
 
 
 def _bucket(work: float) -> int:
