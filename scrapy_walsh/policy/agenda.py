@@ -47,8 +47,8 @@ ENOUGH_HOSTS: Final = 1_000
 ASSUMED_INTERVAL: Final = 5.0
 #: The most hosts whose first target has given way and still waits.
 GIVEN_WAY: Final = 32
-#: The most seconds for which the wire is kept free for the longest host. An exchange is assumed to
-#: take as long: where all that are left fit into the longest host's work, a moment each does too.
+#: The most seconds for which the wire is kept free for the longest host, before each request to it.
+#: That is done while its work left is longer than all requests would take at as many seconds each.
 MOMENT: Final = 0.15
 
 
