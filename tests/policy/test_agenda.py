@@ -125,6 +125,15 @@ def test_own_wire_is_kept_free_for_a_moment_before_the_longest_host_is_due():
     assert run.agenda.next(due) == "long.test"
 
 
+def test_own_wire_is_not_kept_free_for_a_host_that_goes_last():
+    throttle = Throttle()
+    throttle.restore("silent.test", 0.0, 5.0)
+    agenda = Agenda(throttle.due, throttle.interval, throttle.seen, {"silent.test"}.__contains__)
+    agenda.add("silent.test", 20, 0.0)
+    agenda.add("other.test", 1, 0.0)
+    assert agenda.next(5.0 - MOMENT / 2) == "other.test"
+
+
 def test_own_wire_is_not_kept_free_where_it_decides_when_the_crawl_ends():
     run = longest_host_soon_due(200)
     assert run.agenda.next(run.throttle.due("long.test") - MOMENT / 2) is not None
