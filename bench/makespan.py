@@ -1,6 +1,7 @@
 """How long a polite serial crawl takes, over the shortest time that politeness allows.
 
-Run: ``python bench/makespan.py [--json FILE] [--quick] [--loads NAME ...] [--intervals S ...]``.
+Run: ``python bench/makespan.py [--json FILE] [--quick] [--loads NAME ...] [--intervals S ...]
+[--bots NAME ...]``.
 
 Each load is crawled by stock Scrapy (CONCURRENT_REQUESTS=1, DOWNLOAD_DELAY, no jitter,
 ROBOTSTXT_OBEY) and by this package, in processes of their own, against the sandbox, which is
@@ -12,6 +13,12 @@ first in the same run: no crawl on that handler can be faster.
 
 This package refuses an interval below 1 s. For the runs at 0.3 s this benchmark lowers the
 constant inside its own crawling process: time is scaled, nothing else.
+
+The loads whose names begin with ``delays`` are of ``bench/simulate.py``, by their seeds: each host
+has a Crawl-delay, at least 1 s, and a latency of its own, and of the targets up to 5 % are answered
+429 at first. No host answers two of ten so, since that would teach a longer interval (D28). There
+crawlee-python with its throttling manager stands beside the others, if CRAWLEE_PYTHON names an
+interpreter that has it.
 """
 
 from __future__ import annotations
@@ -27,6 +34,7 @@ import sys
 import tempfile
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +48,7 @@ from scrapy.utils.test import get_crawler  # noqa: E402
 from twisted.internet.defer import Deferred  # noqa: E402
 from twisted.internet.task import react  # noqa: E402
 
+from bench import simulate  # noqa: E402
 from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh import config  # noqa: E402
 from scrapy_walsh.adapters import compat  # noqa: E402
@@ -49,16 +58,19 @@ from scrapy_walsh.policy import agenda  # noqa: E402
 from scrapy_walsh.proof.sandbox import LoggedRequest, read_log, requests  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
 LATENCY = 0.05
 ASYNCIO = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 #: Seconds that a gap seen at the server may be short by.
 TOLERANCE = 0.02
 BOTS = ("stock", "ours")
+CRAWLEE, CRAWLEE_PYTHON = "crawlee", os.environ.get("CRAWLEE_PYTHON", "")
+CRAWLEE_BOT = Path(__file__).resolve().parent / "bots" / "crawlee_bot.py"
 OPERATOR = "http://operator.test/.well-known/walsh-research/blocklist"
 COLUMNS = {
-    "load": "<12", "interval s": ">10.1f", "bot": "<5", "requests": ">8", "bound s": ">8.2f",
+    "load": "<12", "interval s": ">10.1f", "bot": "<7", "requests": ">8", "bound s": ">8.2f",
     "took s": ">8.2f", "ratio": ">6.3f", "of handler": ">10.3f", "violations": ">10",
     "in flight": ">9",
 }  # fmt: skip
@@ -70,19 +82,21 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one tiny load, to see that it works")
     parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS))
     parser.add_argument("--intervals", nargs="+", type=float, default=[0.3, 1.0])
-    parser.add_argument("--bots", nargs="+", choices=BOTS, default=BOTS)
+    parser.add_argument("--bots", nargs="+", choices=(*BOTS, CRAWLEE), default=(*BOTS, CRAWLEE))
     options = parser.parse_args()
-    runs = (
-        [("tiny", TINY, 0.3, bot) for bot in options.bots]
-        if options.quick
-        else [
-            (name, LOADS[name], interval, bot)
-            for interval in options.intervals
-            for name in options.loads
-            for bot in options.bots
-        ]
-    )
-    latency = handler_latency(TINY if options.quick else LOADS["interleaved"])
+    loads = QUICK if options.quick else {name: LOADS[name] for name in options.loads}
+    intervals = [0.3] if options.quick else options.intervals
+    runs = [
+        (name, load, interval, bot)
+        for name, load in loads.items()
+        for interval in ([1.0] if load.delays else intervals)
+        for bot in options.bots
+        if bot != CRAWLEE or (load.delays and CRAWLEE_PYTHON)
+    ]
+    if CRAWLEE in options.bots and not CRAWLEE_PYTHON and not options.quick:
+        print("crawlee is left out. To have it: python -m venv crawlee; ", end="")
+        print("crawlee/bin/pip install crawlee; CRAWLEE_PYTHON=crawlee/bin/python")
+    latency = handler_latency(QUICK["tiny"] if options.quick else LOADS["interleaved"])
     print(f"Scrapy's handler in a loop: {latency * 1e3:.1f} ms a request")
     rows = show((measured(*run, latency) for run in runs), COLUMNS)
     write(options.json, benchmark="makespan", latency=LATENCY, handler_latency=latency, rows=rows)
@@ -102,65 +116,116 @@ def shuffled(counts: list[int]) -> list[str]:
     return order
 
 
-TINY = interleaved([3, 1, 1])
+@dataclass(frozen=True)
+class Load:
+    """A host for each target. By host, in seconds: its Crawl-delay, and its latency.
+
+    ``refused``: the numbers of the targets that are answered 429 at first.
+    """
+
+    hosts: list[str]
+    delays: dict[str, float] = field(default_factory=dict)
+    latencies: dict[str, float] = field(default_factory=dict)
+    refused: frozenset[int] = frozenset()
+
+    def latency(self, host: str) -> float:
+        return self.latencies.get(host, LATENCY)
+
+    def spacing(self, host: str, interval: float) -> float:
+        return max(interval, self.delays.get(host, 0.0))
+
+
+def with_delays(seed: int) -> Load:
+    """A load of ``bench/simulate.py``."""
+    drawn = simulate.with_delays(seed)
+    hosts = shuffled(list(drawn.counts))
+    refused: set[int] = set()
+    rng, quiet = random.Random(seed), Counter[str]()
+    for number, host in enumerate(hosts):
+        quiet[host] += 1
+        if rng.random() < simulate.REFUSED and quiet[host] > 10:
+            refused.add(number)
+            quiet[host] = 0
+    return Load(
+        hosts,
+        {f"h{n}.test": max(1.0, delay) for n, delay in enumerate(drawn.delays)},
+        {f"h{n}.test": latency for n, latency in enumerate(drawn.latencies)},
+        frozenset(refused),
+    )
+
+
+QUICK = {
+    "tiny": Load(interleaved([3, 1, 1])),
+    "tiny, delays": Load(interleaved([2, 1]), {"h0.test": 1.5}, {"h1.test": 0.2}, frozenset([2])),
+}
 LOADS = {
-    "skewed": ["h0.test"] * 20 + [f"h{n}.test" for n in range(1, 41)],
-    "grouped": sorted(interleaved([5] * 10)),
-    "interleaved": interleaved([5] * 10),
-    "zipf": shuffled([max(1, round(60 / rank)) for rank in range(1, 201)]),
+    "skewed": Load(["h0.test"] * 20 + [f"h{n}.test" for n in range(1, 41)]),
+    "grouped": Load(sorted(interleaved([5] * 10))),
+    "interleaved": Load(interleaved([5] * 10)),
+    "zipf": Load(shuffled([max(1, round(60 / rank)) for rank in range(1, 201)])),
+    **{f"delays {seed}": with_delays(seed) for seed in (21, 31)},
 }
 
 
-def lower_bound(hosts: list[str], interval: float, latency: float) -> float:
-    """Seconds that no serial crawl of *hosts* can beat, each with a robots.txt besides.
+def lower_bound(load: Load, interval: float, more: float = 0.0) -> float:
+    """Seconds that no serial crawl of *load* can beat, each host with a robots.txt besides.
 
-    Of the k hosts with the most requests, one is begun last: not before the robots.txt and the
-    first target of each of them, and all its other targets come after. All requests in a row
-    are a bound as well.
+    Of the k hosts that take longest after their first target, one is begun last: not before the
+    robots.txt and the first target of each of them, and all its other targets come after. All
+    requests in a row are a bound as well. *more*: seconds to add to each latency.
     """
-    counts = sorted(Counter(hosts).values(), reverse=True)
-    bounds = [
-        2 * position * latency + (count - 1) * (interval + latency)
-        for position, count in enumerate(counts, 1)
-    ]
-    return max(*bounds, (len(hosts) + len(counts)) * latency)
+    counts = Counter(load.hosts) + Counter(load.hosts[number] for number in load.refused)
+    latency = {host: load.latency(host) + more for host in counts}
+    tails = {
+        host: (count - 1) * (load.spacing(host, interval) + latency[host])
+        for host, count in counts.items()
+    }
+    heads = bound = 0.0
+    for host in sorted(tails, key=tails.__getitem__, reverse=True):
+        heads += 2 * latency[host]
+        bound = max(bound, heads + tails[host])
+    return max(bound, sum((count + 1) * latency[host] for host, count in counts.items()))
 
 
 # -- one run, and its judge ----------------------------------------------------------------------
 
 
-def measured(load: str, hosts: list[str], interval: float, bot: str, latency: float) -> Row:
-    seen = log_of(hosts, interval, bot)
-    bound = lower_bound(hosts, interval, LATENCY)
+def measured(name: str, load: Load, interval: float, bot: str, latency: float) -> Row:
+    seen = log_of(load, interval, bot)
+    bound, handler = (lower_bound(load, interval, more) for more in (0.0, latency - LATENCY))
     return {
-        "load": load,
+        "load": name,
         "interval s": interval,
         "bot": bot,
         "requests": len(seen),
         "bound s": round(bound, 3),
         "took s": round(duration(seen), 3),
         "ratio": round(duration(seen) / bound, 4),
-        "of handler": round(duration(seen) / lower_bound(hosts, interval, latency), 4),
-        "violations": violations(seen, interval),
+        "of handler": round(duration(seen) / handler, 4),
+        "violations": violations(seen, interval, load.delays),
         "in flight": max(record.in_flight for record in seen),
     }
 
 
-def handler_latency(hosts: list[str]) -> float:
+def handler_latency(load: Load) -> float:
     """Seconds that a request costs Scrapy's download handler alone, one after the other."""
-    seen = log_of(hosts, 0.0, HANDLER)
+    seen = log_of(load, 0.0, HANDLER)
     return duration(seen) / len(seen)
 
 
-def log_of(hosts: list[str], interval: float, bot: str) -> list[LoggedRequest]:
-    """What the server saw, in order; every target must have been asked once."""
+def log_of(load: Load, interval: float, bot: str) -> list[LoggedRequest]:
+    """What the server saw, in order; every target must have been answered once."""
+    hosts = set(load.hosts)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log.jsonl")
-        with sandbox(Path(folder), log, set(hosts)) as proxy:
-            run_crawl(Path(folder), proxy, hosts, interval, bot)
-        seen = [record for record in requests(read_log(log)) if record.host in set(hosts)]
-    targets = Counter(record.host for record in seen if record.path != "/robots.txt")
-    assert targets == Counter(hosts), f"{bot}: asked {targets.total()} of {len(hosts)} targets"
+        with serving(Path(folder), log, [site_of(host, load) for host in sorted(hosts)]) as proxy:
+            run_crawl(Path(folder), proxy, load.hosts, interval, bot)
+        seen = [record for record in requests(read_log(log)) if record.host in hosts]
+    targets = Counter(
+        record.host for record in seen if record.path != "/robots.txt" and record.status == 200
+    )
+    missing = Counter(load.hosts) - targets
+    assert targets == Counter(load.hosts), f"{bot}: {missing.total()} targets were not answered"
     return seen
 
 
@@ -168,24 +233,44 @@ def duration(seen: list[LoggedRequest]) -> float:
     return max(record.completed or 0.0 for record in seen) - seen[0].arrived
 
 
-def violations(seen: list[LoggedRequest], interval: float) -> int:
+def violations(
+    seen: list[LoggedRequest], interval: float, delays: Mapping[str, float] | None = None
+) -> int:
     """Gaps, end to start, that are too short; the target after the first robots.txt is exempt."""
+    due = delays or {}
     by_host: dict[str, list[LoggedRequest]] = {}
     for record in seen:
         by_host.setdefault(record.host, []).append(record)
     return sum(
-        later.arrived - (earlier.completed or later.arrived) < interval - TOLERANCE
-        for records in by_host.values()
+        later.arrived - (earlier.completed or later.arrived)
+        < max(interval, due.get(host, 0.0)) - TOLERANCE
+        for host, records in by_host.items()
         for number, (earlier, later) in enumerate(itertools.pairwise(records))
         if number or earlier.path != "/robots.txt"
     )
 
 
+def site_of(host: str, load: Load) -> dict[str, Any]:
+    """What the sandbox is told of *host*."""
+    page = {"body": "<p>page</p>", "delay": load.latency(host)}
+    delay = f"Crawl-delay: {load.delays[host]:g}\n" if host in load.delays else ""
+    body = f"User-agent: *\n{delay}Allow: /\n"
+    robots = {"body": body, "content_type": "text/plain", "delay": load.latency(host)}
+    again = {"sequence": [{**page, "status": 429}, page]}
+    refused = {f"/{number}": again for number in load.refused if load.hosts[number] == host}
+    return {"host": host, "routes": {"/robots.txt": robots, **refused, "*": page}}
+
+
+def sandbox(
+    folder: Path, log: Path, hosts: set[str], latency: float = LATENCY
+) -> AbstractContextManager[str]:
+    """A server of *hosts* that all answer after *latency* seconds; its proxy's URL."""
+    load = Load(sorted(hosts), latencies=dict.fromkeys(hosts, latency))
+    return serving(folder, log, [site_of(host, load) for host in load.hosts])
+
+
 @contextmanager
-def sandbox(folder: Path, log: Path, hosts: set[str], latency: float = LATENCY) -> Iterator[str]:
-    page = {"body": "<p>page</p>", "delay": latency}
-    robots = {"body": "User-agent: *\nAllow: /\n", "content_type": "text/plain", "delay": latency}
-    sites = [{"host": host, "routes": {"/robots.txt": robots, "*": page}} for host in sorted(hosts)]
+def serving(folder: Path, log: Path, sites: list[dict[str, Any]]) -> Iterator[str]:
     (folder / "sites.json").write_text(json.dumps({"sites": sites}))
     command = ["-m", "scrapy_walsh", "sandbox", "--sites", str(folder / "sites.json")]
     with subprocess.Popen(
@@ -202,8 +287,11 @@ def sandbox(folder: Path, log: Path, hosts: set[str], latency: float = LATENCY) 
 
 def run_crawl(folder: Path, proxy: str, hosts: list[str], interval: float, bot: str) -> None:
     urls = [f"http://{host}/{number}" for number, host in enumerate(hosts)]
+    command = [sys.executable, str(Path(__file__).resolve()), CRAWL, bot, str(interval)]
+    if bot == CRAWLEE:
+        command = [CRAWLEE_PYTHON, str(CRAWLEE_BOT)]
     subprocess.run(
-        [sys.executable, str(Path(__file__).resolve()), CRAWL, bot, str(interval)],
+        command,
         input=json.dumps(urls),
         text=True,
         cwd=folder,

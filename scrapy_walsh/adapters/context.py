@@ -60,6 +60,9 @@ class Queue(Protocol):
     def judge_again(self, host: str) -> None:
         """A document that concerns *host* has come: what it refuses need not wait."""
 
+    def gives_way(self, host: str) -> bool:
+        """Whether the target for which the robots.txt of *host* was fetched comes back (D30)."""
+
     def stands_for(self, request: Request) -> bool:
         """Whether an earlier run has left the same request, so that *request* need not come in."""
 

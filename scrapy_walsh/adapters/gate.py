@@ -178,10 +178,16 @@ class Gate:
         host, ended = self._pacing.look_up(request.url), self._retries.ended(request.url)
         if (back := self._admitted(request, host, document=False, ended=ended)) is not None:
             return back
+        if fetched and request in self._pacing.popped and self._gives_way(host):
+            return self._pacing.again(request)
         standing.cleared_at = context.monotonic()
         standing.rules = self._documents.rules_of(request.url)
         self._scraping.watch(request)
         return None
+
+    def _gives_way(self, host: str) -> bool:
+        """Whether a queue ranks *host* again before its target is sent, by its new robots.txt."""
+        return any(queue.gives_way(host) for queue in self._context.queues)
 
     async def _bring_for(self, request: Request, needed: NeedDocument) -> Request | None:
         """Bring the document that is *needed*, or give *request* back until its host is due.

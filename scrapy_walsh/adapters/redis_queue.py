@@ -160,6 +160,10 @@ class DueQueue:
         """False: a worker's own `Spider.start` does not name again what is in the queue."""
         return False
 
+    def gives_way(self, host: str) -> bool:  # noqa: ARG002
+        """False: another worker might claim it, to which T1's exemption does not belong."""
+        return False
+
     def judge_again(self, host: str) -> None:
         """A document came: requests are judged when they are claimed."""
 

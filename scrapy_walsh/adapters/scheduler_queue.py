@@ -138,8 +138,8 @@ class HostQueue:
         self._order = _direction(queue_cls)
         self._start_order = self._order if start_queue_cls is None else _direction(start_queue_cls)
         self._starts_apart = start_queue_cls is not None
-        pacing = crawl.pacing
-        self._agenda = Agenda(pacing.due, pacing.throttle.interval, pacing.goes_last)
+        pacing, throttle = crawl.pacing, crawl.pacing.throttle
+        self._agenda = Agenda(pacing.due, throttle.interval, throttle.seen, pacing.goes_last)
         #: Hosts with requests of an earlier run; that they wait is recorded at the first pop.
         self._resumed: list[str] = []
         self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
@@ -269,6 +269,10 @@ class HostQueue:
         self._agenda.nudge(host)
         self._wake_later()
         self._tell_wait(host)
+
+    def gives_way(self, host: str) -> bool:
+        """Whether the target for which the robots.txt of *host* was fetched comes back (D30)."""
+        return self._agenda.gives_way(host)
 
     def _tell_wait(self, host: str) -> None:
         self._crawl.pacing.tell_wait(host, lambda: self._lines.first(host))

@@ -233,8 +233,8 @@ class _Planner:
         for target in targets:
             if target.decision == ASK:
                 urls.setdefault(target.host, []).append(target.url)
-        silent = self._silent
-        agenda = Agenda(self._throttle.due, self._throttle.interval, silent.__contains__)
+        throttle, silent = self._throttle, self._silent
+        agenda = Agenda(throttle.due, throttle.interval, throttle.seen, silent.__contains__)
         for host, asked in urls.items():
             agenda.add(host, max(1, len(asked)), now=self._now)
         clock = self._now

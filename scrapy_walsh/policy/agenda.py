@@ -3,7 +3,15 @@
 A process sends one request at a time. As long as any host is due, one should be under way, or the
 crawl takes longer than politeness demands. Among the hosts that are due, the one with the most work
 left (number of requests x interval, in seconds) goes first, since it decides when the crawl can
-end.
+end. Three rules serve this where hosts have Crawl-delays (D30):
+
+- *Robots.txt early.* A host that was never requested counts with an assumed interval, so its
+  robots.txt is fetched while it is not too late for a Crawl-delay in it.
+- *Then the host is ranked again.* The target that the robots.txt was fetched for gives way: it goes
+  back to the queue, so that a host turns out to be quick behind those that are slow.
+- *The longest host does not wait for the wire.* If it will be due in a moment, nothing else is
+  begun, as an exchange cannot be broken off. This holds only while its work left is more than the
+  time that all requests take, else the wire decides when the crawl ends, and must not be idle.
 
 How it works:
 
@@ -38,6 +46,14 @@ _MOVES_PER_CALL: Final = 64
 #: Requests that may wait before no more are taken in, once so many hosts have waited at a time.
 ENOUGH_REQUESTS: Final = 100_000
 ENOUGH_HOSTS: Final = 1_000
+#: Seconds that stand for the interval of a host that was never requested. Most robots.txt files
+#: have no Crawl-delay, and most others ask for 5 or 10 s.
+ASSUMED_INTERVAL: Final = 5.0
+#: The most hosts whose first target has given way and still waits.
+GIVEN_WAY: Final = 32
+#: The most seconds for which the wire is kept free for the longest host, before each request to it.
+#: That is done while its work left is longer than all requests would take at as many seconds each.
+MOMENT: Final = 0.15
 
 
 def _bucket(work: float) -> int:
@@ -81,20 +97,26 @@ class _Entry:
 class Agenda:
     """The hosts that have requests to make, ordered by who goes next.
 
-    ``due``, ``interval``: the throttle's methods; by host, the monotonic time from which it is due,
-    and the seconds between its requests. ``last``: whether a host goes after all others. ``most``:
-    the most hosts so far that had requests at one time. ``_occupied``: bit n is set where bucket n
-    has hosts.
+    ``due``, ``interval``, ``seen``: the throttle's methods; by host, the monotonic time from which
+    it is due, the seconds between its requests, and whether it was ever requested, so that these
+    are known. ``last``: whether a host goes after all others. ``most``: the most hosts so far that
+    had requests at one time. ``requests``: all that wait. ``_occupied``: bit n is set where bucket
+    n has hosts. ``_ahead``: the hosts whose first target has given way. ``_longest``: of the hosts
+    that wait, or did, the one with most work left.
     """
 
     due: Callable[[str], float]
     interval: Callable[[str], float]
+    seen: Callable[[str], bool]
     last: Callable[[str], bool] = lambda _: False
     most: int = 0
+    requests: int = 0
     _hosts: dict[str, _Entry] = field(default_factory=dict)
     _waiting: list[tuple[float, str]] = field(default_factory=list)
     _ready: dict[int, list[str]] = field(default_factory=dict)
     _occupied: int = 0
+    _ahead: set[str] = field(default_factory=set)
+    _longest: str = ""
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -117,6 +139,7 @@ class Agenda:
     def add(self, host: str, count: int = 1, now: float = -math.inf) -> None:
         """Note, at *now*, that *host* has *count* more requests to make."""
         entry = self._hosts.get(host)
+        self.requests += count
         if entry is None:
             entry = self._hosts[host] = _Entry(count)
             self.most = max(self.most, len(self._hosts))
@@ -130,16 +153,30 @@ class Agenda:
         """Note that *host* has *count* fewer requests to make."""
         entry = self._hosts[host]
         entry.count -= count
+        self.requests -= count
+        self._ahead.discard(host)
         if entry.count <= 0:
             self._leave(entry)
             del self._hosts[host]
         elif entry.due is None:
             self._wait(host, entry, self.due(host))
 
-    def next(self, now: float, *, idle: bool = True) -> str | None:
-        """The host to send the next request to; None where none is due. It stays on the agenda.
+    def gives_way(self, host: str) -> bool:
+        """Whether the target goes back for which the robots.txt of *host* was fetched.
 
-        *idle*: whether no other work is left off the agenda, so that hosts that go last may go.
+        If so, the caller adds it again. The last target of a host does not: no work is left that
+        its interval decides about.
+        """
+        if host not in self._hosts or len(self._ahead) >= GIVEN_WAY:
+            return False
+        self._ahead.add(host)
+        return True
+
+    def next(self, now: float, *, idle: bool = True) -> str | None:
+        """The host to send the next request to; None for none until :meth:`next_due`.
+
+        It stays on the agenda. *idle*: whether no other work is left off the agenda, so that hosts
+        that go last may go.
         """
         # A call of _wake moves some hosts only, and a ready host may turn out not to be due.
         while self._wake(now) or self._occupied:
@@ -151,10 +188,26 @@ class Agenda:
                 elif (due := self.due(host)) > now:
                     self._wait(host, self._hosts[host], due)
                 elif bucket > _LAST or (idle and len(self._ready[_LAST]) == len(self._hosts)):
-                    return host
+                    return None if self._keeps_free(host, now) else host
                 elif not self._wake(now):
                     return None
         return None
+
+    def _keeps_free(self, host: str, now: float) -> bool:
+        """Whether *host*, which is due, waits because the longest host is due in a moment."""
+        first = self._hosts.get(self._longest)
+        if first is None or first.due is None or not now < first.due <= now + MOMENT:
+            return False
+        work = self._work(self._longest)
+        return work > self._work(host) and work > self.requests * MOMENT
+
+    def _work(self, host: str) -> float:
+        """Seconds of work that *host* has left."""
+        entry = self._hosts.get(host)
+        if entry is None:
+            return 0.0
+        interval = self.interval(host)
+        return entry.count * (interval if self.seen(host) else max(interval, ASSUMED_INTERVAL))
 
     def nudge(self, host: str) -> None:
         """Look up the due time of *host* again: a request to it has just ended."""
@@ -201,10 +254,12 @@ class Agenda:
         if entry.due != due < math.inf:
             heapq.heappush(self._waiting, (due, host))
         entry.due = due
+        if self._work(host) > self._work(self._longest) and not self.last(host):
+            self._longest = host
 
     def _stand(self, host: str, entry: _Entry) -> None:
         """Make *host* ready, in the bucket for the work that it has left."""
-        bucket = _bucket(entry.count * self.interval(host))
+        bucket = _bucket(self._work(host))
         if bucket != entry.bucket:
             self._move(host, entry, bucket)
 

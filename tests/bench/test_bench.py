@@ -34,8 +34,13 @@ def run(name: str, folder: Path) -> dict[str, Any]:
 @pytest.mark.crawl
 def test_own_makespan_keeps_every_promise_and_says_how_long_it_took(tmp_path):
     result = run("makespan", tmp_path)
-    rows = {row["bot"]: row for row in result["rows"]}
-    assert set(rows) == {"stock", "ours"}
+    rows = {row["bot"]: row for row in result["rows"] if row["load"] == "tiny"}
+    delayed = {row["bot"]: row for row in result["rows"] if row["load"] == "tiny, delays"}
+    assert set(rows) == set(delayed) == {"stock", "ours"}
+    for row in delayed.values():
+        assert row["requests"] == 6  # three targets on two hosts, one of them sent twice
+        assert row["bound s"] == pytest.approx(3.2)  # robots.txt, three targets, two Crawl-delays
+    assert delayed["ours"]["violations"] == 0 < delayed["stock"]["violations"]
     for row in rows.values():
         assert row["requests"] == 8  # five targets on three hosts
         assert row["took s"] == pytest.approx(row["ratio"] * row["bound s"], rel=0.01)
@@ -76,6 +81,11 @@ def test_own_simulation_keeps_the_spacing_near_the_lower_bound(tmp_path):
         assert row["makespan s"] == pytest.approx(row["ratio"] * row["bound s"])
         assert 1 <= row["ratio"] <= 1.05
     assert rows["zipf"]["bound by"] == "hosts"
+    ratios = [row["ratio"] for row in result["delayed"]]
+    assert len(ratios) == 36
+    assert not any(row["violations"] for row in result["delayed"])
+    assert sum(ratios) / len(ratios) <= 1.03
+    assert max(ratios) <= 1.08
 
 
 def test_own_simulation_judge_counts_a_request_that_comes_too_soon(monkeypatch):
