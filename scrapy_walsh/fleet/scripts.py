@@ -210,24 +210,46 @@ return 1
 """
 )
 
-#: Claims a request. ARGV as RENEW, then patience, prefix of hosts' records, epoch, key of the
-#: epoch, key of the calm. Returns host, number of the claim, and request, of the due host with the
-#: most work left, which then waits an interval; or '', '' and the seconds until a host may be due,
-#: -1 where none waits. A host that must wait longer than the patience is given out all the same, so
-#: that the gate defers its requests. An entry that no worker of ours has written has no number.
+#: Claims a request. ARGV as RENEW, then patience, prefix of all records, epoch, key of the
+#: epoch, key of the calm. Returns host, number of the claim, request, and a list of records that
+#: its worker reads next (name, value, name, value), of the due host with the most work left, which
+#: then waits an interval; or '', '', the seconds until a host may be due, -1 where none waits, and
+#: an empty list. A host that must wait longer than the patience is given out all the same, so that
+#: the gate defers its requests. An entry that no worker of ours has written has no number.
 POP: Final = (
     _QUEUE
     + """
 local interval, patience, now = number(ARGV[5]), number(ARGV[6]), clock()
 settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], interval, now)
-if calm(ARGV[9], ARGV[10], ARGV[8], now) ~= 0 then return {'', '', '1'} end
+if calm(ARGV[9], ARGV[10], ARGV[8], now) ~= 0 then return {'', '', '1', {}} end
+-- The records of a host and of the source and the robots.txt that an entry names. Large ones are
+-- left out, since the worker may have them already; so is what is not as a worker writes it.
+local function ahead(host, data)
+  local found = {}
+  local function add(command, name)
+    local value = redis.pcall(command, name)
+    if type(value) ~= 'table' or not value.err then
+      found[#found + 1], found[#found + 2] = name, value
+    end
+  end
+  add('HGETALL', ARGV[7] .. 'host:' .. host)
+  local readable, head = pcall(cjson.decode, string.match(data, '^[^\\n]*'))
+  if not readable or type(head) ~= 'table' then return found end
+  if type(head.key) == 'string' then add('GET', ARGV[7] .. 'source:' .. head.key) end
+  if type(head.origin) == 'string' then
+    local name = ARGV[7] .. 'document:robots ' .. head.origin
+    local size = redis.pcall('HSTRLEN', name, 'body')
+    if type(size) == 'number' and size <= 4096 then add('HGETALL', name) end
+  end
+  return found
+end
 for _, host in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, 64)) do
   stand(host, interval)
 end
 for _ = 1, 64 do
   local host = redis.call('ZREVRANGE', ready, 0, 0)[1]
   if not host then break end
-  local record = record_of(ARGV[7] .. host)
+  local record = record_of(ARGV[7] .. 'host:' .. host)
   local own = math.max(interval, number(record[2]), taught(record[5]))
   local wait = wait_for(record, '', own, now)
   if wait > 0 and wait <= patience then
@@ -245,12 +267,12 @@ for _ = 1, 64 do
     elseif wait <= patience then
       put_off(host, now + own)
     end
-    return {host, arrival, data}
+    return {host, arrival, data, ahead(host, data)}
   end
 end
 local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
-if not first[1] then return {'', '', '-1'} end
-return {'', '', text(math.max(0, number(first[2]) - now))}
+if not first[1] then return {'', '', '-1', {}} end
+return {'', '', text(math.max(0, number(first[2]) - now)), {}}
 """
 )
 
