@@ -2,8 +2,8 @@
 
 Run: ``python bench/fleet.py [--json FILE] [--quick]``; redis-server and scrapy-redis must be
 installed. Workers with the queue of ``DueQueue`` take their targets from a list in Redis, against
-the sandbox; each is a process of its own. One worker has a load of 20 s, eight have the same load
-eight times, on hosts of their own. An answer takes 0.3 s, in which a worker can do nothing else: so
+the sandbox; each is a process of its own. One worker has a load of 33 s, eight have the same load
+eight times, on hosts of their own. An answer takes 0.5 s, in which a worker can do nothing else: so
 the wire and the hosts' intervals are the limit, and not the processor, which eight workers share.
 
 Both figures come from the time between the first request to a host of the load and the last
@@ -43,7 +43,7 @@ from scrapy_walsh.proof.sandbox import LoggedRequest, read_log, requests  # noqa
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LATENCY = 0.3
+LATENCY = 0.5
 WORKERS = 8
 #: For each load the hosts of one worker: number of targets, and Crawl-delay in seconds.
 LOADS = {

@@ -8,6 +8,8 @@ no two workers claim the same host within its interval. An entry that cannot be 
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections import deque
 from contextlib import suppress
 from itertools import islice
@@ -26,6 +28,7 @@ from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.link import LONGEST_PAUSE
 from scrapy_walsh.fleet.store import SharedStore, Waiting
+from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.agenda import Load
 from scrapy_walsh.policy.chain import NeedDocument
 
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 
 #: Seconds between looks at a queue that has nothing due: others may add to it.
 _POLL: Final = 1.0
+#: Seconds for which the engine may go by the number of requests that its last look has found.
+_SEEN: Final = 0.1
 #: URLs that a worker takes from the operator's list at a time.
 _BATCH: Final = 1000
 #: Entries that go to Redis together at most: it runs so many in a few milliseconds.
@@ -71,15 +76,21 @@ class DueQueue:
         start = f"{crawl.store.prefix}queue:{key % {'spider': spider.name}}"
         self._keys = [f"{start}{end}" for end in _KEYS]
         self._aside = Aside(crawl, crawl.store.link.client, f"{start}:aside")
+        #: Seconds without a look at the queue after which the lease is renewed by itself. The time
+        #: for which workers were seen is counted in gaps of two seconds at most.
+        self._renewed_after = min(2.0, self.lease / 2)
         #: Claimed requests that the engine is not done with, and their numbers.
         self._held: dict[Request, str] = {}
         #: Numbers of claims that have ended, which Redis has not been told yet.
         self._done: list[str] = []
+        #: The number of requests in Redis, and when a look at the queue found it.
+        self._size: tuple[int, float] = (0, -math.inf)
         self._renewal = compat.Timer(self._keep_renewing)
         #: Requests that a gate refuses: they wait for nothing.
         self._free: deque[Request] = deque()
-        #: Entries that Redis has not taken yet: host, rank and data of each.
-        self._unsent: deque[tuple[str, int, bytes]] = deque()
+        #: Entries that Redis has not taken yet: host, rank and data of each, and whether it goes
+        #: first, since it was given out before.
+        self._unsent: deque[tuple[str, int, bytes, int]] = deque()
         #: Hosts to be put off, or made due again, and by which script.
         self._moved: dict[str, str] = {}
         self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
@@ -89,11 +100,16 @@ class DueQueue:
         crawl.scope.growing = False  # no worker knows when all of them have declared their targets
 
     def __len__(self) -> int:
-        try:
-            size = self._store.ask(lambda: self._store.exchange(("GET", self._keys[2])))
-        except StoreAway:
-            size = 1  # not known, so the crawl must not end
-        return len(self._free) + len(self._unsent) + int(size or 0)
+        size, seen = self._size
+        if time.monotonic() - seen > _SEEN or self._unsent:
+            try:
+                size = int(self._store.ask(self._count) or 0)
+            except StoreAway:
+                size = 1  # not known, so the crawl must not end
+        return len(self._free) + len(self._unsent) + size
+
+    def _count(self) -> bytes | None:
+        return self._store.exchange(("GET", self._keys[2]))  # type: ignore[no-any-return]
 
     def push(self, request: Request) -> None:
         """Take *request* in; ValueError where it cannot be serialised."""
@@ -102,8 +118,9 @@ class DueQueue:
         if crawl.halted is not None or self._is_refused(request):
             self._free.append(request)
             return
-        host = crawl.pacing.look_up(request.url)
-        self._unsent.append((host, self._rank(request), self._entries.encode(request)))
+        host = _host_of(request.url)
+        data, first = self._entries.encode(request), int(request in crawl.pacing.first)
+        self._unsent.append((host, self._rank(request), data, first))
         crawl.pacing.tell_wait(host, lambda: request.url)
         if len(self._unsent) < _TOGETHER:
             self._store.send_soon()
@@ -200,7 +217,7 @@ class DueQueue:
             found.append(Waiting([self._command(script, [host, given])], self._was_moved(host)))
         return found
 
-    def _pushed(self, entry: tuple[str, int, bytes]) -> Callable[[Any], None]:
+    def _pushed(self, entry: tuple[str, int, bytes, int]) -> Callable[[Any], None]:
         return lambda _: self._unsent.remove(entry)
 
     def _move(self, host: str, script: str) -> None:
@@ -217,7 +234,7 @@ class DueQueue:
     def _claim(self) -> tuple[bytes, bytes, bytes]:
         link, patience = self._store.link, self._crawl.config.patience
         ended = self._ended()
-        host, number, data, ahead = self._run(
+        host, number, data, ahead, size = self._run(
             scripts.POP,
             lambda: [
                 *self._standing(ended),
@@ -229,6 +246,7 @@ class DueQueue:
         )
         self._told(ended)
         self._store.take_ahead(ahead)
+        self._size = size, time.monotonic()
         return host, number, data
 
     def _ended(self) -> list[str]:
@@ -251,7 +269,7 @@ class DueQueue:
         """Redis knows that the claims *ended* have; and that this worker lives."""
         del self._done[: len(ended)]
         if self._renewal.pending:
-            self._renewal.set(_POLL)
+            self._renewal.set(self._renewed_after)
 
     def _renew(self) -> None:
         ended = self._ended()
@@ -262,7 +280,7 @@ class DueQueue:
         """Renew the lease also while a request is under way and nothing is popped."""
         with suppress(StoreAway):
             self._renew()
-        self._renewal.set(_POLL)
+        self._renewal.set(self._renewed_after)
 
     def _taken(self, number: str, data: bytes) -> Request | None:
         """The request in *data*; the claim *number* lasts until the engine is done with it.
@@ -280,7 +298,7 @@ class DueQueue:
             return None
         self._held[request] = number
         if not self._renewal.pending:
-            self._renewal.set(_POLL)
+            self._renewal.set(self._renewed_after)
         return request
 
     def _interval(self, host: str) -> float:
@@ -305,6 +323,14 @@ class DueQueue:
             compat.call_later(0, self._spider.feed)
 
 
+def _host_of(url: str) -> str:
+    """As ``Pacing.look_up``, which also reads the host's record: only who claims it needs that."""
+    try:
+        return hosts.host_key(url)
+    except ValueError:
+        return url
+
+
 def _url_in(head: bytes) -> str | None:
     """The URL in the first line of an entry; None where there is none: it will be set aside."""
     try:
@@ -327,6 +353,8 @@ class DueSpiderMixin:
     server: Any
     fetch_data: Callable[[str, int | None], list[bytes]]
     _walsh_aside: Aside | None = None
+    #: Monotonic seconds at which the list was last found empty.
+    _walsh_empty_at = -math.inf
 
     async def start(self) -> AsyncIterator[Request]:
         """The first batch of the operator's list."""
@@ -340,6 +368,8 @@ class DueSpiderMixin:
         except redis.RedisError as error:
             logger.error("the list of URLs cannot be read: %s", error)
             return
+        if not entries:
+            self._walsh_empty_at = time.monotonic()
         crawl = Crawl.of(self.crawler)
         if self._walsh_aside is None:
             self._walsh_aside = Aside(crawl, self.server, f"{self.redis_key}:aside")
@@ -370,8 +400,8 @@ class DueSpiderMixin:
                 logger.error("%s", error)
 
     def feed(self) -> None:
-        """Take the next batch into the queue."""
-        if not compat.closing(self.crawler):
+        """Take the next batch into the queue, unless the list was empty a moment ago."""
+        if time.monotonic() - self._walsh_empty_at >= _POLL and not compat.closing(self.crawler):
             self.schedule_next_requests()
 
     def spider_idle(self) -> None:

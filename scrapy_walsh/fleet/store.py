@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 #: that bind nobody any more are dropped.
 _BOOKINGS_KEPT: Final = 1000
 
-#: Seconds for which records that came with a claim need not be read.
+#: Seconds for which a record that was read, or came with a claim, is not read again.
 _AHEAD: Final = 0.1
 
 _DAY: Final = 86400
@@ -114,7 +114,9 @@ class SharedStore(RecordStore):
         #: What else there is that waits: asked whenever something is sent.
         self.others: list[Callable[[], Sequence[Waiting]]] = []
         self._told: Callable[[], None] | None = None
-        #: Records that came with the last claim, and when; by key in Redis.
+        #: Monotonic seconds at which a booking last showed that Redis has our records.
+        self._shown = -math.inf
+        #: Records that were read or came with a claim last, and when; by key in Redis.
         self._ahead: tuple[float, dict[str, Any]] = (-math.inf, {})
 
     @property
@@ -204,6 +206,11 @@ class SharedStore(RecordStore):
         link.back()
         return BEAT
 
+    def beat(self) -> float:
+        """As :meth:`tend`, unless a booking has just shown the same."""
+        shown = self._monotonic() - self._shown
+        return BEAT - shown if self.link.away is None and shown < BEAT else self.tend()
+
     def _tell(self) -> None:
         """Write to Redis what it missed.
 
@@ -251,6 +258,7 @@ class SharedStore(RecordStore):
             link.lose("it has lost its records")
             raise StoreAway(link.outage())
         found = _taught_in(taught, self.link)
+        self._shown = self._monotonic()
         if float(wait) == 0:
             self._note(host, interval, 0.0, found)
         rested = max(0.0, float(at) - float(last)) if known else math.inf
@@ -424,6 +432,7 @@ class SharedStore(RecordStore):
             found = ahead[name]
         else:
             found = self.ask(lambda: self.exchange(("HGETALL" if hashed else "GET", name)))
+            self._ahead = self._monotonic(), {name: found}
         if table is HOSTS:
             return self._host_record(key[0], found)
         if table is DOCUMENTS:
