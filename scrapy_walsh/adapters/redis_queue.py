@@ -83,7 +83,7 @@ class DueQueue:
         self._held: dict[Request, str] = {}
         #: Numbers of claims that have ended, which Redis has not been told yet.
         self._done: list[str] = []
-        #: The number of requests in Redis, and when a look at the queue found it.
+        #: The number of requests in Redis, and when a look that found none due has counted them.
         self._size: tuple[int, float] = (0, -math.inf)
         self._renewal = compat.Timer(self._keep_renewing)
         #: Requests that a gate refuses: they wait for nothing.
@@ -101,7 +101,7 @@ class DueQueue:
 
     def __len__(self) -> int:
         size, seen = self._size
-        if time.monotonic() - seen > _SEEN or self._unsent:
+        if time.monotonic() - seen > _SEEN:
             try:
                 size = int(self._store.ask(self._count) or 0)
             except StoreAway:
@@ -119,6 +119,7 @@ class DueQueue:
             self._free.append(request)
             return
         host = _host_of(request.url)
+        self._size = 0, -math.inf
         data, first = self._entries.encode(request), int(request in crawl.pacing.first)
         self._unsent.append((host, self._rank(request), data, first))
         crawl.pacing.tell_wait(host, lambda: request.url)
@@ -246,7 +247,8 @@ class DueQueue:
         )
         self._told(ended)
         self._store.take_ahead(ahead)
-        self._size = size, time.monotonic()
+        if not host:
+            self._size = size, time.monotonic()
         return host, number, data
 
     def _ended(self) -> list[str]:
@@ -273,6 +275,7 @@ class DueQueue:
 
     def _renew(self) -> None:
         ended = self._ended()
+        self._size = 0, -math.inf
         self._run(scripts.RENEW, lambda: self._standing(ended))
         self._told(ended)
 

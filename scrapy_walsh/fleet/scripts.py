@@ -216,7 +216,7 @@ return 1
 #: epoch, key of the calm. Returns host, number of the claim, request, and a list of records that
 #: its worker reads next (name, value, name, value), of the due host with the most work left, which
 #: then waits an interval; or '', '', the seconds until a host may be due, -1 where none waits, and
-#: an empty list. The number of requests comes last. A host that must wait longer than the patience
+#: an empty list, and the number of requests. A host that must wait longer than the patience
 #: is given out all the same, so that the gate defers its requests. An entry that no worker of ours
 #: has written has no number.
 POP: Final = (
@@ -274,7 +274,7 @@ for _ = 1, 64 do
     elseif wait <= patience then
       put_off(host, now + own)
     end
-    return {host, arrival, data, ahead(host, data), number(redis.call('GET', size))}
+    return {host, arrival, data, ahead(host, data), 0}
   end
 end
 local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')

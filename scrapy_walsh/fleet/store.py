@@ -116,8 +116,8 @@ class SharedStore(RecordStore):
         self._told: Callable[[], None] | None = None
         #: Monotonic seconds at which a booking last showed that Redis has our records.
         self._shown = -math.inf
-        #: Records that were read or came with a claim last, and when; by key in Redis.
-        self._ahead: tuple[float, dict[str, Any]] = (-math.inf, {})
+        #: Records that were just read, or came with a claim, and when; by key in Redis.
+        self._ahead: dict[str, tuple[float, Any]] = {}
 
     @property
     def rows_lost(self) -> bool:
@@ -252,7 +252,7 @@ class SharedStore(RecordStore):
                 )
             )
         )
-        self._ahead[1].pop(key, None)
+        self._ahead.pop(key, None)
         link.set_time(at)
         if float(wait) < 0:
             link.lose("it has lost its records")
@@ -276,7 +276,7 @@ class SharedStore(RecordStore):
     ) -> None:
         self._note(host, interval, hold, taught)
         self._unbooked[host] = visit or self._unbooked.get(host, False)
-        self._ahead[1].pop(self.host_key(host), None)
+        self._ahead.pop(self.host_key(host), None)
         self.send_soon()  # ``_tell`` writes it where Redis is away
         self._local.book_host(host, interval, now, hold, visit=visit, taught=taught)
 
@@ -427,12 +427,12 @@ class SharedStore(RecordStore):
 
     def _read(self, table: Table[Any], key: Key) -> Any:
         name, hashed = self._key(table, key), table in (HOSTS, DOCUMENTS)
-        since, ahead = self._ahead
-        if name in ahead and self._monotonic() - since < _AHEAD:
-            found = ahead[name]
-        else:
-            found = self.ask(lambda: self.exchange(("HGETALL" if hashed else "GET", name)))
-            self._ahead = self._monotonic(), {name: found}
+        now = self._monotonic()
+        self._ahead = {key: each for key, each in self._ahead.items() if now - each[0] < _AHEAD}
+        if name not in self._ahead:
+            command = "HGETALL" if hashed else "GET"
+            self._ahead[name] = now, self.ask(lambda: self.exchange((command, name)))
+        found = self._ahead[name][1]
         if table is HOSTS:
             return self._host_record(key[0], found)
         if table is DOCUMENTS:
@@ -446,7 +446,8 @@ class SharedStore(RecordStore):
             for each in found[1::2]
         ]
         names = [each.decode("utf-8", "replace") for each in found[::2]]
-        self._ahead = self._monotonic(), dict(zip(names, values, strict=True))
+        now = self._monotonic()
+        self._ahead = {name: (now, each) for name, each in zip(names, values, strict=True)}
 
     def _decoded(self, table: Table[R], fields: dict[str, Any]) -> R:
         name = _SHARED[table.name][0]
@@ -462,7 +463,7 @@ class SharedStore(RecordStore):
         if table.name not in _SHARED:
             return
         self._unsent[table.name, key] = (table, record)
-        self._ahead[1].pop(self._key(table, key), None)
+        self._ahead.pop(self._key(table, key), None)
         if table is DOCUMENTS and key[0] == BLOCKLIST:
             self.send()
         else:
