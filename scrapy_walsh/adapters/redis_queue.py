@@ -227,7 +227,7 @@ class DueQueue:
 
     def _was_moved(self, host: str) -> Callable[[Any], None]:
         def told(head: Any) -> None:
-            if self._moved.pop(host) == scripts.PUT_OFF:
+            if self._moved.pop(host) == scripts.PUT_OFF and not self._closed:
                 self._crawl.pacing.tell_wait(host, lambda: _url_in(head))
 
         return told

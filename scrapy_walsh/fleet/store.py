@@ -151,7 +151,7 @@ class SharedStore(RecordStore):
 
     def send(self) -> None:
         """Send what waits; what Redis does not take now goes on waiting."""
-        if self._waiting():
+        if self.link.away is None and self._waiting():
             with suppress(StoreAway):
                 self.ask(self.exchange)
 
@@ -429,10 +429,13 @@ class SharedStore(RecordStore):
         name, hashed = self._key(table, key), table in (HOSTS, DOCUMENTS)
         now = self._monotonic()
         self._ahead = {key: each for key, each in self._ahead.items() if now - each[0] < _AHEAD}
-        if name not in self._ahead:
+        if name in self._ahead:
+            found = self._ahead[name][1]
+        else:
             command = "HGETALL" if hashed else "GET"
-            self._ahead[name] = now, self.ask(lambda: self.exchange((command, name)))
-        found = self._ahead[name][1]
+            found = self.ask(lambda: self.exchange((command, name)))
+            if table is not DOCUMENTS:  # which may be large
+                self._ahead[name] = now, found
         if table is HOSTS:
             return self._host_record(key[0], found)
         if table is DOCUMENTS:
