@@ -91,7 +91,7 @@ def test_own_readme_shows_what_the_demo_prints(tmp_path: Path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert steady(shown[1]) in steady(done.stdout)
+    assert steady(shown[1]) in steady(done.stdout), done.stdout
 
 
 def steady(text: str) -> str:

@@ -146,6 +146,8 @@ class Recorder:
     _advised: set[tuple[str, str]] = field(default_factory=set)
     #: Targets deferred with their host: by host, requirement, verdict and reason.
     _hosts: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+    #: Hosts that gave no answer in an earlier run, by whether they have answered in this one (D31).
+    _silent: Counter[bool] = field(default_factory=Counter)
 
     def record(self, event: Event) -> None:
         """Log *event*, count it, write it to the ledger, and keep it for the account."""
@@ -188,6 +190,13 @@ class Recorder:
             logger.log(_OF_HOSTS[rule], "%s", line, extra={"crawler": self.crawler})
             self._list(events.DEFERRED, line)
         self._hosts.clear()
+        if self._silent:
+            logger.info(
+                "%s that gave no answer in an earlier run got one request after all others: "
+                "%d answered",
+                plural(self._silent.total(), "host"),
+                self._silent[True],
+            )
 
     def _list(self, kind: str, line: str) -> None:
         lines = self._lines.setdefault(kind, [])
@@ -213,6 +222,11 @@ class Recorder:
             )
         if exchange.learned is not None:
             self._learned(exchange, exchange.learned)
+        if exchange.silent and not exchange.once:  # after a trial of https, http is tried
+            answered = exchange.status is not None
+            self._silent[answered] += 1
+            self.count("silent_hosts")
+            self.count("silent_hosts/answered", int(answered))
         self._send(signals.walsh_asked, exchange=exchange)
 
     def _learned(self, exchange: Exchange, seconds: float) -> None:

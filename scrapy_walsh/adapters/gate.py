@@ -394,8 +394,8 @@ class Gate:
             self._retries.succeeded(request)
         if response is not None and self._fetcher.is_operators(request):
             self._documents.operator.answered()
-        self._pacing.finished(host, concluded, visit=bool(exchange.visit))
         self._pacing.answered(host, answer.status, steady)
+        self._pacing.finished(host, concluded, visit=bool(exchange.visit))
         sent_at = context.wall() - (steady - started)
         if concluded.answered:
             self._asked.note(request, str(answer.status), sent_at)
@@ -471,6 +471,7 @@ class Gate:
             once=True if silent and self._retries.tries_https(request) else None,
             learned=None if learned == before else learned,
             taught=self._pacing.newly_taken(host),
+            silent=self._pacing.silences.remembered(host) or None,
         )
 
     def over(self, request: Request, outcome: Response | BaseException) -> None:

@@ -65,12 +65,14 @@ class Pacing:
         self.first: WeakSet[Request] = WeakSet()
         #: Requests that came back from a slow host: they go before others of the same rank.
         self.given_back: WeakSet[Request] = WeakSet()
-        #: How often hosts gave no answer in this run (R5).
+        #: How often hosts gave no answer in this run (R5), and which gave none in an earlier one.
         self.silences = Silences(
             context.config.max_retries,
             context.config.robots_unreachable,
             math.inf if context.config.shared_state is None else REASK,
         )
+        #: Hosts of which the store has that they give no answer (D31).
+        self._silent: set[str] = set()
         #: By host, the due time that was recorded last.
         self._told: dict[str, float] = {}
         #: By host, what its answers have taught (D28); only hosts that have taught something.
@@ -91,11 +93,14 @@ class Pacing:
             host = hosts.host_key(url)
         except ValueError:
             return url
+        self._know(host)
+        return host
+
+    def _know(self, host: str) -> None:
         if host not in self._looked_up:
             self._looked_up.add(host)
             self._restore(host)
             self._slow_down(host)
-        return host
 
     def _slow_down(self, host: str) -> None:
         """Set the interval that Scrapy's DOWNLOAD_SLOTS asks for on *host*, if any."""
@@ -105,9 +110,13 @@ class Pacing:
 
     def _restore(self, host: str) -> None:
         context = self._context
-        self._take(
-            host, restore(self.throttle, context.store, host, context.monotonic(), context.steady())
+        taught, silent = restore(
+            self.throttle, context.store, host, context.monotonic(), context.steady()
         )
+        self._take(host, taught)
+        if silent is not None:
+            self._silent.add(host)
+            self.silences.remember(host)
 
     # -- what a host has taught (D28) -----------------------------------------------------
 
@@ -125,7 +134,9 @@ class Pacing:
         return Spacing(self.throttle.interval(host), gap, ended)
 
     def answered(self, host: str, status: int | None, ended: float) -> None:
-        """Note when an answer of *host* ended, for the gap to its next request."""
+        """Note an answer of *host*, and when it ended, for the gap to its next request."""
+        if status is not None:
+            self.silences.answered(host, self._context.monotonic())
         if accepts(status):
             self._accepted[host] = ended
 
@@ -161,6 +172,11 @@ class Pacing:
         """The verdict against a host that gave no answer to as many requests as D13 grants it."""
         return self.silences.against(host, self._context.monotonic(), robots=document)
 
+    def goes_last(self, host: str) -> bool:
+        """Whether *host* gave no answer in an earlier run, and was not tried in this one (D31)."""
+        self._know(host)
+        return self.silences.untried(host, self._context.monotonic())
+
     def slow(self, host: str) -> bool:
         """Whether *host* asks for more time between two requests than a run waits."""
         return chain.is_slow(self.throttle.interval(host), self._context.gates)
@@ -174,7 +190,7 @@ class Pacing:
         request to the host is under way. A slow host waits until the spider has named all its
         targets, because the one that was deferred first goes first.
         """
-        if self.slow(host) and self._taking_in():
+        if self.slow(host) and self.taking_in():
             return self._context.monotonic() + _INTAKE
         return self._due(host)
 
@@ -185,8 +201,8 @@ class Pacing:
         step = chain.admit(self.of(host), self._context.gates, self._context.wall())
         return -math.inf if isinstance(step, chain.Refuse) else due
 
-    def _taking_in(self) -> bool:
-        """Whether `Spider.start` may still name a target that was deferred earlier than others.
+    def taking_in(self) -> bool:
+        """Whether `Spider.start` may still name a target that goes before others.
 
         False after WALSH_PATIENCE at the latest: a `start` may have no end.
         """
@@ -284,6 +300,7 @@ class Pacing:
             self.throttle.hold(host, now + concluded.hold)
         self._learn(host, concluded.learned)
         self._remember(host, now, visit=visit)
+        self._remember_silence(host, now)
         if concluded.failure is not None:
             self._context.remember(self._context.store.flush)
 
@@ -306,25 +323,42 @@ class Pacing:
             )
         )
 
+    def _remember_silence(self, host: str, now: float) -> None:
+        """Store that *host* gives no answer, or that it has given one again (D31)."""
+        silent = self.silences.silent(host, now)
+        if silent == (host in self._silent):
+            return
+        self._silent ^= {host}
+        context = self._context
+        since = context.steady() if silent else None
 
-def restore(throttle: Throttle, store: Store, host: str, now: float, steady: float) -> Learned:
-    """Put what *store* has of *host* into *throttle* (T33), but for what the host has taught (D28).
+        def change(record: HostRecord | None) -> HostRecord | None:
+            return None if record is None else replace(record, silent_since=since)
 
-    Returns that. Raises StateError. Its times become those of the clock that *now* was read from.
+        context.remember(lambda: context.store.update_host(host, change))
+
+
+def restore(
+    throttle: Throttle, store: Store, host: str, now: float, steady: float
+) -> tuple[Learned, float | None]:
+    """Put what *store* has of *host* into *throttle* (T33).
+
+    Returns the rest: what the host has taught (D28), and since when it gives no answer (D31).
+    Raises StateError. Its times become those of the clock that *now* was read from.
     *steady*: Unix seconds by the steady clock, of which stored times are (D9).
     """
     record = store.get(HostRecord, host)
     if store.rows_lost:  # a host may have had a request that is not on record
         throttle.restore(host, now, now)
     if record is None:
-        return NOTHING
+        return NOTHING, None
     # A run that was killed has booked only the start of a request; the server saw it later.
     since = max(0.0, steady - record.last_end - _REACH)
     held = max(0.0, (record.not_before or steady) - steady)
     visited = None if record.visited_at is None else now - (steady - record.visited_at)
     throttle.restore(host, now - since, now + held, visited)
     throttle.set_interval(host, record.interval, source=EARLIER_RUN)
-    return eased(record.taught, steady)
+    return eased(record.taught, steady), record.silent_since
 
 
 def _past_filter(request: Request) -> Request:

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.policy import hosts, recrawl
-from scrapy_walsh.policy.backoff import TRIALS, told_of_silence
+from scrapy_walsh.policy.backoff import TRIALS
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.records import Attempts
@@ -51,7 +51,7 @@ class Retries:
             host, now, robots=purpose == "robots"
         ):
             return ""
-        return told_of_silence(host, self._pacing.silences.count(host, now))
+        return self._pacing.silences.told(host, now)
 
     def tries_https(self, request: Request) -> bool:
         """Whether *request* is a trial of https, or the fetch of a document for one."""

@@ -138,7 +138,8 @@ class HostQueue:
         self._order = _direction(queue_cls)
         self._start_order = self._order if start_queue_cls is None else _direction(start_queue_cls)
         self._starts_apart = start_queue_cls is not None
-        self._agenda = Agenda(crawl.pacing.due, crawl.pacing.throttle.interval)
+        pacing = crawl.pacing
+        self._agenda = Agenda(pacing.due, pacing.throttle.interval, pacing.goes_last)
         #: Hosts with requests of an earlier run; that they wait is recorded at the first pop.
         self._resumed: list[str] = []
         self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
@@ -226,7 +227,7 @@ class HostQueue:
         self._free_turn = not self._free_turn
         host = None
         if not (self._free and self._free_turn):
-            host = self._agenda.next(self._crawl.monotonic())
+            host = self._agenda.next(self._crawl.monotonic(), idle=self._idle())
         if host is None and self._free:
             return self._popped(self._free.popleft())
         if host is None:
@@ -236,6 +237,11 @@ class HostQueue:
         self._count -= 1
         self._agenda.remove(host)
         return self._popped(request)
+
+    def _idle(self) -> bool:
+        """Whether neither `start` nor a request that was given out may bring work of its own."""
+        crawl = self._crawl
+        return not (compat.under_way(crawl.crawler) or self._parked or crawl.pacing.taking_in())
 
     def close(self) -> list[int]:
         """Close the file, if there is one; what waited in it stays there."""

@@ -51,6 +51,8 @@ def as_lines(plan: Plan) -> Iterator[str]:
 def _every(host: Host) -> str:
     taught = host.learned
     why = "" if taught is None else f" (its answers 429 have taught {round(taught, 2):g} s)"
+    if host.silent_since is not None:
+        why += f", one request after all others (no answer since {iso(host.silent_since)})"
     return f"every {round(host.interval, 2):g} s{why}"
 
 

@@ -58,7 +58,8 @@ class Host:
     """A host that the run would request ``urls`` from, and ``robots`` robots.txt files.
 
     ``due``: Unix seconds; ``interval``: seconds, as far as it is known; ``learned``: what its
-    answers 429 have taught of that, seconds, None for nothing (D28).
+    answers 429 have taught of that, seconds, None for nothing (D28); ``silent_since``: Unix seconds
+    since which it gives no answer, so that it gets one request, after all others (D31).
     """
 
     host: str
@@ -67,6 +68,7 @@ class Host:
     urls: tuple[str, ...]
     robots: int
     learned: float | None = None
+    silent_since: float | None = None
 
 
 @dataclass(slots=True)
@@ -105,6 +107,7 @@ class _Planner:
         self._throttle = Throttle(config.min_interval)
         self._looked_up: set[str] = set()
         self._learned: dict[str, float] = {}
+        self._silent: dict[str, float] = {}
         self._held = Remembered(
             store, config, now, lambda origin: self._throttle.interval(self._look_up(origin))
         )
@@ -215,7 +218,9 @@ class _Planner:
         host = hosts.host_key(url)
         if host not in self._looked_up:
             self._looked_up.add(host)
-            taught = restore(self._throttle, self._store, host, self._now, self._now)
+            taught, silent = restore(self._throttle, self._store, host, self._now, self._now)
+            if silent is not None:
+                self._silent[host] = silent
             if taught.interval:
                 self._learned[host] = taught.interval
                 self._throttle.set_interval(host, taught.interval, source=LEARNED)
@@ -228,7 +233,8 @@ class _Planner:
         for target in targets:
             if target.decision == ASK:
                 urls.setdefault(target.host, []).append(target.url)
-        agenda = Agenda(self._throttle.due, self._throttle.interval)
+        silent = self._silent
+        agenda = Agenda(self._throttle.due, self._throttle.interval, silent.__contains__)
         for host, asked in urls.items():
             agenda.add(host, max(1, len(asked)), now=self._now)
         clock = self._now
@@ -242,7 +248,8 @@ class _Planner:
             due = max(self._now, self._throttle.due(next_host))
             interval = self._throttle.interval(next_host)
             taught = self._learned.get(next_host)
-            yield Host(next_host, due, interval, tuple(asked), robots[next_host], taught)
+            since = silent.get(next_host)
+            yield Host(next_host, due, interval, tuple(asked), robots[next_host], taught, since)
             clock += self._latency
 
     def _seconds(self, asked: list[Host], fetched: list[Document]) -> float:

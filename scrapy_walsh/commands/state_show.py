@@ -74,6 +74,7 @@ def _host(record: HostRecord, config: WalshConfig, now: float) -> dict[str, Any]
         "due": max(record.last_end + interval, record.not_before or 0.0),
         "interval": interval,
         "learned": taught or None,
+        "silent_since": record.silent_since,
         "last_end": record.last_end,
         "why": record.why,
     }
@@ -174,6 +175,8 @@ def _last(rows: Sequence[dict[str, Any]], limit: int, by: str = "due") -> list[d
 def _interval_cell(host: dict[str, Any]) -> str:
     learned = host["learned"]
     why = f", learned {round(learned, 2):g} s" if learned else ""
+    silent = host["silent_since"]
+    why += f", no answer since {iso(silent)}" if silent else ""
     return f"{round(host['interval'], 2):g} s{why}"
 
 

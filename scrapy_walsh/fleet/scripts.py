@@ -48,7 +48,7 @@ local function wait_for(record, token, interval, now)
   return wait
 end
 local function record_of(key)
-  return redis.call('HMGET', key, 'last', 'interval', 'until', 'by', 'taught')
+  return redis.call('HMGET', key, 'last', 'interval', 'until', 'by', 'taught', 'silent')
 end
 """
 
@@ -212,13 +212,15 @@ return 1
 """
 )
 
-#: Claims a request. ARGV as RENEW, then patience, prefix of all records, epoch, key of the
-#: epoch, key of the calm. Returns host, number of the claim, request, and a list of records that
-#: its worker reads next (name, value, name, value), of the due host with the most work left, which
-#: then waits an interval; or '', '', the seconds until a host may be due, -1 where none waits, and
-#: an empty list, and the number of requests. A host that must wait longer than the patience
+#: Claims a request. ARGV as RENEW, then patience, prefix of all records, epoch, key of the epoch,
+#: key of the calm. Returns, for the due host with the most work left, which then waits an interval:
+#: the host, the number of the claim, the request, and the records that its worker reads next (name,
+#: value, name, value). Where none is due: '', '', the seconds until one may be, -1 where none
+#: waits, an empty list, and the number of requests. A host that must wait longer than the patience
 #: is given out all the same, so that the gate defers its requests. An entry that no worker of ours
 #: has written has no number.
+#: A host that gives no answer (D31) gets a score below all others when its turn has come, and is
+#: given out when no host waits.
 POP: Final = (
     _QUEUE
     + """
@@ -254,12 +256,16 @@ for _, host in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'L
   stand(host, interval_of(record_of(ARGV[7] .. 'host:' .. host)))
 end
 for _ = 1, 64 do
-  local host = redis.call('ZREVRANGE', ready, 0, 0)[1]
+  local host, score = unpack(redis.call('ZREVRANGE', ready, 0, 0, 'WITHSCORES'))
   if not host then break end
   local record = record_of(ARGV[7] .. 'host:' .. host)
+  local last = number(score) < 0
   local own = interval_of(record)
   local wait = wait_for(record, '', own, now)
-  if wait > 0 and wait <= patience then
+  if last and redis.call('ZCARD', waiting) > 0 then break end
+  if not last and (record[6] or '') ~= '' then
+    redis.call('ZADD', ready, -1, host)
+  elseif wait > 0 and wait <= patience then
     put_off(host, now + wait)
   else
     local request, rank = unpack(redis.call('ZRANGE', line(host), 0, 0, 'WITHSCORES'))

@@ -308,6 +308,7 @@ class SharedStore(RecordStore):
                 pipe.expire(key, scripts.HOST_TTL)
 
         self.send()
+        self._ahead.pop(key, None)
         self.ask(lambda: self.link.client.transaction(exchange, key))
 
     def host_key(self, host: str) -> str:
@@ -317,13 +318,14 @@ class SharedStore(RecordStore):
     def _host_record(self, host: str, found: dict[bytes, bytes]) -> HostRecord | None:
         if b"last" not in found:
             return None
-        until, visited = found.get(b"until"), found.get(b"visited")
+        until, visited, silent = (found.get(name) for name in (b"until", b"visited", b"silent"))
         record = HostRecord(
             host,
             self.link.past_to_local(float(found[b"last"])),
             float(found.get(b"interval", 0.0)),
             None if until is None else self.link.to_local(float(until)),
             visited_at=None if visited is None else self.link.past_to_local(float(visited)),
+            silent_since=self.link.past_to_local(float(silent)) if silent else None,
         )
         return record.with_taught(_taught_in(found.get(b"taught", b""), self.link))
 
@@ -331,6 +333,8 @@ class SharedStore(RecordStore):
         to_shared = self.link.to_shared
         fields = {"last": to_shared(record.last_end), "interval": record.interval, "by": ""}
         fields["taught"] = _field_of(record.taught, self.link)
+        silent = record.silent_since
+        fields["silent"] = "" if silent is None else to_shared(silent)
         if record.not_before is not None:
             fields["until"] = to_shared(record.not_before)
         if record.visited_at is not None:

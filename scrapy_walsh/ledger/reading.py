@@ -145,6 +145,7 @@ class Line(Struct, frozen=True):
     lost: _Count | None = None
     learned: _Seconds | None = None
     taught: tuple[_Seconds, ...] = ()
+    silent: bool = False
 
     @property
     def moment(self) -> Moment:

@@ -16,6 +16,8 @@ How it works:
   looked up again before the host is given out: an entry may be too early, but never too late.
 - An entry of the heap that is out of date stays there until it comes up, and is then dropped.
 - A host that has just had a request waits again, so the buckets have only hosts that were due.
+- A host that goes *last* (D31) is put into the lowest bucket when its turn has come, and is given
+  out when no other host is on the agenda. Whether it still goes last is looked up at each turn.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _BUCKETS_PER_DOUBLING: Final = 16
+#: The bucket of hosts that go last.
+_LAST: Final = 0
 #: The most hosts that one call moves from waiting to ready, so that no pop takes long.
 _MOVES_PER_CALL: Final = 64
 #: Requests that may wait before no more are taken in, once so many hosts have waited at a time.
@@ -38,7 +42,7 @@ ENOUGH_HOSTS: Final = 1_000
 
 def _bucket(work: float) -> int:
     """The number of the bucket for a host with *work* seconds left, which is at least 1 s."""
-    return max(0, int(_BUCKETS_PER_DOUBLING * math.log2(work))) if work > 1 else 0
+    return _LAST + 1 + (int(_BUCKETS_PER_DOUBLING * math.log2(work)) if work > 1 else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +82,14 @@ class Agenda:
     """The hosts that have requests to make, ordered by who goes next.
 
     ``due``, ``interval``: the throttle's methods; by host, the monotonic time from which it is due,
-    and the seconds between its requests. ``most``: the most hosts so far that had requests at one
-    time. ``_occupied``: bit n is set where bucket n has hosts.
+    and the seconds between its requests. ``last``: whether a host goes after all others. ``most``:
+    the most hosts so far that had requests at one time. ``_occupied``: bit n is set where bucket n
+    has hosts.
     """
 
     due: Callable[[str], float]
     interval: Callable[[str], float]
+    last: Callable[[str], bool] = lambda _: False
     most: int = 0
     _hosts: dict[str, _Entry] = field(default_factory=dict)
     _waiting: list[tuple[float, str]] = field(default_factory=list)
@@ -130,16 +136,24 @@ class Agenda:
         elif entry.due is None:
             self._wait(host, entry, self.due(host))
 
-    def next(self, now: float) -> str | None:
-        """The host to send the next request to; None where none is due. It stays on the agenda."""
+    def next(self, now: float, *, idle: bool = True) -> str | None:
+        """The host to send the next request to; None where none is due. It stays on the agenda.
+
+        *idle*: whether no other work is left off the agenda, so that hosts that go last may go.
+        """
         # A call of _wake moves some hosts only, and a ready host may turn out not to be due.
         while self._wake(now) or self._occupied:
             while self._occupied:
-                host = self._ready[self._occupied.bit_length() - 1][-1]
-                due = self.due(host)
-                if due <= now:
+                bucket = self._occupied.bit_length() - 1
+                host = self._ready[bucket][-1]
+                if bucket > _LAST and self.last(host):
+                    self._move(host, self._hosts[host], _LAST)
+                elif (due := self.due(host)) > now:
+                    self._wait(host, self._hosts[host], due)
+                elif bucket > _LAST or (idle and len(self._ready[_LAST]) == len(self._hosts)):
                     return host
-                self._wait(host, self._hosts[host], due)
+                elif not self._wake(now):
+                    return None
         return None
 
     def nudge(self, host: str) -> None:
@@ -191,8 +205,10 @@ class Agenda:
     def _stand(self, host: str, entry: _Entry) -> None:
         """Make *host* ready, in the bucket for the work that it has left."""
         bucket = _bucket(entry.count * self.interval(host))
-        if bucket == entry.bucket:
-            return
+        if bucket != entry.bucket:
+            self._move(host, entry, bucket)
+
+    def _move(self, host: str, entry: _Entry, bucket: int) -> None:
         self._leave(entry)
         hosts = self._ready.setdefault(bucket, [])
         entry.bucket, entry.place = bucket, len(hosts)

@@ -10,6 +10,9 @@ all that a run grants such a host, whatever URLs they are for (D13). An answer, 
 not counted, and does not reset the count. Where an unreachable robots.txt means "allowed" (T3),
 the last attempt is kept for a target. Otherwise robots.txt would use all attempts, and no target
 could ever be requested.
+
+A host that gave no answer at all in a run is granted one attempt in each later run (D31), whatever
+it is for, until it answers. From that answer on it has its usual attempts.
 """
 
 from __future__ import annotations
@@ -203,13 +206,41 @@ class Silences:
 
     ``forget_after``: seconds after a host's last such attempt, after which its count begins anew.
     It is infinite for a run; a worker of a fleet, which may run for weeks, forgets. ``now`` of the
-    methods: seconds, always by the same clock.
+    methods: seconds, always by the same clock. ``_before``: hosts that gave no answer in an earlier
+    run, nor in this one so far (D31). ``_answered``: when a host last answered.
     """
 
     max_retries: int
     position: str
     forget_after: float = math.inf
     _counts: dict[str, tuple[int, float]] = field(default_factory=dict)
+    _before: set[str] = field(default_factory=set)
+    _answered: dict[str, float] = field(default_factory=dict)
+
+    def remember(self, host: str) -> None:
+        """Note that *host* gave no answer in an earlier run."""
+        self._before.add(host)
+
+    def remembered(self, host: str) -> bool:
+        """Whether *host* gave no answer in an earlier run, nor in this one so far."""
+        return host in self._before
+
+    def untried(self, host: str, now: float) -> bool:
+        """Whether *host* is remembered, and its one attempt was not made yet."""
+        return host in self._before and not self.count(host, now)
+
+    def answered(self, host: str, now: float) -> None:
+        """Note an answer of *host*, of any status. It does not reset the count."""
+        self._before.discard(host)
+        self._answered[host] = now
+
+    def silent(self, host: str, now: float) -> bool:
+        """Whether later runs should remember that *host* gives no answer.
+
+        It has used up its attempts, or those for a robots.txt, and none of them had an answer.
+        """
+        answered = now - self._answered.get(host, -math.inf) < self.forget_after
+        return host in self._before or (not answered and self.spent(host, now, robots=True))
 
     def note(self, host: str, now: float) -> None:
         """Count one attempt to *host* that got no answer."""
@@ -222,6 +253,8 @@ class Silences:
 
     def spent(self, host: str, now: float, *, robots: bool = False) -> bool:
         """Whether *host* gets no more requests for targets, or for a robots.txt, in this run."""
+        if host in self._before:
+            return self.count(host, now) > 0
         kept = 1 if robots and self.position == "allow" else 0
         return self.count(host, now) >= granted(self.max_retries, self.position) - kept
 
@@ -229,12 +262,13 @@ class Silences:
         """The verdict against a request to *host*; None where it may be made."""
         if host not in self._counts or not self.spent(host, now, robots=robots):
             return None
-        return Verdict(False, DEFERRED, "R5", told_of_silence(host, self.count(host, now)))
+        return Verdict(False, DEFERRED, "R5", self.told(host, now))
 
-
-def told_of_silence(host: str, count: int) -> str:
-    """The reason, in one line, why a run sends no more requests to *host*."""
-    return f"{host} gave no answer to {plural(count, 'request')}, and this run makes no more to it"
+    def told(self, host: str, now: float) -> str:
+        """The reason, in one line, why this run sends no more requests to *host*."""
+        requests = plural(self.count(host, now), "request")
+        before = ", nor in an earlier run" if host in self._before else ""
+        return f"{host} gave no answer to {requests}{before}, and this run makes no more to it"
 
 
 def _cause(status: int | None, retry_after: str | None) -> str:

@@ -114,7 +114,8 @@ class Exchange:
     may follow. ``body``: SHA-256 of a robots.txt's body as it was read, hexadecimal. ``learned``:
     the interval that the host has taught from now on, seconds, where this answer changed it; 0 for
     none (D28). ``taught``: what the host had taught before, as the store had it, where this run did
-    not know that itself: the members of a ``Learned``.
+    not know that itself: the members of a ``Learned``. ``silent``: True where the host gave no
+    answer in an earlier run, nor in this one before, so that it is granted this one request (D31).
     """
 
     url: str
@@ -142,3 +143,4 @@ class Exchange:
     body: str | None = None
     learned: float | None = None
     taught: tuple[float, ...] = ()
+    silent: bool | None = None

@@ -128,7 +128,12 @@ class RecordStore(ABC):
             # A hold that has ended is not stored: it would bind again after the clock is put back
             # (D9).
             ended = HostRecord(
-                host, now, interval, end if end > now else None, visited_at=visited_at
+                host,
+                now,
+                interval,
+                end if end > now else None,
+                visited_at=visited_at,
+                silent_since=record.silent_since if record else None,
             )
             other = NOTHING if own or record is None else record.taught
             return ended.with_taught(slower(taught, other))

@@ -2,8 +2,9 @@
 
 Promises stay: its last request and its hold (R4, R5), deferrals (D8), and the last run of a source
 that is not due yet (R8). An interval that its answers 429 have taught (D28) was not promised, and
-goes. Its robots.txt stays too, but counts as stale: it is requested again
-before the next target, and if there is no answer its rules are still in force (T6).
+goes; so does that the host gives no answer (D31). Its robots.txt stays too, but counts as stale: it
+is requested again before the next target, and if there is no answer its rules are still in force
+(T6).
 """
 
 from __future__ import annotations
@@ -54,9 +55,12 @@ def forget(store: RecordStore, host: str, now: float, revisit: float) -> Forgott
             done.dropped["freshness of robots.txt"] += 1
     record = store.get(HostRecord, host)
     done.kept["pacing"] = int(record is not None)
-    if record is not None and record.taught != NOTHING:
-        store.put(record.with_taught(NOTHING))
-        done.dropped["learned interval"] = 1
+    if record is not None:
+        done.dropped["learned interval"] = int(record.taught != NOTHING)
+        done.dropped["silence"] = int(record.silent_since is not None)
+        left = replace(record.with_taught(NOTHING), silent_since=None)
+        if left != record:
+            store.put(left)
     done.kept["deferrals"] = sum(deferral.host == host for deferral in store.rows(Deferral))
     return done
 

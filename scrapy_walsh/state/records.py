@@ -103,7 +103,9 @@ class HostRecord:
     ``not_before``: the time of the hold's end, None without one; ``why``: its reason.
     ``visited_at``: when a target was last sent ahead of the host's Crawl-delay, because that is
     longer than WALSH_PATIENCE; None for never. ``interval`` is without the learned one, which is in
-    the last four fields: those of a ``Learned``, all None where nothing was learned (D28).
+    the next four fields: those of a ``Learned``, all None where nothing was learned (D28).
+    ``silent_since``: when a run found that the host gives no answer; None where it has given one
+    since, or has not been found silent (D31).
     """
 
     host: str
@@ -116,6 +118,7 @@ class HostRecord:
     learned_accepted: float | None = None
     learned_calm: float | None = None
     learned_at: float | None = None
+    silent_since: float | None = None
 
     @property
     def taught(self) -> Learned:

@@ -217,6 +217,7 @@ def table_of(record: type[R]) -> Table[R]:
 ADDED: Final[Mapping[int, Mapping[str, Key]]] = {
     2: {"sources": ("counted_from",), "hosts": ("visited_at",), "deferrals": ("since",)},
     3: {"hosts": ("learned", "learned_accepted", "learned_calm", "learned_at")},
+    4: {"hosts": ("silent_since",)},
 }
 #: The schema version that a table came with, where that is not the first.
 BEGUN_IN: Final[Mapping[str, int]] = {"readings": 2}
@@ -287,6 +288,11 @@ def _third(connection: sqlite3.Connection) -> None:
     _add_columns(connection, 3)
 
 
+def _fourth(connection: sqlite3.Connection) -> None:
+    """Add since when a host has given no answer (D31)."""
+    _add_columns(connection, 4)
+
+
 def _add_columns(connection: sqlite3.Connection, version: int) -> None:
     """Add the columns of schema *version* to the tables of the one before."""
     for table in TABLES:
@@ -319,4 +325,9 @@ def _lenient(octets: bytes) -> str:
 
 
 #: Step n (from 0) takes a file of schema version n to n + 1.
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create, _second, _third)
+MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (
+    _create,
+    _second,
+    _third,
+    _fourth,
+)

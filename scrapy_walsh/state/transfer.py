@@ -160,9 +160,11 @@ def _merged_hosts(held: HostRecord, given: HostRecord) -> HostRecord:
     """A record with the later value of each field, so that what either promised is kept."""
     longer = max(held, given, key=lambda record: record.not_before or 0.0)
     longer = longer.with_taught(slower(held.taught, given.taught))
+    later = max(held, given, key=lambda record: record.last_end)
     return replace(
         longer,
-        last_end=max(held.last_end, given.last_end),
+        last_end=later.last_end,
+        silent_since=later.silent_since,
         interval=max(held.interval, given.interval),
         visited_at=max(
             (each.visited_at for each in (held, given) if each.visited_at is not None),

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -292,6 +293,38 @@ def test_d8_a_hold_beyond_patience_is_handed_out_for_the_gate_to_defer(server: S
     one.push(Request("http://a.test/1"))
     one.push(Request("http://a.test/2"))
     assert urls_of(one, 3) == ["http://a.test/1", "http://a.test/2", None]
+
+
+def silent(line: DueQueue, host: str) -> None:
+    """An earlier run had no answer of *host* (D31)."""
+    ago = time.time() - 100
+    line._crawl.store.put(HostRecord(host, ago, 1.0, silent_since=ago))
+
+
+def test_own_a_host_that_gives_no_answer_is_claimed_after_all_others(server: Server) -> None:
+    one, other = queue(server), queue(server)
+    silent(one, "dead.test")
+    for page in range(5):
+        one.push(Request(f"http://dead.test/{page}"))
+    for page in range(2):
+        one.push(Request(f"http://live.test/{page}"))
+    assert urls_of(one, 2) == ["http://live.test/0", None]  # the other page is due in a second
+    time.sleep(1.01)
+    assert urls_of(other, 2) == ["http://live.test/1", "http://dead.test/0"]
+    answered = other._crawl.store
+    answered.update_host("dead.test", lambda record: record and replace(record, silent_since=None))
+    one.push(Request("http://live.test/2"))
+    time.sleep(1.01)
+    assert urls_of(one, 1) == ["http://dead.test/1"]  # most work left
+
+
+def test_own_a_worker_reads_that_a_host_gives_no_answer(server: Server) -> None:
+    one, other = queue(server), queue(server)
+    silent(one, "dead.test")
+    one._crawl.store.book_host("dead.test", 1.0, time.time(), 0.0)
+    other._crawl.pacing.look_up("http://dead.test/")
+    assert other._crawl.pacing.goes_last("dead.test")
+    assert not other._crawl.pacing.goes_last("live.test")
 
 
 def test_own_retries_go_first_then_priority_then_arrival(server: Server) -> None:

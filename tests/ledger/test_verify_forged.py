@@ -569,6 +569,20 @@ def robots_txt_of_a_silent_host(forge: Forge) -> dict[str, Any]:
     return forge.ask(3 * DAY + 900, ROBOTS_URL, None, "robots", wait=0.5, gives_up=True)
 
 
+def remembered(forge: Forge) -> None:
+    """The host gave no answer in an earlier run (D31): one attempt is all that this one grants."""
+    change(silent(forge, PAGES[0]), silent=True, gives_up=True)
+    change(forge.entries[-1], kind="given_up")
+
+
+def a_remembered_host_asked_twice(forge: Forge) -> dict[str, Any]:
+    remembered(forge)
+    declared(forge, PAGES[1])
+    asked = forge.ask(3 * DAY + 500, PAGES[1], None, wait=0.5, gives_up=True, silent=True)
+    forge.add(3 * DAY + 500.02, "given_up", url=PAGES[1], host="h.test", wait=0.5)
+    return asked
+
+
 def given_up_too_soon(forge: Forge) -> dict[str, Any]:
     asked = change(silent(forge, *PAGES[:2]), gives_up=True)
     change(forge.entries[-1], kind="given_up")
@@ -744,6 +758,7 @@ BREAKS: dict[Break, str] = {
     broken_off_and_answered: "R5", a_sixth_retry: "R5",
     a_sixth_retry_under_another_number: "R5", asked_after_it_was_given_up: "R5",
     robots_tried_over_and_over: "R5", a_429_for_an_answer: "R5",
+    a_remembered_host_asked_twice: "R5",
     a_silent_host_asked_again: "R5", robots_txt_of_a_silent_host: "R5", given_up_too_soon: "R5",
     not_given_up: "R5", deferred_though_it_may_answer: "R5",
     deferred_by_a_rule_that_its_version_had_not: "R5",
@@ -842,6 +857,15 @@ def test_r5_6_an_honest_silent_host_is_found_honest(tmp_path: Path) -> None:
     silent(forge, *PAGES[:6])
     put_off(forge, PAGES[6])
     assert told(forge.check(tmp_path)) == []
+
+
+def test_own_one_attempt_is_honest_where_an_earlier_run_had_no_answer(tmp_path: Path) -> None:
+    forge = honest()
+    remembered(forge)
+    put_off(forge, PAGES[6])
+    report = forge.check(tmp_path)
+    assert told(report) == []
+    assert report.underived == {}
 
 
 def test_own_a_ledger_of_before_the_rule_is_judged_without_it(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from scrapy_walsh.adapters.crawl import Crawl as Walsh
 from scrapy_walsh.adapters.scheduler_queue import Fingerprinter, HostQueue
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, max_in_flight
+from scrapy_walsh.state.records import HostRecord
 from tests.crawl.harness import OWN_IDENTITY, Crawl, crawl, make_project, site
 from tests.pacing.pacing import HEARTBEAT, Stopped, longest_pause, rules, stop, targets, too_soon
 
@@ -323,6 +324,25 @@ def test_own_a_closed_queue_outlives_what_other_crawls_ask_of_its_hosts(tmp_path
     own.pacing.throttle.finished("from.test", own.monotonic() + 1)
     queue.nudge("from.test")
     assert crawler.stats.get_value("walsh/held") == 1
+
+
+def test_own_what_was_left_for_a_host_that_gives_no_answer_goes_last(tmp_path: Path) -> None:
+    """The host comes from the folder alone: no URL of it was looked up before it is given out."""
+    queue = queue_of(tmp_path)
+    for url in [*(f"http://dead.test/{page}" for page in range(5)), "http://live.test/"]:
+        queue.push(Request(url))
+    queue.close()
+    resumed = queue_of(tmp_path)
+    own = resumed._crawl
+    own.scope.growing = False
+    own.store.put(HostRecord("dead.test", 0.0, 1.0, silent_since=1.0))
+    popped = [resumed.pop() for _ in range(3)]
+    assert [each and each.url.rpartition("/")[0] for each in popped] == [
+        "http://live.test",
+        "http://dead.test",
+        "http://dead.test",
+    ]
+    resumed.close()
 
 
 def test_own_the_queue_is_one_file(done: Job) -> None:

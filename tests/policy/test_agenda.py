@@ -235,3 +235,61 @@ def test_own_the_agenda_knows_the_most_hosts_that_waited_at_one_time():
     agenda.remove("c")
     agenda.add("d")
     assert (agenda.most, len(agenda)) == (3, 2)
+
+
+def last(run: Simulation, *silent: str) -> set[str]:
+    """From now on these hosts go last, until they are taken out of what this returns."""
+    hosts = set(silent)
+    run.agenda = Agenda(run.throttle.due, run.throttle.interval, hosts.__contains__)
+    return hosts
+
+
+def test_own_a_host_that_goes_last_waits_for_all_requests_of_the_others():
+    run = Simulation(0.05)
+    last(run, "dead.test", "gone.test")
+    run.agenda.add("dead.test", 50)
+    for name in ("a.test", "b.test"):
+        run.agenda.add(name, 3)
+    run.agenda.add("gone.test")
+    run.run()
+    names = [host for _, host in run.starts]
+    assert sorted(names[:6]) == ["a.test"] * 3 + ["b.test"] * 3
+    assert set(names[6:8]) == {"dead.test", "gone.test"}
+
+
+def test_own_not_even_one_that_is_due_in_half_a_second_waits_for_it():
+    run = Simulation(0.05)
+    last(run, "dead.test")
+    run.agenda.add("dead.test")
+    run.throttle.hold("live.test", 0.5)
+    run.agenda.add("live.test")
+    assert run.agenda.next(0.0) is None
+    assert run.agenda.next_due() == 0.5
+    assert run.agenda.next(0.5) == "live.test"
+    run.agenda.remove("live.test")
+    assert run.agenda.next(0.5) == "dead.test"
+    run.agenda.add("live.test")  # which start() yields now
+    assert run.agenda.next(0.6) == "live.test"
+
+
+def test_own_it_waits_while_work_may_come_from_elsewhere():
+    run = Simulation(0.05)
+    last(run, "dead.test")
+    run.agenda.add("dead.test")
+    assert run.agenda.next(0.0, idle=False) is None
+    assert run.agenda.next(0.0, idle=True) == "dead.test"
+
+
+def test_own_a_host_that_answers_goes_by_its_work_again():
+    run = Simulation(0.05)
+    silent = last(run, "back.test", "dead.test")
+    run.agenda.add("back.test", 20)
+    run.agenda.add("dead.test")
+    run.throttle.hold("dead.test", 0.1)
+    run.agenda.nudge("dead.test")
+    assert run.agenda.next(0.0) is None  # the one that waits counts as another
+    run.agenda.next(0.1)
+    silent.discard("back.test")
+    run.agenda.add("back.test")
+    run.agenda.add("live.test", 2)
+    assert [run.agenda.next(0.1)] == ["back.test"]

@@ -64,3 +64,57 @@ def test_r5_6_the_last_attempt_of_a_host_is_not_retried() -> None:
     assert isinstance(found, GiveUp)
     assert found.why == "no answer; given up: h is silent"
     assert found.hold == 0.5
+
+
+@pytest.mark.parametrize("position", ["allow", "defer", "deny"])
+@pytest.mark.parametrize("retries", range(6))
+def test_own_a_host_that_was_silent_in_an_earlier_run_gets_one_attempt(
+    retries: int, position: str
+) -> None:
+    silences = Silences(retries, position)
+    silences.remember("h")
+    assert silences.untried("h", 0.0)
+    assert silences.against("h", 0.0, robots=True) is silences.against("h", 0.0) is None
+    silences.note("h", 0.0)
+    assert not silences.untried("h", 0.0)
+    verdict = silences.against("h", 0.0, robots=True)
+    assert verdict is not None
+    assert verdict == silences.against("h", 0.0)
+    assert verdict.reason == (
+        "h gave no answer to 1 request, nor in an earlier run, and this run makes no more to it"
+    )
+    assert silences.silent("h", 0.0)
+
+
+def test_own_a_host_that_answers_has_its_usual_attempts_again() -> None:
+    silences = Silences(5, "allow")
+    silences.remember("h")
+    silences.answered("h", 0.0)
+    assert not silences.remembered("h")
+    assert not silences.untried("h", 0.0)
+    for _ in range(5):
+        silences.note("h", 0.0)
+    assert not silences.spent("h", 0.0)
+    silences.note("h", 0.0)
+    assert silences.spent("h", 0.0)
+    assert not silences.silent("h", 0.0)  # it gave an answer in this run
+
+
+@pytest.mark.parametrize(("position", "attempts"), [("allow", 5), ("defer", 6), ("deny", 6)])
+def test_own_it_is_silent_once_it_has_used_what_a_robots_txt_is_granted(
+    position: str, attempts: int
+) -> None:
+    silences = Silences(5, position)
+    for made in range(attempts):
+        assert not silences.silent("h", 0.0), made
+        silences.note("h", 0.0)
+    assert silences.silent("h", 0.0)
+
+
+def test_own_a_worker_of_a_fleet_goes_by_the_last_hour() -> None:
+    silences = Silences(0, "deny", forget_after=3600.0)
+    silences.answered("h", 0.0)
+    silences.note("h", 100.0)
+    assert not silences.silent("h", 100.0)
+    silences.note("h", 5000.0)
+    assert silences.silent("h", 5000.0)

@@ -29,6 +29,7 @@ QUESTIONS: tuple[Callable[[Book], Iterable[Violation]], ...] = (
     manners.listed,
     manners.retry_after,
     manners.attempts,
+    manners.refusals,
     manners.validators,
     manners.spacing,
     lambda book: Account(book).violations(),

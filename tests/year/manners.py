@@ -23,6 +23,8 @@ SPACING: Final = 1.0
 ROUNDING: Final = 1e-3
 #: Attempts of one run on a host that never answers.
 ATTEMPTS: Final = 6
+#: Answers 429 of one run, of a host with six targets that takes one in two seconds.
+REFUSALS: Final = 2
 #: Seconds after an answer for which its validators are surely kept.
 VALIDATORS_KEPT: Final = 200 * DAY
 
@@ -117,6 +119,14 @@ def attempts(book: Book) -> Iterator[Violation]:
             yield Violation(
                 "attempts", f"run {run}: {number} attempts at {host}, which never answers"
             )
+
+
+def refusals(book: Book) -> Iterator[Violation]:
+    """D28: a host that limits its requests has taught its interval after two answers 429."""
+    count = Counter((each.run, each.host) for each in book.log if each.status == 429)
+    for (run, host), number in count.items():
+        if number > REFUSALS:
+            yield Violation("D28", f"run {run}: {host} answered 429 to {number} requests")
 
 
 def validators(book: Book) -> Iterator[Violation]:

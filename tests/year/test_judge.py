@@ -180,6 +180,10 @@ BROKEN: dict[str, tuple[Callable[[Log], Log], str]] = {
         also(*(sent(3, 20 + 3 * n, PAGE, None) for n in range(7))),
         "attempts",
     ),
+    "a host that answers 429 to three requests of a run": (
+        also(*(sent(3, 20 + 3 * n, PAGE, 429) for n in range(3))),
+        "D28",
+    ),
     "a redirect that is not followed": (
         changed(3, PAGE, status=301, told={"location": PAGES[0]}),
         due.HOP,

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -122,6 +123,30 @@ def test_r5_3_a_retry_after_of_days_holds_over_runs(month: Month) -> None:
 
 def test_r5_6_a_host_that_never_answers_is_tried_six_times_a_run(month: Month) -> None:
     assert month.broken(manners.attempts) == []
+
+
+def test_own_a_host_that_hangs_for_days_is_tried_once_a_run_after_all_others(month: Month) -> None:
+    book = month.book
+    tried = Counter(each.run for each in book.by_host["hangs.test"] if each.status is None)
+    first, *later = tried
+    assert tried[first] == 6
+    assert len(later) > DAYS / 2
+    assert {tried[run] for run in later} == {1}
+    for run in later:
+        hosts = [each.host for each in book.by_run[run]]
+        place = hosts.index("hangs.test")
+        assert set(hosts[place + 1 :]) <= {"dead.test", "sleeps.test", "outage.test"}
+        assert not set(hosts[place + 1 :]) & set(hosts[:place])
+    answered = [each for each in book.by_host["hangs.test"] if each.status == 200]
+    assert {each.is_robots for each in answered} == {True, False}  # once it is back
+
+
+def test_own_a_host_that_limits_its_requests_teaches_its_interval_over_runs(month: Month) -> None:
+    refused = {each.run for each in month.book.by_host["limits.test"] if each.status == 429}
+    crawled = {each.run for each in month.book.by_host["limits.test"]}
+    assert refused
+    assert len(refused) < 2 / 3 * len(crawled)
+    assert month.broken(manners.refusals) == []
 
 
 def test_r2_31_an_opt_out_by_robots_txt_holds_from_the_first_run_after_it(month: Month) -> None:

@@ -63,6 +63,7 @@ class Phase:
     ``status``: of every target. ``retry_after``: seconds, with a 503. ``moved``: the URL that a
     301 names. ``listed``: the operator's list names the host. ``frozen``: nothing new appears.
     ``busy``: the first request of a run to a target is answered 503, with a Retry-After of 20 s.
+    ``limit``: a target within so many seconds of the last one that was not is answered 429.
     """
 
     since: float
@@ -74,6 +75,7 @@ class Phase:
     listed: bool = False
     frozen: bool = False
     busy: bool = False
+    limit: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,8 @@ class World:
     hosts: dict[str, Host] = field(init=False)
     sources: list[Source] = field(init=False)
     _asked: Counter[str] = field(default_factory=Counter)
+    #: By host that limits, when it took the last target.
+    _took: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.hosts = {host.name: host for host in _hosts(self)}
@@ -179,6 +183,9 @@ class World:
     def _page(self, host: Host, phase: Phase, path: str, now: float, request: Any) -> Answer:
         if path not in host.pages:
             return Answer(404)
+        if phase.limit and now - self._took.get(host.name, -phase.limit) < phase.limit:
+            return Answer(429)
+        self._took[host.name] = now
         self._asked[request.url] += 1
         hindrance = _hindrance(phase, first=self._asked[request.url] == 1)
         if hindrance is not None:
@@ -252,6 +259,7 @@ def _body(kind: str, base: str, number: int) -> bytes:
 # -- the hosts ----------------------------------------------------------------------------
 
 SLOW: Final = 600.0
+LIMIT: Final = 2.0
 
 
 def _hosts(world: World) -> Iterator[Host]:
@@ -315,6 +323,7 @@ def _hosts(world: World) -> Iterator[Host]:
         "later.test", phases=life(Phase(at(4, 20), retry_after=3 * 86400), Phase(at(4, 20) + DAY))
     )
     yield feeds("busy.test", phases=life(Phase(at(8, 10), busy=True), Phase(at(9, 10))))
+    yield feeds("limits.test", 6, phases=(Phase(start, limit=LIMIT),))
     yield Host("bare.test", {"/": HTML, "/llms.txt": LLMS}, life(), plain_only=True)
     yield Host("notes.test", {"/notes": MARKDOWN}, life())
     yield Host("form.test", {"/query": FORM}, life())
@@ -325,7 +334,7 @@ def _sources() -> Iterator[Source]:
     names = [f"plain{n}" for n in range(5)] + [f"churn{n}" for n in range(4)]
     names += ["unchanged", "dead", "hangs", "sleeps", "moved", "merged", "optout", "listed"]
     names += ["www.listed", "forbidden", "later", "busy"]
-    paths = {"slow": "abcd", "patient": "ab", "rules": "ab", "outage": "ab"}
+    paths = {"slow": "abcd", "patient": "ab", "rules": "ab", "outage": "ab", "limits": "abcdef"}
     for name in [*names, *paths]:
         for letter in paths.get(name, "a"):
             base = f"http://{name}.test"

@@ -89,7 +89,7 @@ def _sitemaps() -> list[Site]:
         Site("sitemap.test", {"/sitemap.xml": _sitemap("http://sitemap.test/page")}),
         Site("quiet.test", {"/index.xml": _index("http://quiet.test/first.xml")}),
         Site("index.test", of_index),
-        site("elsewhere.test"),
+        Site("elsewhere.test", {"/second.xml": _sitemap("http://elsewhere.test/page")}),
     ]
 
 

@@ -58,9 +58,8 @@ def negotiated(
     *fields*: of both answers; *markdown*: of that one, in place of them.
     """
     vary = {"Vary": "Accept"}
-    other = Route(
-        body=page("notes.md"), content_type=MARKDOWN, headers=vary, **{**fields, **(markdown or {})}
-    )
+    of_markdown = {"body": page("notes.md"), **fields, **(markdown or {})}
+    other = Route(content_type=MARKDOWN, headers=vary, **of_markdown)
     return Route(body=html, headers=vary, accept={"text/markdown": other}, **fields)
 
 

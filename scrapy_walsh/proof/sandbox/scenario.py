@@ -258,7 +258,10 @@ def _redirects() -> Site:
         path: Route(302, location=location) for path, location in locations.items()
     }
     routes["/robots.txt"] = text("User-agent: *\nDisallow: /private/\n")
-    routes["/target"] = routes["/private/notes"] = _notes()
+    # Links of its own: each link is an item once, of the source that is read first.
+    links = page("notes.md").replace(b"markdown.test", b"redirect.test")
+    target = negotiated(page("page.html"), {"etag": '"notes-md"', "body": links})
+    routes["/target"] = routes["/private/notes"] = target
     return Site("redirect.test", routes)
 
 

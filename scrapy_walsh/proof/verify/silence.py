@@ -39,6 +39,8 @@ class Silence:
 
     def asked(self, line: Line) -> Iterator[str]:
         """What is wrong with an exchange; *line* is counted."""
+        if line.silent:  # who says so of a host is granted less, so it need not be proved
+            self._counted.remember(line.host)
         judged = self.terms.silent_attempts is not None and not self.terms.shared
         if not judged or line.purpose not in (events.TARGET, _ROBOTS):
             self._count(line)
@@ -59,7 +61,9 @@ class Silence:
         return granted and self._counted.spent(host, now, robots=True)
 
     def _count(self, line: Line) -> None:
-        if line.answered and line.status is None and not line.once:
+        if line.status is not None:
+            self._counted.answered(line.host, line.started)
+        elif line.answered and not line.once:
             self._counted.note(line.host, line.started)
 
     def _spent(self, line: Line) -> bool:
