@@ -71,6 +71,14 @@ class Asked:
         self._put_off: dict[str, float] | None = None
         #: Answers that their spider may not have taken yet, and the records to store then.
         self._untaken: list[tuple[Request, SourceRun]] = []
+        #: The source that was looked up last, and its record. From the wire on it does not change:
+        #: the source is locked for this process.
+        self._looked_up: tuple[str, SourceRun | None] = ("", None)
+
+    def last_run(self, key: str) -> SourceRun | None:
+        """What is on record of the source *key*."""
+        self._looked_up = key, self._context.store.get(SourceRun, key)
+        return self._looked_up[1]
 
     def lifts(self, key: str) -> bool:
         """Whether R8 allows *key* in this run, whatever is on record.
@@ -179,7 +187,9 @@ class Asked:
 
     def _run(self, key: str, sent_at: float, outcome: str) -> SourceRun:
         context = self._context
-        known = context.recall(lambda: context.store.get(SourceRun, key))
+        (seen, known), self._looked_up = self._looked_up, ("", None)
+        if seen != key:
+            known = context.recall(lambda: context.store.get(SourceRun, key))
         last = None if known is None else known.visit
         visit = recrawl.met(sent_at, last, context.config.revisit)
         counted_from = None if visit.counted_from == sent_at else visit.counted_from
@@ -228,13 +238,17 @@ class Asked:
         self._remember(taken)
 
     def _remember(self, answered: list[tuple[Request, SourceRun]]) -> None:
-        """Store *answered* at once, since a kill must not make a run send a source again."""
+        """Store *answered* at once, since a kill must not make a run send a source again.
+
+        On this machine, that is. To a fleet a kill before Redis has it is one just before the
+        spider took the answer: another worker takes the claim over (D20).
+        """
         context = self._context
         for request, run in answered:
             context.remember(partial(context.store.put, run))
             for url in {request.url, run.url.partition(" ")[0]}:
                 context.remember(partial(context.store.delete, Deferral, url))
-        context.remember(context.store.flush)
+        context.remember(partial(context.store.flush, shared=False))
         for _, run in answered:
             self._locks.drop(run.url)
 

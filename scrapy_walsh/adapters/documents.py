@@ -10,7 +10,6 @@ from scrapy_walsh.adapters.operator_list import OperatorList
 from scrapy_walsh.adapters.robots_txt import RobotsTxt
 from scrapy_walsh.policy import formats, hosts, usage
 from scrapy_walsh.policy.robots import Robots
-from scrapy_walsh.state.records import SourceRun
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -60,7 +59,7 @@ class Documents:
         """When an earlier run last sent the source *key* and was answered (R8)."""
         if self._asked.lifts(key):
             return None
-        run = self._context.store.get(SourceRun, key)
+        run = self._asked.last_run(key)
         return None if run is None else run.visit
 
     def sitemaps(self, url: str) -> list[str]:

@@ -143,11 +143,20 @@ class Gate:
         """Judge *request* by what has been declared, though `Spider.start` has not ended (R6)."""
         self._undeclared.add(request)
 
-    def judge(self, url: str, form: str = "") -> Verdict | NeedDocument:
-        """The verdict on *url* with the cached documents; *form*: of ``recrawl.form_of``."""
+    def judge(self, url: str, form: str = "", *, runs: bool = True) -> Verdict | NeedDocument:
+        """The verdict on *url* with the cached documents; *form*: of ``recrawl.form_of``.
+
+        Where *runs* is false, R8 is left for a later look: nothing is read from the store for it.
+        """
         context = self._context
         return chain.judge(
-            url, context.scope, self._documents, context.gates, context.wall(), form=form
+            url,
+            context.scope,
+            self._documents,
+            context.gates,
+            context.wall(),
+            form=form,
+            runs=runs,
         )
 
     # -- 2: at the gate -------------------------------------------------------------------

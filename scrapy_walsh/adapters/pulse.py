@@ -28,7 +28,7 @@ class Pulse:
                 self._store = context.store
 
     def start(self) -> None:
-        """Look now, and again whenever the store says (``SharedStore.tend``)."""
+        """Look now, and again whenever the store says (``SharedStore.beat``)."""
         if self._store is not None:
             self._beat()
 
@@ -38,7 +38,7 @@ class Pulse:
 
     def _beat(self) -> None:
         if self._store is not None:
-            delay = self._store.tend()
+            delay = self._store.beat()
             self.look()
             self._timer.set(delay)
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import redis
 from scrapy import Request
 
+from scrapy_walsh.adapters.asked import form_of
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.policy import hosts, recrawl
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -48,8 +50,10 @@ class Entries:
         """An entry: a line with the URL and the declared target that it belongs to (R6), then
         the request. ValueError where it cannot be serialised.
         """
-        source = self._crawl.scope.source_of(request.url)
-        head = json.dumps({"url": request.url, "source": source}).encode()
+        url, key = request.url, recrawl.key_of(request.url, form_of(request))
+        # ``key`` and ``origin`` name the records that its worker will read (``scripts.POP``).
+        names = {"source": self._crawl.scope.source_of(url), "key": key, "origin": _origin(url)}
+        head = json.dumps({"url": url, **names}).encode()
         try:
             kept = self._crawl.intake.kept(request)
             fields = {name: value for name, value in kept.items() if name in _TAKEN}
@@ -125,6 +129,13 @@ class Aside:
             )
         if self._count == _ASIDE_NAMED:
             logger.error("further entries set aside are only counted: walsh/fleet/set_aside")
+
+
+def _origin(url: str) -> str | None:
+    try:
+        return hosts.origin(url)
+    except ValueError:
+        return None
 
 
 class _Json:

@@ -8,8 +8,11 @@ no two workers claim the same host within its interval. An entry that cannot be 
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections import deque
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
@@ -17,13 +20,15 @@ from scrapy import Request
 from scrapy.exceptions import DontCloseSpider
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.asked import form_of
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.queue_entries import Aside, Entries
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.link import LONGEST_PAUSE
-from scrapy_walsh.fleet.store import SharedStore
+from scrapy_walsh.fleet.store import SharedStore, Waiting
+from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.agenda import Load
 from scrapy_walsh.policy.chain import NeedDocument
 
@@ -33,10 +38,16 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
 
+    from scrapy_walsh.fleet.link import Command
+
 #: Seconds between looks at a queue that has nothing due: others may add to it.
 _POLL: Final = 1.0
+#: Seconds for which the engine may go by the number of requests that its last look has found.
+_SEEN: Final = 0.1
 #: URLs that a worker takes from the operator's list at a time.
 _BATCH: Final = 1000
+#: Entries that go to Redis together at most: it runs so many in a few milliseconds.
+_TOGETHER: Final = 100
 _LARGEST_PRIORITY: Final = 10**8
 _KEYS: Final = ("", ":waiting", ":size", ":serial", ":workers", ":looked")
 #: Entries that one look at the queue sets aside, before others have their turn.
@@ -65,39 +76,62 @@ class DueQueue:
         start = f"{crawl.store.prefix}queue:{key % {'spider': spider.name}}"
         self._keys = [f"{start}{end}" for end in _KEYS]
         self._aside = Aside(crawl, crawl.store.link.client, f"{start}:aside")
+        #: Seconds without a look at the queue after which the lease is renewed by itself. The time
+        #: for which workers were seen is counted in gaps of two seconds at most.
+        self._renewed_after = min(2.0, self.lease / 2)
         #: Claimed requests that the engine is not done with, and their numbers.
         self._held: dict[Request, str] = {}
         #: Numbers of claims that have ended, which Redis has not been told yet.
         self._done: list[str] = []
+        #: The number of requests in Redis, and when a look that found none due has counted them.
+        self._size: tuple[int, float] = (0, -math.inf)
         self._renewal = compat.Timer(self._keep_renewing)
         #: Requests that a gate refuses: they wait for nothing.
         self._free: deque[Request] = deque()
-        #: Requests that Redis has not taken yet.
-        self._unsent: deque[Request] = deque()
+        #: Entries that Redis has not taken yet: host, rank and data of each, and whether it goes
+        #: first, since it was given out before.
+        self._unsent: deque[tuple[str, int, bytes, int]] = deque()
+        #: Hosts to be put off, or made due again, and by which script.
+        self._moved: dict[str, str] = {}
         self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
         self._closed = False
         crawl.queues.append(self)
+        self._store.others.append(self._waiting)
         crawl.scope.growing = False  # no worker knows when all of them have declared their targets
 
     def __len__(self) -> int:
-        here = len(self._free) + len(self._unsent)
-        try:
-            size = self._store.ask(lambda: self._store.link.client.get(self._keys[2]))
-        except StoreAway:
-            return here + 1  # not known, so the crawl must not end
-        return here + int(size or 0)
+        size, seen = self._size
+        if time.monotonic() - seen > _SEEN:
+            try:
+                size = int(self._store.ask(self._count) or 0)
+            except StoreAway:
+                size = 1  # not known, so the crawl must not end
+        return len(self._free) + len(self._unsent) + size
+
+    def _count(self) -> bytes | None:
+        return self._store.exchange(("GET", self._keys[2]))  # type: ignore[no-any-return]
 
     def push(self, request: Request) -> None:
         """Take *request* in; ValueError where it cannot be serialised."""
-        request = self._crawl.intake.request(request)
-        answer = None if self._crawl.halted is not None else self._crawl.gate.at_queue(request)
-        if answer is None or not (isinstance(answer, NeedDocument) or answer.allowed):
+        crawl = self._crawl
+        request = crawl.intake.request(request)
+        if crawl.halted is not None or self._is_refused(request):
             self._free.append(request)
             return
-        try:
-            self._send(request)
-        except StoreAway:
-            self._unsent.append(request)
+        host = _host_of(request.url)
+        self._size = 0, -math.inf
+        data, first = self._entries.encode(request), int(request in crawl.pacing.first)
+        self._unsent.append((host, self._rank(request), data, first))
+        crawl.pacing.tell_wait(host, lambda: request.url)
+        if len(self._unsent) < _TOGETHER:
+            self._store.send_soon()
+        else:
+            self._store.send()
+
+    def _is_refused(self, request: Request) -> bool:
+        """Whether it need not wait; R8's record is read when it is claimed, not here as well."""
+        answer = self._crawl.gate.judge(request.url, form_of(request), runs=False)
+        return not (isinstance(answer, NeedDocument) or answer.allowed)
 
     def pop(self, timeout: float = 0) -> Request | None:  # noqa: ARG002
         """A request of a host that is due; None where none is: the engine is woken later."""
@@ -105,7 +139,6 @@ class DueQueue:
             return self._popped(self._free.popleft())
         for _ in range(_UNREADABLE_AT_ONCE):
             try:
-                self._send_unsent()
                 host, number, data = self._claim()
             except StoreAway:
                 self._timer.set(_POLL)
@@ -115,11 +148,11 @@ class DueQueue:
                 return None
             request = self._taken(number.decode(), data)
             if request is None:
-                self._release(host.decode("utf-8", "replace"))
+                self._move(host.decode("utf-8", "replace"), scripts.RELEASE)
                 continue
             answer = self._crawl.gate.at_queue(request)
             if not isinstance(answer, NeedDocument) and not answer.allowed:
-                self._release(host.decode())
+                self._move(host.decode(), scripts.RELEASE)
             return self._popped(request)
         self._timer.set(0)
         return None
@@ -137,7 +170,8 @@ class DueQueue:
         self._timer.cancel()
         self._renewal.cancel()
         try:
-            self._send_unsent()
+            while self._unsent:
+                self._store.ask(self._store.exchange)
             self._renew()
         except StoreAway as error:
             if self._unsent:
@@ -153,8 +187,8 @@ class DueQueue:
 
     def nudge(self, host: str) -> None:
         """A request to *host* was sent: let its queue wait until it is due again."""
-        if not self._closed:
-            self._crawl.pacing.tell_wait(host, lambda: self._put_off(host))
+        if not self._closed and self._crawl.pacing.wait(host) > 0:
+            self._move(host, scripts.PUT_OFF)
 
     def stands_for(self, request: Request) -> bool:  # noqa: ARG002
         """False: a worker's own `Spider.start` does not name again what is in the queue."""
@@ -169,56 +203,91 @@ class DueQueue:
 
     # -- Redis ----------------------------------------------------------------------------
 
-    def _run(self, script: str, arguments: Sequence[Any] = ()) -> Any:
-        return self._store.ask(lambda: self._store.link.run(script, self._keys, arguments))
+    def _run(self, script: str, arguments: Callable[[], Sequence[Any]] = tuple) -> Any:
+        store = self._store
+        # Called after ``ask`` has connected, which makes the epoch known.
+        return store.ask(lambda: store.exchange(self._command(script, arguments())))
 
-    def _send(self, request: Request) -> None:
-        crawl = self._crawl
-        host = crawl.pacing.look_up(request.url)
-        wait = crawl.pacing.wait(host)
-        arguments = [
-            host,
-            self._rank(request),
-            self._entries.encode(request),
-            wait,
-            self._interval(host),
-        ]
-        self._run(scripts.PUSH, arguments)
-        crawl.pacing.tell_wait(host, lambda: request.url)
+    def _command(self, script: str, arguments: Sequence[Any]) -> Command:
+        return self._store.link.script(script, self._keys, arguments)
 
-    def _send_unsent(self) -> None:
-        while self._unsent:
-            self._send(self._unsent[0])
-            self._unsent.popleft()
+    def _waiting(self) -> list[Waiting]:
+        """What Redis is to be told, with the next question: new entries, and hosts' due times."""
+        pacing, found = self._crawl.pacing, []
+        for entry in islice(self._unsent, _TOGETHER):
+            arguments = [*entry, pacing.wait(entry[0]), self._interval(entry[0])]
+            found.append(Waiting([self._command(scripts.PUSH, arguments)], self._pushed(entry)))
+        for host, script in self._moved.items():
+            given = pacing.wait(host) if script == scripts.PUT_OFF else self._interval(host)
+            found.append(Waiting([self._command(script, [host, given])], self._was_moved(host)))
+        return found
+
+    def _pushed(self, entry: tuple[str, int, bytes, int]) -> Callable[[Any], None]:
+        return lambda _: self._unsent.remove(entry)
+
+    def _move(self, host: str, script: str) -> None:
+        self._moved[host] = script
+        self._store.send_soon()
+
+    def _was_moved(self, host: str) -> Callable[[Any], None]:
+        def told(head: Any) -> None:
+            if self._moved.pop(host) == scripts.PUT_OFF and not self._closed:
+                self._crawl.pacing.tell_wait(host, lambda: _url_in(head))
+
+        return told
 
     def _claim(self) -> tuple[bytes, bytes, bytes]:
-        link = self._store.link
-        given = [*self._standing(), self._crawl.config.patience, self._store.host_key("")]
-        host, number, data = self._store.ask(
-            # Called after ``ask`` has connected, which makes the epoch known.
-            lambda: link.run(scripts.POP, self._keys, [*given, link.epoch, *link.epoch_keys])
+        link, patience = self._store.link, self._crawl.config.patience
+        ended = self._ended()
+        host, number, data, ahead, size = self._run(
+            scripts.POP,
+            lambda: [
+                *self._standing(ended),
+                patience,
+                self._store.prefix,
+                link.epoch,
+                *link.epoch_keys,
+            ],
         )
-        self._done.clear()
+        self._told(ended)
+        self._store.take_ahead(ahead)
+        if not host:
+            self._size = size, time.monotonic()
         return host, number, data
 
-    def _standing(self) -> list[Any]:
-        """The arguments of RENEW: worker, lease, claims that have ended, claims left, interval."""
+    def _ended(self) -> list[str]:
+        """The claims that have ended and may be told so.
+
+        Not before Redis has taken what is to be queued: that may come from one of them.
+        """
         under_way = compat.under_way(self._crawl.crawler)
         for request in [each for each in self._held if each not in under_way]:
             self._done.append(self._held.pop(request))
-        done, held = " ".join(self._done), " ".join(self._held.values())
-        return [self._store.worker, self.lease, done, held, self._crawl.config.min_interval]
+        return [] if self._unsent else list(self._done)
+
+    def _standing(self, ended: Sequence[str]) -> list[Any]:
+        """The arguments of RENEW: worker, lease, claims that have ended, claims left, interval."""
+        left = [*self._held.values(), *(each for each in self._done if each not in ended)]
+        interval = self._crawl.config.min_interval
+        return [self._store.worker, self.lease, " ".join(ended), " ".join(left), interval]
+
+    def _told(self, ended: Sequence[str]) -> None:
+        """Redis knows that the claims *ended* have; and that this worker lives."""
+        del self._done[: len(ended)]
+        if self._renewal.pending:
+            self._renewal.set(self._renewed_after)
 
     def _renew(self) -> None:
-        self._run(scripts.RENEW, self._standing())
-        self._done.clear()
+        ended = self._ended()
+        self._size = 0, -math.inf
+        self._run(scripts.RENEW, lambda: self._standing(ended))
+        self._told(ended)
 
     def _keep_renewing(self) -> None:
         """Renew the lease also while a request is under way and nothing is popped."""
         with suppress(StoreAway):
-            self._send_unsent()  # before the claim ends that such a request may come from
             self._renew()
-        self._renewal.set(_POLL)
+        self._renewal.set(self._renewed_after)
 
     def _taken(self, number: str, data: bytes) -> Request | None:
         """The request in *data*; the claim *number* lasts until the engine is done with it.
@@ -236,28 +305,11 @@ class DueQueue:
             return None
         self._held[request] = number
         if not self._renewal.pending:
-            self._renewal.set(_POLL)
+            self._renewal.set(self._renewed_after)
         return request
-
-    def _release(self, host: str) -> None:
-        try:
-            self._run(scripts.RELEASE, [host, self._interval(host)])
-        except StoreAway:
-            return  # then the host waits for one interval, which does no harm
 
     def _interval(self, host: str) -> float:
         return self._crawl.pacing.throttle.interval(host)
-
-    def _put_off(self, host: str) -> str | None:
-        """Let *host* wait until it is due. The URL that is first in its queue, or None."""
-        try:
-            head: bytes = self._run(scripts.PUT_OFF, [host, self._crawl.pacing.wait(host)])
-        except StoreAway:
-            return None
-        try:
-            return str(json.loads(head)["url"]) if head else None
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return None  # whoever claims it sets it aside
 
     # -- requests -------------------------------------------------------------------------
 
@@ -278,6 +330,22 @@ class DueQueue:
             compat.call_later(0, self._spider.feed)
 
 
+def _host_of(url: str) -> str:
+    """As ``Pacing.look_up``, which also reads the host's record: only who claims it needs that."""
+    try:
+        return hosts.host_key(url)
+    except ValueError:
+        return url
+
+
+def _url_in(head: bytes) -> str | None:
+    """The URL in the first line of an entry; None where there is none: it will be set aside."""
+    try:
+        return str(json.loads(head)["url"]) if head else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
 class DueSpiderMixin:
     """For a ``scrapy_redis.spiders.RedisSpider``, before it in the list of bases.
 
@@ -292,6 +360,8 @@ class DueSpiderMixin:
     server: Any
     fetch_data: Callable[[str, int | None], list[bytes]]
     _walsh_aside: Aside | None = None
+    #: Monotonic seconds at which the list was last found empty.
+    _walsh_empty_at = -math.inf
 
     async def start(self) -> AsyncIterator[Request]:
         """The first batch of the operator's list."""
@@ -305,6 +375,8 @@ class DueSpiderMixin:
         except redis.RedisError as error:
             logger.error("the list of URLs cannot be read: %s", error)
             return
+        if not entries:
+            self._walsh_empty_at = time.monotonic()
         crawl = Crawl.of(self.crawler)
         if self._walsh_aside is None:
             self._walsh_aside = Aside(crawl, self.server, f"{self.redis_key}:aside")
@@ -335,8 +407,8 @@ class DueSpiderMixin:
                 logger.error("%s", error)
 
     def feed(self) -> None:
-        """Take the next batch into the queue."""
-        if not compat.closing(self.crawler):
+        """Take the next batch into the queue, unless the list was empty a moment ago."""
+        if time.monotonic() - self._walsh_empty_at >= _POLL and not compat.closing(self.crawler):
             self.schedule_next_requests()
 
     def spider_idle(self) -> None:

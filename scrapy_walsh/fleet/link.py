@@ -7,12 +7,14 @@ is the time for which all hosts are then left alone.
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from scrapy_walsh.exceptions import StoreAway
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 T = TypeVar("T")
+
+#: A command of Redis and its arguments.
+Command = tuple[Any, ...]
 
 #: Seconds that one answer of Redis may take; the event loop waits for it. A booking usually takes
 #: a tenth of a millisecond. Without an answer no request may be sent anyway.
@@ -60,7 +65,8 @@ class Link:
         self._ahead = 0.0  # Redis's clock minus the monotonic one
         self._away_since: float | None = None
         self._pause = BEAT
-        self._scripts: dict[str, Any] = {}
+        #: The scripts, by their SHA-1, which Redis knows them by.
+        self._scripts: dict[str, str] = {}
         self.client: Any = redis.Redis.from_url(
             url,
             socket_timeout=TIMEOUT,
@@ -79,11 +85,37 @@ class Link:
             self.lose(error)
             raise StoreAway(self.outage()) from error
 
+    def script(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Command:
+        """The command that runs *script* in Redis."""
+        digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+        self._scripts[digest] = script
+        return ("EVALSHA", digest, len(keys), *keys, *arguments)
+
+    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """Send *commands* in this order, in one round trip, and return the answers to them.
+
+        Where Redis refuses one, its error stands in place of an answer. Raises ``redis.RedisError``
+        without answers.
+        """
+        with self.client.pipeline(transaction=False) as pipe:
+            for each in commands:
+                pipe.execute_command(*each)
+            answers: list[Any] = pipe.execute(raise_on_error=False)
+        unknown = [n for n, each in enumerate(answers) if isinstance(each, NoScriptError)]
+        if unknown:  # Redis was started anew
+            for digest in {commands[n][1] for n in unknown}:
+                self.client.script_load(self._scripts[digest])
+            again = self.exchange([commands[n] for n in unknown])
+            for n, answer in zip(unknown, again, strict=True):
+                answers[n] = answer
+        return answers
+
     def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """Run *script* in Redis and return its answer. Raises ``redis.RedisError``."""
-        if script not in self._scripts:
-            self._scripts[script] = self.client.register_script(script)
-        return self._scripts[script](keys=list(keys), args=list(arguments))
+        (answer,) = self.exchange([self.script(script, keys, arguments)])
+        if isinstance(answer, redis.RedisError):
+            raise answer
+        return answer
 
     def greet(self) -> Greeting:
         """Ask Redis for the epoch and its time. Raises ``redis.RedisError``.

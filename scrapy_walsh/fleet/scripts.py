@@ -182,19 +182,21 @@ end
 """
 )
 
-#: Adds a request. ARGV host, rank, request, seconds until the worker may send it, interval.
+#: Adds a request. ARGV host, rank, request, whether it comes back (1: its claim, which had the host
+#: wait for an interval, was not used), seconds until the worker may send it, interval.
 PUSH: Final = (
     _QUEUE
     + """
-local host, wait, now = ARGV[1], number(ARGV[4]), clock()
+local host, wait, now = ARGV[1], number(ARGV[5]), clock()
 local arrival = redis.call('INCR', serial)
 redis.call('ZADD', line(host), ARGV[2], string.format('%016d', arrival) .. ARGV[3])
 redis.call('INCR', size)
 local due = redis.call('ZSCORE', waiting, host)
 if wait > 0 then
+  if ARGV[4] == '1' then due = 0 end
   put_off(host, math.max(number(due), now + wait))
 elseif not due then
-  stand(host, number(ARGV[5]))
+  stand(host, number(ARGV[6]))
 end
 return 1
 """
@@ -210,11 +212,13 @@ return 1
 """
 )
 
-#: Claims a request. ARGV as RENEW, then patience, prefix of hosts' records, epoch, key of the
-#: epoch, key of the calm. Returns host, number of the claim, and request, of the due host with the
-#: most work left, which then waits an interval; or '', '' and the seconds until a host may be due,
-#: -1 where none waits. A host that must wait longer than the patience is given out all the same, so
-#: that the gate defers its requests. An entry that no worker of ours has written has no number.
+#: Claims a request. ARGV as RENEW, then patience, prefix of all records, epoch, key of the epoch,
+#: key of the calm. Returns, for the due host with the most work left, which then waits an interval:
+#: the host, the number of the claim, the request, and the records that its worker reads next (name,
+#: value, name, value). Where none is due: '', '', the seconds until one may be, -1 where none
+#: waits, an empty list, and the number of requests. A host that must wait longer than the patience
+#: is given out all the same, so that the gate defers its requests. An entry that no worker of ours
+#: has written has no number.
 #: A host that gives no answer (D31) gets a score below all others when its turn has come, and is
 #: given out when no host waits.
 POP: Final = (
@@ -222,16 +226,41 @@ POP: Final = (
     + """
 local interval, patience, now = number(ARGV[5]), number(ARGV[6]), clock()
 settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], interval, now)
-if calm(ARGV[9], ARGV[10], ARGV[8], now) ~= 0 then return {'', '', '1'} end
+local function nothing(seconds) return {'', '', seconds, {}, number(redis.call('GET', size))} end
+if calm(ARGV[9], ARGV[10], ARGV[8], now) ~= 0 then return nothing('1') end
+local function interval_of(record)
+  return math.max(interval, number(record[2]), taught(record[5]))
+end
+-- The records of a host and of the source and the robots.txt that an entry names. Large ones are
+-- left out, since the worker may have them already; so is what is not as a worker writes it.
+local function ahead(host, data)
+  local found = {}
+  local function add(command, name)
+    local value = redis.pcall(command, name)
+    if type(value) ~= 'table' or not value.err then
+      found[#found + 1], found[#found + 2] = name, value
+    end
+  end
+  add('HGETALL', ARGV[7] .. 'host:' .. host)
+  local readable, head = pcall(cjson.decode, string.match(data, '^[^\\n]*'))
+  if not readable or type(head) ~= 'table' then return found end
+  if type(head.key) == 'string' then add('GET', ARGV[7] .. 'source:' .. head.key) end
+  if type(head.origin) == 'string' then
+    local name = ARGV[7] .. 'document:robots ' .. head.origin
+    local size = redis.pcall('HSTRLEN', name, 'body')
+    if type(size) == 'number' and size <= 4096 then add('HGETALL', name) end
+  end
+  return found
+end
 for _, host in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, 64)) do
-  stand(host, interval)
+  stand(host, interval_of(record_of(ARGV[7] .. 'host:' .. host)))
 end
 for _ = 1, 64 do
   local host, score = unpack(redis.call('ZREVRANGE', ready, 0, 0, 'WITHSCORES'))
   if not host then break end
-  local record = record_of(ARGV[7] .. host)
+  local record = record_of(ARGV[7] .. 'host:' .. host)
   local last = number(score) < 0
-  local own = math.max(interval, number(record[2]), taught(record[5]))
+  local own = interval_of(record)
   local wait = wait_for(record, '', own, now)
   if last and redis.call('ZCARD', waiting) > 0 then break end
   if not last and (record[6] or '') ~= '' then
@@ -251,12 +280,11 @@ for _ = 1, 64 do
     elseif wait <= patience then
       put_off(host, now + own)
     end
-    return {host, arrival, data}
+    return {host, arrival, data, ahead(host, data), 0}
   end
 end
 local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
-if not first[1] then return {'', '', '-1'} end
-return {'', '', text(math.max(0, number(first[2]) - now))}
+return nothing(first[1] and text(math.max(0, number(first[2]) - now)) or '-1')
 """
 )
 

@@ -4,6 +4,12 @@ Shared are the pacing of hosts, robots.txt, blocklist and schema, deferrals, the
 source, and whether it is still read. They are JSON values under ``walsh:{TOKEN}:``, with times by
 Redis's clock. The local store has all other records, and a copy of the shared ones. While Redis
 does not answer, the copy is read, writes are kept until it is back, and no host can be booked.
+
+The event loop stands still while Redis answers. So a crawl lets its writes wait (``let_wait``):
+whatever is asked of Redis next takes them along, ahead of itself, in the same round trip, or
+``flush`` sends them (D20). What Redis does not take stays in line. Since Redis runs them in order,
+every question sees what waited. The records that a request needs come with its claim
+(``scripts.POP``).
 """
 
 from __future__ import annotations
@@ -15,13 +21,14 @@ import time
 import uuid
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import redis
 
 from scrapy_walsh.exceptions import StoreAway
 from scrapy_walsh.fleet import scripts
-from scrapy_walsh.fleet.link import BEAT, LONGEST_PAUSE, TIMEOUT, Link
+from scrapy_walsh.fleet.link import BEAT, LONGEST_PAUSE, TIMEOUT, Command, Link
 from scrapy_walsh.policy.learned import NOTHING, Learned
 from scrapy_walsh.state.base import RecordStore
 from scrapy_walsh.state.records import BLOCKLIST, Booking, HostRecord, StoredDocument
@@ -35,6 +42,9 @@ if TYPE_CHECKING:
 #: Bookings of this worker that are kept, in case Redis loses its memory. From this number on those
 #: that bind nobody any more are dropped.
 _BOOKINGS_KEPT: Final = 1000
+
+#: Seconds for which a record that was read, or came with a claim, is not read again.
+_AHEAD: Final = 0.1
 
 _DAY: Final = 86400
 #: The shared tables: the field that has the time of a record, and for how many seconds it is kept.
@@ -62,6 +72,16 @@ class _Booked(NamedTuple):
     taught: Learned = NOTHING
 
 
+class Waiting(NamedTuple):
+    """Commands for Redis that nobody waits for, and what is told the answer to the last of them.
+
+    ``told`` is called once Redis has taken them all, and must not ask Redis anything.
+    """
+
+    commands: Sequence[Command]
+    told: Callable[[Any], object]
+
+
 class SharedStore(RecordStore):
     """A ``Store`` that shares some of its records through the Redis at *url*; see the module.
 
@@ -87,7 +107,17 @@ class SharedStore(RecordStore):
         self._wall, self._monotonic = wall, monotonic
         self._booked: dict[str, _Booked] = {}
         self._booked_most = _BOOKINGS_KEPT
+        #: Records that Redis does not have yet, because they wait or because it is away.
         self._unsent: dict[tuple[str, Key], tuple[Table[Any], Any]] = {}
+        #: Hosts whose booking waits, and whether it was a visit (D11).
+        self._unbooked: dict[str, bool] = {}
+        #: What else there is that waits: asked whenever something is sent.
+        self.others: list[Callable[[], Sequence[Waiting]]] = []
+        self._told: Callable[[], None] | None = None
+        #: Monotonic seconds at which a booking last showed that Redis has our records.
+        self._shown = -math.inf
+        #: Records that were just read, or came with a claim, and when; by key in Redis.
+        self._ahead: dict[str, tuple[float, Any]] = {}
 
     @property
     def rows_lost(self) -> bool:
@@ -97,14 +127,68 @@ class SharedStore(RecordStore):
         self._local.prune(now)  # Redis drops what is old by itself
 
     def close(self) -> None:
+        self.send()
         self._local.close()
         self.link.client.close()
 
     def let_wait(self, told: Callable[[], None]) -> None:
+        self._told = told
         self._local.let_wait(told)
 
-    def flush(self) -> None:
+    def flush(self, *, shared: bool = True) -> None:
+        if shared:
+            self.send()
         self._local.flush()
+
+    # -- what waits -----------------------------------------------------------------------
+
+    def send_soon(self) -> None:
+        """Something waits: send it with the next question, or as soon as ``let_wait`` says."""
+        if self._told is None:
+            self.send()
+        else:
+            self._told()
+
+    def send(self) -> None:
+        """Send what waits; what Redis does not take now goes on waiting."""
+        if self.link.away is None and self._waiting():
+            with suppress(StoreAway):
+                self.ask(self.exchange)
+
+    def exchange(self, *question: Command) -> Any:
+        """Send what waits and then *question*, in one round trip; the answer to the last of these.
+
+        To be called within :meth:`ask`. Raises ``redis.RedisError``, also where Redis has refused
+        something that waited.
+        """
+        waiting = self._waiting()
+        sent = [command for each in waiting for command in each.commands]
+        answers = self.link.exchange([*sent, *question])
+        taken = iter(answers)
+        for each in waiting:
+            found = [next(taken) for _ in each.commands]
+            if not any(isinstance(answer, redis.RedisError) for answer in found):
+                each.told(found[-1])
+        for answer in answers:
+            if isinstance(answer, redis.RedisError):
+                raise answer
+        return answers[-1]
+
+    def _waiting(self) -> list[Waiting]:
+        """What waits, in order: the bookings go first."""
+        # ``pop`` drops what was taken; that it is given Redis's answer, too, changes nothing.
+        found = [
+            Waiting(
+                [self._booking(host, self.worker, visit=visit)], partial(self._unbooked.pop, host)
+            )
+            for host, visit in self._unbooked.items()
+        ]
+        for place, (table, record) in self._unsent.items():
+            commands = self._commands(table, place[1], record)
+            found.append(Waiting(commands, partial(self._unsent.pop, place)))
+        for others in self.others:
+            found += others()
+        return found
 
     def tend(self) -> float:
         """Look whether Redis answers and has our records. Returns the seconds to the next look."""
@@ -122,21 +206,30 @@ class SharedStore(RecordStore):
         link.back()
         return BEAT
 
+    def beat(self) -> float:
+        """As :meth:`tend`, unless a booking has just shown the same."""
+        shown = self._monotonic() - self._shown
+        return BEAT - shown if self.link.away is None and shown < BEAT else self.tend()
+
     def _tell(self) -> None:
         """Write to Redis what it missed.
 
         Bookings are written without a worker's name, because other workers may have requested the
         hosts since; then everybody keeps the spacing.
         """
-        now = self._monotonic()
-        for host, booked in self._booked.items():
-            age, hold = now - booked.end, max(0.0, booked.until - now)
-            taught = _field_of(booked.taught, self.link)
-            arguments = ["", booked.interval, age, hold, 0, taught]
-            self.link.run(scripts.BOOK, [self.host_key(host)], arguments)
-        for place, (table, record) in list(self._unsent.items()):
-            self._send(table, place[1], record)
-            del self._unsent[place]
+        self._unbooked.clear()
+        for host in self._booked:
+            self.exchange(self._booking(host, ""))
+        if self._waiting():
+            self.exchange()
+
+    def _booking(self, host: str, worker: str, *, visit: bool = False) -> Command:
+        """The command that writes this worker's last request to *host*, as made by *worker*."""
+        now, booked = self._monotonic(), self._booked[host]
+        age, hold = now - booked.end, max(0.0, booked.until - now)
+        taught = _field_of(booked.taught, self.link)
+        arguments = [worker, booked.interval, age, hold, int(visit), taught]
+        return self.link.script(scripts.BOOK, [self.host_key(host)], arguments)
 
     def ask(self, question: Callable[[], Any]) -> Any:
         """Call *question*, which calls Redis; connect first. Raises StoreAway without an answer."""
@@ -148,18 +241,24 @@ class SharedStore(RecordStore):
 
     def reserve_host(self, host: str, interval: float, now: float) -> Booking:  # noqa: ARG002
         link = self.link
+        key = self.host_key(host)
         wait, known, at, last, taught = self.ask(
-            lambda: link.run(
-                scripts.RESERVE,
-                [self.host_key(host), *link.epoch_keys],
-                [self.worker, interval, link.epoch],
+            # Called after ``ask`` has connected, which makes the epoch known.
+            lambda: self.exchange(
+                link.script(
+                    scripts.RESERVE,
+                    [key, *link.epoch_keys],
+                    [self.worker, interval, link.epoch],
+                )
             )
         )
+        self._ahead.pop(key, None)
         link.set_time(at)
         if float(wait) < 0:
             link.lose("it has lost its records")
             raise StoreAway(link.outage())
         found = _taught_in(taught, self.link)
+        self._shown = self._monotonic()
         if float(wait) == 0:
             self._note(host, interval, 0.0, found)
         rested = max(0.0, float(at) - float(last)) if known else math.inf
@@ -176,13 +275,9 @@ class SharedStore(RecordStore):
         taught: Learned = NOTHING,
     ) -> None:
         self._note(host, interval, hold, taught)
-
-        def book() -> None:  # by Redis's clock, which is known once it has been asked
-            arguments = [self.worker, interval, 0.0, hold, int(visit), _field_of(taught, self.link)]
-            self.link.run(scripts.BOOK, [self.host_key(host)], arguments)
-
-        with suppress(StoreAway):  # ``_tell`` writes it when Redis is back
-            self.ask(book)
+        self._unbooked[host] = visit or self._unbooked.get(host, False)
+        self._ahead.pop(self.host_key(host), None)
+        self.send_soon()  # ``_tell`` writes it where Redis is away
         self._local.book_host(host, interval, now, hold, visit=visit, taught=taught)
 
     def _note(self, host: str, interval: float, hold: float, taught: Learned) -> None:
@@ -194,7 +289,9 @@ class SharedStore(RecordStore):
             self._booked = {
                 name: booked
                 for name, booked in self._booked.items()
-                if max(booked.end + booked.interval, booked.until) > now or booked.taught.interval
+                if max(booked.end + booked.interval, booked.until) > now
+                or booked.taught.interval
+                or name in self._unbooked
             }
             self._booked_most = max(_BOOKINGS_KEPT, 2 * len(self._booked))
 
@@ -210,6 +307,8 @@ class SharedStore(RecordStore):
                 pipe.hset(key, mapping=self._host_fields(changed))
                 pipe.expire(key, scripts.HOST_TTL)
 
+        self.send()
+        self._ahead.pop(key, None)
         self.ask(lambda: self.link.client.transaction(exchange, key))
 
     def host_key(self, host: str) -> str:
@@ -255,13 +354,13 @@ class SharedStore(RecordStore):
             self._share(DOCUMENTS, key, local)
         return local
 
-    def _send_document(self, name: str, document: StoredDocument) -> None:
+    def _put_document(self, name: str, document: StoredDocument) -> Command:
         at, ttl = self.link.to_shared(document.fetched_at), _SHARED[DOCUMENTS.name][1]
         fields = asdict(replace(document, fetched_at=at, body=b""))
         del fields["body"]
         digest = hashlib.sha256(document.body).hexdigest()
         arguments = [f"{at:.6f}", ttl, json.dumps(fields), digest, document.body]
-        self.link.run(scripts.PUT_DOCUMENT, [name], arguments)
+        return self.link.script(scripts.PUT_DOCUMENT, [name], arguments)
 
     def _document(self, fields: dict[bytes, bytes]) -> StoredDocument | None:
         """The document in *fields*; None where its body does not have the digest beside it."""
@@ -308,6 +407,7 @@ class SharedStore(RecordStore):
             return []
         start = self._key(table, ())
         try:
+            self.send()
             scan = self.link.client.scan_iter
             found = self.ask(lambda: list(scan(match=f"{start}*", count=1000)))
         except StoreAway:
@@ -330,13 +430,31 @@ class SharedStore(RecordStore):
             return None
 
     def _read(self, table: Table[Any], key: Key) -> Any:
-        client, name = self.link.client, self._key(table, key)
+        name, hashed = self._key(table, key), table in (HOSTS, DOCUMENTS)
+        now = self._monotonic()
+        self._ahead = {key: each for key, each in self._ahead.items() if now - each[0] < _AHEAD}
+        if name in self._ahead:
+            found = self._ahead[name][1]
+        else:
+            command = "HGETALL" if hashed else "GET"
+            found = self.ask(lambda: self.exchange((command, name)))
+            if table is not DOCUMENTS:  # which may be large
+                self._ahead[name] = now, found
         if table is HOSTS:
-            return self._host_record(key[0], self.ask(lambda: client.hgetall(name)))
+            return self._host_record(key[0], found)
         if table is DOCUMENTS:
-            return self._document(self.ask(lambda: client.hgetall(name)))
-        text = self.ask(lambda: client.get(name))
-        return None if text is None else self._decoded(table, json.loads(text))
+            return self._document(found)
+        return None if found is None else self._decoded(table, json.loads(found))
+
+    def take_ahead(self, found: Sequence[Any]) -> None:
+        """Keep for a moment what came with a claim: names in turn with values (``scripts.POP``)."""
+        values = [
+            dict(zip(each[::2], each[1::2], strict=True)) if isinstance(each, list) else each
+            for each in found[1::2]
+        ]
+        names = [each.decode("utf-8", "replace") for each in found[::2]]
+        now = self._monotonic()
+        self._ahead = {name: (now, each) for name, each in zip(names, values, strict=True)}
 
     def _decoded(self, table: Table[R], fields: dict[str, Any]) -> R:
         name = _SHARED[table.name][0]
@@ -348,33 +466,35 @@ class SharedStore(RecordStore):
         return table.record(**{**fields, **times})
 
     def _share(self, table: Table[Any], key: Key, record: Any) -> None:
-        """Write *record* to Redis, or delete it for None; later, where Redis is away now."""
+        """Write *record* to Redis soon, or delete it for None. A blocklist is written at once."""
         if table.name not in _SHARED:
             return
-        try:
-            self.ask(lambda: self._send(table, key, record))
-        except StoreAway:
-            self._unsent[table.name, key] = (table, record)
-
-    def _send(self, table: Table[Any], key: Key, record: Any) -> None:
-        client, name = self.link.client, self._key(table, key)
-        if record is None:
-            client.delete(name)
-        elif table is HOSTS:
-            client.hset(name, mapping=self._host_fields(record))
-            client.expire(name, scripts.HOST_TTL)
-        elif table is DOCUMENTS:
-            self._send_document(name, record)
+        self._unsent[table.name, key] = (table, record)
+        self._ahead.pop(self._key(table, key), None)
+        if table is DOCUMENTS and key[0] == BLOCKLIST:
+            self.send()
         else:
-            field, ttl = _SHARED[table.name]
-            at = getattr(record, field)
-            members = asdict(record)
-            for each in (field, *_OTHER_TIMES):
-                if members.get(each) is not None:
-                    members[each] = self.link.to_shared(members[each])
-            text = json.dumps(members)
-            ahead = min(max(0.0, at - self._wall()), 100.0 * ttl)
-            client.set(name, text, ex=ttl + int(ahead))
+            self.send_soon()
+
+    def _commands(self, table: Table[Any], key: Key, record: Any) -> list[Command]:
+        """What writes *record* to Redis, or deletes it for None."""
+        name = self._key(table, key)
+        if record is None:
+            return [("DEL", name)]
+        if table is HOSTS:
+            fields = [part for field in self._host_fields(record).items() for part in field]
+            return [("HSET", name, *fields), ("EXPIRE", name, scripts.HOST_TTL)]
+        if table is DOCUMENTS:
+            return [self._put_document(name, record)]
+        field, ttl = _SHARED[table.name]
+        at = getattr(record, field)
+        members = asdict(record)
+        for each in (field, *_OTHER_TIMES):
+            if members.get(each) is not None:
+                members[each] = self.link.to_shared(members[each])
+        text = json.dumps(members)
+        ahead = min(max(0.0, at - self._wall()), 100.0 * ttl)
+        return [("SET", name, text, "EX", ttl + int(ahead))]
 
 
 def supersedes(document: StoredDocument, held: StoredDocument | None) -> bool:

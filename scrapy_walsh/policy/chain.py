@@ -116,19 +116,26 @@ class Gates:
 
 
 def judge(
-    url: str, scope: Scope, held: Held, gates: Gates, now: float, *, form: str = ""
+    url: str,
+    scope: Scope,
+    held: Held,
+    gates: Gates,
+    now: float,
+    *,
+    form: str = "",
+    runs: bool = True,
 ) -> Verdict | NeedDocument:
     """The verdict of the first gate that refuses *url*; if none does, that of robots.txt.
 
     NeedDocument where a gate cannot decide yet; the gates after it were not looked at. *now*: Unix
     seconds. *form*: of ``recrawl.form_of``, empty for a plain GET. Raises ValueError for a port
-    that cannot be read.
+    that cannot be read. Where *runs* is false, R8 is left for a later look.
     """
     return (
         _out_of_scope(url, scope)
         or _operator_blocks(url, held)
         or _excluded(url, gates)
-        or too_soon(url, scope, held, gates, now, form=form)
+        or (too_soon(url, scope, held, gates, now, form=form) if runs else None)
         or _robots(url, held, gates)
     )
 

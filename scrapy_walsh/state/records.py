@@ -276,8 +276,11 @@ class Store(Protocol):
         """
         ...
 
-    def flush(self) -> None:
-        """Write what waits."""
+    def flush(self, *, shared: bool = True) -> None:
+        """Write what waits; where *shared* is false, on this machine only.
+
+        What a fleet's Redis gets then goes on waiting.
+        """
         ...
 
     def prune(self, now: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -49,6 +50,18 @@ def test_own_makespan_keeps_every_promise_and_says_how_long_it_took(tmp_path):
     assert rows["ours"]["in flight"] == 1
     assert rows["ours"]["took s"] >= 0.8
     assert 0.05 <= result["handler_latency"] < 5
+
+
+@pytest.mark.crawl
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server here")
+def test_own_fleet_keeps_the_spacing_and_counts_its_round_trips(tmp_path):
+    result = run("fleet", tmp_path)
+    assert [(row["workers"], row["requests"]) for row in result["rows"]] == [(1, 5), (2, 10)]
+    for row in result["rows"]:
+        assert row["violations"] == 0
+        assert row["trips"] > 1  # each request is booked, whatever else
+        assert row["took s"] > 2.4  # a robots.txt and two targets, the second a second later
+    assert result["rows"][0]["of one"] == 1.0
 
 
 def test_own_queue_measures_both_queues_and_the_jobdir(tmp_path):

@@ -19,17 +19,21 @@ from scrapy.statscollectors import StatsCollector
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.redis_queue import DueQueue
-from scrapy_walsh.exceptions import ConfigError
+from scrapy_walsh.exceptions import ConfigError, StoreAway
+from scrapy_walsh.fleet import scripts
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths
-from scrapy_walsh.state.records import HostRecord
+from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
 from tests.crawl.harness import OWN_IDENTITY, site
 from tests.fleet.fleet import Worker, settled, targets, too_close, wait_until, worker
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from scrapy_walsh.adapters.events import Recorder
+    from scrapy_walsh.fleet.link import Command
+    from scrapy_walsh.fleet.store import SharedStore
     from tests.fleet.fleet import Server
 
 FLEET_SPIDER = """
@@ -76,7 +80,8 @@ def one_after_another(box: Sandbox, server: Server, folder: Path) -> list[Worker
     one = worker(first, box, server, spider=FLEET_SPIDER, **settings(server))
     wait_until(lambda: targets(box.log))
     one.process.send_signal(signal.SIGSTOP)
-    seen = settled(box)
+    settled(box)
+    seen = len(targets(box.log))
     try:
         two = worker(other, box, server, spider=FLEET_SPIDER, **settings(server))
         wait_until(lambda: len(targets(box.log)) > seen)
@@ -427,6 +432,160 @@ def test_own_a_claim_that_cannot_be_read_is_made_once(server: Server) -> None:
     time.sleep(1.01)
     assert urls_of(one, 1) == [None]
     assert len(one) == 0
+
+
+# -- round trips --------------------------------------------------------------------------------
+
+
+def waiting(line: DueQueue) -> tuple[SharedStore, list[tuple[Command, ...]]]:
+    """The store of *line*, which lets its writes wait; what it sends from now on, by round trip."""
+    store = cast("SharedStore", line._crawl.store)
+    store.let_wait(lambda: None)
+    store.tend()
+    for each in (scripts.PUSH, scripts.POP, scripts.PUT_OFF, scripts.RESERVE, scripts.BOOK):
+        store.link.client.script_load(each)
+    sent: list[tuple[Command, ...]] = []
+    exchange = store.link.exchange
+
+    def noted(commands: Sequence[Command]) -> list[Any]:
+        sent.append(tuple(commands))
+        return exchange(commands)
+
+    store.link.exchange = noted  # type: ignore[method-assign]
+    return store, sent
+
+
+def test_d20_a_request_takes_two_round_trips_and_what_follows_goes_with_the_next(
+    server: Server,
+) -> None:
+    one = queue(server)
+    store, trips = waiting(one)
+    for page in range(2):
+        one.push(Request(f"http://a.test/{page}"))
+    assert trips == []
+    assert claimed(one, 1) == ["http://a.test/0"]
+    one._crawl.pacing.look_up("http://a.test/0")
+    assert store.get(SourceRun, "http://a.test/0") is None
+    assert store.get(StoredDocument, ROBOTS, "http://a.test") is None
+    assert store.reserve_host("a.test", 1.0, time.time()).wait == 0
+    assert len(trips) == 2
+    one._crawl.pacing.throttle.started("a.test")
+    one._crawl.pacing.throttle.finished("a.test", time.monotonic())
+    store.book_host("a.test", 1.0, time.time(), 0.0)
+    one.nudge("a.test")
+    store.put(SourceRun("http://a.test/0", time.time(), "200"))
+    store.delete(Deferral, "http://a.test/0")
+    store.flush(shared=False)  # as when the spider has taken the answer
+    assert claimed(one, 1) == [None]
+    assert len(one) == 2
+    assert len(trips) == 3
+    assert len(trips[2]) == 5
+    assert trips[2][-1] == trips[0][-1][:2] + trips[2][-1][2:]  # what is asked comes last
+
+
+def test_own_a_claim_brings_what_its_worker_reads_next(server: Server) -> None:
+    one, other = queue(server), queue(server)
+    theirs = cast("SharedStore", other._crawl.store)
+    theirs.put(SourceRun("http://a.test/0", time.time() - 60, "200"))
+    theirs.put(StoredDocument(ROBOTS, "http://a.test", "u", b"rules", time.time() - 9, 200, "held"))
+    theirs.book_host("a.test", 5.0, time.time() - 60, 0.0)
+    other.push(Request("http://a.test/0"))
+    time.sleep(1.01)
+    store, trips = waiting(one)
+    server.client.hset("walsh:{examplebot}:host:a.test", "last", time.time() - 60)
+    assert urls_of(one, 1) == ["http://a.test/0"]
+    run = store.get(SourceRun, "http://a.test/0")
+    rules = store.get(StoredDocument, ROBOTS, "http://a.test")
+    host = store.get(HostRecord, "a.test")
+    assert run is not None
+    assert rules is not None
+    assert host is not None
+    assert (run.outcome, rules.body, host.interval) == ("200", b"rules", 5.0)
+    assert len(trips) == 1
+    time.sleep(0.11)
+    store.get(SourceRun, "http://a.test/0")
+    assert len(trips) == 2  # what came with a claim counts for a moment only
+
+
+def test_own_a_record_that_nobody_can_read_keeps_no_request_back(server: Server) -> None:
+    one = queue(server)
+    for key in ("source:http://a.test/", "document:robots http://a.test"):
+        server.client.lpush(f"walsh:{{examplebot}}:{key}", "x")
+    one.push(Request("http://a.test/"))
+    assert one._claim()[1]
+
+
+def test_own_a_claim_lasts_until_redis_has_what_came_of_it(server: Server) -> None:
+    one = queue(server)
+    waiting(one)
+    one.push(Request("http://a.test/"))
+    assert claimed(one, 1) == ["http://a.test/"]
+    UNDER_WAY.pop(one._crawl.crawler)
+    serial = "walsh:{examplebot}:queue:probe:requests:serial"
+    kept = server.client.get(serial)
+    server.client.delete(serial)
+    server.client.lpush(serial, "x")  # so Redis refuses every new entry
+    one.push(one._crawl.pacing.again(Request("http://a.test/")))
+    with pytest.raises(StoreAway):
+        one._renew()
+    (claim,) = server.client.hvals(f"{LINE.removesuffix('line:')}claims:{one._store.worker}")
+    assert b"http://a.test/" in claim
+    server.client.delete(serial)
+    server.client.set(serial, kept)
+    assert one._store.tend() == 1
+    one._renew()  # with the entry; the next one says that the claim has ended
+    one._renew()
+    assert (len(one), server.client.zcard(f"{LINE}a.test")) == (1, 1)
+
+
+def test_own_a_long_list_goes_to_redis_by_hundreds(server: Server) -> None:
+    one = queue(server)
+    _, trips = waiting(one)
+    for page in range(250):
+        one.push(Request(f"http://a.test/{page}"))
+    assert {len(each) for each in trips} == {100}
+    assert server.client.zcard(f"{LINE}a.test") == 200
+    one.stop()
+    assert server.client.zcard(f"{LINE}a.test") == 250
+
+
+def test_own_a_request_that_comes_back_has_its_host_wait_as_long_as_it_says(server: Server) -> None:
+    one, other = queue(server), queue(server)
+    for page in range(2):
+        one.push(Request(f"http://a.test/{page}"))
+    (claim,) = (one.pop() for _ in range(1))
+    assert claim is not None
+    one.push(one._crawl.pacing.give_back(claim, 0.2))
+    assert urls_of(other, 1) == [None]
+    time.sleep(0.21)
+    assert urls_of(other, 1) == ["http://a.test/0"]
+
+
+def test_r4_a_request_that_comes_back_does_not_bring_its_host_nearer(server: Server) -> None:
+    one, other = queue(server), queue(server)
+    for page in range(2):
+        one.push(Request(f"http://a.test/{page}"))
+    claim = one.pop()
+    assert claim is not None
+    other._crawl.store.reserve_host("a.test", 30.0, time.time())
+    one.push(one._crawl.pacing.give_back(claim, 0.01))
+    time.sleep(0.02)
+    assert urls_of(other, 1) == [None]
+
+
+def test_own_work_left_counts_at_the_hosts_own_interval(server: Server) -> None:
+    one = queue(server)
+    slow = "walsh:{examplebot}:host:slow.test"
+    one._crawl.store.book_host("slow.test", 5.0, time.time(), 0.0)
+    for name, pages in (("slow.test", 2), ("quick.test", 4)):
+        for page in range(pages):
+            one.push(Request(f"http://{name}/{page}"))
+    server.client.hset(slow, "last", time.time() - 60)
+    ready, waits = (LINE.removesuffix(":line:") + end for end in ("", ":waiting"))
+    for key in (ready, waits):  # both were not due, and are now
+        server.client.zrem(key, "slow.test", "quick.test")
+    server.client.zadd(waits, {"slow.test": 1, "quick.test": 2})
+    assert urls_of(one, 2) == ["http://slow.test/0", "http://quick.test/0"]
 
 
 def test_own_the_queue_can_be_cleared(server: Server) -> None:

@@ -249,6 +249,126 @@ def test_own_a_host_can_be_forgotten_and_exchanged(server: Server) -> None:
     assert [record.host for record in other.rows(HostRecord)] == [HOST]
 
 
+# -- what waits (D20) --------------------------------------------------------------------------
+
+
+def patient(server: Server) -> tuple[SharedStore, list[bool]]:
+    """A worker that lets its writes wait, and the times that it has said so."""
+    told: list[bool] = []
+    one = worker(server)
+    one.tend()
+    one.let_wait(lambda: told.append(True))
+    return one, told
+
+
+RUN = SourceRun("http://h.test/", 1_000_000.0, "200")
+
+
+def test_d20_what_follows_from_an_answer_goes_with_the_next_booking(server: Server) -> None:
+    one, told = patient(server)
+    assert reserve(one) == 0
+    one.book_host(HOST, 60.0, time.time(), 0.0)
+    one.put(RUN)
+    assert told
+    assert server.client.hget(one.host_key(HOST), "interval") == b"1.0"
+    assert not list(server.client.scan_iter("*source*"))  # what a kill may lose
+    assert reserve(one, host="other.test") == 0
+    assert reserve(worker(server)) > 50
+    assert worker(server).get(SourceRun, RUN.url) is not None
+
+
+def test_d20_a_booking_sees_what_waited(server: Server) -> None:
+    one, _ = patient(server)
+    one.book_host(HOST, 1.0, time.time(), 7200.0)
+    assert reserve(one) > 7190
+
+
+def test_d20_what_waits_is_read_back(server: Server) -> None:
+    one, _ = patient(server)
+    one.put(Deferral("http://h.test/", HOST, time.time() + 60, "why"))
+    assert one.get(Deferral, "http://h.test/") is not None
+    one.delete(Deferral, "http://h.test/")
+    assert one.get(Deferral, "http://h.test/") is None
+    one.put(Deferral("http://h.test/", HOST, time.time() + 60, "why"))
+    assert len(list(one.rows(Deferral))) == 1
+
+
+def test_d20_a_flush_writes_what_waits_unless_it_is_this_machines_alone(server: Server) -> None:
+    one, _ = patient(server)
+    one.put(RUN)
+    one.flush(shared=False)
+    assert worker(server).get(SourceRun, RUN.url) is None
+    one.flush()
+    assert worker(server).get(SourceRun, RUN.url) is not None
+
+
+def test_d20_a_store_that_is_closed_has_written_what_waited(server: Server) -> None:
+    one, _ = patient(server)
+    one.put(RUN)
+    one.close()
+    assert worker(server).get(SourceRun, RUN.url) is not None
+
+
+def test_d20_a_blocklist_does_not_wait(server: Server) -> None:
+    one, _ = patient(server)
+    one.put(document(BLOCKLIST, "http://o.test/list", b"list"))
+    assert worker(server).get(StoredDocument, BLOCKLIST, "http://o.test/list") is not None
+
+
+def test_own_what_redis_refuses_goes_on_waiting_and_the_rest_does_not(server: Server) -> None:
+    one, _ = patient(server)
+    server.client.lpush(one.host_key(HOST), "not a record")
+    one.book_host(HOST, 60.0, time.time(), 0.0)
+    one.put(RUN)
+    with pytest.raises(StoreAway):  # though this host itself could be booked
+        reserve(one, host="other.test")
+    assert worker(server).get(SourceRun, RUN.url) is not None
+    assert (list(one._unbooked), one._unsent) == ([HOST], {})
+    assert one.tend() > 0
+    assert one.link.away is not None
+    server.client.delete(one.host_key(HOST))
+    assert one.tend() == 1
+    assert reserve(worker(server)) > 50
+
+
+def test_own_what_waits_when_redis_goes_away_is_told_when_it_is_back(server: Server) -> None:
+    one, _ = patient(server)
+    one.book_host(HOST, 60.0, time.time(), 0.0)
+    one.put(RUN)
+    server.kill()
+    with pytest.raises(StoreAway):
+        reserve(one, host="other.test")
+    server.start()
+    assert one.tend() > 1  # it has forgotten
+    assert reserve_calmly(server) > 50
+    assert worker(server).get(SourceRun, RUN.url) is not None
+
+
+def reserve_calmly(server: Server) -> float:
+    server.client.delete("walsh:{examplebot}:calm")  # as if the time were over
+    return reserve(worker(server))
+
+
+def test_own_a_redis_that_knows_no_scripts_any_more_is_told_them(server: Server) -> None:
+    one, _ = patient(server)
+    assert reserve(one) == 0
+    server.client.script_flush()
+    one.book_host(HOST, 1.0, time.time(), 7200.0)
+    one.put(RUN)
+    assert reserve(one) > 7190
+    assert (one._unbooked, one._unsent) == ({}, {})
+
+
+def test_own_a_booking_is_as_good_as_a_look_at_redis(server: Server) -> None:
+    one, _ = patient(server)
+    assert reserve(one) == 0
+    assert 0 < one.beat() < 1
+    server.client.flushall()
+    with pytest.raises(StoreAway):
+        reserve(one, host="other.test")
+    assert one.beat() > 3  # it looks at once, and has found that its records are lost
+
+
 # -- an outage --------------------------------------------------------------------------------
 
 
