@@ -238,17 +238,13 @@ class Asked:
         self._remember(taken)
 
     def _remember(self, answered: list[tuple[Request, SourceRun]]) -> None:
-        """Store *answered* at once, since a kill must not make a run send a source again.
-
-        On this machine, that is. To a fleet a kill before Redis has it is one just before the
-        spider took the answer: another worker takes the claim over (D20).
-        """
+        """Store *answered* at once, since a kill must not make a run send a source again."""
         context = self._context
         for request, run in answered:
             context.remember(partial(context.store.put, run))
             for url in {request.url, run.url.partition(" ")[0]}:
                 context.remember(partial(context.store.delete, Deferral, url))
-        context.remember(partial(context.store.flush, shared=False))
+        context.remember(context.store.flush)
         for _, run in answered:
             self._locks.drop(run.url)
 

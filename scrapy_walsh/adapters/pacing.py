@@ -93,10 +93,10 @@ class Pacing:
             host = hosts.host_key(url)
         except ValueError:
             return url
-        self._know(host)
+        self.know(host)
         return host
 
-    def _know(self, host: str) -> None:
+    def know(self, host: str) -> None:
         """Look *host* up if nobody has: a JOBDIR names hosts without any URL of theirs."""
         if host not in self._looked_up:
             self._looked_up.add(host)
@@ -175,7 +175,7 @@ class Pacing:
 
     def goes_last(self, host: str) -> bool:
         """Whether *host* gave no answer in an earlier run, and was not tried in this one (D31)."""
-        self._know(host)
+        self.know(host)
         return self.silences.untried(host, self._context.monotonic())
 
     def slow(self, host: str) -> bool:
@@ -217,7 +217,6 @@ class Pacing:
 
     def tell_wait(self, host: str, first: Callable[[], str | None]) -> None:
         """Record that *host* is not due, once for each due time; *first*: the URL that waits."""
-        self._know(host)
         context, wait = self._context, self.wait(host)
         if wait == 0:
             return

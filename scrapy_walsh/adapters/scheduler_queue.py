@@ -222,7 +222,9 @@ class HostQueue:
         """The request to send now; None where no host is due: the engine is woken later."""
         self._crawl.asked.settle()
         for _ in range(min(_AT_ONCE, len(self._resumed))):
-            self._tell_wait(self._resumed.pop())
+            resumed = self._resumed.pop()
+            self._crawl.pacing.know(resumed)
+            self._tell_wait(resumed)
         self._unpark()
         self._free_turn = not self._free_turn
         host = None

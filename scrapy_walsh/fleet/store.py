@@ -135,9 +135,8 @@ class SharedStore(RecordStore):
         self._told = told
         self._local.let_wait(told)
 
-    def flush(self, *, shared: bool = True) -> None:
-        if shared:
-            self.send()
+    def flush(self) -> None:
+        self.send()
         self._local.flush()
 
     # -- what waits -----------------------------------------------------------------------

@@ -52,7 +52,7 @@ class RecordStore(ABC):
     def let_wait(self, told: Callable[[], None]) -> None:  # noqa: B027
         """Write at once all the same: only a disk makes it worth waiting."""
 
-    def flush(self, *, shared: bool = True) -> None:  # noqa: B027
+    def flush(self) -> None:  # noqa: B027
         """Do nothing, since nothing waits."""
 
     def get(self, record: type[R], *key: str) -> R | None:

@@ -276,11 +276,8 @@ class Store(Protocol):
         """
         ...
 
-    def flush(self, *, shared: bool = True) -> None:
-        """Write what waits; where *shared* is false, on this machine only.
-
-        What a fleet's Redis gets then goes on waiting.
-        """
+    def flush(self) -> None:
+        """Write what waits."""
         ...
 
     def prune(self, now: float) -> None:

@@ -87,7 +87,7 @@ class SqliteStore(RecordStore):
     def let_wait(self, told: Callable[[], None]) -> None:
         self._told = told
 
-    def flush(self, *, shared: bool = True) -> None:  # noqa: ARG002
+    def flush(self) -> None:
         if self._waits:
             self._rewrite([])
 

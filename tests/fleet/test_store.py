@@ -293,10 +293,9 @@ def test_d20_what_waits_is_read_back(server: Server) -> None:
     assert len(list(one.rows(Deferral))) == 1
 
 
-def test_d20_a_flush_writes_what_waits_unless_it_is_this_machines_alone(server: Server) -> None:
+def test_d20_a_flush_writes_what_waits(server: Server) -> None:
     one, _ = patient(server)
     one.put(RUN)
-    one.flush(shared=False)
     assert worker(server).get(SourceRun, RUN.url) is None
     one.flush()
     assert worker(server).get(SourceRun, RUN.url) is not None
