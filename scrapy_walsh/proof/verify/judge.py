@@ -205,7 +205,7 @@ class Judge:
             spacing = terms.min_interval if terms.pace_robots else 0.0
         target = line.purpose == events.TARGET
         need = max(asked_for, line.interval)
-        ahead = terms.min_interval if line.visit and self._visits(line, need, terms) else None
+        ahead = terms.min_interval if line.visit and self._visits(run, line, need) else None
         self._pacing.asked(
             Asked(line.n, run.process, host, target, line.started, line.ended, need, spacing, ahead)
         )
@@ -222,9 +222,13 @@ class Judge:
             self._report.missed("whether a host had been asked before: earlier lines are not here")
         return fault is None
 
-    def _visits(self, line: Line, need: float, terms: Terms) -> bool:
+    def _visits(self, run: Run, line: Line, need: float) -> bool:
         """Whether this target of a slow host may go ahead, as it says."""
+        terms = run.terms
         fault = self._pacing.visit_fault(line, need, terms.patience)
+        if fault is not None and run.holes:
+            self._report.missed("visits of slow hosts that rest on lines which are not here")
+            return True
         if fault is None and terms.slow_hosts != SLOW_VISIT:
             fault = f"it went ahead of the Crawl-delay, and slow_hosts is {terms.slow_hosts[:40]!r}"
         if fault is not None:
