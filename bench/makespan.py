@@ -350,12 +350,15 @@ def scale_time(interval: float) -> None:
     """Let this process keep an interval that the package itself refuses.
 
     The agenda counts work in seconds, at least one to a request: it is told of each as if the
-    interval were 1 s.
+    interval were 1 s. What it assumes of an unknown host, and for how long it keeps the wire free
+    (D30), are multiples of that second.
     """
     if interval >= 1:
         return
     bucket = agenda._bucket
     agenda._bucket = lambda work: bucket(work / interval)
+    agenda.ASSUMED_INTERVAL *= interval
+    agenda.MOMENT *= interval
     config.MIN_REQUEST_INTERVAL = interval
     TURNSTILE.throttle.min_interval = interval
 
