@@ -33,9 +33,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # bench/queue.py is not Python's queue
 
-from scrapy import Request, Spider  # noqa: E402
-from scrapy.crawler import CrawlerProcess  # noqa: E402
-
 from bench import makespan  # noqa: E402
 from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh.adapters import compat, handler  # noqa: E402
@@ -51,6 +48,8 @@ from scrapy_walsh.proof.sandbox import (  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from scrapy import Request
 
 ITSELF: Final = (sys.executable, str(Path(__file__).resolve()))
 TRIP: Final = 0.05
@@ -228,23 +227,9 @@ async def relay(source: asyncio.StreamReader, to: asyncio.StreamWriter, opened: 
 
 
 def crawl(side: str, more: dict[str, Any]) -> None:
-    urls = json.load(sys.stdin)
     if side == "kept":
         keep_one_connection()
-
-    class Bench(Spider):
-        name = "bench"
-
-        async def start(self) -> Any:
-            for url in urls:
-                yield Request(url)
-
-        def parse(self, response: Any) -> None:
-            assert response.status == 200
-
-    process = CrawlerProcess({**makespan.settings("ours", INTERVAL), **more})
-    process.crawl(Bench)
-    process.start()
+    makespan.crawl_with({**makespan.settings("ours", INTERVAL), **more})
 
 
 def keep_one_connection() -> None:

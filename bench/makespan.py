@@ -327,9 +327,14 @@ def ask_by_handler() -> None:
 
 
 def crawl(bot: str, interval: float) -> None:
-    urls = json.load(sys.stdin)
     if bot == "ours":
         scale_time(interval)
+    crawl_with(settings(bot, interval))
+
+
+def crawl_with(settings: dict[str, Any]) -> None:
+    """Crawl the URLs of the standard input, each of which must answer 200."""
+    urls = json.load(sys.stdin)
 
     class Bench(Spider):
         name = "bench"
@@ -341,7 +346,7 @@ def crawl(bot: str, interval: float) -> None:
         def parse(self, response: Any) -> None:
             assert response.status == 200
 
-    process = CrawlerProcess(settings(bot, interval))
+    process = CrawlerProcess(settings)
     process.crawl(Bench)
     process.start()
 

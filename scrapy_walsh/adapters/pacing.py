@@ -85,15 +85,13 @@ class Pacing:
     # -- a host ---------------------------------------------------------------------------
 
     def look_up(self, url: str) -> str:
-        """The throttle key of *url*, or *url* itself where it has no readable host.
+        """As :func:`host_of`.
 
         At first use of a host, what earlier runs stored about it goes into the throttle.
         """
-        try:
-            host = hosts.host_key(url)
-        except ValueError:
-            return url
-        self.know(host)
+        host = host_of(url)
+        if host != url:
+            self.know(host)
         return host
 
     def know(self, host: str) -> None:
@@ -337,6 +335,14 @@ class Pacing:
             return None if record is None else replace(record, silent_since=since)
 
         context.remember(lambda: context.store.update_host(host, change))
+
+
+def host_of(url: str) -> str:
+    """The throttle key of *url*, or *url* itself where it has no readable host."""
+    try:
+        return hosts.host_key(url)
+    except ValueError:
+        return url
 
 
 def restore(
