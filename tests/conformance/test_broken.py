@@ -148,7 +148,8 @@ BUILDS: dict[str, dict[str, Break]] = {
                 ],
             },
             """
-            from scrapy_walsh.policy import backoff
+            from scrapy_walsh.policy import backoff, learned
+            learned.learn = lambda known, *_: known
             def at_once(status, retry_after, attempt, *, max_retries, **_):
                 if not backoff.is_failure(status):
                     return None
@@ -558,7 +559,15 @@ ONLY_THE_CRAWL = "import sys\nif sys.orig_argv[1:3] == ['-m', 'scrapy']:\n"
 
 #: The build that breaks no MUST: its run ends with 0.
 SHOULD_ALONE = "operator"
+#: The build whose rows ask for a long wait. A machine that stands still for a second waits as
+#: long by chance, so a run of it that seems whole is made a second time.
+WAITS = "backoff"
 BREAKS = {name: (build, each) for build, all_of in BUILDS.items() for name, each in all_of.items()}
+
+
+def rows_of(build: str) -> frozenset[tuple[str, str]]:
+    """Every row that the breaks of *build* must fail."""
+    return frozenset().union(*(each.rows for each in BUILDS[build].values()))
 
 
 def broken(folder: Path, *patches: str) -> Path:
@@ -587,9 +596,11 @@ def runs(root: Path) -> dict[str, Done]:
         path = broken(root / build, *(each.patch for each in breaks))
         parts = ",".join(sorted({each.part for each in breaks}))
         record = str(root / f"{build}.json")
-        return conformance(
-            root, "--json", "--only", parts, "--record", record, path=path, **{zygote.BROKEN: "1"}
-        )
+        asked = ("--json", "--only", parts, "--record", record)
+        done = conformance(root, *asked, path=path, **{zygote.BROKEN: "1"})
+        if build == WAITS and done.failed_rows() != rows_of(build):
+            done = conformance(root, *asked, path=path, **{zygote.BROKEN: "1"})
+        return done
 
     with ThreadPoolExecutor(4) as pool:  # they wait, most of the time
         return dict(zip(BUILDS, pool.map(run, BUILDS), strict=True))
@@ -610,8 +621,7 @@ def test_own_a_broken_gate_fails_its_rows(runs: dict[str, Done], name: str) -> N
 def test_own_a_broken_build_fails_no_other_rows(runs: dict[str, Done], build: str) -> None:
     done = runs[build]
     assert done.code == (build != SHOULD_ALONE), done.stderr
-    failed = set().union(*(each.rows for each in BUILDS[build].values()))
-    assert done.failed_rows() == failed, done.stdout
+    assert done.failed_rows() == rows_of(build), done.stdout
 
 
 @pytest.mark.crawl
