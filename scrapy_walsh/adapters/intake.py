@@ -8,8 +8,10 @@ those further targets (``ALSO``) that have been declared already, and only those
 How ``Spider.start`` is taken in:
 
 - Scrapy's engine asks it for the next request again and again, and gives nothing else a turn while
-  a request is under way. So after each slice of 10 ms the event loop goes on once here, and the
-  targets of the slice are written to the ledger together.
+  a request is under way. So after each slice of 10 ms the intake rests for as long, and the targets
+  of the slice are written to the ledger together. The rest is long, so that the first request is
+  sent at once: until then come the list, a robots.txt and their adoption, some hundred turns of the
+  event loop, and with a slice before each turn they would take seconds.
 - While enough requests wait (``policy.agenda.enough``), no further one is asked for. The queue
   drains meanwhile, and then the intake goes on: so the memory that it takes has a limit.
 - Python's garbage collector looks at every request that waits, again and again: with 100,000 of
@@ -54,7 +56,7 @@ ALSO: Final = "walsh_also"
 CHILDREN: Final = "walsh_children"
 #: The most hosts that get a warning.
 _HOSTS_NAMED: Final = 100
-#: Seconds for which requests are taken in before the event loop goes on.
+#: Seconds for which requests are taken in, and then for which the event loop goes on.
 _SLICE: Final = 0.01
 #: Requests that are taken in between two collections of garbage: some 15 ms each.
 _FREEZE: Final = 2_000
@@ -118,12 +120,12 @@ class Intake:
             compat.wake_engine(context.crawler)
 
     async def _give_way(self) -> None:
-        """At the end of a slice let the event loop go on, and wait while enough requests wait."""
+        """At the end of a slice rest for as long, and wait while enough requests wait."""
         context = self._context
         if context.monotonic() - self._began < _SLICE:
             return
         context.recorder.flush()
-        await compat.sleep(0)
+        await compat.sleep(_SLICE)
         await self._exempt()
         while self._full() and not compat.closing(context.crawler):
             await compat.sleep(_LOOK)
