@@ -359,8 +359,10 @@ def restore(
         throttle.restore(host, now, now)
     if record is None:
         return NOTHING, None
-    # A run that was killed has booked only the start of a request; the server saw it later.
-    since = max(0.0, steady - record.last_end - _REACH)
+    # Who was killed has booked only the start of a request, and the server saw it later. A fleet's
+    # record has a hold, be it of no length, from the end of a request until the next is booked.
+    ended = record.not_before is not None and record.not_before >= record.last_end
+    since = max(0.0, steady - record.last_end - (0.0 if ended else _REACH))
     held = max(0.0, (record.not_before or steady) - steady)
     visited = None if record.visited_at is None else now - (steady - record.visited_at)
     throttle.restore(host, now - since, now + held, visited)

@@ -72,7 +72,9 @@ return {epoch, text(now), text(math.max(0, till - now))}
 
 #: Books a host. KEYS host, epoch, calm; ARGV worker, interval, epoch. Returns the seconds to wait
 #: (0: booked, -1: nothing may be booked now), whether the host was known, the time, the time of the
-#: host's last request, and what the host has taught.
+#: host's last request, and what the host has taught. A hold of the host has ended by then, and the
+#: field ``until`` is dropped: it comes back with ``BOOK``, so a record without it says that a
+#: request is under way.
 RESERVE: Final = (
     _COMMON
     + """
@@ -84,6 +86,7 @@ local last = text(number(record[1]))
 local wait = wait_for(record, ARGV[1], number(ARGV[2]), now)
 if wait > 0 then return {text(wait), known, text(now), last, record[5] or ''} end
 redis.call('HSET', KEYS[1], 'last', text(now), 'interval', ARGV[2], 'by', ARGV[1])
+redis.call('HDEL', KEYS[1], 'until')
 keep(KEYS[1], now)
 return {'0', known, text(now), last, record[5] or ''}
 """
@@ -92,8 +95,8 @@ return {'0', known, text(now), last, record[5] or ''}
 #: Writes the end of a request to a host. KEYS host; ARGV worker, interval, seconds since that end,
 #: seconds of hold that are left, 1 where it went ahead of a slow host's Crawl-delay (D11), and what
 #: the host has taught. The record's ``by`` stays the worker only if nobody else has booked the host
-#: since. Otherwise it is empty, every worker keeps the spacing, and the longer interval that was
-#: taught stays, as in ``RecordStore.book_host``.
+#: since. Otherwise it is empty, that other request counts as under way, every worker keeps the
+#: spacing, and the longer interval that was taught stays, as in ``RecordStore.book_host``.
 BOOK: Final = (
     _COMMON
     + """
@@ -103,7 +106,8 @@ local last = math.max(number(record[1]), now - number(ARGV[3]))
 local till = math.max(number(record[3]), now + number(ARGV[4]))
 local by = ARGV[1]
 if record[1] and record[4] ~= ARGV[1] then by = '' end
-redis.call('HSET', KEYS[1], 'last', text(last), 'interval', ARGV[2], 'until', text(till), 'by', by)
+redis.call('HSET', KEYS[1], 'last', text(last), 'interval', ARGV[2], 'by', by)
+if by ~= '' or till > now then redis.call('HSET', KEYS[1], 'until', text(till)) end
 if ARGV[5] == '1' then redis.call('HSET', KEYS[1], 'visited', text(now)) end
 if by ~= '' or taught(ARGV[6]) >= taught(record[5]) then
   redis.call('HSET', KEYS[1], 'taught', ARGV[6])

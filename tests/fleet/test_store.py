@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scrapy_walsh.adapters.pacing import restore
 from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.fleet import join
-from scrapy_walsh.fleet.store import SharedStore
+from scrapy_walsh.fleet.store import _AHEAD, SharedStore
 from scrapy_walsh.policy.learned import Learned
+from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.records import (
@@ -89,6 +91,26 @@ def test_own_the_end_of_a_long_answer_does_not_hide_who_asked_meanwhile(server: 
     one.book_host(HOST, 60.0, time.time(), 0.0)
     assert reserve(one, 60.0) > 50.0
     assert reserve(other, 60.0) > 50.0
+
+
+def test_own_only_a_request_under_way_may_reach_the_server_later(server: Server) -> None:
+    one, other = worker(server), worker(server)
+
+    def due_after() -> float:
+        """Seconds from the last request on record until a worker that is new here has it due."""
+        record, throttle = other.get(HostRecord, HOST), Throttle()
+        assert record is not None
+        restore(throttle, other, HOST, 1000.0, record.last_end + 0.5)
+        return round(throttle.due(HOST) - 999.5, 3)
+
+    assert reserve(one, 0.05) == 0
+    assert due_after() == 1.25
+    one.book_host(HOST, 0.05, time.time(), 0.0)
+    time.sleep(_AHEAD)
+    assert due_after() == 1.0
+    assert reserve(other, 0.05) == 0
+    one.book_host(HOST, 0.05, time.time(), 0.0)  # the end of an answer while another is under way
+    assert due_after() == 1.25
 
 
 def test_own_the_end_of_a_long_answer_does_not_hide_it_in_a_local_store_either(
