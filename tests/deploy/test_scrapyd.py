@@ -45,7 +45,7 @@ class Scrapyd:
     url: str
 
     def get(self, service: str) -> dict[str, Any]:
-        with DIRECT.open(f"{self.url}{service}", timeout=10) as answer:
+        with DIRECT.open(f"{self.url}{service}", timeout=60) as answer:
             return dict(json.load(answer))
 
     def post(self, curl: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Scrapyd:
         assert words[0] == "curl"
         given = [word for flag, word in pairwise(words) if flag in ("-d", "--data-urlencode")]
         pairs = dict(word.split("=", 1) for word in given)
-        with DIRECT.open(words[1], urlencode(pairs).encode(), timeout=10) as answer:
+        with DIRECT.open(words[1], urlencode(pairs).encode(), timeout=60) as answer:
             return dict(json.load(answer))
 
     def finished(self, job: str) -> bool:
@@ -103,7 +103,7 @@ def scrapyd(tmp_path: Path, box: Sandbox) -> Iterator[Scrapyd]:
             stderr=subprocess.STDOUT,
         )
     try:
-        wait_for(lambda: answers(port), 15)
+        wait_for(lambda: answers(port), 60)
         yield server
     finally:
         process.terminate()
@@ -139,7 +139,7 @@ def test_own_scrapyd_runs_the_project_from_its_egg(scrapyd: Scrapyd, box: Sandbo
     command = command.replace("https://site.example/", "http://path.test/private/x")
     command = command.replace("https://other.example/feed.xml", "http://rss.test/feed.xml")
     first = scrapyd.post(command)["jobid"]
-    wait_for(lambda: scrapyd.finished(first), 20)
+    wait_for(lambda: scrapyd.finished(first), 60)
     items = [json.loads(line) for line in scrapyd.output("items", first).splitlines()]
     log = scrapyd.output("logs", first)
     assert {item["source"] for item in items} == {"rss.test"}, log
@@ -149,7 +149,7 @@ def test_own_scrapyd_runs_the_project_from_its_egg(scrapyd: Scrapyd, box: Sandbo
 
     box.clear()
     second = scrapyd.post(command)["jobid"]
-    wait_for(lambda: scrapyd.finished(second), 20)
+    wait_for(lambda: scrapyd.finished(second), 60)
     assert "(R8 not_due)" in scrapyd.output("logs", second)
     assert box.log == []
     assert (scrapyd.folder / ".scrapy/walsh").is_dir()

@@ -43,6 +43,7 @@ from scrapy_walsh.proof.sandbox import (
     requests,
     user_agents,
 )
+from scrapy_walsh.proof.sandbox.log import RequestLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -234,6 +235,22 @@ def test_own_a_completed_request_took_its_delay(box: Sandbox) -> None:
     assert record.completed is not None
     assert record.completed - record.arrived >= 0.1
     assert abs(record.wall - time.time()) < 60
+
+
+def test_own_no_client_has_an_answer_before_the_log_says_that_it_was_completed(
+    box: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = RequestLog.end
+
+    def late(*arguments: Any) -> None:
+        time.sleep(0.1)  # what a busy machine does to the server, once the kernel has the answer
+        end(*arguments)
+
+    monkeypatch.setattr(RequestLog, "end", late)
+    get(box, "http://path.test/robots.txt")
+    had = time.monotonic()
+    until(lambda: box.log[-1].completed is not None)
+    assert (box.log[-1].completed or math.inf) <= had
 
 
 def test_own_a_large_body_is_completed_when_the_client_has_taken_it() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import socket
 import struct
+import time
 from email.utils import formatdate
 from functools import cache
 from http import HTTPStatus
@@ -26,7 +27,9 @@ _MISSING_OCTETS = 1000
 
 class Answer:
     """One answer on its way. ``status`` is None until a status line is sent; ``keep`` says whether
-    the connection can take another request afterwards; ``sent``: octets that the kernel took."""
+    the connection can take another request afterwards; ``sent``: octets that the kernel took;
+    ``handed``: monotonic seconds when it took the last of them, before the call if it took all that
+    was written at once; None before the first."""
 
     def __init__(
         self, writer: asyncio.StreamWriter, *, keep: bool, head_only: bool = False
@@ -36,6 +39,7 @@ class Answer:
         self.keep = keep
         self.status: int | None = None
         self.sent = 0
+        self.handed: float | None = None
 
     async def send(self, route: Route) -> None:
         """Send ``route``. Returns when its last octet is with the kernel.
@@ -97,8 +101,12 @@ class Answer:
             await asyncio.sleep(route.pause)
 
     async def _write(self, data: bytes) -> None:
+        self.handed = time.monotonic()
         self._writer.write(data)
+        at_once = not self._writer.transport.get_write_buffer_size()
         await self._writer.drain()
+        if not at_once:
+            self.handed = time.monotonic()
         self.sent += len(data)
 
     def _head(self, route: Route, length: int | None, extra: Headers = ()) -> bytes:

@@ -91,13 +91,15 @@ class Connection:
         )
 
     async def _exchange(self, head: Head, number: int, answer: Answer) -> None:
-        # The completion is stamped in the same step of the loop that wrote the last octet, so the
-        # client's next request cannot be read before it.
+        # The log is told in the same step of the loop that wrote the last octet, so the client's
+        # next request cannot be read before it.
+        completed: float | None = None
         try:
             body = await read_body(self._reader, head)
             await answer.send(self._route(head, body))
+            completed = answer.handed
         finally:
-            self._log.end(number, answer.status, answer.sent)
+            self._log.end(number, answer.status, answer.sent, completed)
 
     def _route(self, head: Head, body: bytes) -> Route:
         if not head.version.startswith("HTTP/"):

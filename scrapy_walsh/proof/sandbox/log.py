@@ -22,7 +22,9 @@ class LoggedRequest:
 
     ``arrived``: monotonic seconds when the header block had been read completely.
     ``completed``: monotonic seconds when the last octet was handed to the kernel, or the client
-    left; None while the request is still being answered.
+    left; None while the request is still being answered. What the kernel takes at once has the time
+    before that: the client may have it while this process waits for its turn, and a gap that begins
+    later would seem too short.
     ``wall``: Unix seconds of the arrival. ``host``: ``host[:port]`` as the request names it.
     ``target``: the raw request target. ``path``: its path, raw, without the query.
     ``headers``: every header line, in order, names in their own case, duplicates kept.
@@ -95,9 +97,15 @@ class RequestLog:
         )
         return number
 
-    def end(self, number: int, status: int | None, sent: int = 0) -> None:
-        """Record the completion of request ``number``, *sent* octets of its answer later."""
-        completed = time.monotonic()
+    def end(
+        self, number: int, status: int | None, sent: int = 0, completed: float | None = None
+    ) -> None:
+        """Record that request ``number`` was completed, *sent* octets of its answer later.
+
+        ``completed``: when, monotonic seconds; now for None.
+        """
+        if completed is None:
+            completed = time.monotonic()
         self._pending.discard(number)
         index = number - self._cleared
         if index < 0:
