@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-SECONDS = 5.0
+SECONDS = 30.0
 PLAIN = "text/plain"
 
 
