@@ -94,7 +94,8 @@ class RecordStore(ABC):
                 # A record from the future, since the clock was put back (D9), counts as "now". It
                 # is written so, or it would count as "now" at every later look too.
                 return replace(record, last_end=now) if record.last_end > now else None
-            return replace(record, last_end=now, interval=interval, why=None)
+            # A hold, if there was one, has ended: nothing is booked before that.
+            return replace(record, last_end=now, interval=interval, not_before=None, why=None)
 
         self.update_host(host, book)
         if found.wait <= 0:

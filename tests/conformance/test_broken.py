@@ -598,7 +598,7 @@ def runs(root: Path) -> dict[str, Done]:
         record = str(root / f"{build}.json")
         asked = ("--json", "--only", parts, "--record", record)
         done = conformance(root, *asked, path=path, **{zygote.BROKEN: "1"})
-        if build == WAITS and done.failed_rows() != rows_of(build):
+        if build == WAITS and not rows_of(build) <= done.failed_rows():
             done = conformance(root, *asked, path=path, **{zygote.BROKEN: "1"})
         return done
 

@@ -42,8 +42,9 @@ def worker(server: Server, skew: float = 0.0, bot: str = "ExampleBot") -> Shared
     return SharedStore(MemoryStore(), server.url, bot, wall=lambda: time.time() + skew)
 
 
-def reserve(store: SharedStore, interval: float = 1.0, host: str = HOST) -> float:
-    return store.reserve_host(host, interval, store._wall()).wait
+def reserve(store: SharedStore | SqliteStore, interval: float = 1.0, host: str = HOST) -> float:
+    now = store._wall() if isinstance(store, SharedStore) else time.time()
+    return store.reserve_host(host, interval, now).wait
 
 
 def document(kind: str = ROBOTS, key: str = "http://h.test", body: bytes = b"x") -> StoredDocument:
@@ -111,6 +112,18 @@ def test_own_only_a_request_under_way_may_reach_the_server_later(server: Server)
     assert reserve(other, 0.05) == 0
     one.book_host(HOST, 0.05, time.time(), 0.0)  # the end of an answer while another is under way
     assert due_after() == 1.25
+
+
+def test_own_a_booking_drops_a_hold_that_has_ended(server: Server, tmp_path: Path) -> None:
+    for store in (worker(server), SqliteStore(tmp_path)):
+        assert reserve(store) == 0
+        store.book_host(HOST, 1.0, time.time(), 0.02)
+        time.sleep(0.03)
+        assert reserve(store) == 0
+        record = store.get(HostRecord, HOST)
+        assert record is not None
+        assert record.not_before is None
+        store.close()
 
 
 def test_own_the_end_of_a_long_answer_does_not_hide_it_in_a_local_store_either(
