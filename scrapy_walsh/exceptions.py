@@ -2,8 +2,8 @@
 
 ``ConfigError``: the operator's settings. ``SourcesInvalid``: the operator's sources.
 ``DocumentInvalid``: a document that somebody serves; ``DocumentTooCostly``: one that is not read to
-its end. ``ScrapingRefused``: the project's code. ``StateError``: the disk's.
-``StoreAway``: the shared store's.
+its end. ``ScrapingRefused``: the project's code. ``OwnFault``: ours, or that of the machine or the
+project that we run in; of these, ``StateError``: the disk's, and ``StoreAway``: the shared store's.
 Each message is one line: what is wrong, where, and what to do.
 """
 
@@ -34,7 +34,16 @@ class ScrapingRefused(WalshError, RuntimeError):
     """Selectors were used on an HTML page, where R9 forbids it."""
 
 
-class StateError(WalshError, OSError):
+class OwnFault(WalshError):
+    """Something is not known, or could not be kept, because of us (design: the fourth answer).
+
+    What a document says is not known then, which is not the same as a site that cannot be reached:
+    nothing is sent that the document might refuse, and the run ends with exit code 1. The message
+    names the cause, and says what to do.
+    """
+
+
+class StateError(OwnFault, OSError):
     """The state directory cannot be read or written."""
 
 

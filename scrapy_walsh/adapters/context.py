@@ -40,6 +40,9 @@ _T = TypeVar("_T")
 _WRITE_WITHIN: Final = 0.01
 #: Why the spider of a refused crawl was closed.
 REFUSED: Final = "walsh_refused"
+#: Why the spider of a crawl was closed that found nothing more to do, where something of ours
+#: failed meanwhile (``Recorder.own_fault``).
+NOT_WELL: Final = "walsh_not_well"
 
 
 class Queue(Protocol):
@@ -178,7 +181,7 @@ class Context:
         except Closing:
             return None
         except StateError as error:
-            logger.error("%s", error)
+            self.recorder.own_fault(str(error))
             return None
 
     def remember(self, write: Callable[[], Any]) -> None:
@@ -188,4 +191,4 @@ class Context:
         except Closing:
             return
         except StateError as error:
-            logger.error("%s", error)
+            self.recorder.own_fault(str(error))

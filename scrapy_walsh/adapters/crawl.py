@@ -16,7 +16,7 @@ from scrapy.exceptions import CloseSpider
 from scrapy_walsh.adapters import compat, journal, plugins, seats
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.asked import Asked
-from scrapy_walsh.adapters.context import REFUSED, Context
+from scrapy_walsh.adapters.context import NOT_WELL, REFUSED, Context
 from scrapy_walsh.adapters.documents import Documents
 from scrapy_walsh.adapters.events import logger, tell_plugins
 from scrapy_walsh.adapters.fetcher import Fetcher
@@ -137,11 +137,15 @@ class Crawl(Context):
         self.close_store()
         if self._lease is not None:
             self._lease.give_back()
+        if self.recorder.own_faults:
+            compat.fail_command()
 
     def _idle(self) -> None:
         # A refused crawl is soon idle: its outcome must not read "finished".
         if self.halted is not None:
             raise CloseSpider(REFUSED)
+        if self.recorder.own_faults:
+            raise CloseSpider(NOT_WELL)
 
     def _terms(self) -> dict[str, Any]:
         return journal.terms(

@@ -133,7 +133,6 @@ class Recorder:
     crawler: Crawler
     ledger: Ledger | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(4))
-    _ledger_failed: bool = False
     #: Lines `declared` that were not written yet: :meth:`declare`.
     _declared: list[dict[str, Any]] = field(default_factory=list)
     _kinds: Counter[str] = field(default_factory=Counter)
@@ -148,6 +147,20 @@ class Recorder:
     _hosts: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
     #: Hosts that gave no answer in an earlier run, by whether they have answered in this one (D31).
     _silent: Counter[bool] = field(default_factory=Counter)
+    #: What failed on this side: :meth:`own_fault`.
+    own_faults: set[str] = field(default_factory=set)
+
+    def own_fault(self, line: str, cause: str = "") -> None:
+        """Say in one line what failed because of us: from now on, this run is not well (exit 1).
+
+        *line*: what failed, and what to do. *cause*: what is said once; by default the line.
+        """
+        cause = cause or line
+        if cause in self.own_faults:
+            return
+        self.own_faults.add(cause)
+        self.count("own_faults")
+        logger.error("%s", line, extra={"crawler": self.crawler})
 
     def record(self, event: Event) -> None:
         """Log *event*, count it, write it to the ledger, and keep it for the account."""
@@ -303,9 +316,7 @@ class Recorder:
         try:
             yield
         except StateError as error:
-            if not self._ledger_failed:
-                logger.error("%s", error)
-            self._ledger_failed = True
+            self.own_fault(str(error), "ledger")
 
     def verdict(self, verdict: Verdict) -> None:
         """Count the verdict that let a target through; called when the target has ended."""
