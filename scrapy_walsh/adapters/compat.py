@@ -7,7 +7,6 @@ of Scrapy: CONTRIBUTING.md.
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import os
 import sys
@@ -156,9 +155,9 @@ async def download(crawler: Crawler, request: Request) -> Response:
 
 async def call_handler(handler: Any, request: Request, spider: Spider | None) -> Response:
     """Call a download handler as its version wants to be called; the response."""
-    if inspect.iscoroutinefunction(handler.download_request):
-        return cast("Response", await handler.download_request(request))
-    return cast("Response", await future(handler.download_request(request, spider)))
+    more = () if ASYNC_HANDLERS else (spider,)
+    result = handler.download_request(request, *more)
+    return cast("Response", await (future(result) if isinstance(result, Deferred) else result))
 
 
 def download_handler(crawler: Crawler, scheme: str) -> Any:

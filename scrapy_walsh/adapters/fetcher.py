@@ -31,6 +31,7 @@ from w3lib.url import safe_url_string
 
 from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.outcomes import UNSENT, Closing
+from scrapy_walsh.exceptions import OwnFault
 from scrapy_walsh.policy import packing
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.words import visible
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.pacing import Pacing
-    from scrapy_walsh.exceptions import OwnFault
     from scrapy_walsh.policy.backoff import GiveUp, Retry
 
 _MARK: Final = "walsh_document"
@@ -309,6 +309,8 @@ class Fetcher:
             raise mark.outcome
         if isinstance(raised, Closing) or compat.closing(self._context.crawler):
             raise Closing
+        if isinstance(raised, OwnFault):
+            raise raised
         raise faults.before_wire(raised) from raised
 
 
