@@ -8,9 +8,9 @@ from zlib import crc32
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scrapy_walsh.policy.domains import Domains
 
 from scrapy_walsh.policy import domains as module
-from scrapy_walsh.policy.domains import Domains
 
 if TYPE_CHECKING:
     from collections.abc import Callable
