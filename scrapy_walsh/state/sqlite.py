@@ -7,7 +7,8 @@ a kill, sees the exchange as if its answer had come so much later; that is space
 of its start (D20).
 
 The row of a blocklist is without the text, which is in two files (``state.files`` says why). A row
-without such files means that a list was adopted and cannot be read any more. It is kept, since no crawl may go on as if there had been no list (D14).
+without such files means that a list was adopted and cannot be read any more. It is kept, since no
+crawl may go on as if there had been no list (D14).
 """
 
 from __future__ import annotations

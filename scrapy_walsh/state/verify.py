@@ -110,16 +110,24 @@ def _of_copies(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
     for row in lists:
         if not row.body and (newest is None or row.key != newest.key):
             yield f"the blocklist of {row.key} was adopted, and no file has its text any more"
-    if newest is None:
-        return
+    if newest is not None:
+        yield from _of_newest(newest, copies, lists)
+        lists.append(newest)
+
+
+def _of_newest(
+    newest: StoredDocument,
+    copies: dict[str, StoredDocument | None],
+    lists: list[StoredDocument],
+) -> Iterator[str]:
+    """A line for each place that should have the *newest* copy, and has not."""
     for name, copy in copies.items():
         if copy is None:
             yield f"{name}: missing, although a blocklist is cached"
         elif copy != newest:
             yield f"{name}: not the same as the other copy"
-    row = next((document for document in lists if document.key == newest.key), None)
-    if row is None:
+    fetched = [row.fetched_at for row in lists if row.key == newest.key]
+    if not fetched:
         yield f"{DATABASE}: the blocklist {newest.key} is in its copies only"
-    elif row.fetched_at > newest.fetched_at:
+    elif fetched[0] > newest.fetched_at:
         yield f"{files.COPY}: older than the row in {DATABASE}"
-    lists.append(newest)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_walsh.policy.backoff import GiveUp, Retry
-from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder
+from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.operator import Failed, State, held_off, without_list
@@ -29,9 +29,7 @@ LOST = ("deferred", "was held cannot be read")
 
 
 def listing(*domains: str, refresh: float = 6 * HOUR) -> Blocklist:
-    builder = BlocklistBuilder(Blocklist(refresh=refresh))
-    builder.add(domains)
-    return builder.build()
+    return Blocklist(domains=dict.fromkeys(domains), refresh=refresh)
 
 
 OLD, NEW = listing("a.test", "b.test"), listing("c.test")
