@@ -173,6 +173,6 @@ def _run(given: bytes, timeout: float, started: Started) -> tuple[int, bytes, by
 
 def _line(why: str) -> str:
     return (
-        "the child process that reads costly documents gave no answer "
-        f"({why}; sys.executable is {sys.executable!r}): run `walsh doctor`"
+        f"the child process that reads costly documents gave no answer ({why}): see that "
+        f"sys.executable, {sys.executable!r}, is this environment's Python and may start processes"
     )
