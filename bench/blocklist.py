@@ -2,7 +2,8 @@
 
 Run: ``python -m bench.blocklist [--json FILE] [--sizes 1000 100000 1000000]``.
 ``read``: JSON, schema and domains, in a thread of this process. ``pause``: the longest time for
-which that thread kept another one waiting (of a crawl: ``bench/pauses.py``). ``replace``: the same,
+which that thread kept another one waiting, in processor time of this process, so never another's
+turn (of a crawl: ``bench/pauses.py``). ``replace``: the same,
 while an equal list takes its place. ``held``: memory that the list takes, ``peak``: at most while
 it was read. ``hit``, ``miss``: processor time of one look-up of a URL, no two of one host.
 To reach: a pause of 50 ms up to 100,000 entries and of a second for each million; 2 us.
@@ -92,14 +93,13 @@ def beside(work: Callable[[], Any]) -> tuple[float, float, Any]:
     results: list[Any] = []
     gc.collect()
     thread = threading.Thread(target=lambda: results.append(work()))
-    started = last = time.perf_counter()
-    longest = 0.0
+    started, last, longest = time.perf_counter(), time.process_time(), 0.0
     thread.start()
     while thread.is_alive():
         time.sleep(SLEEP)
-        now = time.perf_counter()
-        longest, last = max(longest, now - last - SLEEP), now
-    return last - started, longest, results[0]
+        now = time.process_time()
+        longest, last = max(longest, now - last), now
+    return time.perf_counter() - started, longest, results[0]
 
 
 def resident() -> int:
