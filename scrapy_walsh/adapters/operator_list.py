@@ -193,7 +193,7 @@ class OperatorList:
             return
         gone = await compat.run_in_thread(lambda: lifted(before, adopted))
         if gone:
-            shown = ", ".join(gone[:_MAX_LIFTED_LOGGED])
+            shown = ", ".join(sorted(gone[:_MAX_LIFTED_LOGGED]))
             logger.warning("the operator lifted the opt-out of: %s", shown)
 
     async def _put_in_force(self, found: Found, kind: EventKind, reason: str) -> None:

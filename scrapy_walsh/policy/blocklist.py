@@ -17,7 +17,7 @@ from scrapy_walsh.policy.hosts import carried_ipv4, host_forms, is_doubtful, usu
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Set
 
 #: Suffixes under a country's code below which registries sell names, such as co.uk: the usual ones.
 _SUFFIX: Final = (
@@ -37,15 +37,15 @@ _MAX_WARNINGS: Final = 20
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Blocklist:
-    """The domains that opted out; iteration yields them in the order of the document.
+    """The domains that opted out; iteration yields them in no order.
 
-    ``domains``: the keys, as :func:`normalised` makes them. ``refresh``: seconds for which it is
+    ``domains``: as :func:`normalised` makes them. ``refresh``: seconds for which it is
     fresh (R12), within floor and ceiling (T12). ``updated``, ``contract``: as the document says.
     ``warnings``: one line each. ``document``: URL that it came from, or None. ``digest``: SHA-256
     of its octets, hexadecimal, or None. ``inline``: the document brings its schema.
     """
 
-    domains: dict[str, None] = field(default_factory=dict, repr=False)
+    domains: Set[str] = field(default=frozenset(), repr=False)
     refresh: float = DEFAULT_REFRESH
     updated: str | None = None
     contract: str | None = None

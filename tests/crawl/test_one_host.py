@@ -85,7 +85,7 @@ def resolved(host: str) -> str | None:
 def refused(url: str, listed: str) -> bool:
     """Whether a list with that one host refuses the URL, as the gate reads it."""
     try:
-        return Blocklist(domains=dict.fromkeys(normalised([listed])[0])).blocks(url) is not None
+        return Blocklist(domains=set(normalised([listed])[0])).blocks(url) is not None
     except ValueError:
         return True
 

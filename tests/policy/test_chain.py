@@ -17,7 +17,7 @@ URL = "http://h.test/private/page"
 
 
 def listing(*domains: str) -> Blocklist:
-    return Blocklist(domains=dict.fromkeys(domains))
+    return Blocklist(domains=set(domains))
 
 
 @dataclass

@@ -29,7 +29,7 @@ LOST = ("deferred", "was held cannot be read")
 
 
 def listing(*domains: str, refresh: float = 6 * HOUR) -> Blocklist:
-    return Blocklist(domains=dict.fromkeys(domains), refresh=refresh)
+    return Blocklist(domains=set(domains), refresh=refresh)
 
 
 OLD, NEW = listing("a.test", "b.test"), listing("c.test")
