@@ -254,9 +254,9 @@ def _of_child() -> Finding:
     try:
         test_child()
     except OwnFault as error:
-        return Finding(Outcome.BROKEN, "R3", "child process", str(error))
-    reads = "one can be had for lists with unusual schemas, and for large sources"
-    return Finding(Outcome.HELD, "R3", "child process", reads)
+        return Finding(Outcome.BROKEN, "R10", "child", str(error))
+    text = "a process can be started for lists with unusual schemas, and for large sources"
+    return Finding(Outcome.HELD, "R10", "child", text)
 
 
 def _of_fleet(config: WalshConfig) -> Iterator[Finding]:
