@@ -140,11 +140,11 @@ def held_in(directory: Path, config: WalshConfig) -> Held:
         asked = ask("SELECT last_end FROM hosts WHERE host = ?", hosts.host_key(url))
         others = ask("SELECT key FROM documents WHERE kind = ? AND key <> ?", BLOCKLIST, url)
         latest = {kind: ask(question)[0] or 0.0 for kind, question in _LATEST.items()}
-    copy = files.read_copy(directory)
+    copies = [files.read_copy(directory, name) for name in files.COPIES]
     return Held(
         files.newer(
             None if row is None else StoredDocument(*row[:-1]),
-            copy if copy is not None and copy.key == url else None,
+            *(copy for copy in copies if copy is not None and copy.key == url),
         ),
         tuple(others),
         asked[0] if asked else None,

@@ -18,7 +18,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.commands.project import default_state_dir
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy.schema import validated
+from scrapy_walsh.policy.schema import parse_blocklist
 from scrapy_walsh.sources.sources import read_sources
 
 ROOT = Path(__file__).parents[2]
@@ -59,8 +59,8 @@ def test_own_the_files_can_be_used_as_they_are(
     config = config_of(settings)
     assert settings["ADDONS"] == {"scrapy_walsh.Addon": 500}
     assert settings["SPIDER_MODULES"] == ["scrapy_walsh.spiders"]
-    document = validated(Path("blocklist.json").read_bytes(), None)
-    assert (document.inline, document.domains, document.refresh) == (True, [], 21600)
+    document = parse_blocklist(Path("blocklist.json").read_bytes(), None)
+    assert (document.inline, list(document), document.refresh) == (True, [], 21600)
     with pytest.raises(SourcesInvalid, match=r"no \[\[source\]\] table; write one"):
         read_sources("sources.toml")  # requests nothing before somebody has said what
     Path("sources.toml").write_text(re.sub(r"(?m)^# (?=\[|\w+ =)", "", _read("sources.toml")))
@@ -191,6 +191,6 @@ def test_own_docs_commands_run() -> None:
 
 
 def test_own_docs_show_the_shortest_list_that_a_crawl_adopts() -> None:
-    document = validated(snippet("minimal list").encode(), None)
-    assert document.domains == ["opted-out.example"]
+    document = parse_blocklist(snippet("minimal list").encode(), None)
+    assert list(document) == ["opted-out.example"]
     assert (document.refresh, document.warnings) == (21600, ())
