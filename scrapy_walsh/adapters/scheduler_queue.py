@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 from queuelib.queue import FifoDiskQueue, FifoMemoryQueue
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.context import ends_crawl
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.disk_lines import DiskLines
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.agenda import Agenda, Load
 from scrapy_walsh.policy.chain import START, NeedDocument
 from scrapy_walsh.policy.urls import canonical_url
@@ -59,7 +61,7 @@ class MemoryLines:
         """Add *request* to *host*'s queue."""
         heapq.heappush(self._lines.setdefault(host, []), (key, request))
 
-    def pop(self, host: str) -> Request:
+    def pop(self, host: str) -> Request | None:
         """Take the first request of *host*'s queue."""
         line = self._lines[host]
         request = heapq.heappop(line)[1]
@@ -154,6 +156,7 @@ class HostQueue:
     def __len__(self) -> int:
         return self._count + len(self._free) + len(self._parked)
 
+    @ends_crawl
     def push(self, request: Request) -> None:
         """Take *request* in; ValueError where it cannot be kept on disk."""
         request = self._crawl.intake.request(request)
@@ -218,6 +221,7 @@ class HostQueue:
         seconds = self._agenda.seconds_left(self._crawl.monotonic())
         return due, len(self._agenda) - due, seconds
 
+    @ends_crawl
     def pop(self) -> Request | None:
         """The request to send now; None where no host is due: the engine is woken later."""
         self._crawl.asked.settle()
@@ -227,18 +231,22 @@ class HostQueue:
             self._tell_wait(resumed)
         self._unpark()
         self._free_turn = not self._free_turn
-        host = None
-        if not (self._free and self._free_turn):
-            host = self._agenda.next(self._crawl.monotonic(), idle=self._idle())
-        if host is None and self._free:
-            return self._popped(self._free.popleft())
-        if host is None:
-            self._wake_later()
-            return None
-        request: Request = self._lines.pop(host)
-        self._count -= 1
-        self._agenda.remove(host)
-        return self._popped(request)
+        for _ in range(_AT_ONCE):
+            host = None
+            if not (self._free and self._free_turn):
+                host = self._agenda.next(self._crawl.monotonic(), idle=self._idle())
+            if host is None and self._free:
+                return self._popped(self._free.popleft())
+            if host is None:
+                self._wake_later()
+                return None
+            request: Request | None = self._lines.pop(host)
+            self._count -= 1
+            self._agenda.remove(host)
+            if request is not None:
+                return self._popped(request)
+        self._timer.set(0)  # so many could not be read: let others run
+        return None
 
     def _idle(self) -> bool:
         """Whether neither `start` nor a request that was given out may bring work of its own."""
@@ -247,12 +255,14 @@ class HostQueue:
 
     def close(self) -> list[int]:
         """Close the file, if there is one; what waited in it stays there."""
+        self.stop()
         try:
             while self._free or self._parked:
                 self._keep((self._free or self._parked).popleft())
-        finally:
-            self.stop()
             self._lines.close()
+        except StateError as error:
+            compat.forget_unwritten(self._crawl.crawler)
+            self._crawl.recorder.own_fault(str(error))
         return []
 
     def _keep(self, request: Request) -> None:
@@ -264,6 +274,7 @@ class HostQueue:
         self._closed = True
         self._timer.cancel()
 
+    @ends_crawl
     def nudge(self, host: str) -> None:
         """An exchange with *host* has ended, in any crawl: look at its due time again."""
         if self._closed:
@@ -279,6 +290,7 @@ class HostQueue:
     def _tell_wait(self, host: str) -> None:
         self._crawl.pacing.tell_wait(host, lambda: self._lines.first(host))
 
+    @ends_crawl
     def judge_again(self, host: str) -> None:
         """A document about *host* has come: give out what it refuses, which need not wait."""
         refused = self._lines.take(host, self._refused)
