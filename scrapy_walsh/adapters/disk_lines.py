@@ -140,6 +140,7 @@ class DiskLines:
 
     def _set_aside(self, row: int, url: str, why: str) -> None:
         with self._at_once():
+            self._execute("DELETE FROM temp.earlier WHERE url = ? AND id = ?", (url, row))
             self._execute("INSERT INTO aside SELECT * FROM line WHERE id = ?", (row,))
             self._execute("DELETE FROM line WHERE id = ?", (row,))
         self._crawl.recorder.set_aside(
