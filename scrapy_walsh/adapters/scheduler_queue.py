@@ -6,7 +6,7 @@ A request that the gates refuse already does not wait: it is given out at once a
 With a JOBDIR, the requests are in one SQLite file, whatever the number of hosts.
 
 A request for a URL that `Spider.start` may still declare is parked: it waits here until ``start``
-has ended, and is then taken in like any other.
+has ended, or everything stands still, and is then taken in like any other.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.agenda import Agenda, Load
 from scrapy_walsh.policy.chain import START, NeedDocument
 from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -134,7 +135,7 @@ class HostQueue:
         self._free_turn = False
         #: Requests that wait for the end of `Spider.start`.
         self._parked: deque[Request] = deque()
-        self._told_parked = False
+        self._told_parked = self._told_still = False
         self._count = 0
         self._arrivals = itertools.count(1)
         self._order = _direction(queue_cls)
@@ -194,10 +195,38 @@ class HostQueue:
         self._free.append(request)
 
     def _unpark(self) -> None:
-        """Take in some of what waited for the end of `Spider.start`, once that has ended."""
-        if not self._crawl.scope.growing:
-            for _ in range(min(_AT_ONCE, len(self._parked))):
-                self.push(self._parked.popleft())
+        """Take in some of what waited for the end of `Spider.start`, once that has ended.
+
+        Or once it stands still, and with it all else: it may be what waits here that `start` waits
+        for. Then that is judged by what has been declared so far (R6).
+        """
+        if not self._parked:
+            return
+        growing = self._crawl.scope.growing
+        if growing and not self._stands_still():
+            return
+        for _ in range(min(_AT_ONCE, len(self._parked))):
+            request = self._parked.popleft()
+            if growing:
+                self._crawl.gate.wait_no_longer(request)
+            self.push(request)
+
+    def _stands_still(self) -> bool:
+        """Whether nothing happens, or will, but `Spider.start` may yield a request some day."""
+        crawl = self._crawl
+        loads = [queue.load() for queue in crawl.queues]
+        still = crawl.intake.stalled() and not (
+            compat.under_way(crawl.crawler) or any(each.requests or each.refused for each in loads)
+        )
+        if still and not self._told_still:
+            self._told_still = True
+            logger.warning(
+                "start() has yielded nothing for a while, and nothing else goes on: %s for URLs "
+                "that it has not yielded will not wait for its end, the first is %s",
+                plural(len(self._parked), "request"),
+                self._parked[0].url,
+            )
+        return still
 
     def load(self) -> Load:
         """How much waits, without what waits for the end of `Spider.start`."""
