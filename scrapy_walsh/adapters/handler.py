@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_walsh.adapters import compat
@@ -158,9 +159,11 @@ class _Handler:
             crawl.recorder.flush()  # what is sent was declared before, also where we are killed
             needed = crawl.gate.at_wire(request, host)
             return needed, crawl.pacing.reserve(host) if needed is None else None
-        except BaseException:
+        except BaseException as error:
             TURNSTILE.give_back(host, 0.0)
             crawl.asked.let_go(request)
+            if isinstance(error, Exception) and not isinstance(error, IgnoreRequest):
+                crawl.fail(error)
             raise
 
     def _leave(self, host: str, *, broken: bool) -> None:

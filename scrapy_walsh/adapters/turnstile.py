@@ -44,6 +44,9 @@ class Client(Protocol):
     def host_asked(self, host: str) -> None:
         """A request to *host* has ended, in this crawl or another."""
 
+    def fail(self, error: BaseException | None) -> None:
+        """End the crawl: *error* is ours."""
+
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
@@ -167,6 +170,7 @@ class Turnstile:
                 wait = self._serve(key, waiter)
             except Exception as error:  # ours: it ends this one, and must not keep the others
                 self._fail(waiter, error)
+                waiter.crawl.fail(error)
                 continue
             if wait > 0:
                 self._timer.set(min(wait, _CLOSING_CHECK))
