@@ -345,12 +345,6 @@ def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:
 
 def _unpacked(packed: bytes, limit: int) -> bytes | None:
     """The gzip or zlib members of *packed*, unpacked to *limit* octets; None for one cut off."""
-    body = b""
-    whole = len(packed) <= limit
-    while packed and len(body) < limit:
-        member = zlib.decompressobj(wbits=47)
-        body += member.decompress(packed, limit - len(body))
-        if whole and not member.eof and len(body) < limit:
-            return None
-        packed = member.unused_data
-    return body
+    body, ended = packing.unpacked(packed, limit)
+    cut_off = len(packed) <= limit and not ended and len(body) < limit
+    return None if cut_off else body

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands.check_answer import blocklist_of
 from scrapy_walsh.commands.state_show import span
+from scrapy_walsh.files import written_to
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
@@ -95,7 +96,7 @@ def place_of(directory: Path) -> Place:
     """The state directory as it is; one that is not there yet is not made."""
     try:
         exists = directory.is_dir()
-        there = _written_to(directory)
+        there = written_to(directory)
         status = there.stat()
     except OSError as error:
         return Place(directory, directory.exists(), one_line(error.strerror or error))
@@ -109,23 +110,6 @@ def place_of(directory: Path) -> Place:
         problems=tuple(verify.problems(directory, blocklist_of)) if has_records(directory) else (),
         set_aside=tuple(verify.set_aside(directory)) if exists else (),
     )
-
-
-def why_unusable(directory: Path) -> str | None:
-    """Why *directory* cannot be made, or nothing be written in it; None where it can."""
-    try:
-        _written_to(directory)
-    except OSError as error:
-        return one_line(error.strerror or error)
-    return None
-
-
-def _written_to(directory: Path) -> Path:
-    """*directory*, or the lowest directory above it that exists. OSError if it takes no file."""
-    there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
-    with tempfile.TemporaryFile(dir=there) as file:
-        file.write(b"?")
-    return there
 
 
 def held_in(directory: Path, config: WalshConfig) -> Held:

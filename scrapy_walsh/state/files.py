@@ -121,12 +121,14 @@ def replace_private(path: Path, *pieces: bytes, lasting: bool = False) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that only its owner may use, unless there is one. Raises OSError.
+    """Make an empty file that only its owner may use, or make one that is there so. OSError.
 
     A file that is there is not opened: closing it would drop SQLite's locks on it (fcntl(2)).
     """
-    with suppress(FileExistsError):
+    try:
         os.close(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        _close_to_others(path)
 
 
 def _close_to_others(path: Path) -> None:
