@@ -137,7 +137,7 @@ def test_own_the_module_of_the_spider_can_be_listed() -> None:
 
 
 def test_own_the_settings_of_a_fleet_are_accepted() -> None:
-    pytest.importorskip("scrapy_redis", reason="pip install scrapy-walsh[test]")
+    pytest.importorskip("scrapy_redis", reason="in a clone: pip install -e '.[test]'")
     for block in blocks("fleet.md")[:2]:
         shown = settings_of(block)
         config = WalshConfig.from_settings({**SETTINGS, **shown}, default_state_dir)
@@ -147,7 +147,7 @@ def test_own_the_settings_of_a_fleet_are_accepted() -> None:
 
 
 def test_own_the_spider_of_a_fleet_can_be_made() -> None:
-    pytest.importorskip("scrapy_redis", reason="pip install scrapy-walsh[test]")
+    pytest.importorskip("scrapy_redis", reason="in a clone: pip install -e '.[test]'")
     names: dict[str, Any] = {}
     exec(blocks("fleet.md")[2], names)  # noqa: S102  our own documentation
     bases = [each.__name__ for each in names["MySpider"].__mro__]
