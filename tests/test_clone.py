@@ -10,9 +10,13 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+from tests.test_records import LINK
 
 pytestmark = pytest.mark.slow
 
@@ -60,33 +64,54 @@ def package(root: Path) -> set[Path]:
     return {each for each in names if each.suffix and "__pycache__" not in each.parts}
 
 
-def test_own_the_first_block_of_the_readme_works_as_typed(folder: Path) -> None:
-    """But for ``make test``, which is what runs this."""
-    clone = folder / "scrapy-walsh"
-    block = re.findall(r"```bash\n(.*?)```", (clone / "README.md").read_text(), re.DOTALL)[0]
+@pytest.fixture(scope="module")
+def installed(folder: Path) -> Path:
+    """Where the README's first block has installed the package, all but ``make test`` typed."""
+    block = re.findall(r"```bash\n(.*?)```", readme(folder), re.DOTALL)[0]
     lines = [each for each in block.splitlines() if each.split()[:2] != ["make", "test"]]
-    assert len(lines) == len(block.splitlines()) - 1
-    said = typed(folder, "\n".join(lines), "scrapy-walsh")
-    assert "new links: 26" in said
+    assert len(lines) == len(block.splitlines()) - 1  # that one runs this
+    assert "new links: 26" in typed(folder, "\n".join(lines), "scrapy-walsh")
     where = {"base": str(folder / "active"), "platbase": str(folder / "active")}
-    installed = Path(sysconfig.get_path("purelib", vars=where))
-    assert package(installed) == package(clone)
-    assert {".py", ".html", ".css", ".json"} < {each.suffix for each in package(installed)}
-    assert (installed / "scrapy_walsh/py.typed").exists()
-    assert "walsh" in typed(folder, "walsh --version && scrapy version")
+    return Path(sysconfig.get_path("purelib", vars=where))
 
 
+def readme(folder: Path) -> str:
+    return (folder / "scrapy-walsh/README.md").read_text()
+
+
+def test_own_the_first_block_of_the_readme_installs_all_of_the_package(
+    folder: Path, installed: Path
+) -> None:
+    files = package(installed)
+    assert files == package(folder / "scrapy-walsh")
+    assert {".py", ".html", ".css", ".json", ".typed"} <= {each.suffix for each in files}
+    assert typed(folder, "walsh --version")
+
+
+def test_own_an_index_s_page_has_the_links_of_the_readme_made_absolute(
+    folder: Path, installed: Path
+) -> None:
+    project = tomllib.loads((folder / "scrapy-walsh/pyproject.toml").read_text())["project"]
+    repository = project["urls"]["Repository"]
+    (found,) = metadata.distributions(name="scrapy-walsh", path=[str(installed)])
+    expected = []
+    for picture, link in re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", readme(folder)):
+        kind = "raw" if picture else "blob"
+        expected.append(link if "://" in link else f"{repository}/{kind}/main/{link}")
+    assert LINK.findall(str(found.metadata.get_payload())) == expected
+    assert len([each for each in expected if each.startswith(repository)]) > 20
+
+
+@pytest.mark.usefixtures("installed")
 def test_own_each_pip_install_that_we_name_works(folder: Path) -> None:
     clone = folder / "scrapy-walsh"
-    said = {
-        command
-        for place in ("*.md", "docs/**/*.md", "scrapy_walsh/**/*.py", "bench/**/*", "example_project/**/*")
-        for path in clone.glob(place)
-        if path.is_file()
-        for command in INSTALL.findall(path.read_text())
-    }  # fmt: skip
-    assert {"pip install .", "pip install ./scrapy-walsh"} < said
-    typed(folder, "pip install ./scrapy-walsh")  # of the tutorial; the README's was typed above
-    assert "pip install 'scrapy-walsh[sign]'" in said
-    for command in sorted(said - {"pip install .", "pip install ./scrapy-walsh"}):
+    places = [clone / each for each in ("docs", "scrapy_walsh", "bench", "example_project")]
+    files = [*clone.glob("*.md"), *(path for place in places for path in place.rglob("*.*"))]
+    texts = [path.read_text() for path in files if path.suffix in {".md", ".py", ".txt"}]
+    said = {command for text in texts for command in INSTALL.findall(text)}
+    here = {"pip install .", "pip install ./scrapy-walsh"}  # the README's, and the tutorial's
+    assert here < said
+    typed(folder, "pip install ./scrapy-walsh")
+    assert len(said - here) >= 4
+    for command in sorted(said - here):
         assert "already satisfied: scrapy-walsh[" in typed(folder, f"{command} --dry-run"), command
