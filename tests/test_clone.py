@@ -24,7 +24,9 @@ CHECKOUT = next((each for each in Path(__file__).parents if (each / ".git").exis
 #: What is left of the environment of these tests: where pip looks, and through what.
 KEPT = re.compile(r"PIP_\w+|SSL_CERT_\w+|https?_proxy|no_proxy", re.IGNORECASE)
 #: A command of ours, in text or code; those that install other packages are for those packages.
-INSTALL = re.compile(r"pip install (?:\.(?=$|[\s`])|[^\n`]*scrapy-walsh[^\s`]*)", re.MULTILINE)
+INSTALL = re.compile(
+    r"pip install (?:\.(?=[\s`]|$)|(['\"]?)(?:\./)?scrapy-walsh(?:\[[\w,-]+\])?\1)", re.MULTILINE
+)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +110,7 @@ def test_own_each_pip_install_that_we_name_works(folder: Path) -> None:
     places = [clone / each for each in ("docs", "scrapy_walsh", "bench", "example_project")]
     files = [*clone.glob("*.md"), *(path for place in places for path in place.rglob("*.*"))]
     texts = [path.read_text() for path in files if path.suffix in {".md", ".py", ".txt"}]
-    said = {command for text in texts for command in INSTALL.findall(text)}
+    said = {found[0] for text in texts for found in INSTALL.finditer(text)}
     here = {"pip install .", "pip install ./scrapy-walsh"}  # the README's, and the tutorial's
     assert here < said
     typed(folder, "pip install ./scrapy-walsh")
