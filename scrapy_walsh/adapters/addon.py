@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 #: Above the command line and the job settings of Scrapy Cloud.
 _PRIORITY: Final = 1000
+_SPIDERS: Final = "scrapy_walsh.spiders"
 
 
 class Addon:
@@ -28,6 +29,17 @@ class Addon:
 
     It also sets defaults of its own (``seats.PREFERRED``) where a project sets nothing.
     """
+
+    @classmethod
+    def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
+        """Add ``walsh_metadata`` to the project's spiders; called before those are looked for.
+
+        It comes first: of two spiders of one name, Scrapy takes the last.
+        """
+        listed = settings.getlist("SPIDER_MODULES")
+        if not any(each.startswith(_SPIDERS) for each in listed):
+            priority = settings.getpriority("SPIDER_MODULES") or 0
+            settings.set("SPIDER_MODULES", [_SPIDERS, *listed], priority=priority)
 
     def update_settings(self, settings: Settings) -> None:
         """Called by Scrapy before a crawl starts; ConfigError for settings that cannot be used."""

@@ -96,7 +96,10 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
         needs = _versions(reading.config)
     except metadata.PackageNotFoundError:
         yield Finding(
-            Outcome.UNSEEN, "R0.6", "versions", f"{_PACKAGE} is not installed: pip install it"
+            Outcome.UNSEEN,
+            "R0.6",
+            "versions",
+            f"{_PACKAGE} is not installed: type pip install . in its clone",
         )
     else:
         yield from doctor_findings.of_versions(needs, _reactor(settings))

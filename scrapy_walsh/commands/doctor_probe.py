@@ -16,12 +16,13 @@ import pkgutil
 import sys
 import traceback
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Spider, signals
+from scrapy.addons import AddonManager
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import CrawlerProcess
 from scrapy.settings import default_settings
@@ -109,6 +110,8 @@ def look(settings: Settings) -> dict[str, Any]:
     """What is found, as JSON data: ``spiders``, the ``project``'s own settings as if they were
     one, and ``broken`` modules.
     """
+    with suppress(Exception):  # an add-on that cannot be loaded: each entry says so
+        AddonManager.load_pre_crawler_settings(settings)
     classes, broken = _spider_classes(settings.getlist("SPIDER_MODULES"))
     if not classes and not broken:
         classes = [type("AnySpider", (Spider,), {"name": "(no spider yet)"})]
