@@ -14,7 +14,6 @@ validated at once (:func:`is_tame`); the caller has all others validated in a ch
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder, normalised
 from scrapy_walsh.policy.freshness import refresh_seconds
+from scrapy_walsh.policy.strict_json import json_object
 from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
@@ -162,27 +162,8 @@ def is_tame(body: bytes, fallback_schema: dict[str, Any] | None) -> bool:
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(body, object_pairs_hook=_members)
-    except RecursionError as error:
-        raise DocumentInvalid("blocklist is nested too deeply") from error
-    except DocumentInvalid:
-        raise
-    except ValueError as error:
-        raise DocumentInvalid(f"blocklist is not JSON: {one_line(error)}") from error
-    if not isinstance(found, dict):
-        raise DocumentInvalid("blocklist is not a JSON object")
+    found: dict[str, Any] = json_object(body, "blocklist", once=_READ_ONCE)
     return found
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = sorted(name for name in _READ_ONCE if names.count(name) > 1)
-        if twice:
-            raise DocumentInvalid(f"blocklist has two members named {twice[0]!r}")
-    return members
 
 
 def _contract(found: dict[str, Any]) -> str:
