@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from scrapy_walsh.adapters.plugins import BY_LINE
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP
+from scrapy_walsh.terminal import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,6 +44,8 @@ _REQUIREMENTS: Final[Mapping[str, str]] = {
     "COOKIES_ENABLED": "R0.1", "REMOTE_CONTROL_ENABLED": "R0.1", "TELNETCONSOLE_ENABLED": "R0.1",
 }  # fmt: skip
 _EVERY: Final = "R0.6"
+#: The widths of the first columns, the mark and the requirement.
+LEAST: Final = (6, 5)
 
 #: Names that are reserved for tests and documentation (RFC 2606), below a dot.
 _RESERVED: Final = (
@@ -58,7 +61,12 @@ _BARE: Final = (
 
 def line_of(finding: Finding) -> str:
     """The finding for a person; its text says what to do, where that is news."""
-    return f"{MARKS[finding.outcome]:<6} {finding.rule:<5} {finding.about}: {finding.text}"
+    return next(columns([cells_of(finding)], least=LEAST, gap=1))
+
+
+def cells_of(finding: Finding) -> tuple[str, str, str]:
+    """The same as the cells of a table."""
+    return MARKS[finding.outcome], finding.rule, f"{finding.about}: {finding.text}"
 
 
 def members_of(finding: Finding) -> dict[str, str]:
