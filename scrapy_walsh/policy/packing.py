@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import re
 from typing import TYPE_CHECKING, Final
+from zlib import decompressobj
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,11 @@ _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 _ASCII: Final = bytes(range(0x80))
 #: The least part of ASCII in text that is not UTF-8. In packed octets it is about a half.
 _MOSTLY: Final = 0.75
+#: zlib's number for data in the format of gzip or zlib, whichever it has (RFC 1952, RFC 1950).
+_EITHER: Final = 32 + 15
+#: Octets that are unpacked at a time. zlib copies what follows a member, so that thousands of
+#: empty ones in one piece would cost the square of their number.
+_PIECE: Final = 4096
 
 
 def packings(fields: Sequence[str]) -> tuple[int, bool]:
@@ -48,3 +54,25 @@ def is_text(body: bytes) -> bool:
     except UnicodeDecodeError:
         return len(body.translate(None, _ASCII)) <= (1 - _MOSTLY) * len(body)
     return True
+
+
+def unpacked(packed: bytes, limit: int) -> bytes | None:
+    """The members of gzip or zlib data, one after the other, up to *limit* octets of them.
+
+    None where the data is cut off, unless *packed* is longer than *limit*, so that it may have been
+    cut by whoever read it. Raises zlib.error for other data, also behind a member.
+    """
+    pieces: list[bytes] = []
+    left, member = limit, None
+    for start in range(0, len(packed), _PIECE):
+        piece = packed[start : start + _PIECE]
+        while piece and left > 0:
+            member = member or decompressobj(_EITHER)
+            pieces.append(member.decompress(piece, left))
+            left -= len(pieces[-1])
+            piece = member.unused_data
+            member = None if member.eof else member
+        if left <= 0:
+            break
+    cut_off = member is not None and left > 0 and len(packed) <= limit
+    return None if cut_off else b"".join(pieces)

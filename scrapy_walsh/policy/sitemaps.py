@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from xml.parsers.expat import ExpatError, ParserCreate
-from zlib import decompressobj
 from zlib import error as zlib_error
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy.feeds import Entry
 from scrapy_walsh.policy.formats import GZIP_MAGIC
+from scrapy_walsh.policy.packing import unpacked
 from scrapy_walsh.policy.text import absolute_http_url, plain_text
 from scrapy_walsh.policy.times import utc_iso
 from scrapy_walsh.policy.words import plural
@@ -41,7 +41,6 @@ _KEPT: Final = {
     "url/news/publication_date": "published",
     "sitemap/loc": "loc",
 }
-_GZIP: Final = 16 + 15  # zlib's number for gzip data
 _NO_DAY: Final = re.compile(r"(\d{4})(?:-(\d\d))?")
 
 
@@ -91,24 +90,18 @@ def _note(reader: _Reader, fault: bool, unusable: int) -> str:
 
 
 def _unpacked(body: bytes, url: str) -> bytes:
-    """*body* without gzip, of which no more than MAX_OCTETS are ever unpacked."""
+    """*body* without gzip, of which little more than MAX_OCTETS are ever unpacked."""
     if not body.startswith(GZIP_MAGIC):
         return body
-    pieces: list[bytes] = []
-    left = MAX_OCTETS
-    while body.startswith(GZIP_MAGIC):  # RFC 1952 2.2: members follow each other
-        member = decompressobj(_GZIP)
-        try:
-            pieces.append(member.decompress(body, left + 1))
-        except zlib_error:
-            raise DocumentInvalid(f"{url}: its gzip data is damaged") from None
-        left -= len(pieces[-1])
-        if left < 0:
-            raise DocumentTooCostly(f"{url}: over {MAX_OCTETS} bytes when unpacked; not read")
-        if not member.eof:
-            raise DocumentInvalid(f"{url}: its gzip data is cut off")
-        body = member.unused_data
-    return b"".join(pieces)
+    try:
+        found = unpacked(body, MAX_OCTETS + 1)
+    except zlib_error:
+        raise DocumentInvalid(f"{url}: its gzip data is damaged") from None
+    if found is None:
+        raise DocumentInvalid(f"{url}: its gzip data is cut off")
+    if len(found) > MAX_OCTETS:
+        raise DocumentTooCostly(f"{url}: over {MAX_OCTETS} bytes when unpacked; not read")
+    return found
 
 
 class _Full(Exception):

@@ -47,6 +47,7 @@ def _in_two_units(size: float) -> str:
     """*size*: seconds, 120 or more."""
     units = (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
     unit, length, smaller, part = next(each for each in units if size >= each[1])
-    whole, rest = divmod(int(size + 0.5 * part), length)
+    rounded = int(size + 0.5 * part)
+    whole, rest = rounded // length, rounded % length
     more = f" {rest // part} {smaller}" if rest // part and whole < 1000 else ""
     return f"{whole:,} {unit}{more}"
