@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.adapters.plugins import BY_LINE
+from scrapy_walsh.config import SETTINGS, out_of_bounds
 from scrapy_walsh.findings import Finding, Outcome
-from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP
 from scrapy_walsh.terminal import columns
 
 if TYPE_CHECKING:
@@ -30,11 +30,7 @@ MARKS: Final[Mapping[Outcome, str]] = {
 
 #: What a line about a setting or seat is about: the first name that occurs in it decides.
 _REQUIREMENTS: Final[Mapping[str, str]] = {
-    "WALSH_IDENTITY": "R1", "WALSH_BLOCKLIST": "R3", "WALSH_STATE_DIR": "R11",
-    "WALSH_SHARED_STATE": "R4", "WALSH_MIN_INTERVAL": "R4", "WALSH_MAX_RETRIES": "R5",
-    "WALSH_BACKOFF": "R5", "WALSH_PATIENCE": "R5", "WALSH_ROBOTS": "R2", "WALSH_PACE_ROBOTS": "R4",
-    "WALSH_REVISIT": "R8", "WALSH_FOLLOW_LINKS": "R6",
-    "WALSH_SCRAPING": "R9", "WALSH_SIGN": "R1",
+    **{each.name: each.row.requirement for each in SETTINGS},
     "USER_AGENT": "R1", "CONCURRENT_REQUESTS": "R4", "DOWNLOAD_DELAY": "R4",
     "RETRY_ENABLED": "R5", "ROBOTSTXT_OBEY": "R2", "HTTPCACHE_ENABLED": "R6",
     "METAREFRESH_ENABLED": "R6", "REDIRECT_MAX_TIMES": "R3", "GateMiddleware": "R2",
@@ -128,15 +124,9 @@ def of_identity(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Findin
             "settings",
             "WALSH_SCRAPING is on: R9 is attested false; or remove it",
         )
-    if config.backoff_base < BACKOFF_BASE or config.backoff_cap < BACKOFF_CAP:
-        yield Finding(
-            Outcome.BROKEN,
-            "R5",
-            "settings",
-            f"WALSH_BACKOFF_BASE {config.backoff_base:g} or WALSH_BACKOFF_CAP "
-            f"{config.backoff_cap:g} is below the specification's {BACKOFF_BASE:g} and "
-            f"{BACKOFF_CAP:g}: remove it, or raise it",
-        )
+    for each, how in out_of_bounds(config):
+        why = f"{each.name} {how}, which the specification asks for: remove it, or correct it"
+        yield Finding(Outcome.BROKEN, each.row.requirement, "settings", why)
     if config.revisit_reason:
         yield Finding(
             Outcome.WARNING,
