@@ -12,9 +12,9 @@ import json
 import math
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from scrapy_walsh.exceptions import ConfigError
@@ -29,7 +29,7 @@ from scrapy_walsh.policy.urls import without_userinfo
 from scrapy_walsh.policy.usage import CATEGORIES, RECORD, REFUSE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 UNREACHABLE_POSITIONS: Final = ("allow", "defer", "deny")
 #: Of ``WALSH_SLOW_HOSTS``: one target a visit, or none.
@@ -37,37 +37,233 @@ SLOW_VISIT, SLOW_SKIP = "visit", "skip"
 #: Of ``WALSH_LEDGER``: kept, kept without the query strings of URLs, not kept.
 LEDGER_ON, LEDGER_REDACTED, LEDGER_OFF = "on", "redact", "off"
 
-#: Settings that other parts of the package read through ``WalshConfig``, with their defaults.
-DEFAULTS: Final[Mapping[str, Any]] = {
-    "WALSH_IDENTITY": None,
-    "WALSH_BLOCKLIST_URL": None,
-    "WALSH_BLOCKLIST_SCHEMA_URL": None,
-    "WALSH_BLOCKLIST_UNREACHABLE": "allow",
-    "WALSH_STATE_DIR": None,
-    "WALSH_SHARED_STATE": None,
-    "WALSH_MIN_INTERVAL": MIN_REQUEST_INTERVAL,
-    "WALSH_MAX_RETRIES": MAX_RETRIES,
-    "WALSH_BACKOFF_BASE": BACKOFF_BASE,
-    "WALSH_BACKOFF_CAP": BACKOFF_CAP,
-    "WALSH_PATIENCE": 300.0,
-    "WALSH_ROBOTS_TTL": ROBOTS_TTL,
-    "WALSH_ROBOTS_UNREACHABLE": "allow",
-    "WALSH_PACE_ROBOTS": False,
-    "WALSH_ROBOTS_CACHE_SIZE": 4096,
-    "WALSH_EXCLUDED_TLDS": (),
-    "WALSH_REVISIT": REVISIT,
-    "WALSH_REVISIT_REASON": None,
-    "WALSH_FOLLOW_LINKS": False,
-    "WALSH_SCRAPING": False,
-    "WALSH_USAGE": {},
-    "WALSH_SLOW_HOSTS": SLOW_VISIT,
-    "WALSH_LEDGER": True,
-    "WALSH_EXIT_ATTENTION": False,
-    "WALSH_SIGN_REQUESTS": False,
-    "WALSH_SIGNING_KEY": None,
-    "WALSH_IMPL": None,
-    "WALSH_TAG_REQUESTS": False,
-}
+#: How strict each of UNREACHABLE_POSITIONS is.
+_POSITIONS: Final = {"allow": 0, "defer": 1, "deny": 1}
+#: Where an attestation, which is public, states a setting: among its overrides; by a member of its
+#: own; nowhere, since it is a path or may hold a password: it says at most that it is set.
+OVERRIDE, ELSEWHERE, PRIVATE = "override", "elsewhere", "private"
+_ROW: Final = "row"
+
+
+class Check(NamedTuple):
+    """What a setting accepts. ``read``: its name and the value that was given, to the value used.
+
+    ``kind``: what JSON has for the value, for those who read it in a ledger: ``seconds``,
+    ``count``, ``flag``, ``text``, ``texts`` or ``uses``. ``choices``: of a text, empty for any.
+    """
+
+    kind: str
+    read: Callable[[str, Any], Any]
+    choices: tuple[str, ...] = ()
+
+
+class Row(NamedTuple):
+    """What a field of :class:`WalshConfig` says of its setting.
+
+    ``requirement``: what it is about. ``terms``: whether the ledger's line ``started`` has it.
+    ``least``, ``most``: beyond these the requirement is not kept, whatever ``check`` accepts.
+    ``stricter``: a function of the value, the larger the stricter, where it changes what a
+    conformance run shows. ``attested``: ``OVERRIDE``, ``ELSEWHERE`` or ``PRIVATE``. ``named``:
+    the setting's name where that is not ``WALSH_`` and the field's.
+    """
+
+    check: Check
+    default: Any = None
+    requirement: str = "R0.6"
+    terms: bool = False
+    least: float | None = None
+    most: float | None = None
+    stricter: Callable[[Any], float] | None = None
+    attested: str = OVERRIDE
+    named: str = ""
+
+
+class Setting(NamedTuple):
+    """A row of the table, with the names of its setting (``WALSH_X``) and of its field."""
+
+    name: str
+    field: str
+    row: Row
+
+
+def _row(*values: Any, **more: Any) -> Any:
+    return field(metadata={_ROW: Row(*values, **more)})
+
+
+# -- what is accepted ---------------------------------------------------------------------
+
+
+def _refuse(name: str, value: object, accepted: str) -> ConfigError:
+    return ConfigError(f"{name} is {value!r}; accepted: {accepted}")
+
+
+def _number(least: float, most: float | None = None, *, whole: bool = False) -> Check:
+    accepted = "a whole number" if whole else "a number of seconds"
+    accepted += f", at least {least:g}" + (f", at most {most:g}" if most is not None else "")
+
+    def read(name: str, value: Any) -> float:
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        in_bounds = math.isfinite(number) and least <= number <= (
+            math.inf if most is None else most
+        )
+        if not in_bounds or (whole and not number.is_integer()):
+            raise _refuse(name, value, accepted)
+        return int(number) if whole else number
+
+    return Check("count" if whole else "seconds", read)
+
+
+def _choice(*choices: str) -> Check:
+    def read(name: str, value: Any) -> str:
+        if value not in choices:
+            raise _refuse(name, value, ", ".join(choices))
+        return str(value)
+
+    return Check("text", read, choices)
+
+
+_IMPL: Final = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?", re.ASCII)
+_FLAGS: Final[Mapping[str, bool]] = {
+    "1": True, "true": True, "yes": True, "on": True,
+    "0": False, "false": False, "no": False, "off": False,
+}  # fmt: skip
+
+
+def _flag(name: str, value: Any) -> bool:
+    flag = _FLAGS.get(str(value).strip().lower())
+    if flag is None:
+        raise _refuse(name, value, "True or False")
+    return flag
+
+
+def _ledger(name: str, value: Any) -> str:
+    """``on``, ``off`` or ``redact``."""
+    if str(value).strip().lower() == LEDGER_REDACTED:
+        return LEDGER_REDACTED
+    try:
+        return LEDGER_ON if _flag(name, value) else LEDGER_OFF
+    except ConfigError:
+        raise _refuse(name, value, 'True, False, or "redact" to keep it without queries') from None
+
+
+def _impl(name: str, value: Any) -> str | None:
+    """``organisation/repository``, with ``@commit`` where it is known (R13)."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _IMPL.fullmatch(value.strip()):
+        raise _refuse(name, value, "ORGANISATION/REPOSITORY, or that and @COMMIT")
+    return value.strip()
+
+
+def _text(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise _refuse(name, value, "a written reason of one line, or nothing")
+    return value.strip()
+
+
+def _url(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    accepted = "an absolute http or https URL"
+    if not isinstance(value, str):
+        raise _refuse(name, value, accepted)
+    try:
+        parts = urlsplit(value.strip())
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        usable = False
+    bare = without_userinfo(value.strip())
+    if not usable:
+        raise _refuse(name, bare, accepted)
+    return bare
+
+
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = _split(value)
+    if not isinstance(value, (list, tuple, set, frozenset)) or not all(
+        isinstance(entry, str) for entry in value
+    ):
+        raise _refuse(name, value, 'a list of host suffixes, such as ["gov", ".mil"]')
+    return tuple(entry.strip() for entry in value)
+
+
+def _usage(name: str, value: Any) -> tuple[tuple[str, str], ...]:
+    value = _unpacked(value)
+    categories, actions = ", ".join(CATEGORIES), (RECORD, REFUSE)
+    if not isinstance(value, dict) or not all(
+        category in CATEGORIES and action in actions for category, action in value.items()
+    ):
+        accepted = f"a dict with {RECORD!r} or {REFUSE!r} for each of these uses: {categories}"
+        raise _refuse(name, value, accepted)
+    return tuple(sorted(value.items()))
+
+
+def _unpacked(value: object) -> object:
+    """*value*; where it is a JSON object in text, as from a command line, the dict."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _split(text: str) -> Any:
+    """The list in *text*, as from a command line: JSON, or names with commas between them."""
+    if text.lstrip().startswith("["):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    return [entry for entry in text.split(",") if entry.strip()]
+
+
+def _state_dir(name: str, value: Any) -> Path | None:
+    if value is None or value == "memory":
+        return None
+    if not isinstance(value, (str, os.PathLike)) or not str(value).strip():
+        raise _refuse(name, value, 'a directory, or "memory" for a one-off run')
+    return Path(value)
+
+
+def _redis_url(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    try:
+        parts = urlsplit(str(value).strip())
+        usable = parts.scheme in ("redis", "rediss") and bool(parts.hostname)
+        usable = usable and parts.port != 0 and (parts.path.strip("/") or "0").isdigit()
+    except ValueError:
+        usable = False
+    if not usable:  # the value is not shown where it may hold a password
+        shown = "a URL that cannot be used" if "@" in str(value) else repr(value)
+        raise ConfigError(f"{name} is {shown}; accepted: redis://HOST:PORT/NUMBER, or rediss://")
+    if importlib.util.find_spec("redis") is None:
+        raise ConfigError(f"{name} needs a package: pip install 'scrapy-walsh[redis]'")
+    return str(value).strip()
+
+
+def _as_it_is(name: str, value: Any) -> Any:  # noqa: ARG001  the signature of a reader
+    return value
+
+
+def _identity(name: str, value: Any) -> Identity:  # noqa: ARG001
+    return identity_from(_unpacked(value))
+
+
+_ON_OR_OFF: Final = Check("flag", _flag)
+_UNREACHABLE: Final = _choice(*UNREACHABLE_POSITIONS)
+_URL: Final = Check("text", _url)
+
+
+def _negative(value: float) -> float:
+    return -value
 
 
 class SettingsLike(Protocol):
@@ -80,43 +276,72 @@ class SettingsLike(Protocol):
         """The names that are set."""
 
 
-@dataclass(frozen=True, slots=True)
-class WalshConfig:
-    """The whole configuration. Durations are seconds; ``state_dir`` None means memory only.
+# -- the table ----------------------------------------------------------------------------
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalshConfig:
+    """The whole configuration, and the table of the settings: a row is all that a setting needs.
+
+    Durations are seconds; ``state_dir`` None means memory only.
     ``usage``: categories of use, each with what is to be done where a robots.txt disallows it.
     ``signing_key``: the file of the key that requests are signed with; None where they are not.
     ``with_userinfo``: settings whose URL held a user name or a password, which is left out.
     """
 
-    identity: Identity
-    blocklist_url: str
-    schema_url: str | None
-    blocklist_unreachable: str
-    state_dir: Path | None
-    shared_state: str | None
-    min_interval: float
-    max_retries: int
-    backoff_base: float
-    backoff_cap: float
-    patience: float
-    robots_ttl: float
-    robots_unreachable: str
-    pace_robots: bool
-    robots_cache_size: int
-    excluded_tlds: tuple[str, ...]
-    revisit: float
-    revisit_reason: str | None
-    follow_links: bool
-    scraping: bool
-    usage: tuple[tuple[str, str], ...]
-    slow_hosts: str
-    ledger: str
-    exit_attention: bool
-    sign_requests: bool
-    signing_key: Path | None
-    impl: str | None
-    tag_requests: bool
+    identity: Identity = _row(Check("", _identity), None, "R1", attested=ELSEWHERE)
+    blocklist_url: str = _row(_URL, None, "R3", attested=ELSEWHERE)
+    schema_url: str | None = _row(
+        _URL, None, "R3", attested=ELSEWHERE, named="WALSH_BLOCKLIST_SCHEMA_URL"
+    )
+    blocklist_unreachable: str = _row(
+        _UNREACHABLE, "allow", "R3", terms=True, stricter=_POSITIONS.__getitem__
+    )
+    state_dir: Path | None = _row(Check("", _state_dir), None, "R11", attested=PRIVATE)
+    shared_state: str | None = _row(Check("", _redis_url), None, "R4", attested=PRIVATE)
+    min_interval: float = _row(
+        _number(MIN_REQUEST_INTERVAL), MIN_REQUEST_INTERVAL, "R4", terms=True,
+        least=MIN_REQUEST_INTERVAL, stricter=float,
+    )  # fmt: skip
+    max_retries: int = _row(
+        _number(0, MAX_RETRIES, whole=True), MAX_RETRIES, "R5", terms=True,
+        most=MAX_RETRIES, stricter=_negative,
+    )  # fmt: skip
+    backoff_base: float = _row(
+        _number(0.001), BACKOFF_BASE, "R5", terms=True, least=BACKOFF_BASE, stricter=float
+    )
+    backoff_cap: float = _row(
+        _number(0.001), BACKOFF_CAP, "R5", terms=True, least=BACKOFF_CAP, stricter=float
+    )
+    patience: float = _row(_number(0.0), 300.0, "R5", terms=True)
+    robots_ttl: float = _row(
+        _number(0.1, ROBOTS_TTL), ROBOTS_TTL, "R2", terms=True,
+        most=ROBOTS_TTL, stricter=_negative,
+    )  # fmt: skip
+    robots_unreachable: str = _row(
+        _UNREACHABLE, "allow", "R2", terms=True, stricter=_POSITIONS.__getitem__
+    )
+    pace_robots: bool = _row(
+        _ON_OR_OFF, False, "R4", terms=True, stricter=float, attested=ELSEWHERE
+    )
+    robots_cache_size: int = _row(_number(1, whole=True), 4096, "R2")
+    excluded_tlds: tuple[str, ...] = _row(Check("texts", _names), (), terms=True)
+    revisit: float = _row(
+        _number(REVISIT_FLOOR), REVISIT, "R8", terms=True, least=REVISIT_FLOOR, stricter=float
+    )
+    revisit_reason: str | None = _row(Check("text", _text), None, "R8", terms=True)
+    follow_links: bool = _row(_ON_OR_OFF, False, "R6", terms=True, attested=ELSEWHERE)
+    scraping: bool = _row(_ON_OR_OFF, False, "R9", terms=True)
+    usage: tuple[tuple[str, str], ...] = _row(Check("uses", _usage), {}, terms=True)
+    slow_hosts: str = _row(
+        _choice(SLOW_VISIT, SLOW_SKIP), SLOW_VISIT, "R4", terms=True, attested=ELSEWHERE
+    )
+    ledger: str = _row(Check("", _ledger), True)
+    exit_attention: bool = _row(_ON_OR_OFF, False)
+    sign_requests: bool = _row(_ON_OR_OFF, False, "R1")
+    signing_key: Path | None = _row(Check("", _as_it_is), None, "R1", attested=PRIVATE)
+    impl: str | None = _row(Check("text", _impl), None, "R13")
+    tag_requests: bool = _row(_ON_OR_OFF, False, "R13", terms=True)
     with_userinfo: tuple[str, ...] = ()
 
     @classmethod
@@ -124,43 +349,21 @@ class WalshConfig:
         cls, settings: SettingsLike, default_state_dir: Callable[[], str | Path]
     ) -> WalshConfig:
         """Read and check every setting; ConfigError on the first that cannot be used."""
-        identity = identity_from(_unpacked(settings.get("WALSH_IDENTITY")))
-        config = cls(
-            identity=identity,
-            blocklist_url=_url(settings, "WALSH_BLOCKLIST_URL") or identity.blocklist_url,
-            schema_url=_url(settings, "WALSH_BLOCKLIST_SCHEMA_URL") or identity.schema_url,
-            blocklist_unreachable=_choice(
-                settings, "WALSH_BLOCKLIST_UNREACHABLE", UNREACHABLE_POSITIONS
-            ),
-            state_dir=_state_dir(settings, default_state_dir),
-            shared_state=_redis_url(settings),
-            min_interval=max(
-                _number(settings, "WALSH_MIN_INTERVAL", least=MIN_REQUEST_INTERVAL),
-                _download_delay(settings),
-            ),
-            max_retries=_whole(settings, "WALSH_MAX_RETRIES", least=0, most=MAX_RETRIES),
-            backoff_base=_number(settings, "WALSH_BACKOFF_BASE", least=0.001),
-            backoff_cap=_number(settings, "WALSH_BACKOFF_CAP", least=0.001),
-            patience=_number(settings, "WALSH_PATIENCE", least=0.0),
-            robots_ttl=_number(settings, "WALSH_ROBOTS_TTL", least=0.1, most=ROBOTS_TTL),
-            robots_unreachable=_choice(settings, "WALSH_ROBOTS_UNREACHABLE", UNREACHABLE_POSITIONS),
-            pace_robots=_flag(settings, "WALSH_PACE_ROBOTS"),
-            robots_cache_size=_whole(settings, "WALSH_ROBOTS_CACHE_SIZE", least=1, most=None),
-            excluded_tlds=_names(settings, "WALSH_EXCLUDED_TLDS"),
-            revisit=_number(settings, "WALSH_REVISIT", least=REVISIT_FLOOR),
-            revisit_reason=_text(settings, "WALSH_REVISIT_REASON"),
-            follow_links=_flag(settings, "WALSH_FOLLOW_LINKS"),
-            scraping=_flag(settings, "WALSH_SCRAPING"),
-            usage=_usage(settings),
-            slow_hosts=_choice(settings, "WALSH_SLOW_HOSTS", (SLOW_VISIT, SLOW_SKIP)),
-            ledger=_ledger(settings),
-            exit_attention=_flag(settings, "WALSH_EXIT_ATTENTION"),
-            sign_requests=_flag(settings, "WALSH_SIGN_REQUESTS"),
-            signing_key=_signing_key(settings, identity),
-            impl=_impl(settings),
-            tag_requests=_flag(settings, "WALSH_TAG_REQUESTS"),
-            with_userinfo=tuple(name for name in _URLS if _has_userinfo(_get(settings, name))),
-        )
+        found = {
+            each.field: each.row.check.read(each.name, _get(settings, each.name))
+            for each in SETTINGS
+        }
+        identity = found["identity"]
+        found["blocklist_url"] = found["blocklist_url"] or identity.blocklist_url
+        found["schema_url"] = found["schema_url"] or identity.schema_url
+        if _get(settings, "WALSH_STATE_DIR") is None:
+            found["state_dir"] = Path(default_state_dir())
+        found["min_interval"] = max(found["min_interval"], _download_delay(settings))
+        signed = found["sign_requests"]
+        found["signing_key"] = _signing_key(found["signing_key"], identity) if signed else None
+        urls = [each.name for each in SETTINGS if each.row.check is _URL]
+        userinfo = tuple(name for name in urls if _has_userinfo(_get(settings, name)))
+        config = cls(**found, with_userinfo=userinfo)
         _check_profile(config)
         return config
 
@@ -182,6 +385,18 @@ class WalshConfig:
             identity.blocklist_url,
             identity.schema_url,
         )
+
+
+def _settings() -> Iterator[Setting]:
+    for each in fields(WalshConfig):
+        if _ROW in each.metadata:
+            row: Row = each.metadata[_ROW]
+            yield Setting(row.named or f"WALSH_{each.name.upper()}", each.name, row)
+
+
+#: Every setting, in the order in which they are read.
+SETTINGS: Final = tuple(_settings())
+DEFAULTS: Final[Mapping[str, Any]] = {each.name: each.row.default for each in SETTINGS}
 
 
 def has_identity(settings: SettingsLike) -> bool:
@@ -222,196 +437,29 @@ def _get(settings: SettingsLike, name: str) -> Any:
     return DEFAULTS[name] if value is None else value
 
 
-def _refuse(name: str, value: object, accepted: str) -> ConfigError:
-    return ConfigError(f"{name} is {value!r}; accepted: {accepted}")
+def out_of_bounds(values: object) -> Iterator[tuple[Setting, str]]:
+    """The settings with which their requirement is not kept, and how: ``is 0.5 s, below 1 s``.
 
-
-def _number(settings: SettingsLike, name: str, *, least: float, most: float | None = None) -> float:
-    value = _get(settings, name)
-    accepted = f"a number of seconds, at least {least:g}" + (f", at most {most:g}" if most else "")
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        raise _refuse(name, value, accepted) from None
-    if not (math.isfinite(number) and number >= least and (most is None or number <= most)):
-        raise _refuse(name, value, accepted)
-    return number
-
-
-def _whole(settings: SettingsLike, name: str, *, least: int, most: int | None) -> int:
-    value = _get(settings, name)
-    accepted = f"a whole number, at least {least}" + (
-        f", at most {most}" if most is not None else ""
-    )
-    try:
-        number = float("nan") if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        raise _refuse(name, value, accepted) from None
-    if not (number.is_integer() and number >= least and (most is None or number <= most)):
-        raise _refuse(name, value, accepted)
-    return int(number)
-
-
-_IMPL: Final = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?", re.ASCII)
-
-_FLAGS: Final[Mapping[str, bool]] = {
-    "1": True, "true": True, "yes": True, "on": True,
-    "0": False, "false": False, "no": False, "off": False,
-}  # fmt: skip
-
-
-def _flag(settings: SettingsLike, name: str) -> bool:
-    value = _get(settings, name)
-    flag = _FLAGS.get(str(value).strip().lower())
-    if flag is None:
-        raise _refuse(name, value, "True or False")
-    return flag
-
-
-def _choice(settings: SettingsLike, name: str, choices: tuple[str, ...]) -> str:
-    value = _get(settings, name)
-    if value not in choices:
-        raise _refuse(name, value, ", ".join(choices))
-    return str(value)
-
-
-def _ledger(settings: SettingsLike) -> str:
-    """``on``, ``off`` or ``redact``."""
-    name = "WALSH_LEDGER"
-    value = _get(settings, name)
-    if str(value).strip().lower() == LEDGER_REDACTED:
-        return LEDGER_REDACTED
-    try:
-        return LEDGER_ON if _flag(settings, name) else LEDGER_OFF
-    except ConfigError:
-        raise _refuse(name, value, 'True, False, or "redact" to keep it without queries') from None
-
-
-def _impl(settings: SettingsLike) -> str | None:
-    """``organisation/repository``, with ``@commit`` where it is known (R13)."""
-    value = _get(settings, "WALSH_IMPL")
-    if value is None:
-        return None
-    if not isinstance(value, str) or not _IMPL.fullmatch(value.strip()):
-        raise _refuse("WALSH_IMPL", value, "ORGANISATION/REPOSITORY, or that and @COMMIT")
-    return value.strip()
-
-
-def _text(settings: SettingsLike, name: str) -> str | None:
-    value = _get(settings, name)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise _refuse(name, value, "a written reason of one line, or nothing")
-    return value.strip()
-
-
-#: Settings that are URLs of documents.
-_URLS: Final = ("WALSH_BLOCKLIST_URL", "WALSH_BLOCKLIST_SCHEMA_URL")
+    *values*: a WalshConfig, or any object that has their fields, such as the terms of a run.
+    """
+    for each in SETTINGS:
+        value, least, most = getattr(values, each.field, None), each.row.least, each.row.most
+        unit = " s" if each.row.check.kind == "seconds" else ""
+        if value is not None and least is not None and value < least:
+            yield each, f"is {value:g}{unit}, below {least:g}{unit}"
+        if value is not None and most is not None and value > most:
+            yield each, f"is {value:g}{unit}, above {most:g}{unit}"
 
 
 def _has_userinfo(value: object) -> bool:
     return isinstance(value, str) and without_userinfo(value) != value
 
 
-def _url(settings: SettingsLike, name: str) -> str | None:
-    value = _get(settings, name)
-    if value is None:
-        return None
-    accepted = "an absolute http or https URL"
-    if not isinstance(value, str):
-        raise _refuse(name, value, accepted)
-    try:
-        parts = urlsplit(value.strip())
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        usable = False
-    bare = without_userinfo(value.strip())
-    if not usable:
-        raise _refuse(name, bare, accepted)
-    return bare
-
-
-def _names(settings: SettingsLike, name: str) -> tuple[str, ...]:
-    value = _get(settings, name)
-    if isinstance(value, str):
-        value = _split(value)
-    if not isinstance(value, (list, tuple, set, frozenset)) or not all(
-        isinstance(entry, str) for entry in value
-    ):
-        raise _refuse(name, value, 'a list of host suffixes, such as ["gov", ".mil"]')
-    return tuple(entry.strip() for entry in value)
-
-
-def _usage(settings: SettingsLike) -> tuple[tuple[str, str], ...]:
-    value = _unpacked(_get(settings, "WALSH_USAGE"))
-    categories, actions = ", ".join(CATEGORIES), (RECORD, REFUSE)
-    if not isinstance(value, dict) or not all(
-        category in CATEGORIES and action in actions for category, action in value.items()
-    ):
-        accepted = f"a dict with {RECORD!r} or {REFUSE!r} for each of these uses: {categories}"
-        raise _refuse("WALSH_USAGE", value, accepted)
-    return tuple(sorted(value.items()))
-
-
-def _unpacked(value: object) -> object:
-    """*value*; where it is a JSON object in text, as from a command line, the dict."""
-    if isinstance(value, str) and value.lstrip().startswith("{"):
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    return value
-
-
-def _split(text: str) -> Any:
-    """The list in *text*, as from a command line: JSON, or names with commas between them."""
-    if text.lstrip().startswith("["):
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
-    return [entry for entry in text.split(",") if entry.strip()]
-
-
-def _state_dir(settings: SettingsLike, default: Callable[[], str | Path]) -> Path | None:
-    value = _get(settings, "WALSH_STATE_DIR")
-    if value is None:
-        return Path(default())
-    if value == "memory":
-        return None
+def _signing_key(value: object, identity: Identity) -> Path:
+    """The key's file, with WALSH_SIGN_REQUESTS on; the crawl reads it."""
     if not isinstance(value, (str, os.PathLike)) or not str(value).strip():
-        raise _refuse("WALSH_STATE_DIR", value, 'a directory, or "memory" for a one-off run')
-    return Path(value)
-
-
-def _redis_url(settings: SettingsLike) -> str | None:
-    name = "WALSH_SHARED_STATE"
-    value = _get(settings, name)
-    if value is None:
-        return None
-    try:
-        parts = urlsplit(str(value).strip())
-        usable = parts.scheme in ("redis", "rediss") and bool(parts.hostname)
-        usable = usable and parts.port != 0 and (parts.path.strip("/") or "0").isdigit()
-    except ValueError:
-        usable = False
-    if not usable:  # the value is not shown where it may hold a password
-        shown = "a URL that cannot be used" if "@" in str(value) else repr(value)
-        raise ConfigError(f"{name} is {shown}; accepted: redis://HOST:PORT/NUMBER, or rediss://")
-    if importlib.util.find_spec("redis") is None:
-        raise ConfigError(f"{name} needs a package: pip install 'scrapy-walsh[redis]'")
-    return str(value).strip()
-
-
-def _signing_key(settings: SettingsLike, identity: Identity) -> Path | None:
-    """The key's file where WALSH_SIGN_REQUESTS is on; the crawl reads it."""
-    name = "WALSH_SIGNING_KEY"
-    value = _get(settings, name)
-    if not _flag(settings, "WALSH_SIGN_REQUESTS"):
-        return None
-    if not isinstance(value, (str, os.PathLike)) or not str(value).strip():
-        raise _refuse(name, value, "with WALSH_SIGN_REQUESTS: a file that attest --keygen made")
+        accepted = "with WALSH_SIGN_REQUESTS: a file that attest --keygen made"
+        raise _refuse("WALSH_SIGNING_KEY", value, accepted)
     directory_url(identity.policy_url)
     if importlib.util.find_spec("http_message_signatures") is None:
         raise ConfigError("WALSH_SIGN_REQUESTS needs a package: pip install 'scrapy-walsh[sign]'")

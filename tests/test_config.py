@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scrapy_walsh.config import WalshConfig, unknown_settings
+from scrapy_walsh.config import SETTINGS, Setting, WalshConfig, out_of_bounds, unknown_settings
 from scrapy_walsh.exceptions import ConfigError
+from scrapy_walsh.proof.verify.terms import Terms, broken_terms
+from scrapy_walsh.spec import REQUIREMENTS
 
 OWN = {
     "product": "ExampleBot/1.0",
@@ -161,3 +164,33 @@ def test_own_every_setting_is_read_nowhere_else():
         if re.search(r"""get\w*\(\s*["']WALSH_""", path.read_text())
     }
     assert readers <= {"config.py"}
+
+
+# -- one table ----------------------------------------------------------------------------
+
+BOUND = [each for each in SETTINGS if each.row.least is not None or each.row.most is not None]
+
+
+def test_own_the_table_has_each_field_and_each_default_is_accepted() -> None:
+    config = WalshConfig.from_settings({"WALSH_IDENTITY": "walsh-research"}, Path)
+    assert [each.field for each in SETTINGS] == [*config.__slots__][:-1]
+    assert not list(out_of_bounds(config))
+    assert {each.row.requirement for each in SETTINGS} <= {row.id for row in REQUIREMENTS} | {
+        "R0.6"
+    }
+
+
+@pytest.mark.parametrize("setting", BOUND, ids=lambda each: each.name)
+def test_own_a_ledger_is_judged_by_the_bounds_of_the_table(setting: Setting) -> None:
+    """``verify`` finds each bound that ``doctor`` fails, those of the back-off as well."""
+    row = setting.row
+    beyond = row.least / 2 if row.least is not None else (row.most or 0) * 2
+    terms = replace(Terms(token="T"), **{setting.field: type(row.default)(beyond)})
+    found = [(id_, text) for id_, text in broken_terms(terms) if setting.field in text]
+    assert found[0][0] == row.requirement
+    assert re.search(rf"{setting.field} is {beyond:g}.*(below|above)", found[0][1])
+
+
+def test_own_the_terms_of_a_ledger_are_the_rows_that_say_so() -> None:
+    stated = {each.field for each in SETTINGS if each.row.terms}
+    assert stated < {each.name for each in fields(Terms)}

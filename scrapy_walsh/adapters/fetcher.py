@@ -337,14 +337,7 @@ def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:
     body: bytes | None = response.body[:limit] if times == 0 else None
     if times == 1:
         with contextlib.suppress(zlib.error):
-            body = _unpacked(response.body, limit)
+            body = packing.unpacked(response.body, limit)
     if other and body is not None and not (or_text and packing.is_text(body)):
         return None
     return body
-
-
-def _unpacked(packed: bytes, limit: int) -> bytes | None:
-    """The gzip or zlib members of *packed*, unpacked to *limit* octets; None for one cut off."""
-    body, ended = packing.unpacked(packed, limit)
-    cut_off = len(packed) <= limit and not ended and len(body) < limit
-    return None if cut_off else body

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.adapters.events import logger, process_name
-from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED
+from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, SETTINGS
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.policy.backoff import granted
@@ -59,24 +59,12 @@ def terms(
         "schema_url": config.schema_url,
         "signed": signed,
         "settings": {
-            "min_interval": config.min_interval,
-            "max_retries": config.max_retries,
-            "backoff_base": config.backoff_base,
-            "backoff_cap": config.backoff_cap,
+            **{each.field: getattr(config, each.field) for each in SETTINGS if each.row.terms},
             "silent_attempts": granted(config.max_retries, config.robots_unreachable),
             "longest_learned": min(config.patience, LONGEST),
-            "patience": config.patience,
-            "robots_ttl": config.robots_ttl,
-            "robots_unreachable": config.robots_unreachable,
-            "blocklist_unreachable": config.blocklist_unreachable,
-            "pace_robots": config.pace_robots,
-            "excluded_tlds": list(config.excluded_tlds),
-            "revisit": config.revisit,
             "revisit_reason": gates.revisit_reason,
             "follow_links": follow_links,
-            "scraping": config.scraping,
             "usage": dict(config.usage),
-            "slow_hosts": config.slow_hosts,
             "shared": config.shared_state is not None,
             "tag_requests": config.tag_requests or in_shell,
         },

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.scheduler_queue import HostQueue
+from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -111,5 +112,4 @@ class Progress:
 def _end(seconds: float, counts: Counts) -> str:
     if not counts.ended and seconds < _EVERY:
         return "end not known yet"
-    hours, rest = divmod(round(seconds), 3600)
-    return f"end in about {hours}:{rest // 60:02}:{rest % 60:02}"
+    return f"end in about {duration(round(seconds))}"

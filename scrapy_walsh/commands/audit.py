@@ -6,7 +6,6 @@ import argparse
 import ipaddress
 import json
 import math
-import textwrap
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -36,6 +35,7 @@ from scrapy_walsh.proof.audit.own import Own, tell_apart
 from scrapy_walsh.proof.audit.reading import Bot, Log, read_logs
 from scrapy_walsh.proof.audit.robots_rows import Timeline, Version
 from scrapy_walsh.proof.audit.rows import KEPT
+from scrapy_walsh.terminal import show, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 #: Breaches of a row, and hosts or addresses of a line, that the text shows.
 _SHOWN: Final = 2
 _LISTED: Final = 4
-_WIDTH: Final = 120
-_INDENT: Final = " " * 54
+_LEAST: Final = (8, 9, 31)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -112,8 +111,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_members(log, rows, own)))
     else:
-        for line in _lines(log, rows, own):
-            print(printable(line))
+        print(f"verdict: {outcome(rows).value}")
+        show(map(printable, _lines(log, own)))
+        print()
+        for row in rows:
+            show(_row(row))
     return {Outcome.HELD: 0, Outcome.UNSEEN: 2}.get(outcome(rows), 1)
 
 
@@ -278,8 +280,7 @@ def _members(log: Log, rows: Sequence[Row], own: Own | None) -> dict[str, Any]:
     }
 
 
-def _lines(log: Log, rows: Sequence[Row], own: Own | None) -> Iterator[str]:
-    yield f"verdict: {outcome(rows).value}"
+def _lines(log: Log, own: Own | None) -> Iterator[str]:
     yield (
         f"requests: {len(log.entries)} of the bot in {plural(log.lines, 'line')}, "
         f"{iso(log.first or 0)} to {iso(log.last or 0)}"
@@ -295,9 +296,6 @@ def _lines(log: Log, rows: Sequence[Row], own: Own | None) -> Iterator[str]:
     if log.damaged:
         more = ", ..." if log.damaged.total() > len(log.named) else ""
         yield f"unreadable lines: {log.damaged.total()} ({', '.join(log.named)}{more})"
-    yield ""
-    for row in rows:
-        yield from _row(row)
 
 
 def _signed_lines(own: Own) -> Iterator[str]:
@@ -315,16 +313,10 @@ def _signed_lines(own: Own) -> Iterator[str]:
 
 
 def _row(row: Row) -> Iterator[str]:
-    head = f"{row.outcome.value:<8}  {row.id} {row.level:<6}  {row.title:<31}  "
-    yield from textwrap.wrap(
-        row.detail,
-        _WIDTH,
-        initial_indent=head,
-        subsequent_indent=_INDENT,
-        break_on_hyphens=False,
-    )
-    for finding in row.findings[:_SHOWN]:
-        yield f"          {finding.place}: {finding.text}"
+    cells = (row.outcome.value, f"{row.id} {row.level}", row.title, row.detail)
+    yield from table([cells], least=_LEAST)
+    found = [[f"{finding.place}: {finding.text}"] for finding in row.findings[:_SHOWN]]
+    yield from table(found, indent=10)
     if row.broken > _SHOWN:
         yield f"          ... and {row.broken - _SHOWN} more"
 

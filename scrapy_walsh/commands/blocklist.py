@@ -17,7 +17,7 @@ from scrapy_walsh.commands.project import add_json, add_settings, settings_to_se
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.blocklist import normalised
-from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _write(path: Path, document: dict[str, Any]) -> Blocklist:
 def _tell_when(path: Path, made: Blocklist) -> None:
     """Say how soon a change counts: a list is fetched again after its ``refresh`` (R12)."""
     print(f"{printable(str(path))} lists {plural(len(made), 'domain')}; upload it")
-    print(f"crawls fetch it again when their copy is older than {_span(made.refresh)}")
+    print(f"crawls fetch it again when their copy is older than {duration(made.refresh)}")
 
 
 def _tell_parents(hosts: Iterable[str], made: Blocklist) -> None:
@@ -200,17 +200,9 @@ def _members(held: Blocklist) -> dict[str, Any]:
 
 def _facts(held: Blocklist, document: dict[str, Any]) -> Iterator[str]:
     yield f"domains   {len(held)}"
-    yield f"refresh   {_span(held.refresh)}"
+    yield f"refresh   {duration(held.refresh)}"
     yield f"updated   {held.updated or 'not said'}"
     if "schema" in document:
         yield "schema    its own"
     else:
         yield "schema    none: a crawl needs the identity's schema_url, and validates with that"
-
-
-def _span(seconds: float) -> str:
-    """A duration in the largest unit that divides it."""
-    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds % size == 0:
-            return plural(int(seconds // size), unit)
-    return f"{seconds:g} seconds"

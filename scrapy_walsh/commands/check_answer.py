@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +12,7 @@ from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.given import product_token
 from scrapy_walsh.policy.words import visible
+from scrapy_walsh.terminal import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,5 +137,4 @@ def told(error: Exception) -> str:
 
 def printable(text: str) -> str:
     """*text* as it can stand in one line of a terminal, whatever its encoding."""
-    encoding = (sys.stdout and sys.stdout.encoding) or "ascii"  # None where it was closed
-    return visible(text).encode(encoding, "backslashreplace").decode(encoding)
+    return encodable(visible(text))

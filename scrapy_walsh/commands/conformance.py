@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from scrapy_walsh import terminal
 from scrapy_walsh.commands.check_answer import Misuse, printable
 from scrapy_walsh.commands.conformance_bot import Setup
 from scrapy_walsh.commands.key_directory import read_directory
@@ -118,7 +119,7 @@ def _own(args: argparse.Namespace) -> int:
         print(json.dumps({**found, "digest": record.record_digest(found)}))
     else:
         title = f"scrapy-walsh v{__version__}  conformance report  {found['user_agent']}"
-        print("\n".join(map(printable, show.lines(title, checks, seconds))))
+        terminal.show(show.lines(title, checks, seconds))
     _keep(args, setup, found)
     return 0 if holds(checks) else 1
 
@@ -189,5 +190,5 @@ def _lab(args: argparse.Namespace) -> int:
         print(json.dumps(found))
     else:
         title = f"conformance of: {args.command}"
-        print("\n".join(map(printable, show.lines(title, checks, seconds))))
+        terminal.show(show.lines(title, checks, seconds))
     return 0 if holds(checks) else 1

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands.check_answer import Misuse, printable
+from scrapy_walsh.commands.check_answer import Misuse
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.sandbox import (
     Sandbox,
@@ -28,6 +28,7 @@ from scrapy_walsh.proof.sandbox import (
     user_agents,
 )
 from scrapy_walsh.spec import REQUIREMENTS
+from scrapy_walsh.terminal import show, table
 
 if TYPE_CHECKING:
     import argparse
@@ -54,9 +55,9 @@ _RUNS: Final = (
         ("-s", "WALSH_REVISIT_REASON=the demo shows conditional requests"),
     ),
 )
-#: Of a terminal: what came, what was refused or failed, what was left out.
-_COLOURS: Final = {"refused": "31", "failed": "31", "left_out": "33", "deferred": "33"}
-_GOOD: Final = "32"
+_HEADINGS: Final = ("source", "outcome", "by", "requests", "new links")
+_MEMBERS: Final = ("source", "outcome", "requirement", "requests", "new")
+_LEAST: Final = (36, 13, 3, 8, 10)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +116,7 @@ def _run(number: int, folder: Path, box: Sandbox) -> int:
         print(f"the crawl ended with exit code {done.returncode}: see {folder / name}.log")
         return done.returncode
     rows = json.loads((folder / f"{name}.json").read_text())["sources"]
-    print("\n".join(_table(rows)))
+    show(_table(rows))
     _show_server(box.log)
     print(f"new links: {sum(row['new'] for row in rows)}")
     return _page(folder, name) if number == 0 else 0
@@ -151,20 +152,10 @@ def _state(folder: Path) -> Path:
 
 def _table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """A line for each source, and below it why no data came; within 80 columns but for reasons."""
-    yield f"{'source':<36} {'outcome':<13} {'by':<3} requests  new links"
-    for row in rows:
-        outcome = _coloured(f"{row['outcome']:<13}", _COLOURS.get(row["outcome"], _GOOD))
-        name, by = printable(row["source"]), row["requirement"]
-        yield f"{name:<36} {outcome} {by:<3} {row['requests']:>8} {row['new']:>10}"
-        if row["reason"]:
-            yield f"    {printable(row['reason'])}"
-
-
-def _coloured(text: str, colour: str) -> str:
-    """*text*; in that colour on a terminal, unless NO_COLOR is set (no-color.org)."""
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return text
-    return f"\x1b[{colour}m{text}\x1b[0m"
+    cells = [_HEADINGS, *((*(str(row[name]) for name in _MEMBERS),) for row in rows)]
+    for each, row in zip(cells, [{"reason": ""}, *rows], strict=True):
+        yield from table([each], least=_LEAST, right={3, 4}, gap=1)
+        yield from table([[row["reason"]]] if row["reason"] else [], indent=4)
 
 
 def _show_server(log: list[LoggedRequest]) -> None:
@@ -185,8 +176,7 @@ def _targets(log: list[LoggedRequest], host: str) -> list[LoggedRequest]:
 
 def _show_legend() -> None:
     print("\nthe requirements of the specification:")
-    for row in REQUIREMENTS:
-        print(f"  {row.id:<4} {row.title}")
+    show(table([(row.id, row.title) for row in REQUIREMENTS], least=(4,), indent=2, gap=1))
 
 
 def _show_next(folder: Path) -> None:

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters.validate import test_child
 from scrapy_walsh.commands import doctor_findings, doctor_settings, doctor_state
-from scrapy_walsh.commands.check_answer import Misuse, printable
-from scrapy_walsh.commands.doctor_findings import line_of, members_of
+from scrapy_walsh.commands.check_answer import Misuse
+from scrapy_walsh.commands.doctor_findings import LEAST, cells_of, members_of
 from scrapy_walsh.commands.project import add_json, add_settings, given_settings
 from scrapy_walsh.config import has_idle_key
 from scrapy_walsh.exceptions import ConfigError, OwnFault, WalshError
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.words import one_line, plural
 from scrapy_walsh.state.database import has_records
+from scrapy_walsh.terminal import show, table
 
 if TYPE_CHECKING:
     import argparse
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     for finding in _findings(given_settings(args), online=args.online):
         found.append(finding)
         if not args.json:
-            print(printable(line_of(finding)), flush=True)
+            show(table([cells_of(finding)], least=LEAST, gap=1))
     fails = sum(finding.outcome is Outcome.BROKEN for finding in found)
     if args.json:
         members = [members_of(finding) for finding in found]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.adapters.plugins import BY_LINE
+from scrapy_walsh.config import SETTINGS, out_of_bounds
 from scrapy_walsh.findings import Finding, Outcome
-from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP
+from scrapy_walsh.terminal import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,11 +30,7 @@ MARKS: Final[Mapping[Outcome, str]] = {
 
 #: What a line about a setting or seat is about: the first name that occurs in it decides.
 _REQUIREMENTS: Final[Mapping[str, str]] = {
-    "WALSH_IDENTITY": "R1", "WALSH_BLOCKLIST": "R3", "WALSH_STATE_DIR": "R11",
-    "WALSH_SHARED_STATE": "R4", "WALSH_MIN_INTERVAL": "R4", "WALSH_MAX_RETRIES": "R5",
-    "WALSH_BACKOFF": "R5", "WALSH_PATIENCE": "R5", "WALSH_ROBOTS": "R2", "WALSH_PACE_ROBOTS": "R4",
-    "WALSH_REVISIT": "R8", "WALSH_FOLLOW_LINKS": "R6",
-    "WALSH_SCRAPING": "R9", "WALSH_SIGN": "R1",
+    **{each.name: each.row.requirement for each in SETTINGS},
     "USER_AGENT": "R1", "CONCURRENT_REQUESTS": "R4", "DOWNLOAD_DELAY": "R4",
     "RETRY_ENABLED": "R5", "ROBOTSTXT_OBEY": "R2", "HTTPCACHE_ENABLED": "R6",
     "METAREFRESH_ENABLED": "R6", "REDIRECT_MAX_TIMES": "R3", "GateMiddleware": "R2",
@@ -43,6 +40,8 @@ _REQUIREMENTS: Final[Mapping[str, str]] = {
     "COOKIES_ENABLED": "R0.1", "REMOTE_CONTROL_ENABLED": "R0.1", "TELNETCONSOLE_ENABLED": "R0.1",
 }  # fmt: skip
 _EVERY: Final = "R0.6"
+#: The widths of the first columns, the mark and the requirement.
+LEAST: Final = (6, 5)
 
 #: Names that are reserved for tests and documentation (RFC 2606), below a dot.
 _RESERVED: Final = (
@@ -58,7 +57,12 @@ _BARE: Final = (
 
 def line_of(finding: Finding) -> str:
     """The finding for a person; its text says what to do, where that is news."""
-    return f"{MARKS[finding.outcome]:<6} {finding.rule:<5} {finding.about}: {finding.text}"
+    return next(columns([cells_of(finding)], least=LEAST, gap=1))
+
+
+def cells_of(finding: Finding) -> tuple[str, str, str]:
+    """The same as the cells of a table."""
+    return MARKS[finding.outcome], finding.rule, f"{finding.about}: {finding.text}"
 
 
 def members_of(finding: Finding) -> dict[str, str]:
@@ -120,15 +124,9 @@ def of_identity(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Findin
             "settings",
             "WALSH_SCRAPING is on: R9 is attested false; or remove it",
         )
-    if config.backoff_base < BACKOFF_BASE or config.backoff_cap < BACKOFF_CAP:
-        yield Finding(
-            Outcome.BROKEN,
-            "R5",
-            "settings",
-            f"WALSH_BACKOFF_BASE {config.backoff_base:g} or WALSH_BACKOFF_CAP "
-            f"{config.backoff_cap:g} is below the specification's {BACKOFF_BASE:g} and "
-            f"{BACKOFF_CAP:g}: remove it, or raise it",
-        )
+    for each, how in out_of_bounds(config):
+        why = f"{each.name} {how}, which the specification asks for: remove it, or correct it"
+        yield Finding(Outcome.BROKEN, each.row.requirement, "settings", why)
     if config.revisit_reason:
         yield Finding(
             Outcome.WARNING,

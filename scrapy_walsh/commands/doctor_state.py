@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands.check_answer import blocklist_of
-from scrapy_walsh.commands.state_show import span
 from scrapy_walsh.files import written_to
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
-from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.state import clock, connect, files, verify
 from scrapy_walsh.state.database import DATABASE, has_records
@@ -214,18 +213,19 @@ def of_blocklist(held: Held, url: str, now: float, position: str = "allow") -> F
             f"it is fetched again; restore {files.COPY} from a backup, or see --online",
         )
     age, refresh = now - document.fetched_at, document.refresh or DEFAULT_REFRESH
-    said = f"{url} was fetched {span(age)} ago" if age >= 0 else f"{url} is from the future"
+    since = f"was fetched {duration(round(age))} ago" if age >= 0 else "is from the future"
+    said = f"{url} {since}"
     if 0 <= age < refresh:
-        return finding(Outcome.HELD, f"{said}; it is refreshed in {span(refresh - age)}")
+        return finding(Outcome.HELD, f"{said}; it is refreshed in {duration(round(refresh - age))}")
     if held.asked is not None and held.asked > document.fetched_at + refresh + _TOLERANCE:
         return finding(
             Outcome.WARNING,
-            f"{said}, was due after {span(refresh)}, and a request at {iso(held.asked)} brought no "
-            "newer one: the old one stays in force; see --online",
+            f"{said}, was due after {duration(refresh)}, and a request at {iso(held.asked)} "
+            "brought no newer one: the old one stays in force; see --online",
         )
     return finding(
         Outcome.NOTE,
-        f"{said}, due after {span(refresh)}: the next run requests it before any target",
+        f"{said}, due after {duration(refresh)}: the next run requests it before any target",
     )
 
 
@@ -250,8 +250,9 @@ def of_clocks(clocks: Clocks, latest: Mapping[str, float]) -> Iterator[Finding]:
         found.append(f"it is {iso(clocks.wall)} here, before this package was written: set it")
     if abs(clocks.wall - clocks.steady) > _DRIFT:
         found.append(
-            f"it was set by {span(abs(clocks.wall - clocks.steady))} since the machine started: "
-            "pacing goes by the machine's own count; ages of documents may be wrong until refreshed"
+            f"it was set by {duration(round(abs(clocks.wall - clocks.steady)))} since the machine "
+            "started: pacing goes by the machine's own count; ages of documents may be wrong until "
+            "refreshed"
         )
     for kind, at in latest.items():
         now = clocks.steady if kind == "host" else clocks.wall

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.commands.plan_held import FETCH, REFRESH, Document
 from scrapy_walsh.commands.plan_judge import ASK, DEFER, SKIP, Host, Plan, Target
-from scrapy_walsh.commands.state_show import columns, span, when
-from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.times import duration, iso, when
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.records import BLOCKLIST
+from scrapy_walsh.terminal import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,8 @@ def as_lines(plan: Plan) -> Iterator[str]:
     yield f"plan for {plan.token} at {iso(plan.now)}, made without a request"
     yield ""
     yield "documents"
-    yield from columns([_document_cells(document, plan) for document in plan.documents])
+    cells = [_document_cells(document, plan) for document in plan.documents]
+    yield from columns(cells, indent=2)
     if not _is_held(plan, BLOCKLIST):
         yield "  no blocklist is cached: what it will block is not known"
     yield ""
@@ -62,7 +63,7 @@ def _document_cells(document: Document, plan: Plan) -> tuple[str, str, str, str]
     elif document.fetched_at == 0:
         age = "too old to be used"
     else:
-        age = f"{span(plan.now - document.fetched_at)} old"
+        age = f"{duration(round(plan.now - document.fetched_at))} old"
     return (document.action, document.kind, document.key, age)
 
 

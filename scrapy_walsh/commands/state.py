@@ -22,6 +22,7 @@ from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.forget import forget
 from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.terminal import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,8 +122,7 @@ def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int
     if args.json:
         print(json.dumps(found))
     else:
-        for line in as_lines(found, max(0, args.limit)):
-            print(printable(line))
+        show(as_lines(found, max(0, args.limit)))
     return 0
 
 

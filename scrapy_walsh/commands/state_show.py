@@ -12,8 +12,8 @@ from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh,
 from scrapy_walsh.policy.learned import eased
 from scrapy_walsh.policy.readings import is_unread
 from scrapy_walsh.policy.recrawl import due, not_due
-from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.words import plural
+from scrapy_walsh.policy.times import duration, iso, when
+from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     DOCUMENT_KINDS,
@@ -26,9 +26,10 @@ from scrapy_walsh.state.records import (
     StoredDocument,
 )
 from scrapy_walsh.state.tables import ATTEMPTS, SEEN_ITEMS, VALIDATORS
+from scrapy_walsh.terminal import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from scrapy_walsh.config import WalshConfig
@@ -127,7 +128,7 @@ def as_lines(found: dict[str, Any], limit: int) -> Iterator[str]:
     hosts, documents, sources = found["hosts"], found["documents"], found["sources"]
     waiting = sum(host["due"] > now for host in hosts)
     shared = found["shared"]
-    yield f"state in {found['directory']}{f' and {shared}' if shared else ''}"
+    yield visible(f"state in {found['directory']}{f' and {shared}' if shared else ''}")
     yield from _table(
         f"hosts: {len(hosts) - waiting} due, {waiting} not yet",
         ("host", "due", "interval"),
@@ -184,7 +185,7 @@ def _document_cells(document: dict[str, Any], now: float) -> tuple[str, ...]:
     return (
         document["kind"],
         document["key"],
-        span(now - document["fetched_at"]) if document["fetched_at"] else "unknown",
+        duration(round(now - document["fetched_at"])) if document["fetched_at"] else "unknown",
         "fresh" if document["fresh"] else "stale",
         f"{document['outcome']} ({document['status']})",
         str(document["octets"]),
@@ -216,8 +217,8 @@ def _reading_cells(reading: dict[str, Any], now: float) -> tuple[str, ...]:
     since, declared = reading["since"], reading["declared_at"]
     return (
         reading["url"],
-        f"{iso(since)} ({span(now - since)} ago)" if reading["read"] else "never",
-        f"{span(max(0.0, now - declared))} ago",
+        f"{iso(since)} ({duration(round(now - since))} ago)" if reading["read"] else "never",
+        f"{duration(round(max(0.0, now - declared)))} ago",
         reading["reason"] or "",
         reading["moved_to"] or "",
     )
@@ -231,27 +232,6 @@ def _table(
     yield ""
     yield title
     if shown:
-        yield from columns([headings, *shown])
+        yield from table(shown, headings=headings, indent=2)
     if total > len(shown):
         yield f"  ... and {total - len(shown)} more (--limit, --json)"
-
-
-def columns(lines: Sequence[Sequence[str]]) -> Iterator[str]:
-    """*lines* of cells, indented and lined up."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    pad: Callable[[str, int], str] = str.ljust
-    for line in lines:
-        yield "  " + "  ".join(map(pad, line, widths)).rstrip()
-
-
-def when(due: float, now: float) -> str:
-    """A due time, and how far off it is."""
-    return "now" if due <= now else f"{iso(due)} (in {span(due - now)})"
-
-
-def span(seconds: float) -> str:
-    """A duration to one unit, rounded."""
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if abs(seconds) >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

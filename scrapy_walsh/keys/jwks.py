@@ -1,22 +1,21 @@
 """Public keys as JWK and JWKS (RFC 7517, RFC 8037), each named by its thumbprint (RFC 7638).
 
-Also the one reader of JSON that is signed or trusted, :func:`parse`. It is strict: where two
-readers understand a text differently, one would verify what the other does not see.
+joserfc reads and writes the keys. What it does not refuse is refused here: a private key in a
+published set, two keys of one name, and points by which anybody can sign.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import json
-import re
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from binascii import Error as Base64Error
+from typing import TYPE_CHECKING, Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from joserfc.errors import JoseError
+from joserfc.jwk import OKPKey
+from joserfc.util import urlsafe_b64decode, urlsafe_b64encode
 
 from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.policy.strict_json import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,12 +32,13 @@ _KEY_ALGORITHMS: Final = (None, ALGORITHM, "Ed25519", "ed25519")
 _P: Final = 2**255 - 19
 _EIGHTH: Final = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 _LOW_ORDER: Final = frozenset({0, 1, _P - 1, _EIGHTH, _P - _EIGHTH})
-_BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]*")
+#: What joserfc raises for a member of another type, and for octets that are no key.
+_NO_KEY: Final = (JoseError, ValueError, TypeError, AttributeError)
 
 
 def encode(data: bytes) -> str:
     """*data* as base64url without padding (RFC 7515 section 2)."""
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+    return urlsafe_b64encode(data).decode("ascii")
 
 
 def decode(text: object, length: int) -> bytes:
@@ -46,34 +46,21 @@ def decode(text: object, length: int) -> bytes:
 
     Raises ValueError for another length, and where :func:`encode` would write them differently.
     """
-    if not isinstance(text, str) or not _BASE64URL.fullmatch(text):
-        raise ValueError("not base64url")
+    octets = text.encode("ascii", "replace") if isinstance(text, str) else b""
     try:
-        data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except binascii.Error:
-        raise ValueError("not base64url") from None
-    if len(data) != length or encode(data) != text:
+        data = urlsafe_b64decode(octets)
+    except Base64Error:
+        data = b""
+    if len(data) != length or urlsafe_b64encode(data) != octets:
         raise ValueError(f"not {length} octets of base64url")
     return data
 
 
-def jwk_of(key: Ed25519PublicKey) -> dict[str, str]:
+def jwk_of(key: Ed25519PublicKey) -> dict[str, Any]:
     """The JWK of *key* (RFC 8037 section 2), for signatures."""
-    x = encode(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
-    return {
-        "kty": "OKP",
-        "crv": "Ed25519",
-        "x": x,
-        "kid": thumbprint(x),
-        "use": "sig",
-        "alg": ALGORITHM,
-    }
-
-
-def thumbprint(x: str) -> str:
-    """The SHA-256 thumbprint (RFC 7638, RFC 8037 section 2) of the Ed25519 key with that *x*."""
-    members = f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'
-    return encode(hashlib.sha256(members.encode("ascii")).digest())
+    jwk = OKPKey.import_key(key, {"use": "sig", "alg": ALGORITHM})
+    jwk.ensure_kid()
+    return dict(jwk.as_dict())
 
 
 def keys_of(body: bytes) -> list[dict[str, Any]]:
@@ -112,9 +99,10 @@ def named_by_thumbprint(keys: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _own_name(key: dict[str, Any]) -> str | None:
     """The thumbprint of *key*; None where it is not an Ed25519 key."""
-    x = key.get("x")
-    is_one = key.get("crv") == "Ed25519" and isinstance(x, str) and _BASE64URL.fullmatch(x)
-    return thumbprint(str(x)) if is_one else None
+    try:
+        return OKPKey.import_key(key).thumbprint() if key.get("crv") == "Ed25519" else None
+    except _NO_KEY:
+        return None
 
 
 def public_key(keys: Sequence[dict[str, Any]], kid: object) -> Ed25519PublicKey:
@@ -156,40 +144,14 @@ def _require_point(octets: bytes) -> None:
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """The JSON object in *body*.
+    """The JSON object in *body*, strictly read (``policy/strict_json.py``).
 
-    Raises DocumentInvalid for more than LIMIT octets, for what is not a JSON object, and for what
-    two readers could understand differently (RFC 7493, I-JSON): text that is not UTF-8, a member
-    that occurs twice, NaN and Infinity.
+    Raises DocumentInvalid for what is none, and for more than LIMIT octets.
     """
     if len(body) > LIMIT:
         raise DocumentInvalid(f"it is longer than {LIMIT} octets")
-    try:
-        value = json.loads(
-            body.decode("utf-8"), object_pairs_hook=_members, parse_constant=_reject_constant
-        )
-    except UnicodeDecodeError:
-        raise DocumentInvalid("it is not UTF-8") from None
-    except RecursionError:
-        raise DocumentInvalid("it is nested too deeply") from None
-    except ValueError as error:
-        raise DocumentInvalid(f"it is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise DocumentInvalid("it is not a JSON object")
-    return value
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"member {_shown(twice)} is named twice")
-    return members
-
-
-def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number")
+    found: dict[str, Any] = json_object(body)
+    return found
 
 
 def _shown(value: object) -> str:

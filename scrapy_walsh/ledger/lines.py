@@ -13,6 +13,8 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from scrapy_walsh.policy.strict_json import json_object
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -52,9 +54,7 @@ def parsed(line: bytes) -> dict[str, Any]:
     """The members of a line without its line end; ValueError where it is not a ledger line."""
     if line[-_TAIL:-66] != _HASH or line[-2:] != b'"}':
         raise ValueError("does not end in a hash")
-    found = json.loads(line.decode("ascii"), object_pairs_hook=_once, parse_constant=_no_number)
-    if not isinstance(found, dict):
-        raise ValueError("is not a JSON object")
+    found: dict[str, Any] = json_object(line)
     number, previous, kind = found.get("n"), found.get("prev"), found.get("kind")
     if type(number) is not int or not isinstance(previous, str) or not isinstance(kind, str):
         raise ValueError("has no number, no kind, or no hash of the line before")
@@ -86,14 +86,3 @@ def _says_something(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return value is not None and value not in ("", (), [])
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("names a member twice")
-    return found
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"holds {name}, which is no JSON number")

@@ -16,10 +16,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urljoin
 
-from scrapy_walsh.policy.text import absolute_http_url, plain_text
+from scrapy_walsh.policy.text import absolute_http_url, links_in, plain_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from markdown_it.token import Token
 
@@ -271,7 +271,6 @@ _WORDS: Final = frozenset({"text", "code_inline", "image", "text_special"})
 _BREAKS: Final = frozenset({"softbreak", "hardbreak"})
 
 _FEED_TYPES: Final = tuple(name for name, kind in _BY_TYPE.items() if kind in (FEED, JSON_FEED))
-_LINK_VALUE: Final = re.compile(r"<([^<>]*)>([^<]*)")
 
 
 def suggested_feeds(link_headers: Iterable[str], html: str, base: str) -> list[str]:
@@ -280,12 +279,7 @@ def suggested_feeds(link_headers: Iterable[str], html: str, base: str) -> list[s
     They are for the report, and are not requested. ``html``: the body of a page that was fetched
     anyway, else empty. ``base``: the response's URL.
     """
-    offered = [
-        target
-        for value in link_headers
-        for target, parameters in _LINK_VALUE.findall(value)
-        if _is_feed_link(parameters)
-    ]
+    offered = [target for target, given in links_in(link_headers) if _is_feed_link(given)]
     head = _HeadLinks()
     with suppress(AssertionError):  # what HTMLParser raises for some malformed declarations
         head.feed(html[:MAX_HEAD])
@@ -317,9 +311,9 @@ def _resolved(base: str, target: str) -> str | None:
         return None
 
 
-def _is_feed_link(parameters: str) -> bool:
-    lowered = parameters.lower()
-    return "alternate" in lowered and any(name in lowered for name in _FEED_TYPES)
+def _is_feed_link(given: Mapping[str, str | None]) -> bool:
+    relations, kind = (given.get("rel") or "").lower(), (given.get("type") or "").lower()
+    return "alternate" in relations.split() and kind.partition(";")[0].strip() in _FEED_TYPES
 
 
 class _HeadLinks(HTMLParser):
@@ -331,5 +325,5 @@ class _HeadLinks(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
-        if tag == "link" and _is_feed_link(f"{given.get('rel')} {given.get('type')}"):
+        if tag == "link" and _is_feed_link(given):
             self.targets.append(given.get("href", ""))

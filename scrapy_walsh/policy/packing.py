@@ -24,6 +24,9 @@ _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 _ASCII: Final = bytes(range(0x80))
 #: The least part of ASCII in text that is not UTF-8. In packed octets it is about a half.
 _MOSTLY: Final = 0.75
+#: zlib's number for data in the format of gzip or zlib, whichever it has (RFC 1952, RFC 1950).
+_EITHER: Final = 32 + 15
+#: Octets that are unpacked at a time. zlib copies what follows a member, so that thousands of
 
 
 def packings(fields: Sequence[str]) -> tuple[int, bool]:
@@ -41,22 +44,26 @@ def packings(fields: Sequence[str]) -> tuple[int, bool]:
 _PIECE: Final = 512
 
 
-def unpacked(packed: bytes, limit: int, start: bytes = b"") -> tuple[bytes, bool]:
-    """The members of *packed* (gzip or zlib), unpacked to *limit* octets, and whether all ended.
+def unpacked(packed: bytes, limit: int, start: bytes = b"") -> bytes | None:
+    """The gzip or zlib members of *packed*, one after the other, up to *limit* octets of them.
 
-    What follows a member and does not begin with *start* is left out. Raises zlib.error.
+    What follows a member and does not begin with *start* is left out. None where the data is cut
+    off, unless *packed* is longer than *limit*, so that it may have been cut by whoever read it.
+    Raises zlib.error for other data.
     """
     pieces: list[bytes] = []
-    at, ended = 0, True
-    while at < len(packed) and limit > 0 and packed.startswith(start, at):
-        member, size, ended = decompressobj(wbits=47), _PIECE, False
-        while not ended and at < len(packed) and limit > 0:
+    at, left, ended = 0, limit, True
+    while at < len(packed) and left > 0 and packed.startswith(start, at):
+        # In growing pieces: one that holds many short members is copied for each of them.
+        member, size, ended = decompressobj(_EITHER), _PIECE, False
+        while not ended and at < len(packed) and left > 0:
             given = packed[at : at + size]
-            pieces.append(member.decompress(given, limit))
+            pieces.append(member.decompress(given, left))
             at += len(given) - len(member.unused_data) - len(member.unconsumed_tail)
-            limit -= len(pieces[-1])
+            left -= len(pieces[-1])
             size, ended = 2 * size, member.eof
-    return b"".join(pieces), ended
+    cut_off = not ended and left > 0 and len(packed) <= limit
+    return None if cut_off else b"".join(pieces)
 
 
 def is_text(body: bytes) -> bool:

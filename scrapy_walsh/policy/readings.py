@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, SLACK
-from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ _WORDS: Final[Mapping[str, str]] = {
     FAILED: "failed",
     UNANSWERED: "not answered",
 }
-_UNITS: Final = (("day", 86400.0), ("hour", 3600.0), ("minute", 60.0))
 _LONGEST: Final = 500
 
 
@@ -181,13 +180,6 @@ def _unread_line(reading: Reading, now: float, revisit: float) -> str:
         if reading.read
         else f"was never read since it was declared on {date}"
     )
-    age, period = _span(now - reading.since), _span(max(revisit, REVISIT_FLOOR))
+    age, period = duration(now - reading.since), duration(max(revisit, REVISIT_FLOOR))
     reason = reading.reason or "no run since then was answered before it ended"
     return f"{reading.url} {since} ({age}, WALSH_REVISIT is {period}): {reason}"
-
-
-def _span(seconds: float) -> str:
-    """A duration in its largest unit, to a tenth of it."""
-    name, size = next((unit for unit in _UNITS if seconds >= unit[1]), _UNITS[-1])
-    count = round(seconds / size, 1)
-    return f"{count:g} {name}{'' if count == 1 else 's'}"

@@ -14,7 +14,6 @@ by whoever reads it (:func:`is_tame`), all others in a child process.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.blocklist import Blocklist, normalised
 from scrapy_walsh.policy.freshness import refresh_seconds
+from scrapy_walsh.policy.strict_json import json_object
 from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
@@ -72,16 +72,7 @@ def read_document(body: bytes) -> dict[str, Any]:
     The first of three steps, between which a caller may ask :func:`is_tame`, or for the standalone
     schema; the others are :func:`check_schema` and :func:`blocklist_in`.
     """
-    try:
-        found = json.loads(body, object_pairs_hook=_members)
-    except RecursionError as error:
-        raise DocumentInvalid("blocklist is nested too deeply") from error
-    except DocumentInvalid:
-        raise
-    except ValueError as error:
-        raise DocumentInvalid(f"blocklist is not JSON: {one_line(error)}") from error
-    if not isinstance(found, dict):
-        raise DocumentInvalid("blocklist is not a JSON object")
+    found: dict[str, Any] = json_object(body, "blocklist", once=_READ_ONCE)
     contract = found.get("contract")
     if not isinstance(contract, str) or not _CONTRACT.fullmatch(contract):
         shown = one_line(repr(contract))
@@ -125,16 +116,6 @@ def blocklist_in(found: dict[str, Any], body: bytes, document: str | None) -> Bl
         digest=hashlib.sha256(body).hexdigest(),
         inline=is_inline(found),
     )
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = sorted(name for name in _READ_ONCE if names.count(name) > 1)
-        if twice:
-            raise DocumentInvalid(f"blocklist has two members named {twice[0]!r}")
-    return members
 
 
 def _schema(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,12 +1,15 @@
-"""R9: makes the values of an item: titles as plain text, absolute http(s) URLs."""
+"""R9: makes the values of an item: titles as plain text, absolute http(s) URLs, Link fields."""
 
 from __future__ import annotations
 
 import html
 import re
 import unicodedata
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 #: Characters of a title, with its markup, that are read.
 MAX_TITLE: Final = 10_000
@@ -71,3 +74,22 @@ def absolute_http_url(url: str) -> str | None:
 
 
 _UNUSABLE: Final = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")
+
+
+_LINK: Final = re.compile(r"<([^<>]*)>([^<]*)")
+_PARAMETER: Final = re.compile(r';\s*([\w!#$&+.^`|~-]+)\s*=\s*(?:"([^"]*)"|([^\s;,"]+))')
+#: Characters of a Link field that are read.
+MAX_LINK: Final = 4096
+
+
+def links_in(fields: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The links of ``Link`` fields (RFC 8288): each target as written, with its parameters.
+
+    Names of parameters are in lower case; of two with one name the first counts (section 3.3).
+    """
+    for field in fields:
+        for target, parameters in _LINK.findall(field[:MAX_LINK]):
+            found: dict[str, str] = {}
+            for name, quoted, bare in _PARAMETER.findall(parameters):
+                found.setdefault(name.lower(), quoted or bare)
+            yield target, found

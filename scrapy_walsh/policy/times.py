@@ -1,7 +1,8 @@
-"""Times as ISO 8601 in UTC, in messages and in items."""
+"""Times as ISO 8601 in UTC, in messages and in items; durations as people read them."""
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Final
 
@@ -24,3 +25,29 @@ def utc_iso(moment: datetime) -> str | None:
         return aware.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
     except (OverflowError, ValueError):
         return None
+
+
+def duration(seconds: float) -> str:
+    """A duration as people read it, in two units at most: ``0.002 s``, ``1.5 s``, ``1 d 2 h``."""
+    if not math.isfinite(seconds):
+        return "?"
+    size = abs(seconds)
+    if size < 120:
+        exact = size < 10 and seconds != int(seconds)
+        return f"{seconds:.3f} s" if exact else f"{seconds:.4g} s"
+    return ("-" if seconds < 0 else "") + _in_two_units(size)
+
+
+def when(due: float, now: float) -> str:
+    """A due time, and how far off it is."""
+    return "now" if due <= now else f"{iso(due)} (in {duration(round(due - now))})"
+
+
+def _in_two_units(size: float) -> str:
+    """*size*: seconds, 120 or more."""
+    units = (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
+    unit, length, smaller, part = next(each for each in units if size >= each[1])
+    rounded = int(size + 0.5 * part)
+    whole, rest = rounded // length, rounded % length
+    more = f" {rest // part} {smaller}" if rest // part and whole < 1000 else ""
+    return f"{whole:,} {unit}{more}"

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from scrapy_walsh.policy.robots_groups import CONTENT_SIGNAL, CONTENT_USAGE
 from scrapy_walsh.policy.robots_match import LENGTHS, Index, Pattern, TooCostly
 from scrapy_walsh.policy.robots_paths import as_octets, forms, normalize_values
+from scrapy_walsh.policy.text import links_in
 from scrapy_walsh.policy.verdict import BY_USAGE, DISALLOWED_USAGE, Verdict
 from scrapy_walsh.policy.words import one_line, plural, visible
 
@@ -58,9 +59,6 @@ _RESERVED: Final = frozenset({"0", "1"})
 TDMREP: Final = "/.well-known/tdmrep.json"
 _IN_TDMREP: Final = "rule"
 _MAX_TDMREP: Final = 64 * 1024
-_LICENSE: Final = re.compile(
-    r'<([^<>]*)>[^<]*?;\s*rel\s*=\s*(?:"[^"]*\blicense\b[^"]*"|license\b)', re.IGNORECASE
-)
 _NAMED: Final = re.compile(r"\s*([A-Za-z_][\w.-]*)\s*:")
 #: Directives of X-Robots-Tag that have a value, so that their name is not that of a bot.
 _VALUED: Final = frozenset(
@@ -301,7 +299,8 @@ class TdmRules:
         wrong = 0
         for rule in rules:
             path = rule.get("location") if isinstance(rule, dict) else None
-            if isinstance(path, str) and path[:1] in {"/", "*"}:
+            # A line end is in no URL, and :func:`normalize_values` goes by lines.
+            if isinstance(path, str) and path[:1] in {"/", "*"} and "\n" not in path:
                 self._by_path.setdefault(path, []).append(json.dumps(rule))
             else:
                 wrong += 1
@@ -339,11 +338,11 @@ def of_response(fields: Mapping[str, Sequence[str]], url: str, token: str) -> tu
     ]
     for name in ("TDM-Reservation", "TDM-Policy"):
         found += [_tdm(name, value, url) for value in fields.get(name.lower(), ())]
-    for value in fields.get("link", ()):
-        found += [
-            Statement("Link", f'<{_shown(target)}>; rel="license"', url)
-            for target in _LICENSE.findall(value[:_LONGEST])
-        ]
+    found += [
+        Statement("Link", f'<{_shown(target)}>; rel="license"', url)
+        for target, given in links_in(fields.get("link", ()))
+        if "license" in given.get("rel", "").lower().split()
+    ]
     return tuple(found[:_MOST])
 
 

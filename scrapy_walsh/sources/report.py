@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
-from scrapy_walsh.policy.words import visible
+from scrapy_walsh.terminal import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -100,6 +100,7 @@ def as_document(rows: Sequence[Row], problems: Sequence[str], documents: int) ->
 
 _COUNTS: Final = ("requests", "bytes", "new", "known")
 _HEADINGS: Final = ("source", "outcome", "by", *_COUNTS, "next due", "why")
+_NUMBERS: Final = range(3, 7)
 _WIDEST: Final = 40
 
 
@@ -107,9 +108,7 @@ def as_lines(rows: Iterable[Row]) -> list[str]:
     """The report as a table in text: a line of headings, then one for each source."""
     rows = list(rows)
     names = Counter(row.source for row in rows)
-    cells = [_HEADINGS, *(_cells(row, names) for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADINGS) - 1)]
-    return [_line(line, widths) for line in cells]
+    return list(columns([_HEADINGS, *(_cells(row, names) for row in rows)], right=_NUMBERS))
 
 
 def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
@@ -117,8 +116,7 @@ def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
     name = row.source if names[row.source] == 1 else row.url  # unnamed sources of one host
     name = name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…"
     due = row.next_due or "next run"
-    why = visible(_why(row))
-    return (visible(name), row.outcome or FAILED, row.requirement or "-", *counts, due, why)
+    return (name, row.outcome or FAILED, row.requirement or "-", *counts, due, _why(row))
 
 
 def _why(row: Row) -> str:
@@ -130,11 +128,3 @@ def _why(row: Row) -> str:
     if row.suggested_sitemaps and row.outcome not in READ:  # else nearly every line would say so
         hints.append(f"robots.txt names a sitemap: {', '.join(row.suggested_sitemaps)}")
     return "; ".join(hint for hint in hints if hint)
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    columns = [
-        cell.rjust(width) if 3 <= column <= 6 else cell.ljust(width)
-        for column, (cell, width) in enumerate(zip(cells, widths, strict=False))
-    ]
-    return "  ".join((*columns, cells[-1])).rstrip()

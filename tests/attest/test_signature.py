@@ -251,7 +251,7 @@ BAD = {
         "64 octets",
     ),
     "value is a list": (dumped(with_signature(value=[])), "base64url"),
-    "member twice": (OCTETS.replace(b'{"R1":true', b'{"R1":false,"R1":true'), "named twice"),
+    "member twice": (OCTETS.replace(b'{"R1":true', b'{"R1":false,"R1":true'), "two members named"),
     "NaN": (OCTETS.replace(b"2.5", b"NaN"), "NaN"),
     "Infinity": (OCTETS.replace(b"2.5", b"-Infinity"), "Infinity"),
     "infinite by size": (OCTETS.replace(b"2.5", b"1e999"), "canonical"),

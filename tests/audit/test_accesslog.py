@@ -153,14 +153,6 @@ def test_own_rotated_logs_in_any_order_and_gzip(tmp_path: Path) -> None:
     assert (log.first, log.last) == (T0, T0 + 9)
 
 
-def test_own_a_log_given_twice_is_refused(tmp_path: Path) -> None:
-    lines = [line(T0), line(T0 + 5)]
-    one, other = written(tmp_path / "a", lines), tmp_path / "a.gz"
-    other.write_bytes(gzip.compress(Path(one).read_bytes()))
-    with pytest.raises(Unreadable, match="hold the same requests"):
-        read_logs([one, str(other)], BOT)
-
-
 def test_own_a_gzip_that_breaks_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     noise = random.Random(1)
     lines = "".join(f"{line(T0 + n, f'/{noise.random()}')}\n" for n in range(2000))

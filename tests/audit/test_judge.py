@@ -164,7 +164,7 @@ def test_r2_31_a_change_counts_from_24_hours_on(rows: Any) -> None:
     found = rows(lines, timeline=rules((-math.inf, OPEN), (T0, CLOSED)))["obeyed"]
     assert told(found) == ("broken", 1, 1, 1)
     assert places(found) == [5]
-    assert "last newly refused request 24 h after the change of 2026-05-23T10:00:00Z" in (
+    assert "last newly refused request 1 d after the change of 2026-05-23T10:00:00Z" in (
         found.detail
     )
 

@@ -46,7 +46,7 @@ def test_r3_an_opt_out_is_one_command_and_the_gate_holds_it(
     assert said.out.splitlines() == [
         "added: shop.site.test",
         "blocklist.json lists 2 domains; upload it",
-        "crawls fetch it again when their copy is older than 6 hours",
+        "crawls fetch it again when their copy is older than 6 h",
     ]
     assert said.err == ""
     entry = listed()[1]
@@ -164,7 +164,7 @@ def test_own_check_says_what_a_crawl_would_do(
     assert lines[0] == "a crawl would adopt blocklist.json"
     said = dict(line.split(maxsplit=1) for line in lines[1:])
     assert said["domains"] == "2"
-    assert said["refresh"] == "90 minutes"
+    assert said["refresh"] == "1 h 30 min"
     assert ("schema_url" in said["schema"]) is not inline
 
 

@@ -296,7 +296,7 @@ def test_own_a_healthy_project(visits: dict[str, Visit]) -> None:
     assert healthy.line("note", "R3", "documents", LIST, "not the identity's own")
     assert healthy.line("ok", "seats", "every pin and seat is in place for probe")
     assert healthy.line("ok", "R11", "is in order")
-    assert healthy.line("ok", "R3", "blocklist", "refreshed in 6 h")
+    assert healthy.line("ok", "R3", "blocklist", "refreshed in 5 h 59 min")
     assert healthy.line("ok", "clock")
     assert healthy.line("unseen", "R1.4", "not looked at; --online requests it")
 
@@ -545,7 +545,7 @@ def test_own_a_place_open_to_everyone_is_seen(tmp_path: Path) -> None:
         (Held(), "warn", "none of L was ever adopted"),
         (Held(asked=NOW - 60), "warn", "was ever adopted, though its host had a request"),
         (Held(others=("M",)), "warn", "cached, but not used: M"),
-        (Held(a_list(NOW - 3600)), "ok", "fetched 60 min ago; it is refreshed in 5 h"),
+        (Held(a_list(NOW - 3600)), "ok", "fetched 1 h ago; it is refreshed in 5 h"),
         (Held(a_list(NOW - 30000), asked=NOW - 30000), "note", "the next run requests it"),
         (Held(a_list(NOW - 30000), asked=NOW - 60), "warn", "the old one stays in force"),
         (Held(a_list(NOW + 60)), "note", "is from the future"),

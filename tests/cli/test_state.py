@@ -131,11 +131,11 @@ def test_r11_show_tells_what_is_due_and_deferred(told: Any) -> None:
     code, out, err = told("show")
     assert (code, err) == (0, "")
     assert "hosts: 1 due, 2 not yet" in out
-    assert re.search(r"h\.test +\S+Z \(in (?:2 h|1\d\d min)\) +30 s", out)
+    assert re.search(r"h\.test +\S+Z \(in (?:2 h|1 h \d+ min)\) +30 s", out)
     assert re.search(r"free\.test +now +1 s", out)
-    assert re.search(r"https://h\.test/late +\S+Z \(in (?:2 h|1\d\d min)\) +Retry-After", out)
-    assert re.search(r"blocklist +https://o\.test/blocklist\.json +\d+ (?:s|min) +fresh", out)
-    assert re.search(r"https://h\.test/feed +\S+Z +200 +\S+Z \(in 2[34] h\)", out)
+    assert re.search(r"https://h\.test/late +\S+Z \(in (?:2 h|1 h \d+ min)\) +Retry-After", out)
+    assert re.search(r"blocklist +https://o\.test/blocklist\.json +[\d.]+ s +fresh", out)
+    assert re.search(r"https://h\.test/feed +\S+Z +200 +\S+Z \(in (?:1 d|23 h)[^)]*\)", out)
     assert "validators of 2 URLs, attempts at 2 targets, 2 items seen" in out
 
 

@@ -76,7 +76,6 @@ class Seen:
         settings = {
             "SPIDER_MODULES": ["spiders", "scrapy_walsh.spiders"],
             "WALSH_MAX_RETRIES": 1,
-            "WALSH_BACKOFF_BASE": 0.01,
             "WALSH_REVISIT_REASON": "twice",
         }
         self.project = make_project(directory, settings=settings)

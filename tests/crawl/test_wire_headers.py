@@ -139,7 +139,7 @@ def posted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Crawl, Path]:
         site("put.test", {"/x": Route(500)}),
     )
     directory = tmp_path_factory.mktemp("posted")
-    settings = {"WALSH_MAX_RETRIES": 1, "WALSH_BACKOFF_BASE": 0.01}
+    settings = {"WALSH_MAX_RETRIES": 1}
     return solo(directory, sites=sites, spider=POSTS, settings=settings), directory
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.commands import attest, doctor_findings, doctor_state
+from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.lines import FILE
@@ -24,7 +25,16 @@ from scrapy_walsh.proof.conformance.evidence import spaced
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
 from scrapy_walsh.proof.report.model import ALL
-from scrapy_walsh.state.records import StoredDocument
+from scrapy_walsh.sources.report import Row, as_lines
+from scrapy_walsh.state.records import (
+    Deferral,
+    HostRecord,
+    Reading,
+    SourceRun,
+    StoredDocument,
+    Validators,
+)
+from scrapy_walsh.state.sqlite import SqliteStore
 from tests import golden
 from tests.attest.harness import check, record
 from tests.audit.weblog import BOT, T0, line, rules, written
@@ -251,3 +261,47 @@ def test_own_the_report_of_conformance() -> None:
     ]
     golden.note([*show.lines("title", in_order(checks), 1.5)])
     golden.note([each.members() for each in checks])
+
+
+def test_own_state_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As text, cut by ``--limit``, and as JSON."""
+    url = "https://h.test/feed"
+    store = SqliteStore(tmp_path / "state")
+    store.put(HostRecord("h.test", T - 60, 30.0, T + 7200))
+    store.put(
+        HostRecord(
+            "slow.test", T, 1.0, learned=40.0, learned_calm=0, learned_at=T, silent_since=T - 9e5
+        )
+    )
+    store.put(HostRecord("free.test", T - 600, 1.0))
+    store.put(
+        Deferral(f"{url}/a/rather/long/path/to/\x1b[31m/one?page=2", "h.test", T + 9e4, "why")
+    )
+    store.put(StoredDocument("blocklist", url, url, b"{}", T - 90, 200, "held", refresh=60.0))
+    store.put(StoredDocument("robots", "https://h.test", url, b"", T, 404, "allow"))
+    store.put(SourceRun(url, T - 60, "200", "asked to"))
+    store.put(Reading(url, T - 8e5, T, 1, "HTTP 403", f"{url}/new"))
+    store.put(Reading(f"{url}/2", T - 8e5, T - 9, 0, "no answer", None))
+    store.put(Validators(url, "*/*", '"v"', None, T, "text/xml"))
+    store.close()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.time", lambda: T + 0.5)
+    for arguments in ((), ("--limit", "1"), ("--json",)):
+        assert main(["state", "show", "--dir", "state", *arguments]) == 0
+        golden.note(capsys.readouterr().out.splitlines())
+
+
+def test_own_the_source_report() -> None:
+    due = "2026-05-24T00:00:00Z"
+    moved = Row("b", "https://b.test/1", "left_out", "R9", "page: HTML", moved_to="https://c.test/")
+    moved.suggested_feeds = ["https://c.test/f", "https://c.test/"]
+    moved.suggested_sitemaps = ["https://b.test/s.xml"]
+    rows = [
+        Row("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10, 10, 3, next_due=due),
+        Row("x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3: \x1b[31m", 0, 0, 0),
+        moved,
+        Row("b", "https://b.test/2", None),
+    ]
+    golden.note(as_lines(rows))

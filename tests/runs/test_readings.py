@@ -106,7 +106,7 @@ def test_own_it_is_named_with_the_reason_and_since_when(
         "was never read since it was declared on" if name == "never" else "has not been read since"
     )
     assert f"{words} 20" in line
-    assert "(3 days, WALSH_REVISIT is 1 day): " + reason in line
+    assert "(3 d, WALSH_REVISIT is 1 d): " + reason in line
 
 
 def test_own_what_has_moved_for_good_is_named_at_once(days: dict[str, Crawl]) -> None:
@@ -127,7 +127,7 @@ def test_own_the_names_stand_after_the_account(days: dict[str, Crawl]) -> None:
 def test_own_a_run_that_comes_too_early_names_the_same(days: dict[str, Crawl]) -> None:
     early = days["too early"]
     assert named(early) == UNREAD
-    assert early.lines(URLS["forbidden"], "3 days", "HTTP 403")
+    assert early.lines(URLS["forbidden"], "3 d", "HTTP 403")
     assert early.asked("forbidden.test") == []
 
 

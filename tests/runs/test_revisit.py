@@ -53,7 +53,7 @@ def reason_of(runs: Runs, url: str) -> str | None:
 def visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Crawl]]:
     """The same sources, run after run."""
     sites = [site(host, {"/p": route}) for host, route in ROUTES.items()]
-    settings = {"WALSH_MAX_RETRIES": 0, "WALSH_BACKOFF_BASE": 0.01}
+    settings = {"WALSH_MAX_RETRIES": 0}
     with Runs(tmp_path_factory.mktemp("visits"), *sites, settings=settings) as runs:
         found = {"first": runs(*URLS.values()), "second": runs(*URLS.values())}
         reason = ("-s", f"WALSH_REVISIT_REASON={REASON}")
@@ -212,7 +212,7 @@ def test_r8_1_a_redirect_whose_end_gives_no_answer_leaves_the_source_due(
 ) -> None:
     moved = Route(301, headers={"Location": "http://new.test/p"})
     broken = Route(sequence=(Route(503), Route(body="page")))
-    url, settings = "http://old.test/p", {"WALSH_MAX_RETRIES": 0, "WALSH_BACKOFF_BASE": 0.01}
+    url, settings = "http://old.test/p", {"WALSH_MAX_RETRIES": 0}
     sites = site("old.test", {"/p": moved}), site("new.test", {"/p": broken})
     with Runs(tmp_path, *sites, settings=settings) as runs:
         if known:

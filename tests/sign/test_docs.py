@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from joserfc.jwk import OKPKey
 
 from scrapy_walsh.adapters.signing import signer_of
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
-from scrapy_walsh.keys.jwks import thumbprint
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE
 from tests.audit.weblog import quoted
 from tests.sign import verifier
@@ -72,7 +72,7 @@ def test_own_the_request_of_the_page_holds() -> None:
     request = {"scheme": "https", "host": "www.site.example", "method": "GET", "path": "/news"}
     key = public(VECTORS["key"])
     told = verifier.verify({**request, "headers": headers}, [key], now=1795376346)
-    assert told["keyid"] == thumbprint(key["x"])
+    assert told["keyid"] == OKPKey.import_key(key).thumbprint()
 
 
 # -- audit.md -----------------------------------------------------------------------------

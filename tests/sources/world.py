@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.sandbox import Request
 
 #: Few retries and short ones: the spacing of R4 stays as it is.
-QUICK = {"WALSH_MAX_RETRIES": 1, "WALSH_BACKOFF_BASE": 0.01}
+QUICK = {"WALSH_MAX_RETRIES": 1}
 
 PIPELINE = """
 import json

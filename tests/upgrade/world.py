@@ -50,7 +50,6 @@ JOB_PAGES = [f"http://{host}/{page}" for page in range(4) for host in JOB_HOSTS]
 SETTINGS: dict[str, Any] = {
     "SPIDER_MODULES": ["spiders", "scrapy_walsh.spiders.walsh_metadata"],
     "WALSH_MAX_RETRIES": 1,
-    "WALSH_BACKOFF_BASE": 0.01,
 }
 
 #: ``again``: each answered URL is asked for once more in the same run. ``empty``: nothing is

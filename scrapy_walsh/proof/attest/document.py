@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
-from scrapy_walsh.config import DEFAULTS, SLOW_VISIT, WalshConfig
+from scrapy_walsh.config import DEFAULTS, OVERRIDE, SETTINGS, SLOW_VISIT, WalshConfig, out_of_bounds
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.findings import Finding, Outcome
-from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.proof.conformance.check import WORDS
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
@@ -111,7 +110,7 @@ _UNDOINGS: Final = (
     _Undoing(
         "R5",
         Outcome.BROKEN,
-        lambda config: config.backoff_base < BACKOFF_BASE or config.backoff_cap < BACKOFF_CAP,
+        lambda config: any(each.row.requirement == "R5" for each, _ in out_of_bounds(config)),
         "WALSH_BACKOFF_BASE or WALSH_BACKOFF_CAP retries sooner than the schedule",
     ),
     _Undoing(
@@ -300,28 +299,14 @@ def _public(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-#: Settings that other members of the attestation state.
-_ELSEWHERE: Final = {
-    "WALSH_IDENTITY",
-    "WALSH_BLOCKLIST_URL",
-    "WALSH_BLOCKLIST_SCHEMA_URL",
-    "WALSH_PACE_ROBOTS",
-    "WALSH_FOLLOW_LINKS",
-    "WALSH_SLOW_HOSTS",
-}
-#: Settings with paths or passwords. The attestation is public: it says only that they are set.
-_PRIVATE: Final = {"WALSH_STATE_DIR", "WALSH_SHARED_STATE", "WALSH_SIGNING_KEY"}
-
-
 def _overrides(config: WalshConfig) -> dict[str, Any]:
     """The settings whose values differ from their defaults, by name."""
     untouched = WalshConfig.from_settings({"WALSH_IDENTITY": "walsh-research"}, Path)
     stated = {}
-    for name in sorted(DEFAULTS.keys() - _ELSEWHERE - _PRIVATE):
-        field = name.removeprefix("WALSH_").lower()
-        value = getattr(config, field)
-        if value != getattr(untouched, field):
-            stated[name] = _plain(value)
+    for each in sorted(SETTINGS, key=lambda each: each.name):
+        value = getattr(config, each.field)
+        if each.row.attested == OVERRIDE and value != getattr(untouched, each.field):
+            stated[each.name] = _plain(value)
     if config.state_dir is None:
         stated["WALSH_STATE_DIR"] = "memory"
     if config.shared_state is not None:

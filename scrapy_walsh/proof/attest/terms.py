@@ -9,27 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scrapy_walsh.config import DEFAULTS, WalshConfig
+from scrapy_walsh.config import SETTINGS, Setting, WalshConfig
 from scrapy_walsh.exceptions import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-#: How strict each value of WALSH_ROBOTS_UNREACHABLE and WALSH_BLOCKLIST_UNREACHABLE is.
-_POSITIONS: Final = {"allow": 0, "defer": 1, "deny": 1}
-#: The settings that change what a run shows, each with a function of its value: the larger the
-#: result, the stricter.
-_STRICTNESS: Final[Mapping[str, Callable[[Any], float]]] = {
-    "WALSH_MIN_INTERVAL": float,
-    "WALSH_MAX_RETRIES": lambda value: -value,
-    "WALSH_BACKOFF_BASE": float,
-    "WALSH_BACKOFF_CAP": float,
-    "WALSH_ROBOTS_TTL": lambda value: -value,
-    "WALSH_ROBOTS_UNREACHABLE": _POSITIONS.__getitem__,
-    "WALSH_BLOCKLIST_UNREACHABLE": _POSITIONS.__getitem__,
-    "WALSH_PACE_ROBOTS": float,
-    "WALSH_REVISIT": float,
-}
+#: The settings that change what a run shows.
+_SHOWN: Final = [each for each in SETTINGS if each.row.stricter is not None]
 #: Scrapy's setting that can raise WALSH_MIN_INTERVAL.
 _DELAY: Final = "DOWNLOAD_DELAY"
 
@@ -47,20 +34,21 @@ class Terms(NamedTuple):
 class _Difference(NamedTuple):
     """A setting whose value in the run differs from that of the project (``here``)."""
 
-    name: str
+    setting: Setting
     run: Any
     here: Any
 
     def __str__(self) -> str:
-        return f"{self.name} {self.run}, here {self.here}"
+        return f"{self.setting.name} {self.run}, here {self.here}"
 
     def stricter_run(self) -> bool:
         """Whether the run was stricter than the project, and than the default.
 
         A project below the default is judged for that by ``document``, whatever the run had.
         """
-        strictness = _STRICTNESS[self.name]
-        return strictness(self.run) > max(strictness(self.here), strictness(DEFAULTS[self.name]))
+        row = self.setting.row
+        strictness = row.stricter or float
+        return strictness(self.run) > max(strictness(self.here), strictness(row.default))
 
 
 def compare(settings: Mapping[str, Any], config: WalshConfig) -> Terms:
@@ -71,7 +59,8 @@ def compare(settings: Mapping[str, Any], config: WalshConfig) -> Terms:
     overrides = settings.get("overrides")
     if not isinstance(overrides, dict):
         return Terms("does not say with which settings it was made")
-    given = {name: overrides[name] for name in (*_STRICTNESS, _DELAY) if name in overrides}
+    names = (*(each.name for each in _SHOWN), _DELAY)
+    given = {name: overrides[name] for name in names if name in overrides}
     try:
         run = WalshConfig.from_settings({**given, "WALSH_IDENTITY": "walsh-research"}, Path)
     except ConfigError as error:
@@ -84,9 +73,8 @@ def compare(settings: Mapping[str, Any], config: WalshConfig) -> Terms:
 
 
 def _differences(run: WalshConfig, here: WalshConfig) -> Iterator[_Difference]:
-    for name in _STRICTNESS:
-        field = name.removeprefix("WALSH_").lower()
-        found = _Difference(name, getattr(run, field), getattr(here, field))
+    for each in _SHOWN:
+        found = _Difference(each, getattr(run, each.field), getattr(here, each.field))
         if found.run != found.here:
             yield found
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.findings import Outcome, overall
-from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.audit import pace_rows, robots_rows
-from scrapy_walsh.proof.audit.rows import Row, duration, shown
+from scrapy_walsh.proof.audit.rows import Row, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,9 +16,10 @@ from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy.backoff import BACKOFF_CAP, BACKOFF_STATUSES, MAX_RETRIES
 from scrapy_walsh.policy.robots_fetch import counts_as_first
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.audit.robots_rows import ROBOTS
-from scrapy_walsh.proof.audit.rows import Row, duration
+from scrapy_walsh.proof.audit.rows import Row
 from scrapy_walsh.proof.spacing import THE_WIRE, Span, spaced, stamped
 
 if TYPE_CHECKING:

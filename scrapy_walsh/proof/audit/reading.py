@@ -25,7 +25,7 @@ from scrapy_walsh.proof.audit.accesslog import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from typing import BinaryIO
 
 #: Octets of a line that are read; servers end a request line and its headers far below.
@@ -123,13 +123,14 @@ class Log:
 
 
 class Unreadable(WalshError, ValueError):
-    """A file that is not an access log, or the same one twice."""
+    """A file that is not an access log."""
 
 
 def read_logs(paths: Sequence[str], bot: Bot) -> Log:
     """The logs at *paths* (``-``: standard input; gzip or not), as one, sorted by time.
 
-    Lines of one second stay in the order of their file, and files go by their first line.
+    A log that is given twice counts twice. Lines of one second stay in the order of their file,
+    and files go by their first line.
     OSError where a file cannot be opened, Unreadable where one has lines and none can be read.
     """
     log = Log()
@@ -142,7 +143,6 @@ def read_logs(paths: Sequence[str], bot: Bot) -> Log:
             raise Unreadable(
                 f"{path} is not an access log: of {plural(piece.lines, 'line')} none can be read"
             )
-        _refuse_copy(path, piece.entries, [entries for _, entries in pieces])
         pieces.append((piece.first or 0, piece.entries))
         _add(log, piece)
     if log.first is None:
@@ -163,14 +163,6 @@ def _add(log: Log, piece: Log) -> None:
     if piece.first is not None and piece.last is not None:
         log.first = piece.first if log.first is None else min(log.first, piece.first)
         log.last = piece.last if log.last is None else max(log.last, piece.last)
-
-
-def _refuse_copy(path: str, entries: list[Entry], others: Iterable[list[Entry]]) -> None:
-    """A log that is given twice would make every request look like two at once."""
-    unnamed = [entry._replace(file="") for entry in entries]
-    for other in others:
-        if other and len(other) == len(unnamed) and unnamed == [e._replace(file="") for e in other]:
-            raise Unreadable(f"{path} and {other[0].file} hold the same requests: give one of them")
 
 
 @contextmanager

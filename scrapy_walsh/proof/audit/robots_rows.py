@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.freshness import ROBOTS_TTL
 from scrapy_walsh.policy.robots import Robots, no_rules
-from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.verdict import Verdict
-from scrapy_walsh.proof.audit.rows import Row, duration
+from scrapy_walsh.proof.audit.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -80,11 +80,3 @@ def shown(text: str) -> str:
     """A logged text as it can stand in a line."""
     line = visible(text)
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
-
-
-def duration(seconds: float) -> str:
-    """Seconds for a person: ``90 s``, ``25 min``, ``6.5 h``, ``3 d``."""
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if abs(seconds) >= 2 * length:
-            return f"{round(seconds / length, 1):g} {unit}"
-    return f"{seconds:g} s"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
+from scrapy_walsh.policy.strict_json import json_object
 from scrapy_walsh.proof.conformance.check import WORDS
 
 if TYPE_CHECKING:
@@ -79,19 +80,17 @@ def read_record(path: Path) -> dict[str, Any]:
     Raises OSError when it cannot be read, DocumentInvalid (one line) when it is not a record.
     """
     try:
-        record = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise DocumentInvalid(f"{path}: not JSON ({error}); run walsh conformance again") from None
-    problem = _problem(record)
+        record: dict[str, Any] = json_object(path.read_bytes())
+        problem = _problem(record)
+    except DocumentInvalid as error:
+        problem = str(error)
     if problem:
         raise DocumentInvalid(f"{path}: {problem}; run walsh conformance again")
-    return dict(record)
+    return record
 
 
-def _problem(record: Any) -> str | None:
+def _problem(record: dict[str, Any]) -> str | None:
     """What is wrong with the parsed *record*, or None."""
-    if not isinstance(record, dict):
-        return "not a JSON object"
     if record.get("contract") != CONTRACT:
         return f"contract is {record.get('contract')!r}, not {CONTRACT!r}"
     for name, kind in _MEMBERS.items():

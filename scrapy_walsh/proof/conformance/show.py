@@ -6,32 +6,32 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.findings import Outcome
+from scrapy_walsh.policy.words import visible
 from scrapy_walsh.proof.conformance.check import BINDING, WORDS, holds
+from scrapy_walsh.terminal import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from scrapy_walsh.proof.conformance.check import Check
 
-_RULE: Final = "-" * 100
-_TITLE: Final = 58
+_RULE: Final = "-" * 80
+_LEAST: Final = (10, 4, 58)
 
 
 def lines(title: str, checks: Sequence[Check], seconds: float) -> Iterator[str]:
-    """The table, a line for each of *checks*, and the totals as its last line."""
-    yield title
+    """The table, a row for each of *checks*, and the totals as its last line."""
+    yield visible(title)
     yield _RULE
-    for check in checks:
-        yield _line(check)
+    yield from table(map(_cells, checks), least=_LEAST, indent=2, gap=1)
     yield _RULE
     yield "  " + totals(checks, seconds)
 
 
-def _line(check: Check) -> str:
-    detail = f"({check.detail})" if check.detail else ""
+def _cells(check: Check) -> tuple[str, str, str, str]:
     level = "" if check.level in BINDING else f" [{check.level}]"
-    outcome = f"[{WORDS[check.outcome]}]"
-    return f"  {outcome:<10} {check.id:<4} {check.title + level:<{_TITLE}} {detail}".rstrip()
+    detail = f"({check.detail})" if check.detail else ""
+    return f"[{WORDS[check.outcome]}]", check.id, check.title + level, detail
 
 
 def totals(checks: Sequence[Check], seconds: float) -> str:

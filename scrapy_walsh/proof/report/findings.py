@@ -11,10 +11,11 @@ from scrapy_walsh.config import DEFAULTS
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.event import REFUSED
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
+from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.report.entries import text
 from scrapy_walsh.proof.report.spacing import EXEMPT, KEPT, SHORT, UNCLEAR
-from scrapy_walsh.proof.report.words import cut, seconds
+from scrapy_walsh.proof.report.words import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,8 +93,8 @@ def _spacing(report: Report) -> Finding:
             Outcome.BROKEN,
             what,
             f"{short:,} of {plural(short + kept, 'gap')} too short, the first at line"
-            f" {gap.line:,}: {cut(host.name, 60)} requested after {seconds(gap.seconds)},"
-            f" {seconds(gap.required)} required{besides}",
+            f" {gap.line:,}: {cut(host.name, 60)} requested after {duration(gap.seconds)},"
+            f" {duration(gap.required)} required{besides}",
         )
     if not kept:
         return _finding(Outcome.UNSEEN, what, f"no host was requested twice{besides}")

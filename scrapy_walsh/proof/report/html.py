@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.proof.report import pictures, sections, words
 from scrapy_walsh.proof.report.entries import text, whole
@@ -43,7 +44,7 @@ _SETTINGS: Final = 40
 _DIVISORS: Final = (1, 4, 16, 64)
 _FILTERS: Final = {
     "cut": words.cut, "instant": words.instant, "octets": words.octets,
-    "percent": pictures.percent, "seconds": words.seconds, "word": words.word,
+    "percent": pictures.percent, "duration": duration, "word": words.word,
 }  # fmt: skip
 _GLOBALS: Final[dict[str, Any]] = {
     "outcome": outcome, "parts": sections, "pictures": pictures, "plural": plural,

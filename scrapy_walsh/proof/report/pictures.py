@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from scrapy_walsh.policy.times import duration
 from scrapy_walsh.proof.report.lanes import EXCHANGES, POINTS, TROUBLE
 from scrapy_walsh.proof.report.spacing import SHORT
-from scrapy_walsh.proof.report.words import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -128,7 +128,7 @@ def axis(span: float) -> Picture:
 
 
 def _tick(at: float) -> str:
-    return "start" if at == 0 else f"+{seconds(at) if at >= 120 else f'{at:g} s'}"
+    return "start" if at == 0 else f"+{duration(at) if at >= 120 else f'{at:g} s'}"
 
 
 # -- a lane of the timeline ---------------------------------------------------------------
@@ -229,7 +229,7 @@ def _stack(column: Column, part: float, wide: float, scale: float, base: int) ->
 def overview(columns: Sequence[Column], span: float) -> Picture:
     """The requests to all hosts over time. *span*: seconds that the picture shows."""
     most, wide = _most(columns), 1 / len(columns)
-    words = f"{most:,} in {seconds(span / len(columns))}"
+    words = f"{most:,} in {duration(span / len(columns))}"
     shapes = [*_grid(span, 102), _across(16, "grid"), Shape("text", "", 0, 11, words=words)]
     for place, column in enumerate(columns):
         shapes += _stack(column, place / len(columns), wide, 84 / most, 100)

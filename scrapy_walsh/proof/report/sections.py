@@ -6,12 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.report import pictures
 from scrapy_walsh.proof.report.entries import text, texts
 from scrapy_walsh.proof.report.lanes import POINTS, Column, Lane, Mark
 from scrapy_walsh.proof.report.spacing import SHORT
-from scrapy_walsh.proof.report.words import WORDS, cut, instant, seconds
+from scrapy_walsh.proof.report.words import WORDS, cut, instant
 from scrapy_walsh.spec import REQUIREMENTS
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def about(lane: Lane) -> str:
     host = lane.host
     parts = [plural(host.requests, "request") if host.requests else "never requested"]
     if host.interval > 0:
-        parts.append(f"every {seconds(host.interval)}")
+        parts.append(f"every {duration(host.interval)}")
     if lane.columns:
         most = max(column.requests for column in lane.columns)
         parts.append(f"up to {most:,} a column")
@@ -89,8 +90,8 @@ def about(lane: Lane) -> str:
 
 def alone(mark: Mark) -> str:
     """How long the host had to be left alone after an exchange, and by which requirement."""
-    found = [f"{seconds(mark.spaced - mark.until)} (R4)"] if mark.spaced > mark.until else []
-    found += [] if mark.held is None else [f"{seconds(mark.held - mark.until)} (R5)"]
+    found = [f"{duration(mark.spaced - mark.until)} (R4)"] if mark.spaced > mark.until else []
+    found += [] if mark.held is None else [f"{duration(mark.held - mark.until)} (R5)"]
     return ", ".join(found)
 
 
@@ -120,7 +121,7 @@ def beside(host: Host) -> str:
     if host.closest is None:
         return "exempt only" if host.exempt is not None else "not seen"
     early = "too early: " if host.closest.verdict == SHORT else ""
-    return f"{early}{seconds(host.closest.seconds)} of {seconds(host.closest.required)}"
+    return f"{early}{duration(host.closest.seconds)} of {duration(host.closest.required)}"
 
 
 # -- decisions, rules, sources ------------------------------------------------------------

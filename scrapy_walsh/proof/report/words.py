@@ -1,8 +1,7 @@
-"""How a page writes values: names of kinds, texts cut to a width, durations, times, sizes. Pure."""
+"""How a page writes values: names of kinds, texts cut to a width, times, sizes. Pure."""
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, datetime
 from typing import Final
 
@@ -32,27 +31,6 @@ def cut(text: str, width: int) -> str:
         return text
     tail = width // 3
     return f"{text[: width - tail - 1]}…{text[-tail:]}"
-
-
-def seconds(value: float) -> str:
-    """A duration in seconds as people read it: ``0.002 s``, ``1.5 s``, ``5 min``, ``1 d 2 h``."""
-    if not math.isfinite(value):
-        return "?"
-    size = abs(value)
-    if size < 120:
-        return f"{value:.3f} s" if size < 10 and value != int(value) else f"{value:.4g} s"
-    return ("-" if value < 0 else "") + _clock(size)
-
-
-def _clock(size: float) -> str:
-    for unit, length, smaller, part in (
-        ("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1),
-    ):  # fmt: skip
-        if size >= length:
-            whole, rest = divmod(int(size + 0.5 * part), length)
-            more = f" {rest // part} {smaller}" if rest // part and whole < 1000 else ""
-            return f"{whole:,} {unit}{more}"
-    return f"{size:.0f} s"
 
 
 def instant(at: float, layout: str = "%Y-%m-%d %H:%M:%S") -> str:

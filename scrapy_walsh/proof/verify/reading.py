@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.ledger.chain import Chain, Head
 from scrapy_walsh.ledger.documents import Documents
 from scrapy_walsh.ledger.files import read_head
@@ -15,6 +13,7 @@ from scrapy_walsh.ledger.lines import HEAD
 from scrapy_walsh.ledger.reading import lines_in
 from scrapy_walsh.policy.robots import Robots, parse_robots
 from scrapy_walsh.policy.schema import reread_blocklist
+from scrapy_walsh.policy.strict_json import json_object
 from scrapy_walsh.proof.verify.judge import Judge
 from scrapy_walsh.proof.verify.report import Report
 
@@ -99,12 +98,5 @@ class _LookUp:
 
 
 def _schema_of(body: bytes | None) -> dict[str, Any] | None:
-    if body is None:
-        return None
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise DocumentInvalid("its standalone schema is no JSON object")
-    return found
+    # As lenient as the crawl, which reads it by ``json.loads`` alone.
+    return None if body is None else json_object(body, "its standalone schema", once=())

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.config import SLOW_SKIP, UNREACHABLE_POSITIONS
+from scrapy_walsh.config import SETTINGS, SLOW_SKIP, out_of_bounds
 from scrapy_walsh.ledger.reading import Malformed, seconds
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, granted
 from scrapy_walsh.policy.chain import Gates
@@ -151,27 +151,21 @@ _TOP: Final[Mapping[str, Callable[[object], bool]]] = {
     "schema_url": _text_or_none,
     "signed": _key_or_none,
 }
+#: How JSON has the values of each kind of setting.
+_KINDS: Final[Mapping[str, Callable[[object], bool]]] = {
+    "seconds": seconds,
+    "count": _count,
+    "flag": _flag,
+    "text": _text_or_none,
+    "texts": _words,
+    "uses": _texts_or_none,
+}
 _SETTINGS: Final[Mapping[str, Callable[[object], bool]]] = {
-    "min_interval": seconds,
-    "max_retries": _count,
-    "backoff_base": seconds,
-    "backoff_cap": seconds,
-    "patience": seconds,
-    "robots_ttl": seconds,
-    "robots_unreachable": _text,
-    "blocklist_unreachable": _text,
-    "pace_robots": _flag,
-    "excluded_tlds": _words,
-    "revisit": seconds,
-    "revisit_reason": _text_or_none,
-    "follow_links": _flag,
-    "scraping": _flag,
-    "slow_hosts": _text,
+    **{each.field: _KINDS[each.row.check.kind] for each in SETTINGS if each.row.terms},
+    **{each.field: _text for each in SETTINGS if each.row.terms and each.row.check.choices},
     "shared": _flag,
-    "tag_requests": _flag,
     "silent_attempts": _count_or_none,
     "longest_learned": _seconds_or_none,
-    "usage": _texts_or_none,
 }
 #: Settings that earlier versions did not have, and what they did in their place.
 _LATER: Final[Mapping[str, object]] = {
@@ -219,9 +213,10 @@ def broken_terms(terms: Terms) -> Iterator[tuple[str, str]]:
     if walsh and terms.scraping:
         yield "R9", f"scraping is on for {WALSH_RESEARCH.token}"
     yield from _out_of_bounds(terms)
-    for requirement, name in (("R2", "robots_unreachable"), ("R3", "blocklist_unreachable")):
-        if getattr(terms, name) not in UNREACHABLE_POSITIONS:
-            yield requirement, f"{name} is {getattr(terms, name)[:40]!r}"
+    for each in SETTINGS:
+        value, choices = getattr(terms, each.field, None), each.row.check.choices
+        if each.row.terms and choices and value not in choices:
+            yield each.row.requirement, f"{each.field} is {str(value)[:40]!r}"
 
 
 def _is_foreign(directory: str, user_agent: str) -> bool:
@@ -233,17 +228,11 @@ def _is_foreign(directory: str, user_agent: str) -> bool:
 
 
 def _out_of_bounds(terms: Terms) -> Iterator[tuple[str, str]]:
-    if terms.min_interval < MIN_REQUEST_INTERVAL:
-        yield "R4", f"min_interval is {terms.min_interval:g} s, below {MIN_REQUEST_INTERVAL:g} s"
-    if terms.max_retries > MAX_RETRIES:
-        yield "R5", f"max_retries is {terms.max_retries}, above {MAX_RETRIES}"
+    for each, how in out_of_bounds(terms):
+        yield each.row.requirement, f"{each.field} {how}"
     grant = granted(min(terms.max_retries, MAX_RETRIES), terms.robots_unreachable)
     if terms.silent_attempts not in (None, grant):
         yield "R5", f"silent_attempts is {terms.silent_attempts}, by its settings it is {grant}"
     longest = min(terms.patience, LONGEST)
     if terms.longest_learned not in (None, longest):
         yield "R4", f"longest_learned is {terms.longest_learned:g} s, not {longest:g} s"
-    if terms.revisit < REVISIT_FLOOR:
-        yield "R8", f"revisit is {terms.revisit:g} s, below {REVISIT_FLOOR:g} s"
-    if terms.robots_ttl > ROBOTS_TTL:
-        yield "R2", f"robots_ttl is {terms.robots_ttl:g} s, above {ROBOTS_TTL:g} s"

@@ -1,0 +1,56 @@
+"""R10: the one reader of JSON that is validated, signed, or chained (RFC 8259, RFC 7493).
+
+It is strict: where two readers understand a text differently, one would verify what the other does
+not see. So text that is not UTF-8, a member that occurs twice, NaN and Infinity are refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from scrapy_walsh.exceptions import DocumentInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+
+def json_object(body: bytes, what: str = "it", *, once: Container[str] | None = None) -> Any:
+    """The JSON object in *body*. Raises DocumentInvalid, whose message begins with *what*.
+
+    *once*: names that must not occur twice in an object; None: every name. With a set of names it
+    is lenient in all else (a byte order mark, UTF-16, NaN): a blocklist that can be understood is
+    adopted, since to refuse it would refuse its opt-outs.
+    """
+    lenient = once is not None
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            for name, count in Counter(name for name, _ in pairs).items():
+                if count > 1 and (once is None or name in once):
+                    raise DocumentInvalid(f"{what} has two members named {ascii(name)[:100]}")
+        return found
+
+    try:
+        found = json.loads(
+            body if lenient else body.decode("utf-8"),
+            object_pairs_hook=members,
+            parse_constant=None if lenient else _no_number,
+        )
+    except RecursionError:
+        raise DocumentInvalid(f"{what} is nested too deeply") from None
+    except DocumentInvalid:
+        raise
+    except UnicodeDecodeError:
+        raise DocumentInvalid(f"{what} is not JSON: it is not UTF-8") from None
+    except ValueError as error:
+        raise DocumentInvalid(f"{what} is not JSON: {str(error)[:300]}") from None
+    if not isinstance(found, dict):
+        raise DocumentInvalid(f"{what} is not a JSON object")
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")

@@ -1,0 +1,62 @@
+"""The strict reader of JSON: what two readers could understand differently is refused."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.policy.strict_json import json_object
+
+REFUSED = {
+    "nothing": (b"", "it is not JSON"),
+    "a list": (b"[]", "it is not a JSON object"),
+    "text after it": (b"{} {}", "it is not JSON"),
+    "a member twice": (b'{"a": 1, "a": 1}', "it has two members named 'a'"),
+    "a member twice, within": (b'{"b": [{"a": 1, "a": 2}]}', "it has two members named 'a'"),
+    "a member twice, spelled twice": (b'{"a": 1, "\\u0061": 2}', "it has two members named 'a'"),
+    "NaN": (b'{"a": NaN}', "NaN is not a number"),
+    "Infinity": (b'{"a": [-Infinity]}', "-Infinity is not a number"),
+    "a byte order mark": (b"\xef\xbb\xbf{}", "it is not JSON"),
+    "UTF-16": ('{"a": 1}'.encode("utf-16"), "it is not UTF-8"),
+    "Latin-1": (b'{"a": "\xe9"}', "it is not UTF-8"),
+    "nesting": (b'{"a":' * 100_000, "it is nested too deeply"),
+}
+
+
+@pytest.mark.parametrize(("body", "named"), REFUSED.values(), ids=REFUSED)
+def test_own_what_two_readers_could_read_differently_is_refused(body: bytes, named: str) -> None:
+    with pytest.raises(DocumentInvalid, match=named.replace("[", r"\[")):
+        json_object(body)
+
+
+def test_own_json_is_read() -> None:
+    text = '{"a": [1, 2.5, null, true, "\u00e9"], "b": {"a": {}}}'
+    assert json_object(text.encode()) == {"a": [1, 2.5, None, True, "\u00e9"], "b": {"a": {}}}
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"x": 1, "x": NaN, "a": 1}', b'\xef\xbb\xbf{"a": 1}', '{"a": 1}'.encode("utf-16")]
+)
+def test_own_a_list_that_can_be_understood_is_read(body: bytes) -> None:
+    """Only the members that are named count there: to refuse the list would refuse its opt-outs."""
+    assert json_object(body, "the list", once={"a"})["a"] == 1
+    with pytest.raises(DocumentInvalid, match="the list has two members named 'a'"):
+        json_object(b'{"a": 1, "a": 2}', "the list", once={"a"})
+
+
+def test_own_members_are_counted_in_one_pass() -> None:
+    """With twice the members, less than three times the time."""
+
+    def cost(members: int) -> float:
+        body = b"{%s}" % b",".join(b'"%d":0' % (at // 2) for at in range(members))
+        found = []
+        for _ in range(5):
+            began = time.process_time()
+            with pytest.raises(DocumentInvalid):
+                json_object(body, once={"none", str(members // 2 - 1)})
+            found.append(time.process_time() - began)
+        return min(found)
+
+    assert cost(80_000) < 3 * max(cost(40_000), 0.01)
