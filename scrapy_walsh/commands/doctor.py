@@ -201,6 +201,8 @@ def _probe(given: Mapping[str, Any]) -> dict[str, Any] | str:
         report: dict[str, Any] = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         return f"looking at them took longer than {_PROBE_TIMEOUT:g} s"
+    except OSError as error:
+        return f"they cannot be looked at: {one_line(error)}"
     except ValueError:
         last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         return f"looking at them ended with exit code {done.returncode}: {one_line(last[0])}"

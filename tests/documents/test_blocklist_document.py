@@ -420,7 +420,7 @@ list_store._VALIDATION_TIMEOUT = 2.0
 """
 
 
-def test_own_d3_a_hostile_pattern_is_given_up_and_the_crawl_goes_on(tmp_path: Path) -> None:
+def test_own_d3_a_hostile_pattern_is_given_up_and_nothing_is_requested(tmp_path: Path) -> None:
     run = solo(
         tmp_path / "hostile",
         HELD,
@@ -431,10 +431,9 @@ def test_own_d3_a_hostile_pattern_is_given_up_and_the_crawl_goes_on(tmp_path: Pa
         settings=FAR_OFF,
     )
     assert run.lines("WARNING", f"rejected {LIST_KEY}", "no answer in 2 s")
-    assert targets(run, "path.test") == ["/public"]
-    asked, first = run.requests("operator.test")[0], run.requests("path.test")[0]
-    assert asked.completed is not None
-    assert 2.0 <= first.arrived - asked.completed < 20
+    assert targets(run, "path.test") == []
+    assert run.returncode == 1, "a slow machine cannot be told from a hostile pattern"
+    assert run.lines("ERROR", "not known because of us", "no answer in 2 s")
 
 
 def test_own_d3_a_hostile_pattern_does_not_outlast_the_crawl(tmp_path: Path) -> None:
@@ -447,7 +446,6 @@ def test_own_d3_a_hostile_pattern_does_not_outlast_the_crawl(tmp_path: Path) -> 
         settings={"WALSH_BACKOFF_BASE": 0.01},
     )
     assert run.asked("operator.test") in [[LIST] * times for times in (2, 3, 4)]  # one a target
-    assert len(targets(run, "path.test")) == 3
     assert time.monotonic() - begun < 30, "the command waited for the validator (60 s)"
     assert "Traceback" not in run.output
 

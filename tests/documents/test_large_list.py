@@ -1,4 +1,4 @@
-"""R3, D3: a list that a child process validates and keeps, in real crawls."""
+"""R3, D3: a long list, in real crawls: every way by which one comes into force."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
 from scrapy_walsh.ledger.lines import parsed
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.files import COPY, LARGE, SECOND
+from scrapy_walsh.state.files import COPY, SECOND
 from scrapy_walsh.state.records import StoredDocument
 from tests.crawl.harness import OPERATOR, Crawl, age_document, crawl, make_project, state_dir
 from tests.documents.kit import SCHEMA, listing, operator, served, targets
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 KEY = f"{OPERATOR}/blocklist.json"
 BLOCKED = "http://www.blocked.test/x"
-MANY = tuple(f"shop{number}.example.test" for number in range(LARGE // 40))
+MANY = tuple(f"shop{number}.example.test" for number in range(6_500))
 FIRST = listing(*MANY, "blocked.test", "lifted.test", refresh="PT2H")
 SECOND_LIST = listing(*MANY, "blocked.test", refresh="PT2H")
 

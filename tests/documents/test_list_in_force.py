@@ -11,7 +11,7 @@ import pytest
 
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, hosts
-from scrapy_walsh.state.files import COPY, LARGE, SECOND
+from scrapy_walsh.state.files import COPIES, COPY
 from tests.crawl.harness import (
     FAR_OFF,
     LIST_SPIDER,
@@ -33,13 +33,11 @@ if TYPE_CHECKING:
 
 KEY = f"{OPERATOR}/blocklist.json"
 BLOCKED, FREE = "http://www.blocked.test/x", "http://free.test/x"
-MANY = tuple(f"shop{number}.example.test" for number in range(LARGE // 40))
+MANY = tuple(f"shop{number}.example.test" for number in range(6_500))
 BIG, SMALL = listing(*MANY, "blocked.test"), listing("blocked.test")
-#: The child is ended before it can answer.
 NO_CHILD = f"""
-from scrapy_walsh.adapters import list_store
-list_store._VALIDATION_TIMEOUT = 0.001
-list_store._VALIDATION_PER_MIB = 0.0
+import sys
+sys.executable = "/nowhere/python"
 {LIST_SPIDER}
 """
 #: Attempts to get the list follow at once, so that they are soon used up.
@@ -78,12 +76,12 @@ def refused(run: Crawl) -> bool:
 
 
 def zeroed(path: Path) -> None:
-    path.write_bytes(bytes(2 * LARGE))
+    path.write_bytes(bytes(2**19))
 
 
 def grown(path: Path) -> None:
     with path.open("ab") as file:
-        file.write(b"x" * LARGE)
+        file.write(b"x" * 2**18)
 
 
 def huge(path: Path) -> None:
@@ -96,6 +94,34 @@ def gone(path: Path) -> None:
 
 
 # -- the child that validates -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("listed", [SMALL, BIG])
+def test_own_a_list_with_a_plain_schema_needs_no_child(tmp_path: Path, listed: Route) -> None:
+    project = make_project(tmp_path / "project", settings=ONCE)
+    (project / "spiders.py").write_text(NO_CHILD)
+    run = again(project, listed)
+    assert refused(run)
+    assert targets(run, "free.test") == ["/x"]
+    assert run.returncode == 0
+
+
+def test_own_a_list_that_nobody_can_validate_is_not_known_because_of_us(tmp_path: Path) -> None:
+    """It is not taken for a list that was never held: nothing is requested, and exit 1."""
+    wild = listing("blocked.test", schema={"allOf": [{"type": "object"}]})
+    project = make_project(tmp_path / "project", settings=SOON)
+    (project / "spiders.py").write_text(NO_CHILD)
+    run = again(project, wild)
+    assert set(hosts(run.log)) == {"operator.test"}
+    assert run.returncode == 1
+    assert run.lines("ERROR", "cannot be started", "'/nowhere/python'")
+    assert "NO LIST WAS EVER HELD" not in run.output
+    assert "Traceback" not in run.output
+    (project / "spiders.py").write_text(LIST_SPIDER)
+    run = again(project, wild)
+    assert refused(run)
+    assert targets(run, "free.test") == ["/x"]
+    assert run.returncode == 0
 
 
 @pytest.mark.parametrize("answer", [SMALL, BIG, Route(404)])
@@ -161,7 +187,7 @@ def test_own_d3_where_a_large_list_cannot_be_read_everything_is_deferred(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     project = held(tmp_path / "project", BIG, **TWICE)
-    for name in (COPY, SECOND):
+    for name in COPIES:
         damage(state_dir(project) / name)
     for _ in range(2):
         stands_still(again(project, Route(404)))
@@ -171,10 +197,12 @@ def test_own_d3_where_a_large_list_cannot_be_read_everything_is_deferred(
     assert found_by_verify(project) == []
 
 
-def test_own_d3_where_database_and_copy_are_damaged_everything_is_deferred(tmp_path: Path) -> None:
+def test_own_d3_where_database_and_copies_are_damaged_everything_is_deferred(
+    tmp_path: Path,
+) -> None:
     project = held(tmp_path / "project", SMALL, **TWICE)
-    zeroed(state_dir(project) / COPY)
-    zeroed(state_dir(project) / "state.sqlite3")
+    for name in (*COPIES, "state.sqlite3"):
+        zeroed(state_dir(project) / name)
     for _ in range(2):
         stands_still(again(project, Route(404)))
     run = again(project, SMALL)

@@ -40,7 +40,6 @@ MADE_ELSEWHERE = {
     ("adapters/journal.py", "error"): "StateError",
     ("adapters/lease.py", "_unusable(str(board), error)"): "its own",
     ("adapters/lease.py", '_unusable("the platform\'s storage", error)'): "its own",
-    ("adapters/list_store.py", "error"): "DocumentTooCostly, StateError",
     ("adapters/pacing.py", "error"): "StateError",
     ("adapters/readings.py", "line"): "policy/readings.py",
     ("adapters/redis_queue.py", "error"): "StateError",

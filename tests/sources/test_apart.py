@@ -93,7 +93,7 @@ async def test_own_two_are_read_at_once_and_others_wait_their_turn(
 ) -> None:
     """A hostile document leaves a place to the others, and there are never more than two."""
     running: list[int] = []
-    real = apart.run_child
+    real = apart.ask_child
 
     def counted(*arguments: object, **more: object) -> object:
         running.append(running[-1] + 1 if running else 1)
@@ -102,7 +102,7 @@ async def test_own_two_are_read_at_once_and_others_wait_their_turn(
         finally:
             running.append(running[-1] - 1)
 
-    monkeypatch.setattr(apart, "run_child", counted)
+    monkeypatch.setattr(apart, "ask_child", counted)
     body = json.dumps({"items": [{"url": f"http://a.test/{n}"} for n in range(1000)]}).encode()
     reads = [
         Deferred.fromCoroutine(apart.links_of(formats.JSON_FEED, body, JSON, URL)) for _ in range(5)
@@ -124,7 +124,7 @@ async def test_own_what_a_child_reads_is_what_the_crawl_would_read() -> None:
 
 @pytest_twisted.ensureDeferred
 async def test_own_a_small_document_costs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "run_child", None)
+    monkeypatch.setattr(apart, "ask_child", None)
     found = await apart.links_of(formats.MARKDOWN, b"[a](http://a.test/)", None, URL)
     assert [entry.url for entry in found.entries] == ["http://a.test/"]
 

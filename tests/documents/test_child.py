@@ -1,0 +1,316 @@
+"""D3: what the environment can do to the child process, and what each document is read as then.
+
+Each row is a fault and a document. Where the child survives the fault, all documents are read.
+Where none can be had, those are read for which none is needed, and the others are *not known
+because of us*: never taken for invalid, and never for a list that was not held.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_twisted
+
+from scrapy_walsh.adapters import apart, validate
+from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
+from scrapy_walsh.policy import formats
+from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist
+from tests.crawl.harness import LIST_SPIDER, crawl, make_project, run_scrapy, site
+from tests.documents.kit import listing, operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+URL = "http://site.test/feed"
+WILD: dict[str, Any] = {"properties": {"operator": {"pattern": "^(a+)+$"}}}
+
+# -- the documents ------------------------------------------------------------------------
+
+
+def text_of(*domains: str, **changes: Any) -> bytes:
+    return json.dumps({**blocklist("http://operator.test", *domains), **changes}).encode()
+
+
+async def read(body: bytes) -> int:
+    return len(validate.read_blocklist(body, None, URL, 30))
+
+
+async def small_list() -> int:
+    return await read(text_of("a.test"))
+
+
+async def long_list() -> int:
+    return await read(text_of(*(f"h{number}.test" for number in range(2000))))
+
+
+async def wild_schema() -> int:
+    return await read(text_of("a.test", schema=WILD, operator="aaa"))
+
+
+async def feed() -> int:
+    items = "".join(f"<item><link>http://a.test/{n}</link></item>" for n in range(500))
+    body = f"<rss version='2.0'><channel>{items}</channel></rss>".encode()
+    return len((await apart.links_of(formats.FEED, body, None, URL)).entries)
+
+
+async def packed_sitemap() -> int:
+    urls = "<url><loc>http://site.test/a</loc></url>"
+    body = f"<urlset xmlns='http://www.sitemaps.org/schemas/sitemap/0.9'>{urls}</urlset>".encode()
+    return len((await apart.links_of(formats.GZIP, gzip.compress(body), None, URL)).entries)
+
+
+#: What reads a document, how many entries it has, and whether it needs the child.
+DOCUMENTS = {
+    small_list: (1, False),
+    long_list: (2000, False),
+    wild_schema: (1, True),
+    feed: (500, True),
+    packed_sitemap: (1, True),
+}
+
+# -- the faults ---------------------------------------------------------------------------
+
+
+class Place:
+    """The environment of this process, which a fault changes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+        self.patch = monkeypatch
+        self.directory = directory
+
+    def modules(self, **texts: str) -> None:
+        """Python files on this process's path, behind and before all else, and in PYTHONPATH."""
+        for name, text in texts.items():
+            (self.directory / f"{name}.py").write_text(text)
+        self.patch.setattr(sys, "path", [*sys.path, str(self.directory)])
+        self.patch.setenv("PYTHONPATH", str(self.directory))
+
+    def first(self, **texts: str) -> None:
+        self.modules(**texts)
+        self.patch.setattr(sys, "path", [str(self.directory), *sys.path])
+
+    def executable(self, text: str) -> None:
+        path = self.directory / "python"
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        self.patch.setattr(sys, "executable", str(path))
+
+
+def refused(*_: object, **__: object) -> Any:
+    raise BlockingIOError(11, "Resource temporarily unavailable")
+
+
+#: PyPI has packages of these names, for versions of Python that nobody uses any more.
+SHIM = "raise ImportError('a file of PyPI, for Python 2')\n"
+SHIMS = ("typing", "enum", "dataclasses", "json", "contextlib")
+
+SURVIVED: dict[str, Callable[[Place], None]] = {
+    **{f"{name}.py behind": lambda at, name=name: at.modules(**{name: SHIM}) for name in SHIMS},
+    **{f"{name}.py before": lambda at, name=name: at.first(**{name: SHIM}) for name in SHIMS},
+    "PYTHONHOME": lambda at: at.patch.setenv("PYTHONHOME", "/nowhere"),
+    "PYTHONINSPECT": lambda at: at.patch.setenv("PYTHONINSPECT", "1"),
+    "PYTHONSTARTUP": lambda at: at.patch.setenv("PYTHONSTARTUP", "/nowhere.py"),
+    "PYTHONWARNINGS": lambda at: at.patch.setenv("PYTHONWARNINGS", "error"),
+    "a sitecustomize that prints": lambda at: at.modules(sitecustomize="print('hello')\n"),
+    "a sitecustomize that fails": lambda at: at.modules(sitecustomize=SHIM),
+    "a library that prints": lambda at: at.first(
+        markdown_it=f"print('hello')\n{real('markdown_it')}", attr=f"print('hi')\n{real('attr')}"
+    ),
+}
+NO_CHILD: dict[str, tuple[Callable[[Place], None], str]] = {
+    "sys.executable is empty": (lambda at: at.patch.setattr(sys, "executable", ""), "''"),
+    "sys.executable is None": (lambda at: at.patch.setattr(sys, "executable", None), "None"),
+    "sys.executable is gone": (
+        lambda at: at.patch.setattr(sys, "executable", "/nowhere/python"),
+        "No such file",
+    ),
+    "sys.executable is another program": (
+        lambda at: at.patch.setattr(sys, "executable", "/bin/echo"),
+        "code 0 and no answer",
+    ),
+    "a fork is refused": (
+        lambda at: at.patch.setattr(subprocess, "Popen", refused),
+        "temporarily unavailable",
+    ),
+    "it fails, and says why": (
+        lambda at: at.executable("echo one >&2; echo 'No module named x' >&2; exit 1"),
+        "code 1 and no answer: No module named x",
+    ),
+    "it dies before it answers": (lambda at: at.executable("kill -9 $$"), "code -9"),
+    "it dies within its answer": (
+        lambda at: at.executable("""cat >/dev/null; echo '{"ok": true}'; exit 3"""),
+        "code 3",
+    ),
+    "a library is missing": (
+        lambda at: at.first(jsonschema=SHIM),
+        "code 1 and no answer: ImportError: a file of PyPI",
+    ),
+}
+
+
+def real(name: str) -> str:
+    """Python text that becomes the module *name* as it is installed."""
+    return (
+        "import sys, importlib\n"
+        "here, sys.path = sys.path, [p for p in sys.path if p != __file__.rpartition('/')[0]]\n"
+        f"del sys.modules[__name__]; sys.modules[__name__] = importlib.import_module({name!r})\n"
+        "sys.path = here\n"
+    )
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
+    validate.test_child.cache_clear()
+    yield Place(monkeypatch, tmp_path)
+    validate.test_child.cache_clear()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("fault", SURVIVED)
+@pytest_twisted.ensureDeferred
+async def test_own_what_the_child_survives(
+    place: Place, fault: str, document: Callable[[], Any]
+) -> None:
+    SURVIVED[fault](place)
+    assert await document() == DOCUMENTS[document][0]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("fault", NO_CHILD)
+@pytest_twisted.ensureDeferred
+async def test_own_where_no_child_can_be_had(
+    place: Place, fault: str, document: Callable[[], Any]
+) -> None:
+    make, said = NO_CHILD[fault]
+    make(place)
+    count, needs_child = DOCUMENTS[document]
+    if not needs_child:
+        assert await document() == count
+        return
+    with pytest.raises(OwnFault) as found:
+        await document()
+    assert said in str(found.value)
+    assert "sys.executable" in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+# -- limits -------------------------------------------------------------------------------
+
+
+def test_own_each_limit_is_set_by_itself(tmp_path: Path) -> None:
+    """As on macOS, which refuses RLIMIT_AS."""
+    code = """
+import resource
+from scrapy_walsh.adapters import child
+whole = resource.setrlimit
+def refuses(which, limits):
+    if which == resource.RLIMIT_AS:
+        raise ValueError("current limit exceeds maximum limit")
+    whole(which, limits)
+resource.setrlimit = refuses
+child.limit("RLIMIT_AS", 2**31)
+child.limit("RLIMIT_CPU", 300)
+child.limit("RLIMIT_NOT_HERE", 1)
+print(resource.getrlimit(resource.RLIMIT_CPU)[0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout == "300\n"
+
+
+HOSTILE = text_of("a.test", schema=WILD, operator="a" * 60 + "!")
+
+
+def test_own_d3_a_child_over_its_time_is_our_fault(place: Place) -> None:
+    with pytest.raises(OwnFault, match="no answer in 1 s"):
+        validate.read_blocklist(HOSTILE, None, URL, 1)
+
+
+def test_own_d3_a_child_over_its_memory_is_our_fault(place: Place) -> None:
+    task = {"fallback_schema": {"allOf": [{}]}}
+    body = text_of("a.test").replace(b"{", b'{"extra": [' + b"[], " * 8_000_000 + b"[]], ", 1)
+    with pytest.raises(OwnFault, match="more than 256 MiB of memory"):
+        validate.ask_child(task, body, 60, 256 * 2**20)
+
+
+def test_own_d3_a_child_that_is_killed_is_our_fault(place: Place) -> None:
+    """By the system that has no memory left, for instance."""
+    validate.test_child()
+    place.executable("kill -9 $$")
+    with pytest.raises(validate.AtLimit, match="code -9"):
+        validate.read_blocklist(text_of("a.test", schema=WILD, operator="a"), None, URL, 30)
+
+
+@pytest_twisted.ensureDeferred
+async def test_own_a_source_that_kills_the_child_is_costly_and_no_fault_of_ours(
+    place: Place,
+) -> None:
+    """No site can make a run end with exit 1: a child could be had, and this document ended it."""
+    validate.test_child()
+    place.executable("kill -9 $$")
+    with pytest.raises(DocumentTooCostly, match="cannot be read within"):
+        await feed()
+
+
+def test_own_d3_a_no_is_a_no(place: Place) -> None:
+    with pytest.raises(DocumentInvalid, match="fails its schema at /operator"):
+        validate.read_blocklist(text_of("a.test", schema=WILD, operator="b"), None, URL, 30)
+
+
+# -- in a crawl, and in the commands ------------------------------------------------------
+
+NO_EXECUTABLE = "import sys\nsys.executable = ''\n"
+
+
+def test_own_a_source_that_we_cannot_read_fails_because_of_us(tmp_path: Path) -> None:
+    items = "".join(f"<item><link>http://a.test/{n}</link></item>" for n in range(500))
+    body = f"<rss version='2.0'><channel>{items}</channel></rss>"
+    settings = {"SPIDER_MODULES": ["scrapy_walsh.spiders"]}
+    project = make_project(tmp_path / "project", settings=settings)
+    with (project / "probe_settings.py").open("a") as file:
+        file.write(NO_EXECUTABLE)
+    feeds = Route(body=body, content_type="application/rss+xml")
+    with Sandbox() as box:
+        box.put(operator(listing("blocked.test")))
+        box.put(site("feed.test", {"/": feeds}))
+        given = ("-a", "urls=http://feed.test/", "-a", "report=report.json")
+        run = crawl(project, box, spider_name="walsh_metadata", arguments=given)
+    (row,) = json.loads((project / "report.json").read_text())["sources"]
+    assert row["outcome"] == "failed"
+    assert "not read because of us" in row["reason"]
+    assert "60 s" not in row["reason"]
+    assert run.returncode == 1
+    assert run.stats["walsh/own_faults"] == 1
+    assert run.lines("ERROR", "http://feed.test/: not read because of us", "sys.executable, ''")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_own_the_doctor_tests_the_child(tmp_path: Path, fails: bool) -> None:
+    project = make_project(tmp_path / "project")
+    with (project / "probe_settings.py").open("a") as file:
+        file.write(NO_EXECUTABLE * fails)
+    with Sandbox() as box:
+        found = run_scrapy(project, box, "walsh", "doctor")
+    (line,) = [line for line in found.stdout.splitlines() if " child: " in line]
+    assert line.startswith("FAIL" if fails else "ok")
+    assert ("0 FAIL" in found.stdout) is not fails
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_own_check_says_that_r3_is_not_judged(tmp_path: Path, known: bool) -> None:
+    project = make_project(tmp_path / "project", settings={"WALSH_MAX_RETRIES": 0})
+    (project / "spiders.py").write_text(LIST_SPIDER)
+    with Sandbox() as box:
+        box.put(operator(listing("blocked.test") if known else Route(404)))
+        box.put(site("free.test"))
+        plain = run_scrapy(project, box, "walsh", "check", "http://free.test/x")
+        parsed = run_scrapy(project, box, "walsh", "check", "http://free.test/x", "--json")
+    assert plain.returncode == parsed.returncode == 0, plain.stderr
+    reason = json.loads(parsed.stdout.splitlines()[-1])["reason"]
+    for text in (plain.stdout, reason):
+        assert ("R3 is not judged: no blocklist is known" in text) is not known
