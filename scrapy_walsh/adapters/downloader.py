@@ -13,7 +13,7 @@ from scrapy import Request
 from scrapy.core.downloader import Downloader as ScrapyDownloader
 from twisted.python.failure import Failure
 
-from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.turnstile import TURNSTILE
@@ -39,11 +39,20 @@ class Downloader(ScrapyDownloader):
         return fetched.addCallback(self._look_at, request).addBoth(self._tell_end, request)
 
     def _look_at(self, result: Response | Request, request: Request) -> Response | Request:
-        """*result*; raises ``Refused`` for a request that must not take the place of *request*."""
+        """*result*; raises for a request that must not take the place of *request*.
+
+        OwnFault for another in the place of a document's: it would wait for that document for ever.
+        Refused for another host's in the place of a target.
+        """
         crawl = self._crawl
-        if isinstance(result, Request) and result not in crawl.intake.hops:
+        if not isinstance(result, Request):
+            return result
+        if crawl.fetcher.owns(request):
+            if not crawl.fetcher.owns(result):
+                raise faults.before_wire(None)
+        elif result not in crawl.intake.hops:
             try:
-                crawl.gate.stop_elsewhere(request, request.url, result.url)
+                crawl.gate.stop_elsewhere(request.url, result.url)
             except Refused as error:
                 crawl.readings.ended(request, error)
                 raise
@@ -73,6 +82,8 @@ class Downloader(ScrapyDownloader):
         if isinstance(exception, (NotYet, Refused, GaveUp)):
             crawl.readings.ended(request, exception)
             raise exception
+        if not crawl.fetcher.owns(request) and (fault := faults.of_machine(exception)) is not None:
+            crawl.recorder.own_fault(f"{request.url} could not be requested: {fault}", fault.cause)
         return None
 
     def get_slot_key(self, request: Request) -> str:

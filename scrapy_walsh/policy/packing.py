@@ -24,11 +24,6 @@ _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 _ASCII: Final = bytes(range(0x80))
 #: The least part of ASCII in text that is not UTF-8. In packed octets it is about a half.
 _MOSTLY: Final = 0.75
-#: zlib's number for data in the format of gzip or zlib, whichever it has (RFC 1952, RFC 1950).
-_EITHER: Final = 32 + 15
-#: Octets that are unpacked at a time. zlib copies what follows a member, so that thousands of
-#: empty ones in one piece would cost the square of their number.
-_PIECE: Final = 4096
 
 
 def packings(fields: Sequence[str]) -> tuple[int, bool]:
@@ -40,6 +35,28 @@ def packings(fields: Sequence[str]) -> tuple[int, bool]:
     named = [word for word in words if word not in _AS_IT_IS]
     packed = sum(word in _PACKED for word in named)
     return packed, packed < len(named)
+
+
+#: Octets that each member is given first: a copy is made of what is left of them at its end.
+_PIECE: Final = 512
+
+
+def unpacked(packed: bytes, limit: int, start: bytes = b"") -> tuple[bytes, bool]:
+    """The members of *packed* (gzip or zlib), unpacked to *limit* octets, and whether all ended.
+
+    What follows a member and does not begin with *start* is left out. Raises zlib.error.
+    """
+    pieces: list[bytes] = []
+    at, ended = 0, True
+    while at < len(packed) and limit > 0 and packed.startswith(start, at):
+        member, size, ended = decompressobj(wbits=47), _PIECE, False
+        while not ended and at < len(packed) and limit > 0:
+            given = packed[at : at + size]
+            pieces.append(member.decompress(given, limit))
+            at += len(given) - len(member.unused_data) - len(member.unconsumed_tail)
+            limit -= len(pieces[-1])
+            size, ended = 2 * size, member.eof
+    return b"".join(pieces), ended
 
 
 def is_text(body: bytes) -> bool:
@@ -54,25 +71,3 @@ def is_text(body: bytes) -> bool:
     except UnicodeDecodeError:
         return len(body.translate(None, _ASCII)) <= (1 - _MOSTLY) * len(body)
     return True
-
-
-def unpacked(packed: bytes, limit: int) -> bytes | None:
-    """The members of gzip or zlib data, one after the other, up to *limit* octets of them.
-
-    None where the data is cut off, unless *packed* is longer than *limit*, so that it may have been
-    cut by whoever read it. Raises zlib.error for other data, also behind a member.
-    """
-    pieces: list[bytes] = []
-    left, member = limit, None
-    for start in range(0, len(packed), _PIECE):
-        piece = packed[start : start + _PIECE]
-        while piece and left > 0:
-            member = member or decompressobj(_EITHER)
-            pieces.append(member.decompress(piece, left))
-            left -= len(pieces[-1])
-            piece = member.unused_data
-            member = None if member.eof else member
-        if left <= 0:
-            break
-    cut_off = member is not None and left > 0 and len(packed) <= limit
-    return None if cut_off else b"".join(pieces)

@@ -16,9 +16,9 @@ from xml.parsers.expat import ExpatError, ParserCreate
 from zlib import error as zlib_error
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
+from scrapy_walsh.policy import packing
 from scrapy_walsh.policy.feeds import Entry
 from scrapy_walsh.policy.formats import GZIP_MAGIC
-from scrapy_walsh.policy.packing import unpacked
 from scrapy_walsh.policy.text import absolute_http_url, plain_text
 from scrapy_walsh.policy.times import utc_iso
 from scrapy_walsh.policy.words import plural
@@ -90,17 +90,17 @@ def _note(reader: _Reader, fault: bool, unusable: int) -> str:
 
 
 def _unpacked(body: bytes, url: str) -> bytes:
-    """*body* without gzip, of which little more than MAX_OCTETS are ever unpacked."""
+    """*body* without gzip, of which no more than MAX_OCTETS are ever unpacked."""
     if not body.startswith(GZIP_MAGIC):
         return body
-    try:
-        found = unpacked(body, MAX_OCTETS + 1)
+    try:  # RFC 1952 2.2: members follow each other
+        found, ended = packing.unpacked(body, MAX_OCTETS + 1, GZIP_MAGIC)
     except zlib_error:
         raise DocumentInvalid(f"{url}: its gzip data is damaged") from None
-    if found is None:
-        raise DocumentInvalid(f"{url}: its gzip data is cut off")
     if len(found) > MAX_OCTETS:
         raise DocumentTooCostly(f"{url}: over {MAX_OCTETS} bytes when unpacked; not read")
+    if not ended:
+        raise DocumentInvalid(f"{url}: its gzip data is cut off")
     return found
 
 

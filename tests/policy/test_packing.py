@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import time
 import zlib
 
 import pytest
 
-from scrapy_walsh.policy.packing import is_text, packings, unpacked
+from scrapy_walsh.policy.packing import is_text, packings
 
 RULES = b"User-agent: *\r\nDisallow: /private/\n\tAllow: /\f# caf"
 
@@ -65,50 +64,3 @@ def test_r2_27_text(body: bytes) -> None:
 )
 def test_r2_27_no_text(body: bytes) -> None:
     assert not is_text(body)
-
-
-MEMBER = gzip.compress(RULES, mtime=0)
-
-
-@pytest.mark.parametrize(
-    ("packed", "limit", "body"),
-    [
-        (b"", 99, b""),
-        (MEMBER, 99, RULES),
-        (zlib.compress(RULES), 99, RULES),
-        (MEMBER + MEMBER, 1000, RULES * 2),
-        (gzip.compress(b"", mtime=0) * 9 + MEMBER, 1000, RULES),
-        (MEMBER, len(RULES), RULES),
-        (MEMBER, 5, RULES[:5]),
-        (MEMBER[:-9], 99, None),
-        (MEMBER + MEMBER[:7], 1000, None),
-        (MEMBER[:-9], 30, RULES[:30]),  # perhaps cut by whoever read it
-        (gzip.compress(bytes(100_000), mtime=0), 70_000, bytes(70_000)),
-        (gzip.compress(bytes(100_000), 0, mtime=0), 200_000, bytes(100_000)),
-    ],
-)
-def test_r2_27_what_is_packed_is_unpacked_to_a_limit(
-    packed: bytes, limit: int, body: bytes | None
-) -> None:
-    assert unpacked(packed, limit) == body
-
-
-@pytest.mark.parametrize("packed", [b"User-agent: *", MEMBER + b"more"])
-def test_r2_27_other_data_is_not_unpacked(packed: bytes) -> None:
-    with pytest.raises(zlib.error):
-        unpacked(packed, 1000)
-
-
-def test_own_thousands_of_empty_members_take_linear_time() -> None:
-    """With twice the members, less than three times the time; also in one piece of data."""
-
-    def cost(members: int) -> float:
-        packed = gzip.compress(b"", mtime=0) * members
-        found = []
-        for _ in range(5):
-            began = time.process_time()
-            assert unpacked(packed, len(packed)) == b""
-            found.append(time.process_time() - began)
-        return min(found)
-
-    assert cost(20_000) < 3 * max(cost(10_000), 0.01)

@@ -75,8 +75,8 @@ def test_own_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch):
     class Member:
         """Notes how much is unpacked."""
 
-        def __init__(self, number: int) -> None:
-            self._member = zlib.decompressobj(number)
+        def __init__(self, wbits: int) -> None:
+            self._member = zlib.decompressobj(wbits)
 
         def decompress(self, body: bytes, *most: int) -> bytes:
             found = self._member.decompress(body, *most)
