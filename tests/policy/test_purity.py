@@ -48,7 +48,6 @@ STANDARD = dict.fromkeys(
     EVERYTHING,
 ) | {
     "io": frozenset({"BytesIO"}),
-    "sys": frozenset({"hash_info"}),
     "xml.parsers.expat": frozenset({"ExpatError", "ParserCreate"}),
     "zlib": frozenset({"decompressobj", "error"}),
 }
