@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from scrapy_walsh.adapters.plugins import BY_LINE
 from scrapy_walsh.config import SETTINGS, out_of_bounds
 from scrapy_walsh.findings import Finding, Outcome
-from scrapy_walsh.terminal import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,13 +54,8 @@ _BARE: Final = (
 )
 
 
-def line_of(finding: Finding) -> str:
-    """The finding for a person; its text says what to do, where that is news."""
-    return next(columns([cells_of(finding)], least=LEAST, gap=1))
-
-
 def cells_of(finding: Finding) -> tuple[str, str, str]:
-    """The same as the cells of a table."""
+    """The cells of its row: mark, requirement, and what it says and asks for."""
     return MARKS[finding.outcome], finding.rule, f"{finding.about}: {finding.text}"
 
 

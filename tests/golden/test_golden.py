@@ -35,6 +35,7 @@ from scrapy_walsh.state.records import (
     Validators,
 )
 from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.terminal import columns
 from tests import golden
 from tests.attest.harness import check, record
 from tests.audit.weblog import BOT, T0, line, rules, written
@@ -181,7 +182,9 @@ def test_own_rows_of_an_audit_as_json(tmp_path: Path) -> None:
 
 def told(found: Iterable[Any]) -> None:
     for each in found:
-        golden.note([doctor_findings.line_of(each), doctor_findings.members_of(each)])
+        cells = doctor_findings.cells_of(each)
+        (shown,) = columns([cells], least=doctor_findings.LEAST, gap=1)
+        golden.note([shown, doctor_findings.members_of(each)])
 
 
 OWN: dict[str, Any] = {"WALSH_IDENTITY": OWN_IDENTITY}
