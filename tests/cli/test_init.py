@@ -53,11 +53,12 @@ def test_own_the_files_can_be_used_as_they_are(
     said, errors = capsys.readouterr()
     assert errors == ""
     assert sorted(path.name for path in folder.iterdir()) == FILES
-    block = re.search(r"^ADDONS.*?^}$", said, re.MULTILINE | re.DOTALL)
+    block = re.search(r"^SPIDER_MODULES.*?^}$", said, re.MULTILINE | re.DOTALL)
     assert block is not None
     settings = settings_of(block[0])
     config = config_of(settings)
     assert settings["ADDONS"] == {"scrapy_walsh.Addon": 500}
+    assert settings["SPIDER_MODULES"] == ["scrapy_walsh.spiders"]
     document = parse_blocklist(Path("blocklist.json").read_bytes(), None)
     assert (document.inline, list(document), document.refresh) == (True, [], 21600)
     with pytest.raises(SourcesInvalid, match=r"no \[\[source\]\] table; write one"):
@@ -151,7 +152,7 @@ def test_own_write_appends_to_the_settings_of_a_new_project(folder: Path) -> Non
     assert main(["init", *GIVEN, "--dir", "ours", "--write"]) == 0
     settings = settings_of(path.read_text())
     assert path.read_text().startswith(before)
-    assert settings["SPIDER_MODULES"] == ["ours.spiders"]
+    assert settings["SPIDER_MODULES"] == ["ours.spiders", "scrapy_walsh.spiders"]
     assert settings["ADDONS"] == {"another.Addon": 1, "scrapy_walsh.Addon": 500}
     assert config_of(settings).identity.product == "OurBot/1.0"
 
