@@ -20,7 +20,7 @@ import tokenize
 import tomllib
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, reduce
 from itertools import pairwise
 from operator import and_
 from pathlib import Path
@@ -70,10 +70,10 @@ _NO_CODE: Final = frozenset(
 _DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def code_lines(text: str) -> int:
+def code_lines(text: str, tree: ast.Module) -> int:
     """Lines of code in *text*: neither blank lines, nor comments, nor docstrings."""
     docstrings: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             docstrings |= _span(node.body[0])
     lines: set[int] = set()
@@ -90,11 +90,9 @@ def _span(node: ast.stmt) -> set[int]:
 def lines() -> dict[str, Figure]:
     """Lines of code by room and in all, and of other text."""
     rooms: Counter[str] = Counter()
-    for path in PACKAGE.rglob("*.py"):
-        parts = path.relative_to(PACKAGE).parts
-        rooms[f"{parts[0]}/" if parts[1:] else "no folder"] += code_lines(
-            path.read_text(encoding="utf-8")
-        )
+    for path, text, tree in _modules():
+        room = f"{path.parts[0]}/" if path.parts[1:] else "no folder"
+        rooms[room] += code_lines(text, tree)
     texts = (each for each in PACKAGE.rglob("*") if each.suffix in OTHER_TEXT)
     other = sum(sum(map(bool, map(str.strip, each.read_text().splitlines()))) for each in texts)
     imported = sum(number for room, number in rooms.items() if room not in NO_CRAWL)
@@ -106,12 +104,16 @@ def lines() -> dict[str, Figure]:
     }
 
 
-def _trees() -> Iterator[tuple[str, ast.Module]]:
-    """The name of each module, and its text."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        yield name, ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def _modules() -> list[tuple[Path, str, ast.Module]]:
+    """Where each module is in the package, and its text."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+    return [(path.relative_to(PACKAGE), text, ast.parse(text)) for path, text in texts.items()]
+
+
+def _name(path: Path) -> str:
+    parts = (PACKAGE.name, *path.with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def _methods(node: ast.ClassDef) -> list[str]:
@@ -121,7 +123,7 @@ def _methods(node: ast.ClassDef) -> list[str]:
 
 def shape() -> dict[str, Figure]:
     """Methods of a class, importers of a module, public methods of the gate."""
-    trees = dict(_trees())
+    trees = {_name(path): tree for path, _, tree in _modules()}
     classes = {
         f"{name}.{node.name}": _methods(node)
         for name, tree in trees.items()
@@ -154,8 +156,9 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 def formatter() -> dict[str, Figure]:
     """Its settings: a longer line, or a part left out, would lower the count of lines."""
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]
-    texts = (each.read_text(encoding="utf-8") for each in PACKAGE.rglob("*.py"))
-    off = sum(len(re.findall(r"#\s*(?:fmt|yapf):\s*(?:off|skip)", each)) for each in texts)
+    off = sum(
+        len(re.findall(r"#\s*(?:fmt|yapf):\s*(?:off|skip)", text)) for _, text, _ in _modules()
+    )
     names = sorted(told.get("format", {}))
     return {
         "length of a line": Figure(told["line-length"]),

@@ -33,8 +33,8 @@ server holds, a terminal, everything where ``WALSH_TESTS_PLAIN`` is set, and any
 
 A ``sitecustomize`` that changes nothing but this package, or clocks of :mod:`time`, can be run in
 a forked child as well, before the package is imported: ``WALSH_TESTS_BROKEN`` in the command's
-environment says so, by 1 or by the module whose commands it changes. For one that only looks on (an audit hook), the package is not imported anew:
-``WALSH_TESTS_WATCHED``.
+environment says so, by 1, or by the module whose commands it changes. For one that only looks on
+(an audit hook), the package is not imported anew: ``WALSH_TESTS_WATCHED``.
 """
 
 from __future__ import annotations
@@ -235,12 +235,11 @@ def why_not(words: Any, directory: Any, environment: Mapping[str, str]) -> str |
         return "this system cannot fork"
     if os.environ.get(PLAIN):
         return f"{PLAIN} is set"
-    if isinstance(words, str) or len(words) < 2 or words[0] != _PYTHON:
-        return "not this interpreter"
-    if Path(words[1]) in SCRIPTS:
+    script = not isinstance(words, str) and len(words) > 1 and Path(words[1]) in SCRIPTS
+    if script and words[0] == _PYTHON:
         return _set_at_the_start(environment)
-    if words[1] != "-m":
-        return "neither a module nor a script that the server runs"
+    if isinstance(words, str) or list(words[:2]) != [_PYTHON, "-m"]:
+        return "not a module of this interpreter"
     own = Path(directory or ".", f"{words[2]}.py").is_file()
     if words[2].partition(".")[0] not in PACKAGES and not own:
         return f"{words[2]} is not what the server runs"

@@ -123,9 +123,11 @@ def calls() -> list[tuple[str, str, ast.Call]]:
         place = path.relative_to(PACKAGE)
         if place.parts[0] in LEFT_OUT:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and _last_name(node.func) in names:
-                found.append((place.as_posix(), ast.unparse(node.func), node))
+        found.extend(
+            (place.as_posix(), ast.unparse(node.func), node)
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call) and _last_name(node.func) in names
+        )
     return found
 
 
