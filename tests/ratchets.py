@@ -172,7 +172,7 @@ def formatter() -> dict[str, Figure]:
 HOST: Final = "plain.test"
 #: What the crawl asks, one after the other. The last one is traced.
 URLS: Final = {NEW: ("/new",), CACHED: ("/new", "/cached")}
-RUNS: Final = 3
+RUNS: Final = 2
 #: A file of ours, and the function in it that was called.
 Call = tuple[str, str]
 #: Notes which functions of ours are called from ``start()`` to each request's callback.
@@ -186,10 +186,10 @@ from pathlib import Path
 import scrapy
 
 import scrapy_walsh
-from scrapy_walsh.adapters import context
+from scrapy_walsh.adapters import context, intake
 
 HERE = str(Path(scrapy_walsh.__file__).parent)
-context._WRITE_WITHIN = 3600.0  # else its timer adds to some requests
+context._WRITE_WITHIN = intake._SLICE = 3600.0  # else timers add to some requests
 
 
 class Probe(scrapy.Spider):
