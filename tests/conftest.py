@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sysconfig
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
@@ -52,6 +52,11 @@ LONGEST = (
     *("report/test_browser", "runs/test_slow_hosts", "sources/test_bare_host", "crawl/test_r9"),
 )
 
+SHARES_ITS_CRAWLS = "tests/sources"
+_OF_SOURCES = ("again", "feeds", "order", "report", "sitemap")
+#: The files of it that use the crawls of its conftest.py.
+SHARING = tuple(f"sources/test_{name}.py" for name in _OF_SOURCES)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the order of the files: pytest-xdist would begin with those that have most tests.
@@ -64,6 +69,21 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"{tested} is tested: neither of {ROOT}, nor installed from a wheel"
         )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The files of a folder that shares its crawls go to one process, as the tests of a file do."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415  not where policy/ is alone
+
+    class ByFileOrFolder(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return SHARES_ITS_CRAWLS if file.removeprefix("tests/") in SHARING else str(file)
+
+    return ByFileOrFolder(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,9 +1,9 @@
-"""Starts ``python -m scrapy`` and ``python -m scrapy_walsh`` without importing them each time.
+"""Starts ``python -m scrapy``, ``python -m scrapy_walsh`` and benches without importing them anew.
 
 Theory of operation. Most of the processor time of these tests went into starting interpreters:
 some 1,500 commands, each of which imports the same thousand modules. :func:`run` and
-:class:`Popen` are those of :mod:`subprocess`, with one difference. Where a command is one of the
-two above and nothing about it needs an interpreter of its own, they ask a server, which has
+:class:`Popen` are those of :mod:`subprocess`, with one difference. Where a command is one of
+those above and nothing about it needs an interpreter of its own, they ask a server, which has
 imported everything already, to fork a child that runs it.
 
 - The server is this file, run as a program; one for each process that asks, started by the first
@@ -33,8 +33,8 @@ server holds, a terminal, everything where ``WALSH_TESTS_PLAIN`` is set, and any
 
 A ``sitecustomize`` that changes nothing but this package, or clocks of :mod:`time`, can be run in
 a forked child as well, before the package is imported: ``WALSH_TESTS_BROKEN`` in the command's
-environment says so. For one that only looks on (an audit hook), the package is not imported anew:
-``WALSH_TESTS_WATCHED``.
+environment says so, by 1, or by the module whose commands it changes. For one that only looks on
+(an audit hook), the package is not imported anew: ``WALSH_TESTS_WATCHED``.
 """
 
 from __future__ import annotations
@@ -74,6 +74,11 @@ BROKEN: Final = "WALSH_TESTS_BROKEN"
 WATCHED: Final = "WALSH_TESTS_WATCHED"
 #: What the server can run: these, and their modules.
 PACKAGES: Final = frozenset({"scrapy", "scrapy_walsh"})
+#: And these programs. One measures how an interpreter starts, one sets clocks before any import.
+SCRIPTS: Final = frozenset((ROOT / "bench").glob("*.py")) - {
+    ROOT / "bench" / "hanging.py",
+    ROOT / "bench" / "start.py",
+}
 #: Remembered: a test may set another.
 _PYTHON: Final = sys.executable
 #: What a crawl imports besides this package, Scrapy's commands, and what Scrapy's settings name.
@@ -177,8 +182,7 @@ class Popen(subprocess.Popen[Any]):
             super()._execute_child(args, executable, preexec_fn, *more)
             return
         question = {
-            "module": args[2],
-            "arguments": list(args[3:]),
+            "words": list(args[1:]),
             "directory": os.fspath(cwd or Path.cwd()),
             "environment": dict(environment),
             "session": bool(rest[5]),  # start_new_session
@@ -231,6 +235,9 @@ def why_not(words: Any, directory: Any, environment: Mapping[str, str]) -> str |
         return "this system cannot fork"
     if os.environ.get(PLAIN):
         return f"{PLAIN} is set"
+    script = not isinstance(words, str) and len(words) > 1 and Path(words[1]) in SCRIPTS
+    if script and words[0] == _PYTHON:
+        return _set_at_the_start(environment)
     if isinstance(words, str) or list(words[:2]) != [_PYTHON, "-m"]:
         return "not a module of this interpreter"
     own = Path(directory or ".", f"{words[2]}.py").is_file()
@@ -425,8 +432,8 @@ def _end(children: Iterable[int]) -> None:
 # -- a child --------------------------------------------------------------------------------
 
 
-def _become(born: _Born, path: Sequence[str]) -> str:
-    """Turn this process into what the question describes; the module to run.
+def _become(born: _Born, path: Sequence[str]) -> list[str]:
+    """Turn this process into what the question describes; what to run: ``-m MODULE``, or a script.
 
     *path* is ``sys.path`` without what a command adds to it.
     """
@@ -453,14 +460,19 @@ def _become(born: _Born, path: Sequence[str]) -> str:
     here = str(Path.cwd())
     named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [here, *(str(Path(here, each)) for each in named if each), *path]
-    sys.argv[1:] = question["arguments"]
-    sys.orig_argv[:] = [_PYTHON, "-m", question["module"], *question["arguments"]]
+    words: list[str] = question["words"]
+    if words[0] == "-m":
+        sys.argv[1:] = words[2:]
+    else:
+        sys.path[0] = str(Path(words[0]).parent)
+        sys.argv[:] = words
+    sys.orig_argv[:] = [_PYTHON, *words]
     importlib.invalidate_caches()
-    if os.environ.get(BROKEN):
+    if os.environ.get(BROKEN) in {"1", *words[1:2]}:
         _break()
     elif os.environ.get(WATCHED):
         _customize()
-    return str(question["module"])
+    return words
 
 
 def _break() -> None:
@@ -500,14 +512,17 @@ def _replace(old: Any, new: Any, modules: Iterable[Any]) -> None:
                 setattr(place, name, staticmethod(new) if isinstance(place, type) else new)
 
 
-def _run(module: str) -> int:
-    """``python -m MODULE``, and the end of an interpreter; its exit status."""
+def _run(words: list[str]) -> int:
+    """``python WORDS``, and the end of an interpreter; its exit status."""
     import runpy  # noqa: PLC0415
 
     sys.modules["__main__"] = types.ModuleType("__main__")
     code = 0
     try:
-        runpy._run_module_as_main(module)  # type: ignore[attr-defined]  what -m calls
+        if words[0] == "-m":
+            runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  what -m calls
+        else:
+            runpy.run_path(words[0], run_name="__main__")
     except SystemExit as end:
         code = _status_of(end.code)
     except BaseException as error:

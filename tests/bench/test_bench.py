@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
+from tests import zygote
+
 ROOT = Path(__file__).parents[2]
 
 
 def run(name: str, folder: Path) -> dict[str, Any]:
     output = folder / "rows.json"
-    done = subprocess.run(
+    done = zygote.run(
         [sys.executable, str(ROOT / "bench" / f"{name}.py"), "--quick", "--json", str(output)],
         cwd=folder,
         env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},

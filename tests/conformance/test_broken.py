@@ -597,9 +597,9 @@ def runs(root: Path) -> dict[str, Done]:
         parts = ",".join(sorted({each.part for each in breaks}))
         record = str(root / f"{build}.json")
         asked = ("--json", "--only", parts, "--record", record)
-        done = conformance(root, *asked, path=path, **{zygote.BROKEN: "1"})
+        done = conformance(root, *asked, path=path, **{zygote.BROKEN: "scrapy"})
         if build == WAITS and not rows_of(build) <= done.failed_rows():
-            done = conformance(root, *asked, path=path, **{zygote.BROKEN: "1"})
+            done = conformance(root, *asked, path=path, **{zygote.BROKEN: "scrapy"})
         return done
 
     with ThreadPoolExecutor(4) as pool:  # they wait, most of the time

@@ -441,7 +441,7 @@ def test_own_d3_a_hostile_pattern_does_not_outlast_the_crawl(tmp_path: Path) -> 
     begun = time.monotonic()
     run = solo(
         tmp_path / "outlast",
-        *(f"http://path.test/{number}" for number in range(3)),
+        *(f"http://path.test/{number}" for number in range(2)),
         sites=(operator(Route(sequence=(Route(404), hostile))),),
         settings={"WALSH_BACKOFF_BASE": 0.01},
     )

@@ -175,6 +175,6 @@ def test_own_a_crawl_of_many_hosts_is_signed_to_its_last_request(
 ) -> None:
     folder = tmp_path_factory.mktemp("many")
     settings, keys = keygen(folder / "keys")
-    urls = [f"http://h{number}.test/{number}?q={number}" for number in range(500)]
+    urls = [f"http://h{number}.test/{number}?q={number}" for number in range(80)]
     run = solo(folder / "project", *urls, settings=settings)
-    assert check_all(run, keys) > 1000
+    assert check_all(run, keys) > 160

@@ -142,9 +142,10 @@ PATHS = (
 METHODS = ("GET", "POST", "HEAD", "PURGE")
 
 
-def test_own_ten_thousand_requests_are_accepted_by_the_second_implementation() -> None:
+def test_own_each_form_of_request_is_accepted_by_the_second_implementation() -> None:
+    """Every combination of scheme, host, path, query and method, once."""
     count = 0
-    for number in range(10_000):
+    for number in range(2 * 6 * 9 * 4 * 4):
         scheme, method = ("http", "https")[number % 2], METHODS[number // 432 % 4]
         host, path = HOSTS[number // 2 % 6], PATHS[number // 12 % 9]
         query = ("", "?", f"?q={number}", "?a=/b?c#d")[number // 108 % 4]
@@ -164,7 +165,7 @@ def test_own_ten_thousand_requests_are_accepted_by_the_second_implementation() -
         assert told["keyid"] == SIGNER.keyid
         assert signatures.judge(seen_of(sent, fields, NOW + number), KEYS).fault is None
         count += 1
-    assert count == 10_000
+    assert count == 1728
 
 
 @given(st.sampled_from(METHODS), st.text("abc-.", min_size=1), st.text(max_size=30))
@@ -366,7 +367,7 @@ FIELD = st.lists(PIECES, max_size=25).map("".join)
 
 
 @given(st.tuples(FIELD, FIELD, FIELD), st.integers(0, 7))
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_own_no_field_however_hostile_is_more_than_a_fault(
     made: tuple[str, str, str], which: int
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -113,36 +114,45 @@ def text_of(node: ast.expr) -> str | None:
     return None
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
+@cache
+def calls() -> list[tuple[str, str, ast.Call]]:
+    """Each call of what may be a logger, an error or the list of notices: place, name, call."""
+    names = {*LEVELS, *ERRORS, "append"}
+    found: list[tuple[str, str, ast.Call]] = []
     for path in sorted(PACKAGE.rglob("*.py")):
         place = path.relative_to(PACKAGE)
-        if place.parts[0] not in LEFT_OUT:
-            yield place.as_posix(), ast.parse(path.read_text())
+        if place.parts[0] in LEFT_OUT:
+            continue
+        found.extend(
+            (place.as_posix(), ast.unparse(node.func), node)
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call) and _last_name(node.func) in names
+        )
+    return found
+
+
+def _last_name(called: ast.expr) -> str:
+    match called:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 def logged() -> Iterator[Message]:
     """Every call of a logger at WARNING or above, or at a level that is computed."""
-    for place, tree in modules():
-        for node in ast.walk(tree):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-                continue
-            called = node.func
-            if called.attr not in LEVELS or not ast.unparse(called.value).endswith("logger"):
-                continue
-            said = node.args[1:] if called.attr == "log" else node.args
+    for place, called, node in calls():
+        logger, _, level = called.rpartition(".")
+        if level in LEVELS and logger.endswith("logger"):
+            said = node.args[1:] if level == "log" else node.args
             what = ast.unparse(said[1]) if len(said) > 1 else ""
             yield Message(place, text_of(said[0]), what)
 
 
 def raised() -> Iterator[Message]:
     """Every error of ours that is made with a text, and every notice of the store's."""
-    for place, tree in modules():
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call) or not node.args:
-                continue
-            called = ast.unparse(node.func)
-            if called in ERRORS or called.endswith("notices.append"):
-                yield Message(place, text_of(node.args[0]), ast.unparse(node.args[0]))
+    for place, called, node in calls():
+        if node.args and (called in ERRORS or called.endswith("notices.append")):
+            yield Message(place, text_of(node.args[0]), ast.unparse(node.args[0]))
 
 
 def fragments(text: str) -> list[str]:

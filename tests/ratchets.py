@@ -1,0 +1,326 @@
+"""What the package may weigh: each figure has a bound in ``tests/ratchets.md``.
+
+    python -m tests.ratchets            each figure, beside its bound
+    python -m tests.ratchets --write    lower each bound to its figure; none is raised
+
+``tests/test_ratchets.py`` fails where a figure is above its bound. Anybody may lower a bound. Who
+raises one writes the reason beside it, in the commit that needs it: the table keeps the lowest
+bound that there was, and where the bound is above that, the reason must not be empty.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import sys
+import tempfile
+import tokenize
+import tomllib
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cache, reduce
+from itertools import pairwise
+from operator import and_
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.crawl.harness import side_by_side, site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+ROOT: Final = Path(__file__).parents[1]
+PACKAGE: Final = ROOT / "scrapy_walsh"
+TABLE: Final = Path(__file__).with_suffix(".md")
+#: Text of the package that runs or is shown, and is no Python.
+OTHER_TEXT: Final = frozenset({".css", ".html", ".js", ".lua", ".sql", ".svg"})
+#: What no crawl imports (pyproject.toml, import-linter).
+NO_CRAWL: Final = frozenset({"commands/", "proof/"})
+#: The requests that are measured. The first of a crawl: the operator's documents and the host's
+#: robots.txt are fetched before it. The second: they are in memory, and the interval is over.
+NEW, CACHED = "the first request of a crawl", "a request with everything cached"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What was measured; *where*: what has it, where the figure is the most of many."""
+
+    value: int
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A row of the table. *reason*: why the bound is above *lowest*, the lowest that there was."""
+
+    name: str
+    bound: int
+    lowest: int
+    reason: str
+
+
+# --- the package's text -------------------------------------------------------------------------
+
+_NO_CODE: Final = frozenset(
+    {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    | {tokenize.ENDMARKER}
+)
+_DOCUMENTED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def code_lines(text: str, tree: ast.Module) -> int:
+    """Lines of code in *text*: neither blank lines, nor comments, nor docstrings."""
+    docstrings: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            docstrings |= _span(node.body[0])
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _NO_CODE:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    return len(lines - docstrings)
+
+
+def _span(node: ast.stmt) -> set[int]:
+    return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+
+
+def lines() -> dict[str, Figure]:
+    """Lines of code by room and in all, and of other text."""
+    rooms: Counter[str] = Counter()
+    for path, text, tree in _modules():
+        room = f"{path.parts[0]}/" if path.parts[1:] else "no folder"
+        rooms[room] += code_lines(text, tree)
+    texts = (each for each in PACKAGE.rglob("*") if each.suffix in OTHER_TEXT)
+    other = sum(sum(map(bool, map(str.strip, each.read_text().splitlines()))) for each in texts)
+    imported = sum(number for room, number in rooms.items() if room not in NO_CRAWL)
+    return {
+        "lines of code": Figure(rooms.total()),
+        "lines of code that a crawl imports": Figure(imported, "all but commands/ and proof/"),
+        **{f"lines of code in {room}": Figure(rooms[room]) for room in sorted(rooms)},
+        "lines of Lua, SQL, HTML, CSS and SVG files": Figure(other),
+    }
+
+
+@cache
+def _modules() -> list[tuple[Path, str, ast.Module]]:
+    """Where each module is in the package, and its text."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+    return [(path.relative_to(PACKAGE), text, ast.parse(text)) for path, text in texts.items()]
+
+
+def _name(path: Path) -> str:
+    parts = (PACKAGE.name, *path.with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _methods(node: ast.ClassDef) -> list[str]:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return [each.name for each in node.body if isinstance(each, functions)]
+
+
+def shape() -> dict[str, Figure]:
+    """Methods of a class, importers of a module, public methods of the gate."""
+    trees = {_name(path): tree for path, _, tree in _modules()}
+    classes = {
+        f"{name}.{node.name}": _methods(node)
+        for name, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    importers: Counter[str] = Counter()
+    for tree in trees.values():
+        importers.update(set(_imported(tree)) & trees.keys())
+    most = max(classes, key=lambda each: len(classes[each]))
+    module, users = importers.most_common(1)[0]
+    gate = [each for each in classes["scrapy_walsh.adapters.gate.Gate"] if each[0] != "_"]
+    return {
+        "methods of a class": Figure(len(classes[most]), most),
+        "importers of a module": Figure(users, module),
+        "public methods of the gate": Figure(len(gate), ", ".join(gate)),
+    }
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """What may be a module's name; imports in functions and for type checking count."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+
+
+def formatter() -> dict[str, Figure]:
+    """Its settings: a longer line, or a part left out, would lower the count of lines."""
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]
+    off = sum(
+        len(re.findall(r"#\s*(?:fmt|yapf):\s*(?:off|skip)", text)) for _, text, _ in _modules()
+    )
+    names = sorted(told.get("format", {}))
+    return {
+        "length of a line": Figure(told["line-length"]),
+        "other settings of the formatter": Figure(len(names), ", ".join(names)),
+        "places that the formatter leaves alone": Figure(off),
+    }
+
+
+# --- the way of a request -----------------------------------------------------------------------
+
+HOST: Final = "plain.test"
+#: What the crawl asks, one after the other. The last one is traced.
+URLS: Final = {NEW: ("/new",), CACHED: ("/new", "/cached")}
+RUNS: Final = 2
+#: A file of ours, and the function in it that was called.
+Call = tuple[str, str]
+#: Notes which functions of ours are called from ``start()`` to each request's callback.
+_SPIDER: Final = """
+import asyncio
+import gc
+import json
+import sys
+from pathlib import Path
+
+import scrapy
+
+import scrapy_walsh
+from scrapy_walsh.adapters import context, intake
+
+HERE = str(Path(scrapy_walsh.__file__).parent)
+context._WRITE_WITHIN = intake._SLICE = 3600.0  # else timers add to some requests
+
+
+class Probe(scrapy.Spider):
+    name = "probe"
+
+    def __init__(self, urls="", **kwargs):
+        super().__init__(**kwargs)
+        self.urls, self.called, self.done = urls.split(), [], asyncio.Event()
+
+    async def start(self):
+        *before, traced = self.urls
+        for url in before:
+            yield scrapy.Request(url)
+            await self.done.wait()
+            await asyncio.sleep(1.2)  # the host's interval passes
+        gc.collect()
+        gc.disable()  # what is freed later belongs to no request
+        sys.setprofile(self.note)
+        yield scrapy.Request(traced)
+
+    def note(self, frame, kind, _):
+        name = frame.f_code.co_filename
+        if kind != "call" or frame.f_code.co_name == "needs_backout":  # asked at each look for work
+            return
+        if name.startswith(HERE):
+            self.called.append([name[len(HERE) + 1 :], frame.f_code.co_name])
+
+    def parse(self, response):
+        sys.setprofile(None)
+        self.done.set()
+
+    def closed(self, reason):
+        Path("way.json").write_text(json.dumps(self.called))
+"""
+
+
+def moves(calls: Sequence[Call]) -> list[str]:
+    """The files that *calls* entered, one after the other: those unlike the one before."""
+    names = [file for file, _ in calls]
+    return [each for before, each in pairwise(["", *names]) if each != before]
+
+
+def common(runs: Sequence[Sequence[Call]]) -> list[Call]:
+    """The shortest of *runs*, without calls that another run has less often: a timer made them."""
+    left = reduce(and_, map(Counter, runs))
+    kept: list[Call] = []
+    for call in min(runs, key=len):
+        if left[call]:
+            left[call] -= 1
+            kept.append(call)
+    return kept
+
+
+def way(directory: Path) -> dict[str, Figure]:
+    """Files and moves of one request, by crawls in *directory* that take a few seconds."""
+    robots = site(HOST, robots="User-agent: *\nDisallow: /denied\n")
+    one = {"sites": (robots,), "spider": _SPIDER}
+    figures: dict[str, Figure] = {}
+    for what, paths in URLS.items():
+        folder = directory / what.replace(" ", "-")
+        jobs = {str(number): one for number in range(RUNS)}
+        runs = side_by_side(folder, jobs, *(f"http://{HOST}{path}" for path in paths))
+        found: list[list[Call]] = []
+        for name, run in runs.items():
+            path = folder / name / "way.json"
+            assert path.exists(), run.output
+            found.append([(file, function) for file, function in json.loads(path.read_text())])
+        moved = Counter(moves(common(found)))
+        most = ", ".join(f"{name} {number}" for name, number in moved.most_common(8))
+        figures[f"files of {what}"] = Figure(len(moved), " ".join(sorted(moved)))
+        figures[f"moves of {what}"] = Figure(moved.total(), f"most into {most}")
+    return figures
+
+
+# --- the bounds ---------------------------------------------------------------------------------
+
+
+def bounds() -> dict[str, Bound]:
+    """The rows of the table."""
+    row = re.compile(r"^\| (.+?) \| ([\d,]+) \| ([\d,]+) \| *(.*?) *\|$", re.MULTILINE)
+    return {
+        name: Bound(name, int(bound.replace(",", "")), int(lowest.replace(",", "")), reason)
+        for name, bound, lowest, reason in row.findall(TABLE.read_text())
+    }
+
+
+def complaints(figures: Mapping[str, Figure], known: Mapping[str, Bound]) -> list[str]:
+    """A line for each of *figures* that is above its bound, or has none."""
+    said: list[str] = []
+    for name, figure in figures.items():
+        where = f" ({figure.where})" if figure.where else ""
+        told = f"{name}: {figure.value:,}{where}"
+        if name not in known:
+            said.append(f"{told} has no bound: add its row to tests/ratchets.md, with a reason")
+        elif figure.value > known[name].bound:
+            said.append(
+                f"{told} is above its bound, {known[name].bound:,}: make it less, or raise the "
+                "bound in tests/ratchets.md and write the reason beside it, in this commit"
+            )
+    return said
+
+
+def lowered(figures: Mapping[str, Figure], known: Mapping[str, Bound]) -> dict[str, Bound]:
+    """*known*, each bound at its figure where that is less; a new row for what has none yet."""
+    new = dict(known)
+    for name, figure in figures.items():
+        row = known.get(name, Bound(name, figure.value, figure.value, ""))
+        bound, lowest = min(row.bound, figure.value), min(row.lowest, figure.value)
+        new[name] = replace(
+            row, bound=bound, lowest=lowest, reason=row.reason if bound > lowest else ""
+        )
+    return new
+
+
+def _write(rows: Mapping[str, Bound]) -> None:
+    head, rule, _ = TABLE.read_text().partition("|---|---:|---:|---|\n")
+    table = [f"| {e.name} | {e.bound:,} | {e.lowest:,} | {e.reason} |\n" for e in rows.values()]
+    TABLE.write_text(head + rule + "".join(table))
+
+
+def main(words: list[str]) -> None:
+    """Show each figure beside its bound; with ``--write`` lower the bounds."""
+    with tempfile.TemporaryDirectory() as directory:
+        figures = lines() | shape() | formatter() | way(Path(directory))
+    known = bounds()
+    for name, figure in figures.items():
+        bound = f"{known[name].bound:8,}" if name in known else "       -"
+        print(f"{figure.value:8,} {bound}  {name}")
+    if "--write" in words:
+        _write({name: row for name, row in lowered(figures, known).items() if name in figures})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
