@@ -43,8 +43,17 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "sqlite3": lambda: sqlite3.OperationalError("disk I/O error"),
     "locked": lambda: sqlite3.OperationalError("database is locked"),
     "MemoryError": lambda: MemoryError("no memory is left"),
+    "full disk state": lambda: _state_error("No space left on device"),
     "no fork": lambda: BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)),
 }
+
+
+def _state_error(why: str) -> BaseException:
+    from scrapy_walsh.exceptions import StateError  # noqa: PLC0415
+
+    return StateError(f"the ledger in WALSH_STATE_DIR cannot be written: {why}")
+
+
 LIST, ROBOTS = "blocklist.json", "/robots.txt"
 
 
@@ -130,11 +139,6 @@ class Middleware:
     def before_move(self, request: Any) -> Any:
         """Change the URL in place, as some middlewares do."""
         request._set_url(request.url + self.fault["url"])
-
-    def before_wait(self, request: Any) -> Any:
-        from twisted.internet.defer import CancelledError  # noqa: PLC0415
-
-        raise CancelledError
 
     # after the wire
 

@@ -11,13 +11,15 @@ if TYPE_CHECKING:
 #: What becomes of the healthy host: it is crawled as usual, and the run is green; nothing or not
 #: all is sent, a line names the fault, and the run ends with exit 1; nothing is sent at all, since
 #: the run is refused at its start; nothing is sent, by a site's fault, and the run is green; it is
-#: crawled, and what could not be kept makes the run end with exit 1.
-Then = Literal["as usual", "held back", "refused", "host's doing", "not well"]
+#: crawled, and what failed beside it makes the run end with exit 1; one or the other, as ``does``
+#: says: only what holds for all rows is asked for, and the line.
+Then = Literal["as usual", "held back", "refused", "host's doing", "not well", "either"]
 AS_USUAL: Then = "as usual"
 HELD_BACK: Then = "held back"
 REFUSED: Then = "refused"
 HOSTS_DOING: Then = "host's doing"
 NOT_WELL: Then = "not well"
+EITHER: Then = "either"
 
 #: The operator's list: a few entries; a schema that only a child process may judge; more than
 #: 100 kB; both.

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, blocklist
+from scrapy_walsh.proof.sandbox import LoggedRequest, Request, Route, Sandbox, Site, blocklist
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import HostRecord, StoredDocument
 from tests import zygote
@@ -26,7 +27,7 @@ from tests.faults import row as rows
 from tests.faults.inside import spoil_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.faults.row import Row, Variant
 
@@ -37,7 +38,9 @@ PATIENCE = 60.0
 _LONG_AGO = 700_000.0
 _LIST = "/.well-known/walsh-research/blocklist.json"
 _SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
-_RULES = Route(body="User-agent: *\nDisallow: /private/\n", content_type="text/plain")
+#: What a robots.txt says; longer than a thousand octets.
+RULES = "# rules\n" * 200 + "User-agent: *\nDisallow: /private/\n"
+_MODIFIED = "Sat, 23 May 2026 00:00:00 GMT"
 _PAGE = Route(body="<title>page</title><p>page</p>" * 50)
 #: What a project had deployed before: a callback that it no longer has.
 _BEFORE = """
@@ -109,6 +112,8 @@ class World:
         self._listeners: list[socket.socket] = []
         self._kept: list[socket.socket] = []
         self.ports: dict[str, int] = {}
+        #: A process that runs beside the crawl of a row.
+        self._other: zygote.Popen | None = None
 
     def __enter__(self) -> Self:
         self.box.__enter__()
@@ -163,17 +168,24 @@ class World:
                 _age(project, _LONG_AGO if known == rows.STALE else 0.0)
             self._serve(listed, row.sites)
             _prepare(project, row, self)
-            faulty = self._crawl(project, row, "a", row)
+            faulty = self.crawl(project, row, "a", row)
+            self._end_other()
             undo(project, row)
             self._serve(listed, "")
             with suppress(Exception):  # a state that cannot be read: the hosts wait for a second
                 _forget_pacing(project)
-            healthy = self._crawl(project, row, "b", None)
+            healthy = self.crawl(project, row, "b", None)
         finally:
             undo(project, row)
             shutil.rmtree(project, ignore_errors=True)
         found = [*judge(row, faulty), *judge_after(row, healthy)]
         return Verdict(row, variant, found, [faulty, healthy], time.monotonic() - began)
+
+    def _end_other(self) -> None:
+        if self._other is not None:
+            self._other.kill()
+            self._other.wait()
+            self._other = None
 
     def _held(self, listed: str, row: Row) -> Path:
         """The state that a healthy run leaves; it is made once for each list."""
@@ -182,7 +194,7 @@ class World:
             project = Path(tempfile.mkdtemp(dir=self._directory.name, prefix="held"))
             self._serve(listed, "")
             whole = replace(_HEALTHY, proxied=row.proxied, https=row.https)
-            ran = self._crawl(project, whole, "held", None)
+            ran = self.crawl(project, whole, "held", None)
             assert not (found := judge(whole, ran)), f"{found}: {ran.output[-3000:]}"
             _forget_pacing(project)
             self._known[key] = project / ".scrapy" / "walsh"
@@ -190,13 +202,13 @@ class World:
 
     def _serve(self, listed: str, sites: str) -> None:
         other = SITES.get(sites, {})
-        document = Route(body=list_of(listed), content_type="application/json")
+        document = answering(list_of(listed), "application/json")
         schema = Route(404)
         self.box.put(
             Site("operator.test", {_LIST: other.get("list", document), _SCHEMA: schema})
         )
         for host in ("forbidden.test", "www.blocked.test", "healthy.test"):
-            robots = other.get(host.partition(".")[0], _RULES)
+            robots = other.get(host, answering(RULES, "text/plain"))
             self.box.put(Site(host, {"/robots.txt": robots, "*": _PAGE}))
 
     def urls(self, row: Row, page: str) -> list[str]:
@@ -207,14 +219,26 @@ class World:
         hosts = [each.partition("/") for each in targets]
         return [f"{scheme}://{host}{port}/{path}{page}" for host, _, path in hosts]
 
-    def _crawl(self, project: Path, row: Row, page: str, fault: Row | None) -> Ran:
+    def crawl(self, project: Path, row: Row, page: str, fault: Row | None) -> Ran:
         """A crawl of *project*, with the fault of *fault* if any."""
+        self.box.clear()
+        process = self._begin(project, row, page, fault)
+        code: int | None = None
+        try:
+            code = process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        text = (project / "output.txt").read_text(errors="replace")
+        return Ran(code, text, self.box.log)
+
+    def _begin(self, project: Path, row: Row, page: str, fault: Row | None) -> zygote.Popen:
         _write_settings(project, self._settings(row, fault))
         for name in ("faults.py", "faults_before.py"):
             text = INSIDE.read_text() if name == "faults.py" else _BEFORE
             (project / name).write_text(text)
-        self.box.clear()
-        command = [sys.executable, "-m", "scrapy", "crawl", "probe"]
+        spider = "probe" if fault is None else fault.spider
+        command = [sys.executable, "-m", "scrapy", "crawl", spider]
         command += ["-a", f"urls={' '.join(self.urls(row, page))}"]
         environment = {name: v for name, v in os.environ.items() if not name.endswith("_proxy")}
         if row.proxied:
@@ -225,26 +249,16 @@ class World:
         }
         if fault is not None:
             environment |= _filled(fault.environment, self.ports)
-        return self._run(command, project, environment)
+        return _start(command, project, environment)
 
-    def _run(self, command: list[str], project: Path, environment: Mapping[str, str]) -> Ran:
-        with (project / "output.txt").open("w+") as output:
-            process = zygote.Popen(
-                command,
-                cwd=project,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-            code: int | None = None
-            try:
-                code = process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        text = (project / "output.txt").read_text(errors="replace")
-        return Ran(code, text, self.box.log)
+    def hold_job(self, project: Path, row: Row) -> None:
+        """Another process that uses the JOBDIR: it waits for the healthy host's answer."""
+        self._serve(rows.SHORT, "healthy slow")
+        self.box.clear()
+        self._other = self._begin(project, row, "old", replace(_HEALTHY, settings=row.settings))
+        while not any(each.host.startswith("healthy") for each in self.box.log):
+            assert self._other.poll() is None, (project / "output.txt").read_text()
+            time.sleep(0.05)
 
     def _settings(self, row: Row, fault: Row | None) -> dict[str, Any]:
         scheme = "https" if row.https else "http"
@@ -290,6 +304,18 @@ def _write_settings(project: Path, settings: Mapping[str, Any]) -> None:
     (project / "scrapy.cfg").write_text("[settings]\ndefault = probe_settings\n")
 
 
+def _start(command: list[str], project: Path, environment: Mapping[str, str]) -> zygote.Popen:
+    with (project / "output.txt").open("w") as output:
+        return zygote.Popen(
+            command,
+            cwd=project,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
 # -- judging --------------------------------------------------------------------------------
 
 
@@ -325,7 +351,9 @@ def judge(row: Row, ran: Ran) -> list[str]:
     if row.then in (rows.AS_USUAL, rows.HOSTS_DOING) and not green:
         found.append(f"exit {ran.code}, expected 0")
     told = [line for line in ran.ours if any(w.lower() in line.lower() for w in row.says)]
-    must_tell = row.then not in (rows.AS_USUAL, rows.HOSTS_DOING)
+    must_tell = row.then not in (rows.AS_USUAL, rows.HOSTS_DOING, rows.EITHER)
+    if row.then == rows.EITHER and not served(ran) and green:
+        found.append("healthy host not served, exit 0")
     if must_tell and ran.code != 1:
         found.append(f"exit {ran.code}, expected 1")
     if row.says and not told:
@@ -361,7 +389,7 @@ def _prepare(project: Path, row: Row, world: World) -> None:
         state.mkdir(parents=True, exist_ok=True)
         _mount("--bind", state, state)
         _mount("-o", "remount,bind,ro", state)
-    elif row.before in ("full", "full later"):
+    elif row.before == "full":
         state = project / ".scrapy" / "walsh"
         kept = project / "kept"
         if state.exists():
@@ -393,6 +421,10 @@ def undo(project: Path, row: Row) -> None:
         if kept.exists():
             shutil.rmtree(state)
             shutil.move(kept, state)
+    job = project / "job"
+    if row.before.startswith("job") and os.path.ismount(job):
+        _unmount(job)
+        shutil.rmtree(job, ignore_errors=True)
     if state.is_file():
         state.unlink()
     for name in ("ledger.jsonl", "state.sqlite3"):
@@ -402,20 +434,33 @@ def undo(project: Path, row: Row) -> None:
 
 def _pause_job(project: Path, row: Row, world: World) -> None:
     """A job that an earlier deployment has paused; then what the row names happens to it."""
-    settings = {"SPIDER_MODULES": ["faults_before"], "JOBDIR": "job"}
-    ran = world._crawl(project, row, "old", replace(_HEALTHY, settings=settings))
-    assert ran.code == 0, ran.output[-3000:]
-    _forget_pacing(project)
-    job = project / "job" / "requests.sqlite3"
-    import sqlite3  # noqa: PLC0415
+    job = project / "job"
+    if row.before in ("job renamed", "job damaged row", "job is text", "job read-only"):
+        settings = {"SPIDER_MODULES": ["faults_before"], "JOBDIR": "job"}
+        whole = replace(_HEALTHY, settings=settings)
+        ran = world.crawl(project, whole, "old", whole)
+        assert ran.code == 0, ran.output[-3000:]
+        _forget_pacing(project)
+        _spoil_job(job / "requests.sqlite3", row.before)
+    job.mkdir(exist_ok=True)
+    if row.before == "job read-only":
+        _mount("--bind", job, job)
+        _mount("-o", "remount,bind,ro", job)
+    if row.before == "job full":
+        _mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", job)
+        _fill(job / "filler")
+    if row.before == "job second":
+        world.hold_job(project, row)
 
+
+def _spoil_job(job: Path, how: str) -> None:
     with sqlite3.connect(job) as database:
         left = database.execute("SELECT count(*) FROM line").fetchone()[0]
         assert left, "nothing was left in the JOBDIR"
-        if row.before == "job damaged row":
+        if how == "job damaged row":
             database.execute("UPDATE line SET request = x'80046e6f7065'")
     database.close()
-    if row.before == "job is text":
+    if how == "job is text":
         job.write_text("Dear diary,\n" * 100)
 
 
@@ -480,7 +525,7 @@ def _age(project: Path, seconds: float) -> None:
 @cache
 def list_of(listed: str) -> str:
     """The operator's list, which blocks ``blocked.test``."""
-    many = [f"shop{number}.example.test" for number in range(900)] if "long" in listed else []
+    many = [f"shop{number}.example.test" for number in range(2600)] if "long" in listed else []
     document = blocklist("http://operator.test", *many, "blocked.test")
     if "wild" in listed:  # only a child process may judge by it: it could take for ever
         domain = document["schema"]["properties"]["blocked"]["items"]["properties"]["domain"]
@@ -488,26 +533,42 @@ def list_of(listed: str) -> str:
     return json.dumps(document)
 
 
-def _text(body: str = "User-agent: *\nDisallow: /private/\n", **named: Any) -> Route:
+def answering(body: str, kind: str) -> Callable[[Request], Route]:
+    """What a server that knows RFC 9110 answers: 304 and 206 to who asks for them."""
+    whole = Route(body=body, content_type=kind, etag='"1"', last_modified=_MODIFIED)
+
+    def answer(request: Request) -> Route:
+        if request.header("Range"):
+            return Route(206, body[:10], kind, {"Content-Range": f"bytes 0-9/{len(body)}"})
+        if request.method == "POST":
+            return Route(405)
+        return whole
+
+    return answer
+
+
+def _text(body: str = RULES, **named: Any) -> Route:
     return Route(body=body, content_type="text/plain", **named)
+
+
+_CUT = _text("User-agent: *\n", behaviour="truncate")
+_OTHER = json.dumps(blocklist("http://operator.test", "other.test"))
 
 
 #: Answers that are not as usual, by the name that a row gives them: of a host, or of the list.
 SITES: dict[str, dict[str, Any]] = {
-    "forbidden cut off": {"forbidden": _text(behaviour="truncate")},
-    "forbidden closes": {"forbidden": Route(behaviour="close")},
-    "forbidden slow": {"forbidden": _text(delay=3.0)},
-    "forbidden 407": {"forbidden": Route(407)},
-    "all 407": {
-        **dict.fromkeys(("forbidden", "healthy", "blocked"), Route(407)),
-        "list": Route(407),
-    },
-    "list cut off": {"list": Route(body=list_of("short"), behaviour="truncate")},
-    "list fails first": {
-        "list": Route(
-            sequence=(Route(503), Route(body=list_of("short"), content_type="application/json"))
-        )
-    },
+    "forbidden cut off": {"forbidden.test": _CUT},
+    "forbidden closes": {"forbidden.test": Route(behaviour="close")},
+    "forbidden slow": {"forbidden.test": _text(delay=3.0)},
+    "forbidden 407": {"forbidden.test": Route(407)},
+    "healthy 407": {"healthy.test": Route(407)},
+    "all 407": dict.fromkeys(
+        ("forbidden.test", "healthy.test", "www.blocked.test", "list"), Route(407)
+    ),
+    "healthy slow": {"healthy.test": _text(delay=6.0)},
+    # It is valid as far as it goes, and blocks another host.
+    "list cut off": {"list": Route(body=_OTHER, behaviour="truncate")},
+    "list fails first": {"list": Route(sequence=(Route(503), Route(body=_OTHER)))},
 }
 #: What a proxy says that is none of the sandbox's; None: nothing, ever.
 PROXIES: dict[str, bytes | None] = {
