@@ -228,6 +228,8 @@ class Extension:
 
         from twisted.internet import tcp  # noqa: PLC0415
 
+        client_of_twisted: Any = tcp.Client
+
         def make(client: Any) -> Any:
             if at == "socket" and concerned():
                 raise OSError(number, os.strerror(number))
@@ -235,7 +237,7 @@ class Extension:
             made.setblocking(False)
             return made
 
-        tcp.Client.createInternetSocket = make
+        client_of_twisted.createInternetSocket = make
 
     def descriptors(self) -> None:
         """No descriptor is left while what is concerned is under way (RLIMIT_NOFILE)."""
@@ -287,19 +289,22 @@ class Extension:
         def refuse(*_: Any, **__: Any) -> Any:
             raise self._error()
 
-        subprocess.Popen.__init__ = refuse
+        module: Any = subprocess
+        module.Popen.__init__ = refuse
         for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp"):
             setattr(os, name, refuse)
-        subprocess._fork_exec = refuse
+        module._fork_exec = refuse
 
     def no_thread(self) -> None:
         """The system makes no thread, once the crawl has begun."""
+
+        thread: Any = threading.Thread
 
         def refuse(*_: Any) -> Any:
             raise RuntimeError("can't start new thread")
 
         def begin() -> None:
-            threading.Thread.start = refuse
+            thread.start = refuse
 
         self._begin = begin
         self.crawler.signals.connect(begin, signals.spider_opened)
@@ -499,7 +504,6 @@ class Probe(Spider):
 
     def failed(self, failure: Any) -> Any:
         """Nor of an error."""
-
 
 
 resolve_names()

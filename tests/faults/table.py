@@ -43,6 +43,11 @@ _DEFER: Final[dict[str, Any]] = {
 #: What a line says that names a fault of each kind.
 _PROXY = ("proxy", "tunnel")
 _CHILD = ("child process", "validator", "child")
+_ONE_DEFERRED: Final = "Targets of that host are deferred, all others are crawled."
+_ONE_AWAY: Final = (
+    "That is the site's side: the host counts as unreachable, and `WALSH_ROBOTS_UNREACHABLE` "
+    "decides (here: `defer`). All others are crawled."
+)
 _DISK = ("cannot be written", "WALSH_STATE_DIR", "No space left", "File too large")
 _STATE = ("disk I/O error", "state.sqlite3", "WALSH_STATE_DIR")
 
@@ -96,7 +101,7 @@ _RAISED = (
         "raise",
         error="IgnoreRequest",
         on="forbidden",
-        does="Targets of that host are deferred, all others are crawled.",
+        does=_ONE_DEFERRED,
         says=("seen enough of this host", "IgnoreRequest"),
     ),
     *(
@@ -174,7 +179,7 @@ _ALTERED = (
             "sets `meta[\"download_fail_on_dataloss\"]` to False, and a robots.txt is cut off",
             AS_USUAL, "set", meta={"download_fail_on_dataloss": False},
             sites="forbidden cut off", settings=_DEFER,
-            does="The host whose robots.txt is cut off counts as unreachable; all others are crawled."),
+            does=_ONE_AWAY),
     _before("download_fail_on_dataloss, list",
             "sets `meta[\"download_fail_on_dataloss\"]` to False, and a new list is cut off",
             AS_USUAL, "set", meta={"download_fail_on_dataloss": False},
@@ -246,13 +251,13 @@ _AFTER = (
            does="The document is requested once, or twice, each time in its turn."),
     _after("failure mended", "returns an empty response where a robots.txt could not be had",
            "mend", on="robots", sites="forbidden closes", settings=_DEFER,
-           does="The host that did not answer counts as unreachable; all others are crawled."),
+           does=_ONE_AWAY),
     _after("failure mended with 404", "returns a 404 where a robots.txt could not be had",
            "mend", on="robots", status=404, sites="forbidden closes", settings=_DEFER,
-           does="The host that did not answer counts as unreachable; all others are crawled."),
+           does=_ONE_AWAY),
     _after("failure replaced", "raises another error where a robots.txt could not be had",
            "raise_again", on="robots", error="KeyError", sites="forbidden closes", settings=_DEFER,
-           does="The host that did not answer counts as unreachable; all others are crawled."),
+           does=_ONE_AWAY),
 )  # fmt: skip
 
 
@@ -264,7 +269,9 @@ def _signal(name: str, error: str, *, on: str = "all", module: str = "scrapy.sig
         f"A handler of the signal `{name}` raises `{_SPELT.get(error, error)}`{which}.",
         AS_USUAL,
         {"do": "hear", "signal": f"{module}.{name}", "error": error, "on": on},
-        variants=USUAL if error.startswith("Stop") else _UNKNOWN,
+        # More than one piece: what a handler stops at the first has no rule in it.
+        sites="long rules",
+        variants=((LONG, UNKNOWN), (SHORT, STALE)) if error.startswith("Stop") else _UNKNOWN,
     )
 
 
@@ -306,7 +313,7 @@ _SETTINGS = (
     Row("DOWNLOAD_FAIL_ON_DATALOSS, robots.txt",
         "setting", "`DOWNLOAD_FAIL_ON_DATALOSS` is False, and a robots.txt is cut off.", AS_USUAL,
         settings={"DOWNLOAD_FAIL_ON_DATALOSS": False, **_DEFER}, sites="forbidden cut off",
-        does="The host whose robots.txt is cut off counts as unreachable; all others are crawled."),
+        does=_ONE_AWAY),
     Row("DOWNLOAD_FAIL_ON_DATALOSS, first list",
         "setting", "`DOWNLOAD_FAIL_ON_DATALOSS` is False, and the first list is cut off.",
         HOSTS_DOING, settings={"DOWNLOAD_FAIL_ON_DATALOSS": False, **_DEFER},
@@ -316,7 +323,7 @@ _SETTINGS = (
     Row("DOWNLOAD_TIMEOUT, one slow host", "setting",
         "`DOWNLOAD_TIMEOUT` is 1 s, and one robots.txt takes 3 s.", AS_USUAL,
         settings={"DOWNLOAD_TIMEOUT": 1, **_DEFER}, sites="forbidden slow",
-        does="The slow host counts as unreachable; all others are crawled."),
+        does=_ONE_AWAY),
     Row("DOWNLOAD_TIMEOUT, all", "setting", "`DOWNLOAD_TIMEOUT` is a thousandth of a second.",
         HOSTS_DOING, settings={"DOWNLOAD_TIMEOUT": 0.001, **_DEFER}, variants=_UNKNOWN,
         does="Every site counts as unreachable: the two settings `..._UNREACHABLE` decide (here: "
@@ -376,7 +383,7 @@ def _machine(number: str, at: str, words: str, on: str = "documents") -> Row:
         {"do": "machine", "errno": number, "at": at, "on": on},
         says=(words, number),
         settings={"DOWNLOAD_BIND_ADDRESS": "127.0.0.1"} if at == "bind" else {},
-        does="Targets of that host are deferred, all others are crawled." if alone else "",
+        does=_ONE_DEFERRED if alone else "",
         variants=_UNKNOWN if alone else USUAL,
     )
 
@@ -389,7 +396,7 @@ def _of_site(number: str, words: str) -> Row:
         AS_USUAL,
         {"do": "machine", "errno": number, "at": "connect", "on": "forbidden"},
         settings=_DEFER,
-        does="That is the site's side: the host counts as unreachable; all others are crawled.",
+        does=_ONE_AWAY,
     )
 
 
@@ -423,7 +430,7 @@ _MACHINE = (
         says=("Too many open files", "EMFILE", "descriptor")),
     Row("names for one host", "machine", "The name of one host is not found for a moment.",
         AS_USUAL, {"do": "names", "error": "EAI_AGAIN", "on": "forbidden"}, settings=_DEFER,
-        does="That is the site's side: the host counts as unreachable; all others are crawled."),
+        does=_ONE_AWAY),
     Row("no names", "machine", "No name is found while documents are requested.", HOSTS_DOING,
         {"do": "names", "error": "EAI_AGAIN"}, settings=_DEFER, variants=_UNKNOWN,
         does="Every site counts as unreachable: the two settings `..._UNREACHABLE` decide (here: "
@@ -462,7 +469,7 @@ _PROXIES = (
     ),
     Row("407 for one robots.txt", "proxy", "The proxy answers 407 for one robots.txt.", NOT_WELL,
         sites="forbidden 407", proxied=True, says=("407", "proxy"),
-        does="Targets of that host are deferred, all others are crawled."),
+        does=_ONE_DEFERRED),
     Row("407 for documents", "proxy", "The proxy answers 407 for robots.txt and the list.",
         HELD_BACK, sites="all 407", proxied=True, says=("407", "proxy")),
     Row("407 of a site", "proxy", "A site answers 407 for its robots.txt, and there is no proxy.",
@@ -555,7 +562,7 @@ _ENVIRONMENT = (
 
 
 def _own(name: str, what: str, place: str, error: str, says: tuple[str, ...], **more: Any) -> Row:
-    fault = {key: more.pop(key) for key in ("where", "after") if key in more}
+    fault: dict[str, Any] = {key: more.pop(key) for key in ("where", "after") if key in more}
     then = more.pop("then", HELD_BACK)
     return Row(
         name,
@@ -608,10 +615,11 @@ _OWN = (
          then=NOT_WELL, does="The crawl goes on; `verify` says that the document is missing."),
     _own("rules cannot be parsed", "A defect in the parser of robots.txt.",
          "scrapy_walsh.policy.robots:parse_robots", "RuntimeError", _DEFECT),
-    _own("rules of one host cannot be parsed", "A defect in the parser of robots.txt, for one host.",
+    _own("rules of one host cannot be parsed",
+         "A defect in the parser of robots.txt, for one host.",
          "scrapy_walsh.policy.robots:parse_robots", "RuntimeError", _DEFECT,
          where="forbidden.test", then=NOT_WELL,
-         does="Targets of that host are deferred, all others are crawled."),
+         does=_ONE_DEFERRED),
     _own("no memory for rules", "There is no memory to parse a robots.txt.",
          "scrapy_walsh.policy.robots:parse_robots", "MemoryError", ("no memory", "MemoryError")),
     _own("list cannot be parsed", "A defect in the validation of the list.",
@@ -648,8 +656,11 @@ def _disk(name: str, what: str, before: str = "", **more: Any) -> Row:
 
 def _spoilt(name: str, what: str, spoil: str, **more: Any) -> Row:
     """Something is done to the state while the crawl goes on."""
-    return _disk(f"{name}, in the run", f"{what} while a crawl goes on.",
-                 fault={"do": "files", "spoil": spoil}, says=more.pop("says", _STATE), **more)  # fmt: skip
+    fault = {"do": "files", "spoil": spoil}
+    says = more.pop("says", _STATE)
+    return _disk(
+        f"{name}, in the run", f"{what} while a crawl goes on.", fault=fault, says=says, **more
+    )
 
 
 _LOST = "The run's last line says that holds and R8's times are lost to the next run."

@@ -204,11 +204,10 @@ class World:
         other = SITES.get(sites, {})
         document = answering(list_of(listed), "application/json")
         schema = Route(404)
-        self.box.put(
-            Site("operator.test", {_LIST: other.get("list", document), _SCHEMA: schema})
-        )
+        self.box.put(Site("operator.test", {_LIST: other.get("list", document), _SCHEMA: schema}))
         for host in ("forbidden.test", "www.blocked.test", "healthy.test"):
-            robots = other.get(host, answering(RULES, "text/plain"))
+            rules = RULES if host == "forbidden.test" else RULES.replace("Disallow", "Allow")
+            robots = other.get(host, answering(rules, "text/plain"))
             self.box.put(Site(host, {"/robots.txt": robots, "*": _PAGE}))
 
     def urls(self, row: Row, page: str) -> list[str]:
@@ -273,9 +272,9 @@ class World:
             "WALSH_BLOCKLIST_URL": f"{origin}{_LIST}",
             "WALSH_BLOCKLIST_SCHEMA_URL": f"{origin}{_SCHEMA}",
             "WALSH_REVISIT_REASON": "one run after another",
-            # What fails is not asked again while a short crawl lasts.
-            "WALSH_BACKOFF_BASE": 1e6,
-            "WALSH_BACKOFF_CAP": 1e6,
+            # What fails is unreachable at once: a gate that opens then opens in a short crawl.
+            "WALSH_MAX_RETRIES": 0,
+            "WALSH_BACKOFF_BASE": 0.01,
         }
         if fault is not None:
             given = _filled({"fault": fault.fault, "settings": fault.settings}, self.ports)
@@ -441,7 +440,7 @@ def _pause_job(project: Path, row: Row, world: World) -> None:
         ran = world.crawl(project, whole, "old", whole)
         assert ran.code == 0, ran.output[-3000:]
         _forget_pacing(project)
-        _spoil_job(job / "requests.sqlite3", row.before)
+        _spoil_job(next(job.rglob("requests.sqlite3")), row.before)
     job.mkdir(exist_ok=True)
     if row.before == "job read-only":
         _mount("--bind", job, job)
@@ -565,6 +564,7 @@ SITES: dict[str, dict[str, Any]] = {
     "all 407": dict.fromkeys(
         ("forbidden.test", "healthy.test", "www.blocked.test", "list"), Route(407)
     ),
+    "long rules": {"forbidden.test": _text("# rules\n" * 30_000 + RULES)},
     "healthy slow": {"healthy.test": _text(delay=6.0)},
     # It is valid as far as it goes, and blocks another host.
     "list cut off": {"list": Route(body=_OTHER, behaviour="truncate")},
