@@ -271,6 +271,7 @@ class Extension:
 
     def environ(self) -> None:
         """The environment that a child of this process would have."""
+        os.environ["WALSH_TESTS_PLAIN"] = "1"  # the child is an interpreter of its own
         folder = self.fault.get("folder")
         if folder:
             where = str(Path(folder).absolute())
@@ -344,11 +345,11 @@ class Extension:
             self.crawler.signals.connect(begin, signals.spider_opened)
 
     def files(self) -> None:
-        """Something is done to the state's files while a crawl goes on, at its first answer."""
+        """Something is done to the state's files when the first page has come."""
         done: list[bool] = []
 
-        def spoil(**_: Any) -> None:
-            if not done:
+        def spoil(request: Any, **_: Any) -> None:
+            if not done and concerns(request.url, "targets"):
                 done.append(True)
                 spoil_files(Path(".scrapy/walsh"), self.fault["spoil"])
 

@@ -657,10 +657,8 @@ def _disk(name: str, what: str, before: str = "", **more: Any) -> Row:
 def _spoilt(name: str, what: str, spoil: str, **more: Any) -> Row:
     """Something is done to the state while the crawl goes on."""
     fault = {"do": "files", "spoil": spoil}
-    says = more.pop("says", _STATE)
-    return _disk(
-        f"{name}, in the run", f"{what} while a crawl goes on.", fault=fault, says=says, **more
-    )
+    more = {"then": EITHER, "says": (), "variants": (*_STALE, *_UNKNOWN), **more}
+    return _disk(f"{name}, in the run", f"{what} while a crawl goes on.", fault=fault, **more)
 
 
 _LOST = "The run's last line says that holds and R8's times are lost to the next run."
@@ -690,9 +688,13 @@ _DISKS = (
             ("state not SQLite", "The state's file is not SQLite", "database is text"),
             ("state zeroed", "The state's file is zeros", "database zeroed"),
             ("state gone", "The state's file is gone", "database gone"),
-            ("all damaged", "Every file of the state is damaged", "everything damaged"),
         )
     ),
+    _disk("all damaged, before", "Every file of the state is damaged, which earlier runs had kept.",
+          "everything damaged", then=EITHER, variants=_KEPT, again=False,
+          does="The files are set aside, and lines say so. Nothing is sent before a list is had; "
+          "hosts are spaced as if just requested.",
+          says=("no request is sent before", "damaged", "set aside")),
     _disk("copies of the list damaged", "The copies of the list are damaged.",
           "list copies damaged", then=EITHER, says=(), variants=((SHORT, STALE), (LONG, STALE)),
           does="The list is read from the state's file, or asked for; until then nothing is sent."),
@@ -701,7 +703,7 @@ _DISKS = (
     _disk("ledger is text", "The ledger's file is not a ledger.", "ledger is text", then=EITHER,
           says=("ledger",), variants=_KEPT, does="It is set aside, and a new one begun."),
     _disk("ledger's documents", "What is kept beside the ledger is not SQLite.",
-          "documents are text", then=EITHER, says=("ledger",), variants=_STALE,
+          "documents are text", then=EITHER, says=("ledger",), variants=_STALE, again=False,
           does="The crawl goes on; one line says what is damaged."),
     _spoilt("state gone", "The state's file is removed", "database gone", does=_LOST),
     _spoilt("state cut", "The state's file is cut off", "database cut", does=_LOST),

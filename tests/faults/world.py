@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scrapy_walsh.proof.sandbox import LoggedRequest, Request, Route, Sandbox, Site, blocklist
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.records import HostRecord, StoredDocument
+from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
 from tests import zygote
 from tests.faults import row as rows
 from tests.faults.inside import spoil_files
@@ -42,6 +42,9 @@ _SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
 RULES = "# rules\n" * 200 + "User-agent: *\nDisallow: /private/\n"
 _MODIFIED = "Sat, 23 May 2026 00:00:00 GMT"
 _PAGE = Route(body="<title>page</title><p>page</p>" * 50)
+#: Kinds of rows in which what was fetched may be lost to the next run.
+_HELD = "held.test"
+_REMEMBERING = ("no fault", "our own code", "disk", "JOBDIR")
 #: What a project had deployed before: a callback that it no longer has.
 _BEFORE = """
 from scrapy import Request
@@ -107,7 +110,7 @@ class World:
 
     def __init__(self) -> None:
         self.box = Sandbox([])
-        self._directory = tempfile.TemporaryDirectory(prefix="faults")
+        self._directory = tempfile.TemporaryDirectory(prefix="faults", ignore_cleanup_errors=True)
         self._known: dict[str, Path] = {}
         self._listeners: list[socket.socket] = []
         self._kept: list[socket.socket] = []
@@ -166,10 +169,13 @@ class World:
             if known != rows.UNKNOWN:
                 shutil.copytree(self._held(listed, row), project / ".scrapy" / "walsh")
                 _age(project, _LONG_AGO if known == rows.STALE else 0.0)
+            if row.kind in _REMEMBERING:
+                _put_hold(project)
             self._serve(listed, row.sites)
             _prepare(project, row, self)
             faulty = self.crawl(project, row, "a", row)
             self._end_other()
+            lost = _lost(project, row, faulty)
             undo(project, row)
             self._serve(listed, "")
             with suppress(Exception):  # a state that cannot be read: the hosts wait for a second
@@ -178,7 +184,7 @@ class World:
         finally:
             undo(project, row)
             shutil.rmtree(project, ignore_errors=True)
-        found = [*judge(row, faulty), *judge_after(row, healthy)]
+        found = [*judge(row, faulty), *lost, *judge_after(row, healthy)]
         return Verdict(row, variant, found, [faulty, healthy], time.monotonic() - began)
 
     def _end_other(self) -> None:
@@ -411,24 +417,30 @@ def _prepare(project: Path, row: Row, world: World) -> None:
 def undo(project: Path, row: Row) -> None:
     """Remove the fault, for the healthy run; what it has done to files stays."""
     state = project / ".scrapy" / "walsh"
-    if row.before in ("read-only", "full") and os.path.ismount(state):
-        kept = project / "kept-after"
-        if row.before == "full":
-            (state / "filler").unlink(missing_ok=True)
-            shutil.copytree(state, kept)
-        _unmount(state)
-        if kept.exists():
-            shutil.rmtree(state)
-            shutil.move(kept, state)
-    job = project / "job"
-    if row.before.startswith("job") and os.path.ismount(job):
-        _unmount(job)
-        shutil.rmtree(job, ignore_errors=True)
+    kept = project / "kept-after"
+    if row.before == "full" and (state / "filler").exists():
+        (state / "filler").unlink()
+        shutil.copytree(state, kept)
+    for each in _mounted(project):
+        _unmount(each)
+    if kept.exists():
+        shutil.rmtree(state)
+        shutil.move(kept, state)
+    if row.before == "job full":
+        shutil.rmtree(project / "job", ignore_errors=True)
     if state.is_file():
         state.unlink()
     for name in ("ledger.jsonl", "state.sqlite3"):
         if (state / name).is_dir():
             (state / name).rmdir()
+
+
+def _mounted(below: Path) -> list[Path]:
+    """What is mounted somewhere below a folder, the last one first."""
+    table = Path("/proc/self/mounts")
+    lines = table.read_text().splitlines() if table.exists() else []
+    places = [Path(line.split()[1]) for line in lines]
+    return [each for each in reversed(places) if each.is_relative_to(below)]
 
 
 def _pause_job(project: Path, row: Row, world: World) -> None:
@@ -500,6 +512,30 @@ def _fill(filler: Path) -> None:
 
 def _records(project: Path) -> Any:
     return open_store(project / ".scrapy" / "walsh")
+
+
+def _put_hold(project: Path) -> None:
+    """An earlier run was told by a host to stay away for a day."""
+    store, now = _records(project), time.time()
+    store.put(HostRecord(_HELD, now - 60, 1.0, now + 86400, "it answered 503"))
+    store.close()
+
+
+def _lost(project: Path, row: Row, ran: Ran) -> list[str]:
+    """What a green run does not remember: the page that it has fetched (R8)."""
+    if row.kind not in _REMEMBERING or ran.code != 0 or not served(ran):
+        return []
+    state = project / ".scrapy" / "walsh"
+    with tempfile.TemporaryDirectory() as name:  # to open it may mend it
+        copy = Path(name) / "walsh"
+        if state.is_dir():
+            shutil.copytree(state, copy)
+        store = open_store(copy)
+        page = any("healthy.test" in each.url for each in store.rows(SourceRun))
+        held = store.get(HostRecord, _HELD) is not None
+        store.close()
+    found = [] if page else ["the page that was fetched is not remembered (R8), exit 0"]
+    return found if held else [*found, "the hold of a host is not remembered (R5), exit 0"]
 
 
 def _forget_pacing(project: Path) -> None:
