@@ -39,8 +39,11 @@ class OwnFault(WalshError):
 
     What a document says is not known then, which is not the same as a site that cannot be reached:
     nothing is sent that the document might refuse, and the run ends with exit code 1. The message
-    names the cause, and says what to do.
+    names the cause, and says what to do. ``cause``: what is logged once, however many hosts it
+    concerns; empty for the message itself.
     """
+
+    cause: str = ""
 
 
 class StateError(OwnFault, OSError):

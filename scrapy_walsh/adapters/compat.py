@@ -17,6 +17,7 @@ import scrapy.exceptions
 from scrapy import version_info
 from scrapy.selector import Selector
 from scrapy.settings import default_settings
+from scrapy.signalmanager import SignalManager
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import CancelledError, Deferred
@@ -201,6 +202,21 @@ def no_persistent_connections(handler: Any) -> None:
         handler._default_client = handler._make_client()
         return
     raise RuntimeError(f"{type(handler).__qualname__} keeps connections that cannot be closed")
+
+
+class Quiet:
+    """A crawler as a download handler sees it, but with signals that nobody else receives.
+
+    Receivers of ``headers_received`` and ``bytes_received`` may stop a download (StopDownload). A
+    handler that is made for this object in place of the crawler asks none of the project's.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self.signals = SignalManager(self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._crawler, name)
 
 
 def sent_target(handler: Any, request: Request) -> Target:

@@ -11,13 +11,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
-from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.conf import closest_scrapy_cfg, get_config
 from scrapy.utils.project import inside_project
 
 from scrapy_walsh.adapters import compat, journal
 from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
-from scrapy_walsh.adapters.outcomes import Closing
+from scrapy_walsh.adapters.outcomes import Closing, Halted
 from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.fleet import join
@@ -145,9 +144,9 @@ class Context:
         compat.close_spider(self.crawler, REFUSED)
 
     def stop_if_halted(self) -> None:
-        """Raise IgnoreRequest when this crawl was refused."""
+        """Raise Halted when this crawl was refused."""
         if self.halted is not None:
-            raise IgnoreRequest(self.halted)
+            raise Halted(self.halted)
 
     # -- R11 ------------------------------------------------------------------------------
 

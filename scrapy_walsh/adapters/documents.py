@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.policy.usage import Statement
-    from scrapy_walsh.policy.verdict import Verdict
+    from scrapy_walsh.policy.verdict import NotKnown, Verdict
 
 
 class Documents:
@@ -40,11 +40,11 @@ class Documents:
         #: By origin, the tdmrep.json that this run was given as the answer of a target.
         self._tdm: dict[str, usage.TdmRules] = {}
 
-    def blocklist(self) -> Blocklist | Verdict | None:
+    def blocklist(self) -> Blocklist | Verdict | NotKnown | None:
         """The list, or the verdict in its place; None where it must be fetched first (R12)."""
         return self.operator.current()
 
-    def robots(self, origin: str) -> Rules | None:
+    def robots(self, origin: str) -> Rules | NotKnown | None:
         """The rules of *origin*, or None when they must be fetched or refreshed first (R12)."""
         return self.robots_txt.current(origin)
 

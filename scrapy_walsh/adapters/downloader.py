@@ -13,7 +13,7 @@ from scrapy import Request
 from scrapy.core.downloader import Downloader as ScrapyDownloader
 from twisted.python.failure import Failure
 
-from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.turnstile import TURNSTILE
@@ -41,9 +41,11 @@ class Downloader(ScrapyDownloader):
     def _look_at(self, result: Response | Request, request: Request) -> Response | Request:
         """*result*; raises ``Refused`` for a request that must not take the place of *request*."""
         crawl = self._crawl
-        if isinstance(result, Request) and result not in crawl.intake.hops:
+        if isinstance(result, Request) and not (
+            result in crawl.intake.hops or crawl.fetcher.owns(request)
+        ):
             try:
-                crawl.gate.stop_elsewhere(request, request.url, result.url)
+                crawl.gate.stop_elsewhere(request.url, result.url)
             except Refused as error:
                 crawl.readings.ended(request, error)
                 raise
@@ -73,6 +75,8 @@ class Downloader(ScrapyDownloader):
         if isinstance(exception, (NotYet, Refused, GaveUp)):
             crawl.readings.ended(request, exception)
             raise exception
+        if not crawl.fetcher.owns(request) and (fault := faults.of_machine(exception)) is not None:
+            crawl.recorder.own_fault(f"{request.url} could not be requested: {fault}", fault.cause)
         return None
 
     def get_slot_key(self, request: Request) -> str:

@@ -15,6 +15,7 @@ from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRe
 from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import default_settings
 
+from scrapy_walsh.adapters import faults
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.pacing import FILTERED
@@ -58,9 +59,10 @@ class GateMiddleware(_Seat):
         if crawl.fetcher.owns(request):
             return None
         crawl.stop_if_halted()
-        if (clean := crawl.intake.request(request)) is not request:
-            return crawl.pacing.again(clean)
-        return await self.crawl.gate.at_gate(request)
+        with faults.ours("a request could not be judged"):
+            if (clean := crawl.intake.request(request)) is not request:
+                return crawl.pacing.again(clean)
+            return await self.crawl.gate.at_gate(request)
 
 
 class BackoffMiddleware(_Seat):

@@ -90,6 +90,7 @@ _LINES_LISTED: Final = 50
 _OF_HOSTS: Final = {
     ("R5", DEFERRED): logging.WARNING,
     ("R2", UNKNOWN_UNREACHABLE): logging.WARNING,
+    ("R2", DEFERRED): logging.WARNING,
     ("R2", UNKNOWN_PARSE_ERROR): logging.INFO,
 }
 
@@ -147,18 +148,22 @@ class Recorder:
     _hosts: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
     #: Hosts that gave no answer in an earlier run, by whether they have answered in this one (D31).
     _silent: Counter[bool] = field(default_factory=Counter)
-    #: What failed on this side: :meth:`own_fault`.
-    own_faults: set[str] = field(default_factory=set)
+    #: What failed on this side, by cause: the line that was logged, and the hosts that it concerns.
+    own_faults: dict[str, tuple[str, set[str]]] = field(default_factory=dict)
 
-    def own_fault(self, line: str, cause: str = "") -> None:
+    def own_fault(self, line: str, cause: str = "", host: str = "") -> None:
         """Say in one line what failed because of us: from now on, this run is not well (exit 1).
 
         *line*: what failed, and what to do. *cause*: what is said once; by default the line.
+        *host*: of which nothing is requested for that reason, if it is one.
         """
         cause = cause or line
-        if cause in self.own_faults:
+        known = cause in self.own_faults
+        _, concerned = self.own_faults.setdefault(cause, (line, set()))
+        if host and len(concerned) < _HOSTS_COUNTED:
+            concerned.add(host)
+        if known:
             return
-        self.own_faults.add(cause)
         self.count("own_faults")
         logger.error("%s", line, extra={"crawler": self.crawler})
 

@@ -1,8 +1,16 @@
 """Requests the documents that the gates need, through Scrapy's engine like any other request.
 
-So they pass our download handler (R1, R4, R5). The gates let them pass, and know them by the mark
-in ``meta``: an object that the documents' code makes, and that counts only while its fetch goes on
-and only for its URL. A spider that copies ``meta`` gains nothing.
+So they pass the project's downloader middlewares (a proxy, a password) and our download handler
+(R1, R4, R5). The gates let them pass, and know them by the mark in ``meta``: an object that is made
+here, and that counts only while its fetch goes on. What a middleware or a signal receiver makes of
+such a request, or of its answer, does not count:
+
+- At the wire, :meth:`Fetcher.restored` puts the request back as it was made. So a spider that
+  copies ``meta`` gains nothing: it would request the document once more.
+- The answer is taken there (:meth:`Fetcher.brought`), before any middleware has it. Receivers of
+  ``headers_received`` and ``bytes_received`` never hear of a document (``compat.Quiet``).
+- How the fetch ends after that is nobody's business. Where it ends without having come to the wire,
+  the document is not known because of us (``faults``).
 """
 
 from __future__ import annotations
@@ -21,7 +29,8 @@ from scrapy.http.request import NO_CALLBACK
 from twisted.internet.defer import Deferred
 from w3lib.url import safe_url_string
 
-from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters import compat, faults
+from scrapy_walsh.adapters.outcomes import UNSENT, Closing
 from scrapy_walsh.policy import packing
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.words import visible
@@ -30,8 +39,11 @@ from scrapy_walsh.state.records import ROBOTS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from scrapy.http import Headers
+
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.pacing import Pacing
+    from scrapy_walsh.exceptions import OwnFault
     from scrapy_walsh.policy.backoff import GiveUp, Retry
 
 _MARK: Final = "walsh_document"
@@ -42,15 +54,22 @@ _META: Final[Mapping[str, Any]] = {
     "dont_cache": True,
     "autothrottle_dont_adjust_delay": True,
     "download_maxsize": 0,
+    "download_warnsize": 0,
     "download_fail_on_dataloss": True,
 }
+#: What a project's components may add to a document's request: the way to the site, and what lets
+#: us in. A target of that host would carry the same.
+_META_KEPT: Final = ("proxy", "_auth_proxy", "bindaddress")
+_HEADERS_KEPT: Final = ("Authorization", "Proxy-Authorization")
 
 
 @dataclass(slots=True, eq=False)
 class Mark:
     """One fetch under way. ``limit``: octets of the body that are read; the rest is not.
 
-    ``trial``: the fetch is for a target that tries whether its host answers https.
+    ``trial``: the fetch is for a target that tries whether its host answers https. ``request``: as
+    it was made. ``received``: octets of the body so far. ``failure``: what R5 decided. ``outcome``:
+    what the wire brought, or why it brought nothing; None before that.
     """
 
     kind: str
@@ -58,10 +77,10 @@ class Mark:
     attempt: int = 0
     hops: int = 0
     trial: bool = False
+    request: Request | None = None
     received: int = 0
-    readable: bool = True
-    encoding: str = ""
     failure: Retry | GiveUp | None = None
+    outcome: Fetched | OwnFault | IgnoreRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +147,14 @@ class Fetcher:
     def __init__(self, context: Context, pacing: Pacing) -> None:
         self._context = context
         self._pacing = pacing
-        #: The marks of the fetches under way, and the URLs that each is good for.
-        self._marks: dict[Mark, tuple[str, ...]] = {}
+        #: The marks of the fetches under way.
+        self._marks: set[Mark] = set()
         self.flights = SingleFlight()
-        context.crawler.signals.connect(self._count_bytes, signals.bytes_received)
+        #: For the handler that sends documents: the crawler, without the project's receivers.
+        self.quiet = compat.Quiet(context.crawler)
+        self.quiet.signals.connect(self._count_bytes, signals.bytes_received)
+
+    # -- what a request is for ------------------------------------------------------------
 
     def owns(self, request: Request) -> bool:
         """Whether *request* is one of this module's, and still under way."""
@@ -157,24 +180,35 @@ class Fetcher:
         mark = self._mark(request)
         return mark is not None and mark.trial
 
-    def digest(self, request: Request, response: Response | None) -> str | None:
-        """SHA-256 of a robots.txt that came, unpacked and within bounds; None for all else."""
-        mark = self._mark(request)
-        if mark is None or mark.kind != ROBOTS or response is None or response.status // 100 != 2:
-            return None
-        body = bounded(response, mark.limit, or_text=True)
-        return None if body is None else hashlib.sha256(body).hexdigest()
-
-    def sent_as(self, request: Request, url: str) -> None:
-        """Note that *request* is sent under *url* (R13)."""
-        mark = self._mark(request)
-        if mark is not None:
-            self._marks[mark] = (request.url, url)
-
     def is_operators(self, request: Request) -> bool:
         """Whether *request* was for the operator's list or schema."""
+        return self.purpose(request) == "operator"
+
+    def _mark(self, request: Request) -> Mark | None:
+        mark = request.meta.get(_MARK)
+        return mark if isinstance(mark, Mark) and mark in self._marks else None
+
+    # -- at the wire ----------------------------------------------------------------------
+
+    def restored(self, request: Request) -> Request:
+        """What to send for *request*: a document's as it was made, any other as it is.
+
+        Raises IgnoreRequest for a document whose answer has come: a middleware sends it again.
+        """
         mark = self._mark(request)
-        return mark is not None and mark.kind == "operator"
+        if mark is None or mark.request is None:
+            return request
+        if isinstance(mark.outcome, Fetched) and mark.outcome.status is not None:
+            raise IgnoreRequest(f"{mark.request.url} is not requested again: its answer has come")
+        made = mark.request
+        kept = {name: request.meta[name] for name in _META_KEPT if name in request.meta}
+        headers: Headers = made.headers.copy()
+        for name in _HEADERS_KEPT:
+            if name in request.headers:
+                headers[name] = request.headers[name]
+        mark.received, mark.failure = 0, None
+        restored: Request = made.replace(headers=headers, meta=made.meta | kept)
+        return restored
 
     def failed(self, request: Request, failure: Retry | GiveUp) -> None:
         """Note what R5 decided about *request*."""
@@ -182,71 +216,52 @@ class Fetcher:
         if mark is not None:
             mark.failure = failure
 
-    def received(self, request: Request, response: Response) -> Response:
-        """A document's *response* with its body unpacked, within bounds; others as they are.
+    def seen(self, request: Request, response: Response | None) -> dict[str, Any]:
+        """What the ledger says of the body that came for a document; nothing for a target."""
+        mark = self._mark(request)
+        if mark is None or response is None:
+            return {}
+        found: dict[str, Any] = {"octets": len(response.body), "whole": mark.received <= mark.limit}
+        if mark.kind == ROBOTS and response.status // 100 == 2:
+            body = bounded(response, mark.limit, or_text=True)
+            found["body"] = None if body is None else hashlib.sha256(body).hexdigest()
+        return found
 
-        It is a plain ``Response``: a TextResponse would decode the whole body when it is copied.
+    def brought(self, request: Request, response: Response) -> Response:
+        """Take the answer to *request*, a document's or not; the response for the middlewares.
+
+        A document's is a plain ``Response`` with its body unpacked, within bounds: a TextResponse
+        would decode the whole body when it is copied.
         """
         mark = self._mark(request)
         if mark is None:
             return response
-        body = bounded(response, mark.limit, or_text=mark.kind == "robots")
-        mark.readable = body is not None
-        mark.encoding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
+        body = bounded(response, mark.limit, or_text=mark.kind == ROBOTS)
+        encoding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
         response.headers.pop("Content-Encoding", None)
-        return _plain(response, body or b"")
-
-    def _mark(self, request: Request) -> Mark | None:
-        mark = request.meta.get(_MARK)
-        known = isinstance(mark, Mark) and request.url in self._marks.get(mark, ())
-        return mark if known else None
-
-    def requested_as(self, request: Request) -> str | None:
-        """The URL that *request* had when it was made here, for a document; None for any other.
-
-        A middleware may have changed it since: then this fetcher owns the request no more.
-        """
-        mark = request.meta.get(_MARK)
-        urls = self._marks.get(mark, ()) if isinstance(mark, Mark) else ()
-        return urls[0] if urls else None
-
-    async def fetch(
-        self, url: str, mark: Mark, headers: Mapping[str, str], timeout: float | None = None
-    ) -> Fetched:
-        """Request *url* once; *timeout* in seconds. Errors of the network are in the result.
-
-        Raises IgnoreRequest where it is not sent: Refused beyond WALSH_PATIENCE, NotYet, Closing.
-        """
-        host = self._pacing.look_up(url)
-        meta: dict[str, Any] = {**_META, _MARK: mark, "download_slot": f"walsh {mark.kind} {host}"}
-        if timeout is not None:
-            meta["download_timeout"] = timeout
-        request = Request(
-            url,
-            headers={"Accept-Encoding": "identity", **headers},
-            meta=meta,
-            callback=NO_CALLBACK,
-            dont_filter=True,
-        )
-        self._marks[mark] = (request.url,)
-        try:
-            response = await compat.download(self._context.crawler, request)
-        except IgnoreRequest:
-            raise
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-            return Fetched(url, None, error=why, failure=mark.failure)
-        finally:
-            del self._marks[mark]
-        return Fetched(
-            url,
+        mark.outcome = faults.of_proxy(response.status, request.meta.get("proxy")) or Fetched(
+            request.url,
             response.status,
-            response.body,
+            body or b"",
             _headers(response),
             failure=mark.failure,
-            readable=mark.readable,
-            encoding=mark.encoding,
+            readable=body is not None,
+            encoding=encoding,
         )
+        return _plain(response, body or b"")
+
+    def broke_off(self, request: Request, error: Exception) -> None:
+        """Note that the wire has ended a document's *request* with *error*."""
+        mark = self._mark(request)
+        if mark is None:
+            return
+        if isinstance(error, UNSENT):
+            mark.outcome = error
+            return
+        why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        fault = faults.of_transfer(error, proxy=request.meta.get("proxy"))
+        unanswered = Fetched(request.url, None, error=why, failure=mark.failure)
+        mark.outcome = fault or unanswered
 
     def _count_bytes(self, data: bytes, request: Request) -> None:
         """Stop reading a body beyond its limit (R2.10, T40)."""
@@ -255,6 +270,46 @@ class Fetcher:
             mark.received += len(data)
             if mark.received > mark.limit:
                 raise StopDownload(fail=False)
+
+    # -- the fetch ------------------------------------------------------------------------
+
+    async def fetch(
+        self, url: str, mark: Mark, headers: Mapping[str, str], timeout: float
+    ) -> Fetched:
+        """Request *url* once; *timeout* in seconds. Errors of the network are in the result.
+
+        Raises Refused beyond WALSH_PATIENCE, NotYet and Closing where it is not sent, and OwnFault
+        where the document is not known because of us.
+        """
+        host = self._pacing.look_up(url)
+        mark.request = Request(
+            url,
+            headers={"Accept-Encoding": "identity", **headers},
+            meta={
+                **_META,
+                _MARK: mark,
+                "download_slot": f"walsh {mark.kind} {host}",
+                "download_timeout": timeout,
+            },
+            callback=NO_CALLBACK,
+            dont_filter=True,
+        )
+        self._marks.add(mark)
+        raised: Exception | None = None
+        try:
+            # The copy is what middlewares may change; nobody else has the request as it was made.
+            await compat.download(self._context.crawler, mark.request.copy())
+        except Exception as error:
+            raised = error
+        finally:
+            self._marks.discard(mark)
+        if isinstance(mark.outcome, Fetched):
+            return mark.outcome
+        if mark.outcome is not None:
+            raise mark.outcome
+        if isinstance(raised, Closing) or compat.closing(self._context.crawler):
+            raise Closing
+        raise faults.before_wire(raised) from raised
 
 
 def _plain(response: Response, body: bytes) -> Response:

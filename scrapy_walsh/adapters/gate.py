@@ -285,8 +285,9 @@ class Gate:
         """As :meth:`at_wire`, for *request* alone; IgnoreRequest for what no gate has let pass."""
         context = self._context
         context.stop_if_halted()
-        if (was := self._was(request)) is not None:
-            self.stop_elsewhere(request, was, request.url)
+        standing = self._standing.get(request)
+        if standing is not None:
+            self.stop_elsewhere(standing.url, request.url)
         if (needed := self._judge_proxy(request)) is not None or self._fetcher.owns(request):
             return needed
         cleared_at = self._cleared_at(request)
@@ -305,24 +306,15 @@ class Gate:
             self._standing[request] = _Standing(request.url, answer, basis, cleared, rules)
         return None
 
-    def _was(self, request: Request) -> str | None:
-        """The URL of *request* when the gate saw it, or when it was made for a document."""
-        standing = self._standing.get(request)
-        return self._fetcher.requested_as(request) if standing is None else standing.url
+    def stop_elsewhere(self, url: str, other: str) -> None:
+        """Raise Refused where a middleware has put *other* in the place of the target *url* (R6).
 
-    def stop_elsewhere(self, request: Request, url: str, other: str) -> None:
-        """Raise Refused where a middleware has put *other* in the place of *url* (R6).
-
-        *request* was made for *url*. Where that is a document the crawl is refused, because it
-        would go on as if there were none. For a target it is not recorded as a decision: by the
-        ledger's terms, *other* may be within scope.
+        It is not recorded as a decision: by the ledger's terms, *other* may be within scope.
         """
         against = None if url == other else self._context.scope.refuses_in_place(url, other)
         if against is None:
             return
-        if self._fetcher.requested_as(request) is not None:
-            self._context.halt(f"{url} cannot be fetched: {against.reason}; take it out")
-        elif (host := self._pacing.look_up(other)) not in self._elsewhere:
+        if (host := self._pacing.look_up(other)) not in self._elsewhere:
             self._elsewhere.add(host)
             logger.warning(
                 "%s is not requested, nor is anything else by way of %s: %s",
@@ -393,7 +385,7 @@ class Gate:
         answer = self._answer(request, host, response, spacing, unseen=unseen, whole=whole)
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         exchange = self._exchange(request, host, answer, concluded, started=started, ended=steady)
-        exchange = replace(exchange, body=self._fetcher.digest(request, response))
+        exchange = replace(exchange, **self._fetcher.seen(request, response))
         if concluded.failure is not None:
             self._retries.failed(request, concluded.failure)
         elif whole:

@@ -8,11 +8,11 @@ leaves the process, spaced for each host, with the exact User-Agent.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import NotYet
@@ -43,7 +43,7 @@ class _Handler:
         self.crawler = crawler
         self.crawl = Crawl.of(crawler)
         self._user_agent = self.crawl.config.identity.user_agent
-        self._inner: dict[str, Any] = {}
+        self._inner: dict[tuple[str, bool], Any] = {}
         #: Header fields of the spider's that were not sent, each named once.
         self._left_out: set[bytes] = set()
 
@@ -51,32 +51,55 @@ class _Handler:
     def from_crawler(cls, crawler: Crawler) -> _Handler:
         return cls(crawler)
 
-    def _handler(self, scheme: str) -> Any:
-        """Scrapy's handler, made at the first use: without a reactor it is another one."""
-        if scheme not in self._inner:
+    def _handler(self, request: Request) -> Any:
+        """Scrapy's handler, made at the first use: without a reactor it is another one.
+
+        Documents have one of their own, which no receiver of the project's can stop.
+        """
+        scheme, fetcher = request.url.partition(":")[0].lower(), self.crawl.fetcher
+        quiet = fetcher.owns(request)
+        if (scheme, quiet) not in self._inner:
             path = self.crawler.settings.get("DOWNLOAD_HANDLERS_BASE")[scheme]
-            handler = build_from_crawler(load_object(path), self.crawler)
+            handler = build_from_crawler(
+                load_object(path), cast("Crawler", fetcher.quiet) if quiet else self.crawler
+            )
             compat.no_persistent_connections(handler)
             compat.bound_headers(handler)
-            self._inner[scheme] = handler
-        return self._inner[scheme]
+            self._inner[scheme, quiet] = handler
+        return self._inner[scheme, quiet]
 
     async def _transfer(self, request: Request) -> Response:
+        """The answer to *request*. Of a document it is taken here, whatever comes of it later."""
+        fetcher = self.crawl.fetcher
+        sent = fetcher.restored(request)
+        try:
+            response = self.crawl.intake.answer(await self._exchange(sent))
+        except Exception as error:
+            fetcher.broke_off(sent, error)
+            raise
+        if sent is not request:
+            request.meta["download_latency"] = sent.meta.get("download_latency", 0.0)
+        return fetcher.brought(sent, response)
+
+    async def _exchange(self, request: Request) -> Response:
+        """Send *request* in its turn, and do what follows from its answer; the response."""
         crawl = self.crawl
-        crawl.gate.before_wire(request)
-        handler = self._handler(request.url.partition(":")[0].lower())
-        host = crawl.pacing.look_up(request.url)
-        unseen = await self._enter(request, host)
+        with faults.ours("a request could not be made"):
+            crawl.gate.before_wire(request)
+            handler = self._handler(request)
+            host = crawl.pacing.look_up(request.url)
+            unseen = await self._enter(request, host)
         response: Response | None = None
         answered = True
         started = crawl.steady()
         try:
-            self._dress(request)
-            for tell in crawl.on_wire:
-                tell(request)
+            with faults.ours("a request could not be made"):
+                self._dress(request)
+                for tell in crawl.on_wire:
+                    tell(request)
             response = await self._send(handler, request)
         except BaseException as error:
-            answered = isinstance(error, compat.TRANSPORT_ERRORS)
+            answered = faults.says_something(error)
             if isinstance(error, compat.OVER_LIMIT):
                 crawl.asked.cut_off(request)
             if (too_large := compat.header_too_large(error)) is not None:
@@ -84,13 +107,14 @@ class _Handler:
             raise
         finally:
             try:
-                exchange = crawl.gate.after(
-                    request, host, response, started=started, unseen=unseen, whole=answered
-                )
-                crawl.recorder.exchange(exchange)
+                with faults.ours("an answer could not be recorded"):
+                    exchange = crawl.gate.after(
+                        request, host, response, started=started, unseen=unseen, whole=answered
+                    )
+                    crawl.recorder.exchange(exchange)
             finally:
                 self._leave(host, broken=response is None)
-        return crawl.fetcher.received(request, crawl.intake.answer(response))
+        return response
 
     async def _send(self, handler: Any, request: Request) -> Response:
         """Send *request*, under its URL with R13's tags if it has some; the response."""
@@ -100,7 +124,6 @@ class _Handler:
             with self._signed(handler, request):
                 return await compat.call_handler(handler, request, self.crawler.spider)
         crawl.tags.sent[request] = url
-        crawl.fetcher.sent_as(request, url)
         sent = request.replace(url=url)
         with self._signed(handler, sent):
             response = await compat.call_handler(handler, sent, self.crawler.spider)

@@ -12,14 +12,12 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy.exceptions import IgnoreRequest
-
-from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.adapters.list_store import ListStore, has_schema
-from scrapy_walsh.adapters.outcomes import Closing, NotYet, Refused
-from scrapy_walsh.exceptions import DocumentInvalid, StateError
+from scrapy_walsh.adapters.outcomes import Closing, Halted, NotYet, Refused
+from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, WalshError
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, operator, revalidate
 from scrapy_walsh.policy.backoff import GiveUp, Retry
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.list_store import Found
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.blocklist import Blocklist
-    from scrapy_walsh.policy.verdict import Verdict
+    from scrapy_walsh.policy.verdict import NotKnown, Verdict
 
 #: Octets of a blocklist that are read; a longer one is not adopted.
 _LIMIT: Final = 256 * 1024 * 1024
@@ -61,7 +59,7 @@ class OperatorList:
         config = context.config
         self._change(operator.State(config.blocklist_url, config.blocklist_unreachable))
 
-    def current(self) -> Blocklist | Verdict | None:
+    def current(self) -> Blocklist | Verdict | NotKnown | None:
         """The list to go by now, or what stands for it; None: await :meth:`bring` first."""
         now = self._in_force
         return now.answer if is_fresh(now.since, self._context.wall(), now.keep) else None
@@ -95,17 +93,15 @@ class OperatorList:
     async def _load(self) -> None:
         """Take up the copy of an earlier run: "first-ever" counts that one too (T7)."""
         try:
-            found = await self._store.stored(0.0)
-        except (DocumentInvalid, StateError) as error:
-            self._change(self.state.lose())
+            with faults.ours("the blocklist that was held cannot be read"):
+                found = await self._store.stored(0.0)
+        except (DocumentInvalid, OwnFault) as error:
             url, place = self._context.config.blocklist_url, self._context.config.state_dir
-            logger.error(
-                "the blocklist that was held cannot be read (%s): no request is sent before %s can "
-                "be had: see that it answers, or put %s of a backup into %s",
-                error,
-                url,
-                COPY,
-                place,
+            cause = f"the blocklist that was held cannot be read ({error})"
+            self._change(self.state.lose(cause))
+            self._context.recorder.own_fault(
+                f"{cause}: no request is sent before {url} can be had: see that it answers, or put "
+                f"{COPY} of a backup into {place}"
             )
             return
         if found is not None:
@@ -122,10 +118,15 @@ class OperatorList:
         if held is not None:
             return self._failed(f"its host may not be asked for {held:.0f} s", Retry(held, ""))
         try:
-            await self._renew()
-        except Closing:
+            with faults.ours("the blocklist could not be put in force"):
+                await self._renew()
+        except (Closing, Halted):
             raise
-        except (DocumentInvalid, IgnoreRequest, StateError, _NotFetched) as error:
+        except OwnFault as fault:
+            line = f"nothing is requested: the blocklist is not known because of us: {fault}"
+            self._context.recorder.own_fault(line, fault.cause or str(fault))
+            return self._failed(str(fault), None, ours=True)
+        except (DocumentInvalid, Refused, _NotFetched) as error:
             why = error.verdict.reason if isinstance(error, Refused) else str(error)
             return self._failed(why, error.failure if isinstance(error, _NotFetched) else None)
         else:
@@ -154,7 +155,7 @@ class OperatorList:
         """Go by the list in the store where that is a later one; whether it is fresh."""
         try:
             found = await self._store.stored(self.state.newer_from)
-        except (DocumentInvalid, StateError):
+        except DocumentInvalid:
             return False
         if found is None:
             return False
@@ -223,10 +224,12 @@ class OperatorList:
             )
         )
 
-    def _failed(self, why: str, failure: Retry | GiveUp | None) -> float | None:
+    def _failed(
+        self, why: str, failure: Retry | GiveUp | None, *, ours: bool = False
+    ) -> float | None:
         """Go on as the state machine says; the seconds for which targets wait, if they do."""
         context = self._context
-        follows = self.state.failed(why, failure, context.gates, context.rand())
+        follows = self.state.failed(why, failure, context.gates, context.rand(), ours=ours)
         context.recorder.record(follows.event)
         self._change(follows.state)
         if follows.targets_wait:
@@ -236,7 +239,7 @@ class OperatorList:
 
     async def _beside_the_crawl(self) -> None:
         if not compat.closing(self._context.crawler):
-            with contextlib.suppress(Closing):
+            with contextlib.suppress(Closing, Halted):
                 await self._fetcher.flights.run(BLOCKLIST, self._attempt)
 
     # -- the requests ---------------------------------------------------------------------
@@ -274,7 +277,7 @@ class OperatorList:
         except NotYet as error:
             await _pause(self._context, error.wait)
             return await self._standalone_schema()
-        except (_NotFetched, IgnoreRequest, DocumentInvalid) as error:
+        except (_NotFetched, Refused, DocumentInvalid) as error:
             if stored is None:
                 raise DocumentInvalid(f"no schema inline, and none to be had: {error}") from error
             logger.warning("schema not refreshed: %s; the cached one is used (R10)", error)
@@ -283,7 +286,7 @@ class OperatorList:
         return found
 
 
-class _NotFetched(Exception):
+class _NotFetched(WalshError):
     """No usable answer; ``failure`` is what R5 says of it."""
 
     def __init__(self, why: str, failure: Retry | GiveUp | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scrapy.exceptions import IgnoreRequest
 
@@ -30,6 +30,10 @@ class Closing(IgnoreRequest):
         super().__init__("the spider is closing")
 
 
+class Halted(IgnoreRequest):
+    """The crawl was refused: nothing is sent, whatever waits."""
+
+
 class NotYet(IgnoreRequest):
     """Another process has booked the host meanwhile: the request goes back to the queue (R4.6).
 
@@ -40,6 +44,10 @@ class NotYet(IgnoreRequest):
     def __init__(self, host: str, wait: float) -> None:
         super().__init__(f"{host} may be requested in {wait:.3f} s")
         self.wait = wait
+
+
+#: What ends a document's request before it is sent, on purpose: no answer, and nobody's fault.
+UNSENT: Final = (Refused, Closing, Halted, NotYet)
 
 
 class NotModified(IgnoreRequest):

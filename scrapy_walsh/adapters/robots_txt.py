@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, assert_never
 
+from scrapy_walsh.adapters import faults
 from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.adapters.pacing import EARLIER_RUN
+from scrapy_walsh.exceptions import OwnFault
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.backoff import Retry
@@ -24,8 +26,8 @@ from scrapy_walsh.policy.chain import NeedDocument, judge_host
 from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import is_fresh, robots_ttl
 from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
-from scrapy_walsh.policy.robots_fetch import Keep, Leave, StandIn
-from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, Verdict, VerdictName
+from scrapy_walsh.policy.robots_fetch import MAX_OCTETS, Keep, Leave, StandIn
+from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, NotKnown, Verdict, VerdictName
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
 if TYPE_CHECKING:
@@ -37,9 +39,12 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.chain import Held, Rules
 
-#: Octets of a robots.txt that are read: 500 KiB (spec section 9.1.1), and a little more, so
-#: that the parser sees that there was more.
-_LIMIT: Final = 512_000 + 1024
+#: Octets of a robots.txt that are fetched: what is read of it, and a little more, so that the
+#: parser sees that there was more.
+_LIMIT: Final = MAX_OCTETS + 1024
+#: The most seconds that a robots.txt may take. With Scrapy's 180 s, a server that never ends its
+#: answer would hold the one wire for half an hour, retries included.
+_TIMEOUT: Final = 30.0
 #: Octets of a robots.txt from which on its rules are many new objects.
 _LONG: Final = 50_000
 #: What counts as an answer about the rules.
@@ -51,7 +56,7 @@ _SERIALS: Final = itertools.count(1)
 
 @dataclass(slots=True)
 class _Entry:
-    rules: Rules
+    rules: Rules | NotKnown
     fetched_at: float
     ttl: float
     serial: int = field(default_factory=_SERIALS.__next__)
@@ -113,9 +118,11 @@ class RobotsTxt:
         #: What goes in place of a file that cannot be had: no store would bring it back.
         self._standing: dict[str, _Entry] = {}
         self._progress = _UnderWay()
+        of_targets = context.crawler.settings.getfloat("DOWNLOAD_TIMEOUT")
+        self._timeout = min(of_targets or _TIMEOUT, _TIMEOUT)
         self.counts = _Counts()
 
-    def current(self, origin: str) -> Rules | None:
+    def current(self, origin: str) -> Rules | NotKnown | None:
         """The rules to go by now, or None when a request must be made first."""
         entry = self._standing.get(origin) or self._held.get(origin) or self._stored(origin)
         if entry is None or not is_fresh(entry.fetched_at, self._context.wall(), entry.ttl):
@@ -127,7 +134,7 @@ class RobotsTxt:
     def last(self, origin: str) -> Rules | None:
         """The rules in memory for *origin*, fresh or not; those of the store are not taken up."""
         entry = self._standing.get(origin) or self._held.get(origin)
-        return None if entry is None else entry.rules
+        return None if entry is None or isinstance(entry.rules, NotKnown) else entry.rules
 
     def serial(self, url: str) -> int | None:
         """The number of the fresh rules for *url*; None where they are not in memory."""
@@ -161,12 +168,17 @@ class RobotsTxt:
         progress = self._progress[origin]
         mark = Mark("robots", _LIMIT, progress.attempt, progress.hops)
         mark.trial = trial and not progress.hops
+        accept = {"Accept": "text/plain, */*;q=0.1"}
         try:
-            fetched = await self._fetcher.fetch(
-                progress.url, mark, {"Accept": "text/plain, */*;q=0.1"}
-            )
+            fetched = await self._fetcher.fetch(progress.url, mark, accept, self._timeout)
+            with faults.ours("a robots.txt could not be read"):
+                self._take(origin, progress, fetched)
         except NotYet:  # another process asks this host now, and may bring its robots.txt
             return
+        except OwnFault as fault:
+            self._not_known(origin, fault)
+
+    def _take(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
         meaning = robots_fetch.meaning(
             fetched.status,
             location=bool(fetched.location),
@@ -220,7 +232,7 @@ class RobotsTxt:
     def _do_without(self, origin: str, cause: str, why: str) -> None:
         """Go by what ``robots_fetch.without`` says, since there are no new rules of *origin*."""
         config, url = self._context.config, f"{origin}/robots.txt"
-        del self._progress[origin]
+        self._progress.pop(origin, None)
         fleet = config.shared_state is not None
         found = robots_fetch.without(cause, why, url, config.robots_unreachable, fleet=fleet)
         match found:
@@ -231,10 +243,25 @@ class RobotsTxt:
                 self._stand_in(origin, found)
             case Keep():
                 self._keep(origin, found)
+            case NotKnown():
+                self._fail(origin, found.verdict().reason, found.verdict().name)
+                self._put_in_place(origin, found, robots_fetch.REASK)
             case _:
                 assert_never(found)
 
+    def _not_known(self, origin: str, fault: OwnFault) -> None:
+        """Request nothing of *origin*: its robots.txt is not known because of us."""
+        host = hosts.host_key(origin)
+        line = f"nothing is requested of {host}: its robots.txt is not known because of us: {fault}"
+        self._context.recorder.own_fault(line, fault.cause or str(fault), host)
+        self._do_without(origin, robots_fetch.OURS, str(fault))
+
+    def _put_in_place(self, origin: str, found: StandIn | NotKnown, ttl: float) -> None:
+        self._standing[origin] = _Entry(found, self._context.wall(), ttl)
+        _judge_again(self._context, origin)
+
     def _keep(self, origin: str, found: Keep) -> None:
+        # Rules that are stored and cannot be read are not known because of us.
         stored = self._context.store.get(StoredDocument, ROBOTS, origin)
         if stored is None:
             self._stand_in(origin, found.otherwise)
@@ -246,8 +273,7 @@ class RobotsTxt:
 
     def _stand_in(self, origin: str, found: StandIn) -> None:
         self._fail(origin, found.verdict.reason, found.verdict.name)
-        self._standing[origin] = _Entry(found, self._context.wall(), found.ttl)
-        _judge_again(self._context, origin)
+        self._put_in_place(origin, found, found.ttl)
 
     def _fail(self, origin: str, reason: str, verdict: VerdictName | Literal[""] = "") -> None:
         self._context.recorder.record(
@@ -283,7 +309,6 @@ class RobotsTxt:
         )
 
     def _adopt(self, origin: str, meaning: str, fetched: Fetched) -> None:
-        del self._progress[origin]
         document = StoredDocument(
             kind=ROBOTS,
             key=origin,
@@ -293,8 +318,9 @@ class RobotsTxt:
             status=fetched.status,
             outcome=meaning,
         )
-        self._standing.pop(origin, None)
         rules = self._parsed(origin, document)
+        self._standing.pop(origin, None)
+        self._progress.pop(origin, None)
         # Before another process can take it up: its line must not come first.
         self._record(events.ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
         self._context.remember(lambda: self._context.store.put(document))
@@ -307,7 +333,10 @@ class RobotsTxt:
         return robots_ttl(self._context.config.robots_ttl, interval)
 
     def _stored(self, origin: str) -> _Entry | None:
-        document = self._context.store.get(StoredDocument, ROBOTS, origin)
+        # One that cannot be read is fetched anew: what the site says now counts.
+        document = self._context.recall(
+            lambda: self._context.store.get(StoredDocument, ROBOTS, origin)
+        )
         ttl = self._ttl(origin)
         if document is None or not is_fresh(document.fetched_at, self._context.wall(), ttl):
             return None

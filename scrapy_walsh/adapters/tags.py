@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
+from scrapy_walsh.policy.verdict import NotKnown
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Tags:
     *robots*: returns the cached robots.txt rules of an origin, or None (``chain.Held.robots``).
     """
 
-    def __init__(self, context: Context, robots: Callable[[str], Rules | None]) -> None:
+    def __init__(self, context: Context, robots: Callable[[str], Rules | NotKnown | None]) -> None:
         self._context = context
         self._robots = robots
         config = context.config
@@ -65,6 +66,8 @@ class Tags:
 
     def _allowed(self, url: str, tagged: str) -> bool:
         rules = self._robots(hosts.origin(url))
+        if isinstance(rules, NotKnown):
+            return False
         return rules is None or rules.decide(tagged).allowed
 
 

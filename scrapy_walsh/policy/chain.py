@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from scrapy_walsh.policy import (
     backoff,
@@ -33,6 +33,7 @@ from scrapy_walsh.policy import (
     robots_fetch,
     usage,
 )
+from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.urls import REDIRECTS
@@ -41,6 +42,7 @@ from scrapy_walsh.policy.verdict import (
     BY_SETTING,
     DEFERRED,
     EXCLUDED_TLD,
+    NotKnown,
     Verdict,
 )
 
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scrapy_walsh.policy.backoff import GiveUp, Retry
-    from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.scope import Scope
     from scrapy_walsh.policy.usage import Statement
 
@@ -80,13 +81,14 @@ class Rules(Protocol):
 class Held(Protocol):
     """The documents and records that the gates look at.
 
-    ``blocklist`` and ``robots`` return None where the document must be fetched or refreshed first.
+    ``blocklist`` and ``robots`` return None where the document must be fetched or refreshed first,
+    and NotKnown where that has failed because of us.
     """
 
-    def blocklist(self) -> Blocklist | Verdict | None:
+    def blocklist(self) -> Blocklist | Verdict | NotKnown | None:
         """The operator's list, or one verdict in its place (``operator.without_list``)."""
 
-    def robots(self, origin: str) -> Rules | None:
+    def robots(self, origin: str) -> Rules | NotKnown | None:
         """The rules of ``scheme://host[:port]``."""
 
     def last_visit(self, key: str) -> recrawl.Visit | None:
@@ -161,15 +163,20 @@ def judge_proxy(host: str, held: Held, gates: Gates) -> Verdict | NeedDocument |
 
 
 def _operator_blocks(url: str, held: Held) -> Verdict | NeedDocument | None:
-    blocklist = held.blocklist()
-    if blocklist is None:
-        return NeedDocument(BLOCKLIST)
-    if isinstance(blocklist, Verdict):
-        return blocklist
-    try:
-        return blocklist.blocks(url)
-    except ValueError as error:
-        return Verdict(False, BLOCKED_OPERATOR, "R3", f"no readable host: {error}")
+    match found := held.blocklist():
+        case None:
+            return NeedDocument(BLOCKLIST)
+        case NotKnown():
+            return found.verdict()
+        case Verdict():
+            return found
+        case Blocklist():
+            try:
+                return found.blocks(url)
+            except ValueError as error:
+                return Verdict(False, BLOCKED_OPERATOR, "R3", f"no readable host: {error}")
+        case _:
+            assert_never(found)
 
 
 def _excluded(url: str, gates: Gates) -> Verdict | None:
@@ -196,6 +203,8 @@ def _robots(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument:
     rules = held.robots(origin)
     if rules is None:
         return NeedDocument(ROBOTS, origin)
+    if isinstance(rules, NotKnown):
+        return rules.verdict()
     verdict = rules.decide(url)
     if not (verdict.allowed and gates.refused_uses):
         return verdict

@@ -111,11 +111,13 @@ class Exchange:
     where this run had an answer to the same request before. ``visit``: True for the target of a
     slow host that ``throttle.visit_from`` let go ahead of the interval. ``once``: True for a trial
     of https that got no answer (``walsh_try_https``): it is not counted against the host, and http
-    may follow. ``body``: SHA-256 of a robots.txt's body as it was read, hexadecimal. ``learned``:
-    the interval that the host has taught from now on, seconds, where this answer changed it; 0 for
-    none (D28). ``taught``: what the host had taught before, as the store had it, where this run did
-    not know that itself: the members of a ``Learned``. ``silent``: True where the host gave no
-    answer in an earlier run, nor in this one before, so that it is granted this one request (D31).
+    may follow. ``body``: SHA-256 of a robots.txt's body as it was read, hexadecimal. ``octets``: of
+    the body that came, as it was packed; of documents alone. ``whole``: False where more would have
+    come, but this side reads no more of a document. ``learned``: the interval that the host has
+    taught from now on, seconds, where this answer changed it; 0 for none (D28). ``taught``: what
+    the host had taught before, as the store had it, where this run did not know that itself: the
+    members of a ``Learned``. ``silent``: True where the host gave no answer in an earlier run, nor
+    in this one before, so that it is granted this one request (D31).
     """
 
     url: str
@@ -141,6 +143,8 @@ class Exchange:
     visit: bool | None = None
     once: bool | None = None
     body: str | None = None
+    octets: int | None = None
+    whole: bool | None = None
     learned: float | None = None
     taught: tuple[float, ...] = ()
     silent: bool | None = None

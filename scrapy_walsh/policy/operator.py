@@ -26,9 +26,10 @@ first, where another process may have put a newer list meanwhile. It ends in one
   beginning of a run in which nothing may be requested without a list, as long as R5 grants a retry
   that comes within WALSH_PATIENCE.
 
-A list that an earlier run stored and that cannot be read any more is *lost*. That is not the same
-as a list that was never held: site owners have opted out, and nobody knows which. So nothing is
-requested until a list can be had, whatever WALSH_BLOCKLIST_UNREACHABLE says.
+Where an attempt fails because of us, the list is *not known*, and nothing is requested until a list
+can be had: the operator's server may have named more domains, and it was we who did not read them.
+So it is with a list that an earlier run stored and that cannot be read any more: site owners have
+opted out, and nobody knows which. WALSH_BLOCKLIST_UNREACHABLE has no say in either.
 """
 
 from __future__ import annotations
@@ -41,7 +42,13 @@ from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_dela
 from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.event import REJECTED, Event
 from scrapy_walsh.policy.freshness import is_fresh
-from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_BLOCKLIST, Verdict, VerdictName
+from scrapy_walsh.policy.verdict import (
+    DEFERRED,
+    UNKNOWN_BLOCKLIST,
+    NotKnown,
+    Verdict,
+    VerdictName,
+)
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -59,11 +66,11 @@ _SAME: Final = 1.0
 class InForce:
     """What targets go by while ``is_fresh(since, now, keep)``; at other times they wait.
 
-    ``answer``: the list, or one verdict about every target; None: targets wait at all times.
+    ``answer``: the list, or what stands for it; None: targets wait at all times.
     ``since``: Unix seconds; ``keep``: seconds.
     """
 
-    answer: Blocklist | Verdict | None
+    answer: Blocklist | Verdict | NotKnown | None
     since: float = 0.0
     keep: float = math.inf
 
@@ -91,9 +98,10 @@ class State:
     """How a crawl stands with the list at ``url``; times in Unix seconds.
 
     ``position``: WALSH_BLOCKLIST_UNREACHABLE. ``blocklist``: the list in force, None where there is
-    none. ``fetched_at``: when it was fetched, or confirmed. ``serial``: grows with each list.
-    ``lost``: one was stored and cannot be read. ``begun``: the first attempt of the run is over,
-    with all retries that targets wait for. ``arrived``: an answer has come that is neither adopted
+    none. ``fetched_at``: when it was fetched, or confirmed. ``serial``: grows with each list,
+    and where the list is not known any more. ``not_known``: what has failed on our side, in one
+    line; empty where nothing has. ``begun``: the first attempt of the run is over, with all retries
+    that targets wait for. ``arrived``: an answer has come that is neither adopted
     nor rejected. ``beside``: the last attempt failed, and the next is made beside the crawl.
     ``failures``: failed attempts since the last one that succeeded, or that R5 gave up.
     """
@@ -103,7 +111,7 @@ class State:
     blocklist: Blocklist | None = None
     fetched_at: float = 0.0
     serial: int = 0
-    lost: bool = False
+    not_known: str = ""
     begun: bool = False
     arrived: bool = False
     beside: bool = False
@@ -116,7 +124,7 @@ class State:
         held = self.blocklist
         if not self.begun or self.arrived or (held is None and not self.beside):
             return _WAIT
-        if held is None:
+        if self.not_known or held is None:
             return InForce(self._without() or _NOTHING)
         return InForce(held) if self.beside else InForce(held, self.fetched_at, held.refresh)
 
@@ -125,8 +133,10 @@ class State:
         held = self.blocklist
         return held is None or not is_fresh(self.fetched_at, now, held.refresh)
 
-    def _without(self) -> Verdict | None:
-        return without_list(self.position, self.url, lost=self.lost)
+    def _without(self) -> Verdict | NotKnown | None:
+        if self.not_known:
+            return NotKnown("R3", self.not_known, self.url)
+        return without_list(self.position, self.url)
 
     # -- the next attempt -----------------------------------------------------------------
 
@@ -147,9 +157,9 @@ class State:
 
     # -- what happens ---------------------------------------------------------------------
 
-    def lose(self) -> State:
-        """The list that an earlier run stored cannot be read."""
-        return replace(self, lost=True)
+    def lose(self, cause: str) -> State:
+        """The list is not known because of us, until one is adopted. *cause*: one line."""
+        return replace(self, not_known=cause, serial=self.serial + 1)
 
     def answered(self) -> State:
         """The operator's server has answered: no target passes before the answer was read."""
@@ -157,11 +167,14 @@ class State:
 
     def adopt(self, blocklist: Blocklist, fetched_at: float) -> State:
         """*blocklist* is validated, and in force from now on."""
-        return replace(self, blocklist=blocklist, fetched_at=fetched_at, serial=self.serial + 1)
+        serial = self.serial + 1
+        return replace(
+            self, blocklist=blocklist, fetched_at=fetched_at, serial=serial, not_known=""
+        )
 
     def confirm(self, now: float) -> State:
         """The list in force is still the operator's (304)."""
-        return replace(self, fetched_at=now)
+        return replace(self, fetched_at=now, not_known="")
 
     def succeeded(self) -> State:
         """The attempt has brought or confirmed a list."""
@@ -175,29 +188,42 @@ class State:
         """The run's first attempt is over, and so are the retries that targets wait for."""
         return replace(self, begun=True)
 
-    def failed(self, why: str, failure: Retry | GiveUp | None, gates: Gates, rand: float) -> Failed:
+    def failed(
+        self,
+        why: str,
+        failure: Retry | GiveUp | None,
+        gates: Gates,
+        rand: float,
+        *,
+        ours: bool = False,
+    ) -> Failed:
         """The attempt has failed: *why*, in one line. *failure*: what R5 said, if it applied.
 
-        *rand*: in [0, 1), for the back-off; ValueError otherwise.
+        *rand*: in [0, 1), for the back-off; ValueError otherwise. *ours*: because of us; no target
+        waits for the next attempt then, since a retry seldom mends what is broken here.
         """
-        without = self._without() if self.blocklist is None else None
-        name, stays = "" if without is None else without.name, self._stays(without)
+        was = self.lose(why) if ours else self
+        held = was.blocklist is not None and not was.not_known
+        without = None if held else was._without()
+        verdict = without.verdict() if isinstance(without, NotKnown) else without
+        name, stays = "" if verdict is None else verdict.name, was._stays(verdict)
         event = Event(REJECTED, self.url, "R3", name, f"blocklist not refreshed: {why}; {stays}")
         delay, failures = self._backed_off(failure, gates, rand)
         waits = (
             without is not None
+            and not ours
             and not self.begun
             and 0 < failures <= gates.max_retries
             and delay <= gates.patience
         )
-        state = replace(self, failures=failures, beside=self.beside or not waits)
+        state = replace(was, failures=failures, beside=was.beside or not waits)
         return Failed(state, event, delay, waits)
 
     def _stays(self, without: Verdict | None) -> str:
-        if self.blocklist is not None:
-            return f"the last list stays in force ({plural(len(self.blocklist), 'domain')})"
         if without is not None:
             return f"no target is requested: {without.reason}"
+        if self.blocklist is not None:
+            return f"the last list stays in force ({plural(len(self.blocklist), 'domain')})"
         return "NO LIST WAS EVER HELD: no opt-out is known, nothing is blocked by R3"
 
     def _backed_off(
@@ -225,16 +251,12 @@ def held_off(wait: float, interval: float) -> float | None:
     return wait if interval < wait < math.inf else None
 
 
-def without_list(position: str, document: str, *, lost: bool) -> Verdict | None:
-    """R3 while no list can be had: the verdict about every target, or None for an empty list.
+def without_list(position: str, document: str) -> Verdict | None:
+    """R3 where no list was ever had: the verdict about every target, or None for an empty list.
 
     ``position``: ``allow`` (the specification's, R3.10), ``defer`` or ``deny``, of
-    WALSH_BLOCKLIST_UNREACHABLE. ``document``: the list's URL. ``lost``: a list was held and cannot
-    be read any more: then nothing is allowed, whatever the position (D14).
+    WALSH_BLOCKLIST_UNREACHABLE. ``document``: the list's URL.
     """
-    if lost:
-        reason = "the blocklist that was held cannot be read, and no other can be had"
-        return Verdict(False, DEFERRED, "R3", reason, document)
     if position == "allow":
         return None
     reason = f"no blocklist can be had, and WALSH_BLOCKLIST_UNREACHABLE is {position}"

@@ -4,22 +4,25 @@
 
 | answer | meaning |
 |---|---|
-| 2xx | parse |
-| 2xx with a body that is not text (``packing``) | unreadable |
+| 2xx but 206 | parse |
+| the same, with a body that is not text (``packing``) | unreadable |
 | 3xx with a Location, at most five times | request that URL (RFC 9309 2.3.1.2) |
 | 429, 5xx, no answer, retries left | back off, then retry (R5; T4, T5) |
-| 429, no retries left | leave the host for a later run (D7): never "no rules" |
+| 429, no retries left; 206 and 304, which nobody asked for | leave the host for a later run (D7) |
 | other 4xx | no rules: all is allowed |
 | 5xx, no answer, no retries left; any other | unreachable (T3, T6) |
 
-After three of these there are no new rules, and :func:`without` says what holds instead. It holds
-for :data:`REASK` seconds. The next target that comes then has robots.txt requested again.
+Whether there was no answer because of the site, or because of us, is not for this module to say
+(``adapters/faults.py`` does). After four of these there are no new rules, and :func:`without` says
+what holds instead. It holds for :data:`REASK` seconds. The next target that comes then has
+robots.txt requested again.
 
 | meaning | there were rules before | there never were |
 |---|---|---|
 | unreachable | they stay in force (T6) | WALSH_ROBOTS_UNREACHABLE decides (T3) |
 | unreadable | nothing is requested: the new file may be stricter | nothing is requested |
-| 429, no retries left | the host is left alone: no verdict is made up (D7) | the same |
+| leave the host | the host is left alone: no verdict is made up (D7) | the same |
+| not known because of us | nothing is requested: the rules may be stricter by now | the same |
 
 An unreadable file is the exception: it is not requested again in the same run, since its owner
 will hardly mend it within the hour. A worker of a fleet may run for weeks, and does request it.
@@ -33,13 +36,23 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.urls import REDIRECTS
-from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, UNKNOWN_UNREACHABLE, Verdict
+from scrapy_walsh.policy.verdict import (
+    UNKNOWN_PARSE_ERROR,
+    UNKNOWN_UNREACHABLE,
+    NotKnown,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from scrapy_walsh.policy.usage import Statement
 
 #: Redirects of robots.txt that are followed (RFC 9309 2.3.1.2).
 MAX_HOPS: Final = 5
+#: Octets of a robots.txt that are read (spec section 9.1.1: 500 KiB).
+MAX_OCTETS: Final = 512_000
+#: Answers that a plain request cannot have: part of a file, and "your copy is still good". They
+#: come from a server, or a component, that answers another question, and say nothing about rules.
+_UNASKED: Final = frozenset({206, 304})
 
 #: Seconds before a robots.txt that could not be had is requested again (R8's hour).
 REASK: Final = 3600.0
@@ -52,6 +65,8 @@ DEFER: Final = "defer"
 NO_RULES: Final = "no rules"
 UNREACHABLE: Final = "unreachable"
 UNREADABLE: Final = "unreadable"
+#: No meaning of an answer, but why there is none: the document is not known because of us.
+OURS: Final = "ours"
 
 
 def meaning(
@@ -72,13 +87,13 @@ def meaning(
         return AGAIN
     if failure is not None:
         return DEFER if status == 429 else UNREACHABLE
-    if status is None:
-        return UNREACHABLE
+    if status in _UNASKED:
+        return DEFER
     if status in REDIRECTS and location and hops < MAX_HOPS:
         return FOLLOW
-    if 200 <= status < 300:
+    if status is not None and 200 <= status < 300:
         return PARSE if readable else UNREADABLE
-    return NO_RULES if 400 <= status < 500 else UNREACHABLE
+    return NO_RULES if status is not None and 400 <= status < 500 else UNREACHABLE
 
 
 def counts_as_first(status: int | None, *, hops: int, attempt: int) -> bool:
@@ -89,7 +104,9 @@ def counts_as_first(status: int | None, *, hops: int, attempt: int) -> bool:
     """
     if status is None or hops or attempt:
         return False
-    return 200 <= status < 300 or (400 <= status < 500 and status != 429)
+    return (200 <= status < 300 and status not in _UNASKED) or (
+        400 <= status < 500 and status != 429
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +150,19 @@ class Leave:
 
 def without(
     cause: str, why: str, document: str, position: str, *, fleet: bool = False
-) -> Keep | StandIn | Leave:
+) -> Keep | StandIn | Leave | NotKnown:
     """What holds for an origin whose robots.txt cannot be had, as the second table above says.
 
-    ``cause``: ``DEFER``, ``UNREADABLE`` or ``UNREACHABLE``. ``why``: the last answer in a few
-    words, such as ``HTTP 503``; for ``UNREADABLE`` the Content-Encoding that it came with.
+    ``cause``: ``DEFER``, ``UNREADABLE``, ``UNREACHABLE`` or ``OURS``. ``why``: the last answer in a
+    few words, such as ``HTTP 503``; for ``UNREADABLE`` the Content-Encoding that it came with; for
+    ``OURS`` what has failed.
     ``document``: URL of the file. ``position``: ``allow``, ``defer`` or ``deny``, of
     WALSH_ROBOTS_UNREACHABLE. ``fleet``: for a worker of a fleet.
     """
     if cause == DEFER:
-        return Leave(f"robots.txt still answers 429; {why}")
+        return Leave(f"robots.txt is not to be had for now; {why}")
+    if cause == OURS:
+        return NotKnown("R2", why, document)
     if cause == UNREADABLE:
         reason = (
             f"robots.txt came with Content-Encoding {why[:40]!r} and is not text that "

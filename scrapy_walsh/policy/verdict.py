@@ -69,10 +69,11 @@ NAMES: Final[frozenset[VerdictName]] = ROBOTS_NAMES | {
 #: What a person can do about a target that was not sent, by requirement and name of the verdict.
 REMEDIES: Final[Mapping[tuple[str, str], str]] = {
     ("R2", DISALLOWED_EXPLICIT): "take it out of the sources, or ask the site's owner",
+    ("R2", DEFERRED): "mend what the log names, and run again",
     ("R2", UNKNOWN_UNREACHABLE): "WALSH_ROBOTS_UNREACHABLE decides about such hosts",
     ("R2", UNKNOWN_PARSE_ERROR): "the next run requests robots.txt again",
     ("R3", BLOCKED_OPERATOR): "its owner opted out: take it out of the sources",
-    ("R3", DEFERRED): "see that the URL of the blocklist answers",
+    ("R3", DEFERRED): "see that the URL of the blocklist answers, or mend what the log names",
     ("R3", UNKNOWN_BLOCKLIST): "see that the URL of the blocklist answers",
     (BY_SETTING, EXCLUDED_TLD): f"take it out of the sources, or its suffix out of {BY_SETTING}",
     (BY_USAGE, DISALLOWED_USAGE): f"take it out of the sources, or the use out of {BY_USAGE}",
@@ -136,3 +137,24 @@ class Verdict:
             rule=rule,
             digest=digest,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class NotKnown:
+    """The fourth answer to "what do the rules say?": it is not known because of us.
+
+    The other three are: the rules allow, they refuse, the site cannot be reached. This one means
+    that our own code, machine, proxy or another component of the project kept the document from
+    us. The site has not said a word, so no setting about unreachable sites applies: nothing is
+    sent. ``requirement``: of the document, ``R2`` or ``R3``. ``cause``: one line. ``document``: its
+    URL.
+    """
+
+    requirement: str
+    cause: str
+    document: str | None = None
+
+    def verdict(self) -> Verdict:
+        """The verdict about every URL that the document would decide about: not in this run."""
+        reason = f"not known because of us: {self.cause}"
+        return Verdict(False, DEFERRED, self.requirement, reason, self.document)

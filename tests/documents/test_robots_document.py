@@ -107,7 +107,6 @@ UNREACHABLE = {
 }
 #: Redirects that lead nowhere: not retried, and unreachable too.
 NOWHERE = {
-    "304.test": Route(304),
     "300.test": hop("/elsewhere", 300),
     "no-location.test": Route(302),
     "loop.test": hop("/robots.txt"),
@@ -121,6 +120,8 @@ NOWHERE = {
     "to-bad-port.test": hop("http://rules.test:99999/robots.txt"),
     "to-no-host.test": hop("http:///robots.txt"),
 }
+#: What a plain request cannot have: another question was answered, and the host is left alone.
+UNASKED = {"304.test": Route(304), "206.test": answer(OPEN, 206)}
 #: A packing that nobody asked for, and that does not open: nothing is known, nothing is fetched.
 UNREADABLE = {
     "brotli.test": packed(b"\x8b\x02\x80", "br"),
@@ -128,7 +129,7 @@ UNREADABLE = {
     "cut-gzip.test": packed(PACKED[:-20], "gzip"),
     "twice.test": packed(gzip.compress(PACKED), "gzip, gzip"),
 }
-HABITS = PARSED | NO_RULES | UNREACHABLE | NOWHERE | UNREADABLE
+HABITS = PARSED | NO_RULES | UNREACHABLE | NOWHERE | UNASKED | UNREADABLE
 MORE = {
     "/elsewhere": answer(),
     "/to-blocked": hop("http://blocked.test/robots.txt"),
@@ -197,6 +198,14 @@ def test_own_what_cannot_be_unpacked_defers_the_host_and_says_so(habits: Crawl, 
     assert habits.asked(host) == ["/robots.txt"]
     assert "unknown_parse_error" in habits.why(f"http://{host}/open")
     assert len(habits.lines("WARNING", f"rejected http://{host}/robots.txt")) == 1
+
+
+@pytest.mark.parametrize("host", UNASKED)
+def test_own_an_answer_to_another_question_leaves_the_host_for_a_later_run(
+    habits: Crawl, host: str
+) -> None:
+    assert habits.asked(host) == ["/robots.txt"]
+    assert "deferred" in habits.why(f"http://{host}/open")
 
 
 def test_r2_7_a_closed_port_is_unreachable(habits: Crawl) -> None:

@@ -836,7 +836,15 @@ HONEST_MORE = {
         f.ask(3 * DAY + 2, "http://new.test/robots.txt", 304, "robots"),
         f.add(
             3 * DAY + 3, "rejected", url="http://new.test/robots.txt", requirement="R2",
-            verdict="unknown_unreachable", host="new.test", reason="",
+            host="new.test", reason="",
+        ),
+    ),
+    "robots.txt is not known because of us": lambda f: (
+        f.start(3 * DAY, "three", "p3"),
+        f.operator_list(3 * DAY + 1),
+        f.add(
+            3 * DAY + 3, "rejected", url="http://new.test/robots.txt", requirement="R2",
+            verdict="deferred", host="new.test", reason="not known because of us: no disk",
         ),
     ),
 }  # fmt: skip

@@ -15,6 +15,7 @@ from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder
 from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.operator import Failed, State, held_off, without_list
+from scrapy_walsh.policy.verdict import NotKnown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,7 @@ URL = "https://op.test/list.json"
 HOUR = 3600.0
 GATES = Gates(patience=300.0, max_retries=3, backoff_base=1.0, backoff_cap=60.0)
 RETRY, GAVE_UP = Retry(7.0, "status 503"), GiveUp("status 503; given up", 0.0)
-LOST = ("deferred", "was held cannot be read")
+LOST = NotKnown("R3", "the disk failed", URL)
 
 
 def listing(*domains: str, refresh: float = 6 * HOUR) -> Blocklist:
@@ -49,7 +50,7 @@ def failed(before: State, failure: Retry | GiveUp | None = None, rand: float = 0
     return before.failed("it is away", failure, GATES, rand)
 
 
-def goes_by(now_in: State, at: float) -> Blocklist | Verdict | str:
+def goes_by(now_in: State, at: float) -> Blocklist | Verdict | NotKnown | str:
     """What a target goes by at that time, or ``waits``."""
     found = now_in.in_force()
     fresh = is_fresh(found.since, at, found.keep)
@@ -168,7 +169,7 @@ STEPS = st.sampled_from(
         State.over,
         State.succeeded,
         State.begin,
-        State.lose,
+        lambda held: held.lose("the disk failed"),
         lambda held: held.confirm(2000.0),
         lambda held: held.adopt(NEW, 3000.0),
     ]
@@ -180,7 +181,7 @@ def test_r3b_nothing_that_happens_empties_a_list(steps: list[Callable[[State], S
     held = holding()
     for step in steps:
         held = step(held)
-        assert held.in_force().answer in (OLD, NEW, None)
+        assert held.in_force().answer in (OLD, NEW, None, LOST)
         assert held.blocklist in (OLD, NEW)
 
 
@@ -188,22 +189,18 @@ def test_r3b_nothing_that_happens_empties_a_list(steps: list[Callable[[State], S
 
 
 @pytest.mark.parametrize(
-    ("position", "lost", "expected"),
+    ("position", "expected"),
     [
-        ("allow", False, None),
-        ("defer", False, ("deferred", "WALSH_BLOCKLIST_UNREACHABLE is defer")),
-        ("deny", False, ("unknown_blocklist", "WALSH_BLOCKLIST_UNREACHABLE is deny")),
-        ("allow", True, LOST),
-        ("defer", True, LOST),
-        ("deny", True, LOST),
+        ("allow", None),
+        ("defer", ("deferred", "WALSH_BLOCKLIST_UNREACHABLE is defer")),
+        ("deny", ("unknown_blocklist", "WALSH_BLOCKLIST_UNREACHABLE is deny")),
     ],
 )
-def test_r3_10_without_a_list_the_setting_decides_but_a_lost_one_stops_all(
-    position: str, lost: bool, expected: tuple[str, str] | None
+def test_r3_10_where_no_list_was_ever_held_the_setting_decides(
+    position: str, expected: tuple[str, str] | None
 ) -> None:
-    verdict = without_list(position, URL, lost=lost)
-    before = state(position, begun=True)
-    follows = failed(before.lose() if lost else before)
+    verdict = without_list(position, URL)
+    follows = failed(state(position, begun=True))
     found = goes_by(follows.state, 1.0)
     if expected is None:
         assert verdict is None
@@ -218,9 +215,28 @@ def test_r3_10_without_a_list_the_setting_decides_but_a_lost_one_stops_all(
     assert follows.event.reason.endswith(f"no target is requested: {verdict.reason}")
 
 
-def test_own_what_was_lost_is_forgotten_with_the_next_list() -> None:
-    found = failed(state("allow").lose().adopt(OLD, 1000.0).begin())
-    assert goes_by(found.state, 1001.0) is OLD
+@pytest.mark.parametrize("position", ["allow", "defer", "deny"])
+@pytest.mark.parametrize("held", [False, True])
+def test_own_what_is_not_known_because_of_us_stops_all_whatever_the_setting(
+    position: str, held: bool
+) -> None:
+    """Design 9: also where a list is held, since the operator may have named more by now."""
+    before = state(position, begun=True)
+    before = before.adopt(OLD, 1000.0) if held else before
+    follows = before.failed("the disk failed", None, GATES, 0.5, ours=True)
+    assert goes_by(follows.state, 1e9) == LOST
+    assert not follows.targets_wait
+    assert follows.state.blocklist is (OLD if held else None)
+    assert (follows.event.verdict, follows.event.requirement) == ("deferred", "R3")
+    assert "not known because of us: the disk failed" in follows.event.reason
+    assert follows.state.serial > before.serial, "what was let through before is judged again"
+
+
+def test_own_a_fault_of_ours_lasts_until_a_list_comes() -> None:
+    broken = state("allow").adopt(OLD, 1000.0).begin().lose("the disk failed")
+    assert goes_by(failed(broken).state, 1001.0) == LOST, "nor does the server's fault end it"
+    assert goes_by(broken.confirm(2000.0), 2001.0) is OLD
+    assert goes_by(broken.adopt(NEW, 2000.0), 2001.0) is NEW
 
 
 # -- R5: when it is tried again -----------------------------------------------------------------
@@ -253,7 +269,7 @@ def test_r5_3_the_next_attempt_is_backed_off_from(
     [
         (state("defer"), None, True),
         (state("deny"), RETRY, True),
-        (state("allow").lose(), None, True),
+        (state("allow").lose("the disk failed"), None, True),
         (state("allow"), None, False),  # T7: it goes on with an empty list
         (state("deny", failures=2), None, True),
         (state("deny", failures=3), None, False),  # R5's retries are used up

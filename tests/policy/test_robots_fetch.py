@@ -31,7 +31,8 @@ GAVE_UP = GiveUp("why", 1.0)
         (None, RETRY, robots_fetch.AGAIN),
         (None, GAVE_UP, robots_fetch.UNREACHABLE),
         (None, None, robots_fetch.UNREACHABLE),
-        (304, None, robots_fetch.UNREACHABLE),
+        (304, None, robots_fetch.DEFER),
+        (206, None, robots_fetch.DEFER),
         (100, None, robots_fetch.UNREACHABLE),
     ],
 )
@@ -109,4 +110,4 @@ def test_own_unreadable_refuses_whatever_was_held_or_is_set(position, fleet, ttl
 def test_r2_a_429_to_the_end_is_never_no_rules(position):
     """D7."""
     found = robots_fetch.without(DEFER, "HTTP 429", ROBOTS, position)
-    assert found == Leave("robots.txt still answers 429; HTTP 429", HOUR)
+    assert found == Leave("robots.txt is not to be had for now; HTTP 429", HOUR)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 _PATIENCE_SECONDS = 10.0
+#: For crawls that are started meanwhile: what this proxy does not answer, the site does not.
+_LAB_PROXY = "WALSH_LAB_PROXY"
 _T = TypeVar("_T")
 
 
@@ -40,7 +43,8 @@ class Sandbox:
     ``http://any.test/`` is reached through ``proxy_url``; a request that is not for a proxy is
     answered as ``direct_host``. ``ports``: how many to listen on: then one site is many hosts.
     ``port``: the first of them, 0 for any. ``log_path``: JSON lines are appended to this file.
-    ``tls=False``: CONNECT is answered with 501.
+    ``tls=False``: CONNECT is answered with 501. While it serves, its address is in the environment
+    variable WALSH_LAB_PROXY.
 
     ``with`` raises OSError when a port is taken or the log cannot be written.
     """
@@ -107,6 +111,7 @@ class Sandbox:
         except BaseException:
             self._stop()
             raise
+        os.environ[_LAB_PROXY] = ",".join([*self._other_labs(), self.proxy_url])
         return self
 
     def __exit__(
@@ -130,12 +135,18 @@ class Sandbox:
     def _stop(self) -> None:
         if self._loop is None or self._thread is None:
             return
+        if self.ports:
+            os.environ[_LAB_PROXY] = ",".join(self._other_labs())
         self._run(self._loop, self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_PATIENCE_SECONDS)
         self._loop.close()
         self._loop = self._thread = None
         self._log.close()
+
+    def _other_labs(self) -> list[str]:
+        found = os.environ.get(_LAB_PROXY, "").split(",")
+        return [each for each in found if each not in ("", self.proxy_url)]
 
     async def _open(self) -> tuple[int, ...]:
         loop = asyncio.get_running_loop()

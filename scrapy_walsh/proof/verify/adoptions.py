@@ -14,7 +14,7 @@ from scrapy_walsh.policy.freshness import robots_ttl
 from scrapy_walsh.policy.robots import Robots, no_rules
 from scrapy_walsh.policy.robots_fetch import Keep, Leave, StandIn
 from scrapy_walsh.policy.urls import REDIRECTS
-from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR
+from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, NotKnown
 from scrapy_walsh.proof.verify.documents import Known, ListHeld, RulesHeld
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class Adoptions:
             self._new_list(run, line, line.digest, answer)
 
     def _keep_list(self, run: Run, line: Line) -> None:
-        if run.held.latest_list() is not None:
+        ours = line.verdict == DEFERRED and run.terms.blocklist_unreachable != "defer"
+        if run.held.latest_list() is not None and not ours:
             run.held.keep_list()
             return
         verdict = self._without_list(run, line)
@@ -92,10 +93,12 @@ class Adoptions:
     def _without_list(self, run: Run, line: Line) -> Verdict | None:
         """The verdict on every target while there is no list: as the run's setting says.
 
-        The ledger does not tell if a stored list could be read, so DEFERRED is always right.
+        DEFERRED is always right: the ledger does not tell what has failed on the run's own side.
         """
         position = run.terms.blocklist_unreachable
-        verdict = operator.without_list(position, line.url, lost=line.verdict == DEFERRED)
+        verdict = operator.without_list(position, line.url)
+        if line.verdict == DEFERRED:
+            verdict = NotKnown("R3", line.reason, line.url).verdict()
         stands = "" if verdict is None else verdict.name
         if run.begun and stands != line.verdict:
             told = line.verdict or "an empty list"
@@ -106,7 +109,7 @@ class Adoptions:
     def _new_list(self, run: Run, line: Line, digest: str, answer: Line | None) -> None:
         status = 200 if line.kind == events.ADOPTED else 304
         key = (line.url, digest)
-        brought = answer is not None and answer.status == status
+        brought = answer is not None and answer.status == status and answer.whole
         if line.kind == events.TAKEN_UP and not brought:
             self._check_last_list(run, line, digest)
         elif line.kind == events.ADOPTED and not brought and run.begun and not run.holes:
@@ -198,6 +201,8 @@ class Adoptions:
             text = f"status {line.status} brings no rules"
         elif (meaning == robots_fetch.PARSE) != (line.digest is not None):
             text = f"status {line.status} means {meaning!r}, which it was not taken for"
+        elif not answer.whole and (answer.octets or 0) < robots_fetch.MAX_OCTETS:
+            text = f"line {answer.n} brought {answer.octets} octets, and more would have come"
         elif answer.body is not None and answer.body != line.digest:
             text = f"line {answer.n} brought {answer.body}, not {line.digest}"
         else:
@@ -253,6 +258,9 @@ class Adoptions:
         found = robots_fetch.without(_cause(line), "", line.url, position, fleet=fleet)
         if isinstance(found, Leave):
             run.held.put_rules(origin, None)
+        elif isinstance(found, NotKnown):
+            stands = StandIn(found.verdict())
+            run.held.put_rules(origin, RulesHeld(line.n, line.at, stands, line.at, stands.ttl))
         elif line.verdict:
             self._stand_in(run, line, origin, found)
         else:
@@ -293,6 +301,8 @@ def _is_origin(text: str) -> bool:
 
 def _no_cause(run: Run, line: Line) -> str | None:
     """Why the host's answer does not allow the run to go on without its robots.txt, or None."""
+    if _cause(line) == robots_fetch.OURS:
+        return None  # nothing is sent then, whatever the host has answered
     answer = run.robots_asked.get(line.url)
     if answer is None:
         return f"{line.url} was not asked for in this run"
@@ -322,5 +332,7 @@ def _cause(line: Line) -> str:
     """Why a run has no new rules, as its line ``rejected`` tells."""
     if line.verdict == UNKNOWN_PARSE_ERROR:
         return robots_fetch.UNREADABLE
+    if line.verdict == DEFERRED:
+        return robots_fetch.OURS
     kept = line.digest is not None or line.status is not None
     return robots_fetch.UNREACHABLE if line.verdict or kept else robots_fetch.DEFER

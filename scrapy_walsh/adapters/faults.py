@@ -1,0 +1,203 @@
+"""By whose fault a document did not come: the site's, or ours (design: the fourth answer).
+
+A robots.txt or a blocklist travels like a target: through the downloader middlewares and signal
+receivers of the project, to the wire, and back. ``handler`` notes what the wire brought, and that
+counts, whatever the project's components make of it later. Where the wire brought no answer, this
+module says why:
+
+| how the fetch ended | whose fault |
+|---|---|
+| an error of the network | the site's: it cannot be reached |
+| the same, with an error number of our machine in its chain of causes | ours |
+| the same, with a proxy, unless a tunnel was answered with 5xx | ours |
+| any other error, raised at the wire or before it | ours |
+| it never came to the wire: a component answered or refused it | ours |
+
+One kind of proxy is not looked at: the sandbox, which plays all sites itself. While it runs it
+names itself in the environment variable :data:`LAB_PROXY`.
+
+The class of an error alone does not tell. Scrapy's handlers turn "too many open files" and a proxy
+that refuses into "connection refused", and the network's errors include every OSError.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import ssl
+from contextlib import contextmanager
+from socket import gaierror
+from typing import TYPE_CHECKING, Final
+
+from scrapy.exceptions import IgnoreRequest
+from twisted.internet.error import ConnectBindError, NoRouteError
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.exceptions import OwnFault, WalshError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Names the proxies, separated by commas, that are the sites themselves (``proof.sandbox``).
+LAB_PROXY: Final = "WALSH_LAB_PROXY"
+#: Error numbers with which this machine, and no site, ends a connection.
+_OF_THIS_MACHINE: Final = frozenset(
+    {
+        *(errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EACCES, errno.EPERM),
+        *(errno.EADDRNOTAVAIL, errno.EADDRINUSE, errno.ENETDOWN, errno.ENETUNREACH),
+    }
+)
+#: OSErrors whose number is of another table: those of OpenSSL and of ``getaddrinfo``.
+_NUMBERED_OTHERWISE: Final = (ssl.SSLError, gaierror)
+#: How Scrapy's handlers tell the status with which a proxy refused a tunnel.
+_TUNNEL_STATUS: Final = re.compile(r"(?:'status': |^)([1-5]\d\d)\b")
+_TUNNEL_ERRORS: Final = frozenset({"TunnelError", "ProxyError", "ClientHttpProxyError"})
+_REMEDIES: Final = {
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "the machine has too many open files",
+    errno.EADDRNOTAVAIL: "see DOWNLOAD_BIND_ADDRESS and bindaddress in meta",
+}
+_LONGEST: Final = 200
+
+
+def of_transfer(error: BaseException, *, proxy: str | None) -> OwnFault | None:
+    """What failed on our side where an exchange ended with *error*; None where the site failed.
+
+    *proxy*: URL of the proxy that the request went through, if any.
+    """
+    if (fault := of_machine(error)) is not None:
+        return fault
+    if not isinstance(error, compat.TRANSPORT_ERRORS):
+        return _fault(f"{_text(error)}: see the log for its cause", type(error).__name__)
+    if _fails_for_us(proxy) and not any(map(_is_tunnels_5xx, _causes(error))):
+        return _fault(f"its proxy failed ({_text(error)}): see {_shown(proxy)}", f"proxy {proxy}")
+    return None
+
+
+def of_machine(error: BaseException) -> OwnFault | None:
+    """What of our code or of this machine led to *error*; None where nothing of it did."""
+    for each in _causes(error):
+        if isinstance(each, OwnFault):
+            return each
+        if (number := _number(each)) in _OF_THIS_MACHINE:
+            remedy = _REMEDIES.get(number, "see this machine's network and its limits")
+            return _fault(f"{_text(each)}: {remedy}", f"errno {number}")
+        if isinstance(each, (ConnectBindError, NoRouteError)):
+            return _fault(f"{_text(each)}: see this machine's network", type(each).__name__)
+    return None
+
+
+def says_something(error: BaseException) -> bool:
+    """Whether an exchange that ended with *error* says something about the server (R5).
+
+    An error of this machine does not, nor does an exchange that this side broke off. That a proxy
+    failed is taken for the server's error: R5 is as patient with it.
+    """
+    return of_transfer(error, proxy=None) is None
+
+
+def of_proxy(status: int, proxy: str | None) -> OwnFault | None:
+    """What failed on our side where an answer has *status*: 407 is the proxy's, not the site's."""
+    if status != 407 or not _fails_for_us(proxy):
+        return None
+    return _fault(f"its proxy asks for a password (407): see {_shown(proxy)}", f"proxy {proxy}")
+
+
+def before_wire(error: BaseException | None) -> OwnFault:
+    """What failed where a document's request never came to the wire.
+
+    *error*: what was raised; None where a component gave an answer in the place of the site's.
+    """
+    let = "let requests pass that have walsh_document in their meta"
+    if error is None:
+        cause = "a downloader middleware of this project answered in the place of the site"
+        return _fault(f"{cause}: {let}", cause)
+    component = _component(error)
+    return _fault(f"{component} raised {_text(error)}: {let}", f"{component} {type(error)}")
+
+
+@contextmanager
+def ours(what: str) -> Iterator[None]:
+    """Turn an unexpected error of our own code into an OwnFault that begins with *what*.
+
+    What this package raises on purpose (IgnoreRequest, WalshError) goes through as it is.
+    """
+    try:
+        yield
+    except (IgnoreRequest, WalshError):
+        raise
+    except Exception as error:
+        where = f"{what} {type(error).__name__}"
+        raise _fault(f"{what}: {_text(error)}: please report it", where) from error
+
+
+def _fails_for_us(proxy: str | None) -> bool:
+    """Whether what *proxy* does not bring is our fault: it is one, and not the sandbox."""
+    return bool(proxy) and proxy not in os.environ.get(LAB_PROXY, "").split(",")
+
+
+def _shown(proxy: str | None) -> str:
+    """*proxy* without a password."""
+    return str(proxy).rpartition("@")[2]
+
+
+def _fault(line: str, cause: str) -> OwnFault:
+    fault = OwnFault(line)
+    fault.cause = cause
+    return fault
+
+
+def _text(error: BaseException) -> str:
+    name, lines = type(error).__name__, str(error).splitlines()
+    return f"{name}: {lines[0]}"[:_LONGEST] if lines else name
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """*error* and all errors that led to it: causes, members of groups, Twisted's reasons."""
+    found: list[object] = [error]
+    seen: set[int] = set()
+    while found:
+        each = found.pop(0)
+        each = getattr(each, "value", each)  # of a Failure
+        if not isinstance(each, BaseException) or id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        found += (each.__cause__, each.__context__, getattr(each, "os_error", None))
+        found += getattr(each, "reasons", None) or ()
+        found += getattr(each, "exceptions", None) or ()
+
+
+def _number(error: BaseException) -> int:
+    """The error number of *error*, by errno's table; 0 for none."""
+    if isinstance(error, _NUMBERED_OTHERWISE):
+        return 0
+    number = getattr(error, "osError", None)  # of Twisted's
+    if number is None and isinstance(error, OSError):
+        number = error.errno
+    return number if isinstance(number, int) else 0
+
+
+def _is_tunnels_5xx(error: BaseException) -> bool:
+    """Whether a proxy answered 5xx when it was to open a tunnel: it cannot reach the site."""
+    if type(error).__name__ not in _TUNNEL_ERRORS:
+        return False
+    status = getattr(error, "status", None)
+    if status is None and (found := _TUNNEL_STATUS.search(str(error))):
+        status = int(found[1])
+    return isinstance(status, int) and status >= 500
+
+
+def _component(error: BaseException) -> str:
+    """The class or module of the project whose code raised *error*, for a person to look for."""
+    named = "a component of this project"
+    traceback = error.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in ("scrapy", "twisted", "scrapy_walsh", "asyncio"):
+            owner = frame.f_locals.get("self")
+            named = module if owner is None else f"{module}.{type(owner).__name__}"
+        traceback = traceback.tb_next
+    return named
