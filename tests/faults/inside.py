@@ -87,6 +87,7 @@ class Middleware:
 
     def __init__(self, fault: dict[str, Any]) -> None:
         self.do, self.on, self.fault = fault["do"], fault.get("on", "documents"), fault
+        self.seen: set[str] = set()
 
     @classmethod
     def from_crawler(cls, crawler: Any) -> Middleware:
@@ -136,6 +137,13 @@ class Middleware:
             changes["url"] = request.url + changes["url"]
         return request.replace(meta={**request.meta, "replaced": True}, **changes)
 
+    def before_fresh(self, request: Any) -> Any:
+        """Put a new request with the same URL, and nothing else, in its place, once."""
+        if request.url in self.seen:
+            return None
+        self.seen.add(request.url)
+        return Request(request.url, dont_filter=True)
+
     def before_move(self, request: Any) -> Any:
         """Change the URL in place, as some middlewares do."""
         request._set_url(request.url + self.fault["url"])
@@ -172,7 +180,19 @@ class Middleware:
             return response
         return request.replace(dont_filter=True, meta={**request.meta, "again": True})
 
+    def after_elsewhere(self, request: Any, response: Any) -> Any:
+        """Go to the documents of another host."""
+        if "healthy.test" in request.url or request.meta.get("again"):
+            return response
+        url = request.url.replace("forbidden.test", "healthy.test")
+        return request.replace(url=url, dont_filter=True, meta={**request.meta, "again": True})
+
     # after a failure
+
+    def failed_again(self, request: Any) -> Any:
+        if request.meta.get("again"):
+            return None
+        return request.replace(dont_filter=True, meta={**request.meta, "again": True})
 
     def failed_mend(self, request: Any) -> Any:
         """What cannot be had is taken for empty."""
@@ -210,7 +230,34 @@ class Extension:
 
         self._handler = handler
         module, name = self.fault["signal"].rsplit(".", 1)
-        self.crawler.signals.connect(handler, getattr(importlib.import_module(module), name))
+        signal_named = getattr(importlib.import_module(module), name)
+        how = self.fault.get("how", "at once")
+        if how == "any sender":  # an old recipe, which goes past the crawler's own manager
+            from pydispatch import dispatcher  # type: ignore[import-untyped]  # noqa: PLC0415
+
+            dispatcher.connect(handler, signal_named)
+        elif how == "late":
+
+            def connect(**_: Any) -> None:
+                self.crawler.signals.connect(handler, signal_named)
+
+            self._connect = connect
+            self.crawler.signals.connect(connect, signals.request_reached_downloader)
+        else:
+            self.crawler.signals.connect(handler, signal_named)
+
+    def close(self) -> None:
+        """The project closes the crawl while what is concerned is under way."""
+        closed: list[Any] = []
+
+        def change(under_way: bool) -> None:
+            if under_way and not closed:
+                from scrapy.utils.defer import deferred_from_coro  # noqa: PLC0415
+
+                engine = self.crawler.engine
+                closed.append(deferred_from_coro(engine.close_spider_async(reason="enough")))
+
+        _around(self.fault.get("on", "documents"), change)
 
     def machine(self) -> None:
         """The machine says *errno* where a connection is made for what is concerned."""

@@ -136,7 +136,7 @@ _RAISED = (
             HELD_BACK,
             "answer",
             status=status,
-            says=("in its place", "in place of", "before the wire", "was not sent"),
+            says=("answered in the place of the site",),
         )
         for status in (200, 404, 503)
     ),
@@ -146,7 +146,7 @@ _RAISED = (
         HELD_BACK,
         "answer",
         on="robots",
-        says=("in its place", "in place of", "before the wire", "was not sent"),
+        says=("answered in the place of the site",),
     ),
 )
 
@@ -195,6 +195,9 @@ _ALTERED = (
             headers={"Accept-Encoding": "gzip, br, zstd"}),
     _before("meta cleared", "empties `meta`", HELD_BACK, "forget",
             says=("meta", "not ours any more", "in its place")),
+    _before("another request without meta",
+            "puts a new request for the same URL in the place of each", HELD_BACK, "fresh",
+            says=("in the place of the site", "in their meta")),
     _before("Host", "sets another `Host`", AS_USUAL, "set", headers={"Host": "healthy.test"}),
     _before("Authorization", "adds `Authorization`", AS_USUAL, "set",
             headers={"Authorization": "Basic dXNlcjp3b3Jk"}),
@@ -249,6 +252,9 @@ _AFTER = (
     _after("None returned", "returns None in the place of documents", "nothing"),
     _after("asked again", "returns the request once more, as a retry does", "again",
            does="The document is requested once, or twice, each time in its turn."),
+    _after("another host's", "goes for the robots.txt of another host", "elsewhere", on="robots"),
+    _after("failure retried", "requests a robots.txt again that could not be had", "again",
+           on="robots", sites="forbidden closes", settings=_DEFER, does=_ONE_AWAY),
     _after("failure mended", "returns an empty response where a robots.txt could not be had",
            "mend", on="robots", sites="forbidden closes", settings=_DEFER,
            does=_ONE_AWAY),
@@ -261,14 +267,17 @@ _AFTER = (
 )  # fmt: skip
 
 
-def _signal(name: str, error: str, *, on: str = "all", module: str = "scrapy.signals") -> Row:
+def _signal(
+    name: str, error: str, *, on: str = "all", module: str = "scrapy.signals", how: str = ""
+) -> Row:
     which = {"all": "", "documents": " for documents", "robots": " for robots.txt"}[on]
     return Row(
-        f"{name} raises {error}{which}",
+        f"{name} raises {error}{which}{how and f', connected {how}'}",
         "signal",
-        f"A handler of the signal `{name}` raises `{_SPELT.get(error, error)}`{which}.",
+        f"A handler of the signal `{name}` raises `{_SPELT.get(error, error)}`{which}"
+        f"{_CONNECTED.get(how, '')}.",
         AS_USUAL,
-        {"do": "hear", "signal": f"{module}.{name}", "error": error, "on": on},
+        {"do": "hear", "signal": f"{module}.{name}", "error": error, "on": on, "how": how},
         # More than one piece: what a handler stops at the first has no rule in it.
         sites="long rules",
         variants=((LONG, UNKNOWN), (SHORT, STALE)) if error.startswith("Stop") else _UNKNOWN,
@@ -276,7 +285,17 @@ def _signal(name: str, error: str, *, on: str = "all", module: str = "scrapy.sig
 
 
 _SPELT: Final = {"StopDownload": "StopDownload(fail=False)", "StopDownload fail": "StopDownload()"}
+_CONNECTED: Final = {
+    "late": "; it is connected while the crawl goes on",
+    "any sender": "; it is connected by pydispatch, for any sender",
+}
 _SIGNALS = (
+    *(
+        _signal("headers_received", error, on="documents", how=how)
+        for error in ("StopDownload", "StopDownload fail")
+        for how in ("late", "any sender")
+    ),
+    _signal("bytes_received", "StopDownload", how="any sender"),
     *(
         _signal(name, error, on=on)
         for name in ("headers_received", "bytes_received")
@@ -344,6 +363,21 @@ _SETTINGS = (
         "`DOWNLOADER_CLIENTCONTEXTFACTORY` names a module that is not there.",
         HELD_BACK, settings={"DOWNLOADER_CLIENTCONTEXTFACTORY": "nowhere.Factory"},
         says=("nowhere",)),
+    Row("DEFAULT_REQUEST_HEADERS", "setting",
+        "`DEFAULT_REQUEST_HEADERS` has `Range` and `If-None-Match`.", AS_USUAL,
+        settings={"DEFAULT_REQUEST_HEADERS": {"Range": "bytes=0-9", "If-None-Match": "*"}}),
+    Row("another reactor", "setting", "`TWISTED_REACTOR` is one without asyncio.", AS_USUAL,
+        settings={"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"}),
+    Row("another reactor, ValueError", "setting",
+        "`TWISTED_REACTOR` is one without asyncio, and a middleware raises for documents.",
+        HELD_BACK, {"do": "raise", "error": "ValueError"},
+        settings={"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"},
+        says=("no colour for this host",)),
+    Row("closed meanwhile", "setting",
+        "The project closes the crawl while the first document is requested (`CLOSESPIDER_...`).",
+        HOSTS_DOING, {"do": "close"},
+        does="It ends, as asked: no fault, and nothing more is sent. The rest is for the next run.",
+        ),
     Row("HTTP cache", "setting", "`HTTPCACHE_ENABLED` is True.", AS_USUAL,
         settings={"HTTPCACHE_ENABLED": True}),
     Row("no decompression", "setting", "`COMPRESSION_ENABLED` is False.", AS_USUAL,

@@ -245,7 +245,12 @@ class World:
         spider = "probe" if fault is None else fault.spider
         command = [sys.executable, "-m", "scrapy", "crawl", spider]
         command += ["-a", f"urls={' '.join(self.urls(row, page))}"]
-        environment = {name: v for name, v in os.environ.items() if not name.endswith("_proxy")}
+        # Here the sandbox, where it is a proxy, is one that can fail.
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.endswith("_proxy") and name != "WALSH_LAB_PROXY"
+        }
         if row.proxied:
             environment |= {"http_proxy": self.box.proxy_url, "https_proxy": self.box.proxy_url}
         environment |= {
