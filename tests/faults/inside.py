@@ -40,12 +40,19 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "RuntimeError": lambda: RuntimeError("a defect of our own"),
     "OSError": lambda: OSError(errno.EIO, os.strerror(errno.EIO)),
     "full disk": lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
-    "sqlite3": lambda: sqlite3.OperationalError("disk I/O error"),
-    "locked": lambda: sqlite3.OperationalError("database is locked"),
+    "sqlite3": lambda: _sqlite_error("disk I/O error", sqlite3.SQLITE_IOERR),
+    "sqlite3 full": lambda: _sqlite_error("database or disk is full", sqlite3.SQLITE_FULL),
+    "locked": lambda: _sqlite_error("database is locked", sqlite3.SQLITE_BUSY),
     "MemoryError": lambda: MemoryError("no memory is left"),
     "full disk state": lambda: _state_error("No space left on device"),
     "no fork": lambda: BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)),
 }
+
+
+def _sqlite_error(why: str, code: int) -> BaseException:
+    error = sqlite3.OperationalError(why)
+    error.sqlite_errorcode = code
+    return error
 
 
 def _state_error(why: str) -> BaseException:

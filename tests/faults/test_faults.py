@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults import page
+from tests.faults import page, table
 from tests.faults.table import TABLE
 from tests.faults.world import World
 
@@ -37,6 +37,10 @@ def test_own_no_fault_of_ours_opens_a_gate_or_is_green(world: World, row: Row) -
 def test_own_the_table_names_each_row_once() -> None:
     names = [(row.kind, row.name) for row in TABLE]
     assert len(set(names)) == len(names) >= 80
+
+
+def test_own_what_ci_leaves_out_is_in_the_table() -> None:
+    assert {row.name for row in TABLE} >= table.BY_HAND
 
 
 def test_own_every_kind_of_fault_is_tried_in_ci_and_is_on_the_page() -> None:

@@ -214,7 +214,7 @@ class World:
         for host in ("forbidden.test", "www.blocked.test", "healthy.test"):
             rules = RULES if host == "forbidden.test" else RULES.replace("Disallow", "Allow")
             robots = other.get(host, answering(rules, "text/plain"))
-            self.box.put(Site(host, {"/robots.txt": robots, "*": _PAGE}))
+            self.box.put(Site(host, {"/robots.txt": robots, "*": other.get("pages", _PAGE)}))
 
     def urls(self, row: Row, page: str) -> list[str]:
         """The three targets of a run."""
@@ -609,7 +609,10 @@ SITES: dict[str, dict[str, Any]] = {
     "healthy slow": {"healthy.test": _text(delay=6.0)},
     # It is valid as far as it goes, and blocks another host.
     "list cut off": {"list": Route(body=_OTHER, behaviour="truncate")},
-    "list fails first": {"list": Route(sequence=(Route(503), Route(body=_OTHER)))},
+    "list fails first": {
+        "list": Route(sequence=(Route(503), Route(body=_OTHER))),
+        "pages": Route(body="a page that takes its time", delay=4.0),
+    },
 }
 #: What a proxy says that is none of the sandbox's; None: nothing, ever.
 PROXIES: dict[str, bytes | None] = {
