@@ -40,7 +40,6 @@ _LIST = "/.well-known/walsh-research/blocklist.json"
 _SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
 #: What a robots.txt says; longer than a thousand octets.
 RULES = "# rules\n" * 200 + "User-agent: *\nDisallow: /private/\n"
-_MODIFIED = "Sat, 23 May 2026 00:00:00 GMT"
 _PAGE = Route(body="<title>page</title><p>page</p>" * 50)
 #: Kinds of rows in which what was fetched may be lost to the next run.
 _HELD = "held.test"
@@ -198,7 +197,7 @@ class World:
         key = f"{listed} {row.proxied} {row.https}"
         if key not in self._known:
             project = Path(tempfile.mkdtemp(dir=self._directory.name, prefix="held"))
-            self._serve(listed, "")
+            self._serve(listed, "", "1")
             whole = replace(_HEALTHY, proxied=row.proxied, https=row.https)
             ran = self.crawl(project, whole, "held", None)
             assert not (found := judge(whole, ran)), f"{found}: {ran.output[-3000:]}"
@@ -206,14 +205,15 @@ class World:
             self._known[key] = project / ".scrapy" / "walsh"
         return self._known[key]
 
-    def _serve(self, listed: str, sites: str) -> None:
+    def _serve(self, listed: str, sites: str, version: str = "2") -> None:
+        """Serve the documents; what earlier runs had was of another *version*: no 304."""
         other = SITES.get(sites, {})
-        document = answering(list_of(listed), "application/json")
+        document = answering(list_of(listed), "application/json", version)
         schema = Route(404)
         self.box.put(Site("operator.test", {_LIST: other.get("list", document), _SCHEMA: schema}))
         for host in ("forbidden.test", "www.blocked.test", "healthy.test"):
             rules = RULES if host == "forbidden.test" else RULES.replace("Disallow", "Allow")
-            robots = other.get(host, answering(rules, "text/plain"))
+            robots = other.get(host, answering(rules, "text/plain", version))
             self.box.put(Site(host, {"/robots.txt": robots, "*": other.get("pages", _PAGE)}))
 
     def urls(self, row: Row, page: str) -> list[str]:
@@ -573,9 +573,9 @@ def list_of(listed: str) -> str:
     return json.dumps(document)
 
 
-def answering(body: str, kind: str) -> Callable[[Request], Route]:
+def answering(body: str, kind: str, version: str) -> Callable[[Request], Route]:
     """What a server that knows RFC 9110 answers: 304 and 206 to who asks for them."""
-    whole = Route(body=body, content_type=kind, etag='"1"', last_modified=_MODIFIED)
+    whole = Route(body=body, content_type=kind, etag=f'"{version}"')
 
     def answer(request: Request) -> Route:
         if request.header("Range"):
