@@ -4,8 +4,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+TEST_VENV ?= .venv-test
 SCRAPY ?=
 COMMA := ,
+EXTRAS := test,deploy-test$(if $(SCRAPY),,$(COMMA)plugins-test)
 TESTS ?= tests
 # Most tests wait for a host's time: more of them run at once than there are processors. What they
 # import is compiled once, also where the environment says otherwise: they start many processes.
@@ -16,16 +18,30 @@ OTHER_DEPENDENCIES := "import tomllib; \
 	needed = tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']; \
 	print(*[each for each in needed if not each.startswith('scrapy')], sep='\n')"
 
+# What builds it, one a line.
+BUILD_DEPENDENCIES := "import tomllib; \
+	print('build', *tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')"
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+
 .PHONY: demo test quick test-lowest test-policy lint format docs clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/walsh demo
 
-test: $(VENV)/test.stamp
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+# On the wheel, as users have it: it is made of the sdist, and so are the tests, in a directory that has all of
+# the sdist but the package. Run here, they would import the package from here, whatever is installed.
+test: $(TEST_VENV)/test.stamp
+	rm -rf build
+	$(TEST_VENV)/bin/python -m build --no-isolation --outdir build . > /dev/null
+	$(TEST_VENV)/bin/python $(PIP_INSTALL) --force-reinstall --no-deps build/*.whl
+	mkdir build/suite
+	tar xzf build/*.tar.gz --strip-components=1 -C build/suite
+	rm -r build/suite/scrapy_walsh
+	cd build/suite && PYTHONPATH= PYTHONDONTWRITEBYTECODE= \
+		$(abspath $(TEST_VENV))/bin/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
 
 # What starts no process and no server, and takes no second: between two edits.
-quick: $(VENV)/test.stamp
+quick: $(VENV)/quick.stamp
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --quick $(TESTS)
 
 # The oldest Scrapy that is supported, and the tests of what calls it. policy/, state/, and what reads files
@@ -36,7 +52,7 @@ ON_NEWEST := $(addprefix --ignore=tests/,conformance/test_broken.py conformance/
 	ledger/test_verify_forged.py)
 
 test-lowest:
-	$(MAKE) test VENV=.venv-lowest SCRAPY="scrapy==2.13.4" TESTS="$(ON_SCRAPY) $(ON_NEWEST)"
+	$(MAKE) test TEST_VENV=.venv-lowest SCRAPY="scrapy==2.13.4" TESTS="$(ON_SCRAPY) $(ON_NEWEST)"
 
 # policy/ alone, where neither Scrapy nor Twisted is installed: what it decides needs neither.
 test-policy: .venv-policy/policy.stamp
@@ -60,32 +76,37 @@ docs: .venv-docs/docs.stamp
 	.venv-docs/bin/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --nitpicky docs docs/_build/html
 
 clean:
-	rm -rf .venv .venv-docs .venv-lowest .venv-policy build dist docs/_build .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-docs .venv-lowest .venv-policy .venv-test build dist docs/_build .mypy_cache .ruff_cache .hypothesis
 
-$(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+%/bin/python:
+	$(PYTHON) -m venv $*
 
 $(VENV)/demo.stamp: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/python $(PIP_INSTALL) -e .
 	touch $@
 
-$(VENV)/test.stamp: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		-e '.[test,deploy-test$(if $(SCRAPY),,$(COMMA)plugins-test)]' $(if $(SCRAPY),'$(SCRAPY)')
+# The stamps are of two environments: what is edited is installed in $(VENV), a wheel in $(TEST_VENV).
+$(VENV)/quick.stamp: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python $(PIP_INSTALL) -e '.[$(EXTRAS)]'
+	touch $@
+
+$(TEST_VENV)/test.stamp: $(TEST_VENV)/bin/python pyproject.toml
+	$(TEST_VENV)/bin/python -c $(BUILD_DEPENDENCIES) > $(TEST_VENV)/build.txt
+	$(TEST_VENV)/bin/python $(PIP_INSTALL) -r $(TEST_VENV)/build.txt '.[$(EXTRAS)]' $(if $(SCRAPY),'$(SCRAPY)')
 	touch $@
 
 .venv-policy/policy.stamp: pyproject.toml
 	$(PYTHON) -m venv --clear .venv-policy
 	.venv-policy/bin/python -c $(OTHER_DEPENDENCIES) > .venv-policy/requirements.txt
-	.venv-policy/bin/python -m pip install --quiet --disable-pip-version-check pytest hypothesis \
+	.venv-policy/bin/python $(PIP_INSTALL) pytest hypothesis \
 		-r .venv-policy/requirements.txt
 	touch $@
 
 .venv-docs/docs.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv-docs
-	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	.venv-docs/bin/python $(PIP_INSTALL) -e '.[docs]'
 	touch $@
 
 $(VENV)/lint.stamp: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python $(PIP_INSTALL) -e '.[dev]'
 	touch $@

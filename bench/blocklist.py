@@ -1,11 +1,12 @@
-"""R3: how long a blocklist takes to validate, to build and to ask, by its length.
+"""R3: how long a blocklist takes to validate, to read and to ask, by its length.
 
 Run: ``python -m bench.blocklist [--json FILE] [--sizes 1000 100000 1000000]``.
-``parse``: JSON and schema in a child process, the crawl going on beside it. ``build``: all
-steps in the event loop; ``pause``: the longest of them (of a crawl: ``bench/pauses.py``).
-``replace``: the longest step when an equal list takes its place. ``hit``, ``miss``: processor time
-of one look-up of a URL, no two of one host.
-To reach: a pause of 50 ms, a look-up of 2 us.
+``read``: JSON, schema and domains, in a thread of this process. ``pause``: the longest time for
+which that thread kept another one waiting, in processor time of this process, so never another's
+turn (of a crawl: ``bench/pauses.py``). ``replace``: the same,
+while an equal list takes its place. ``held``: memory that the list takes, ``peak``: at most while
+it was read. ``hit``, ``miss``: processor time of one look-up of a URL, no two of one host.
+To reach: a pause of 50 ms up to 100,000 entries and of a second for each million; 2 us.
 """
 
 from __future__ import annotations
@@ -14,19 +15,22 @@ import argparse
 import gc
 import json
 import random
+import resource
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.adapters.validate import blocklist_chunks, builder_of, validate_in_child
-from scrapy_walsh.policy.blocklist import Blocklist, lifted
+from scrapy_walsh.adapters.validate import read_blocklist
+from scrapy_walsh.policy.blocklist import lifted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 ASKED = 20_000
 ROUNDS = 5
 TIMEOUT = 600.0
+SLEEP = 0.002  # seconds
 TEXT = {"type": "string"}
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -44,7 +48,9 @@ SCHEMA: dict[str, Any] = {
         },
     },
 }
-COLUMNS = ("entries", "parse s", "build s", "pause ms", "replace ms", "hit us", "miss us")
+COLUMNS = (
+    "entries", "read s", "pause ms", "replace ms", "held MB", "peak MB", "hit us", "miss us"
+)  # fmt: skip
 
 
 def main() -> None:
@@ -63,25 +69,47 @@ def main() -> None:
 
 def measured(size: int) -> dict[str, float]:
     domains = [f"shop{number}.example{number % 97}.test" for number in range(size)]
-    started = time.perf_counter()
-    output = validate_in_child(document(domains), SCHEMA, None, TIMEOUT)
-    parse = time.perf_counter() - started
-    held, steps = built(output)
-    coming, _ = built(output)
+    body = document(domains)
+    before = resident()
+    taken, pause, held = beside(lambda: read_blocklist(body, SCHEMA, None, TIMEOUT))
+    grown, peak = resident() - before, highest() - before
+    _, _, coming = beside(lambda: read_blocklist(body, SCHEMA, None, TIMEOUT))
     picked = random.Random(1).choices(domains, k=ASKED)
     hits = [f"https://www.{domain}/a/b?c=d" for domain in picked]
     misses = [
         f"https://www.host{number}.example{number % 97}.org/a/b?c=d" for number in range(ASKED)
     ]
     hit, miss = per_call(held.blocks, hits), per_call(held.blocks, misses)
-    replaced = lifted(held, coming)
-    del held
-    replace = max(durations(replaced))
+    _, replace, _ = beside(lambda: lifted(held, coming))
     values = (
-        size, round(parse, 3), round(sum(steps), 4), round(max(steps) * 1e3, 2),
-        round(replace * 1e3, 2), round(hit, 2), round(miss, 2),
+        size, round(taken, 3), round(pause * 1e3, 2), round(replace * 1e3, 2),
+        round(grown / 1e6), round(peak / 1e6), round(hit, 2), round(miss, 2),
     )  # fmt: skip
     return dict(zip(COLUMNS, values, strict=True))
+
+
+def beside(work: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Do *work* in a thread: the seconds it took, the longest pause here meanwhile, its result."""
+    results: list[Any] = []
+    gc.collect()
+    thread = threading.Thread(target=lambda: results.append(work()))
+    started, last, longest = time.perf_counter(), time.process_time(), 0.0
+    thread.start()
+    while thread.is_alive():
+        time.sleep(SLEEP)
+        now = time.process_time()
+        longest, last = max(longest, now - last), now
+    return time.perf_counter() - started, longest, results[0]
+
+
+def resident() -> int:
+    """Bytes of memory in use now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def highest() -> int:
+    """Bytes of memory in use at most so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def document(domains: list[str], schema: dict[str, Any] | None = None) -> bytes:
@@ -96,27 +124,6 @@ def document(domains: list[str], schema: dict[str, Any] | None = None) -> bytes:
         "blocked": [{"domain": domain, **entry} for domain in domains],
     }
     return json.dumps(members if schema is None else {**members, "schema": schema}).encode()
-
-
-def built(output: bytes) -> tuple[Blocklist, list[float]]:
-    """Return the list and the seconds of every step, as an event loop would take them."""
-    builder = builder_of(output)
-    chunks = blocklist_chunks(output)
-    taken = durations(map(builder.add, chunks))
-    return builder.build(), taken
-
-
-def durations(steps: Iterator[object]) -> list[float]:
-    """Return the seconds that each step of an iterator takes."""
-    taken = [0.0]
-    gc.collect()
-    while True:
-        started = time.perf_counter()
-        try:
-            next(steps)
-        except StopIteration:
-            return taken
-        taken.append(time.perf_counter() - started)
 
 
 def per_call(ask: Callable[[str], object], questions: list[str]) -> float:

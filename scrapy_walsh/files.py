@@ -1,14 +1,16 @@
-"""Writes the files that a command is asked for, whole or not at all."""
+"""Writes the files that a command is asked for, whole or not at all; says where none can be."""
 
 from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +72,23 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def why_unusable(directory: Path) -> str | None:
+    """Why *directory* cannot be made, or nothing be written in it; None where it can."""
+    try:
+        written_to(directory)
+    except OSError as error:
+        return one_line(error.strerror or error)
+    return None
+
+
+def written_to(directory: Path) -> Path:
+    """*directory*, or the lowest directory above it that exists. OSError if it takes no file."""
+    there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+    with tempfile.TemporaryFile(dir=there) as file:
+        file.write(b"?")
+    return there
 
 
 def open_to_others(status: os.stat_result, bits: int) -> bool:

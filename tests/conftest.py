@@ -9,15 +9,20 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sysconfig
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
+import scrapy_walsh
 from tests import golden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[1]
 
 settings.register_profile(
     "walsh",
@@ -39,7 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 #: The files that take longest, or wait longest: begun last, one of them would be waited for.
 LONGEST = (
-    *("year/test_year", "conformance/test_broken", "crawl/test_silent_host", "bench/test_bench"),
+    *("test_clone", "year/test_year", "conformance/test_broken", "crawl/test_silent_host"),
+    "bench/test_bench",
     *("deploy/test_cloud", "documents/test_list_in_force", "runs/test_revisit"),
     *("documents/test_blocklist_document", "campaign/test_campaign", "fleet/test_scrapy_redis"),
     *("fleet/test_outage", "conformance/test_run", "runs/test_clock_jumps", "state/test_database"),
@@ -48,8 +54,16 @@ LONGEST = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the order of the files: pytest-xdist would begin with those that have most tests."""
+    """Keep the order of the files: pytest-xdist would begin with those that have most tests.
+
+    And see that ``make test`` tests a wheel: its tests are beside no package.
+    """
     config.option.loadscopereorder = False
+    tested = Path(scrapy_walsh.__file__).parent
+    if tested != ROOT / "scrapy_walsh" and tested.parent != Path(sysconfig.get_path("purelib")):
+        raise pytest.UsageError(
+            f"{tested} is tested: neither of {ROOT}, nor installed from a wheel"
+        )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

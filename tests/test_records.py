@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import scrapy_walsh
 from scrapy_walsh.spec import REQUIREMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = Path(scrapy_walsh.__file__).parent
 RECORDS = ROOT / "docs" / "decisions"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 
@@ -29,7 +31,7 @@ ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 #: A file or a folder as the records name it: `policy/chain.py`, `state/`, and where it may lie.
-PLACES = (ROOT, ROOT / "scrapy_walsh", ROOT / "tests")
+PLACES = (ROOT, PACKAGE.parent, PACKAGE, ROOT / "tests")
 PLACE = re.compile(r"`([a-z_]+(?:/[a-z_0-9]+)*(?:\.py|/))`")
 
 
@@ -40,8 +42,8 @@ def pages() -> list[Path]:
 
 def citing() -> list[Path]:
     """Every file whose codes must lead somewhere."""
-    modules = [path for folder in ("scrapy_walsh", "tests", "bench")
-               for path in sorted((ROOT / folder).rglob("*.py"))]  # fmt: skip
+    modules = [path for folder in (PACKAGE, ROOT / "tests", ROOT / "bench")
+               for path in sorted(folder.rglob("*.py"))]  # fmt: skip
     return [*pages(), *modules]
 
 
@@ -61,7 +63,7 @@ def codes_without(path: Path, known: set[str]) -> set[str]:
     """The codes that *path* cites and that are not *known*."""
     text = path.read_text()
     unknown = {code for code in CODE.findall(text) if code.lower() not in known}
-    shipped = path.is_relative_to(ROOT / "scrapy_walsh")
+    shipped = path.is_relative_to(PACKAGE)
     if not unknown or shipped or path.suffix != ".py":
         return unknown
     return unknown & set(CODE.findall(told_by_a_test(text)))
@@ -84,9 +86,7 @@ def records() -> Iterator[tuple[Path, str]]:
 def test_own_every_code_that_is_cited_leads_to_a_text() -> None:
     known = {anchor for _, anchor in records()}
     without = [
-        f"{code} in {path.relative_to(ROOT)}"
-        for path in citing()
-        for code in sorted(codes_without(path, known))
+        f"{code} in {path}" for path in citing() for code in sorted(codes_without(path, known))
     ]
     assert not without, f"no text in docs/decisions/ for: {'; '.join(without)}"
 
@@ -138,7 +138,7 @@ def test_own_the_home_of_every_requirement_is_named() -> None:
     for row in REQUIREMENTS:
         anchor = f"[{row.id}](docs/decisions/requirements.md#{row.id.lower()})"
         assert f"| {anchor} | {row.level} | {row.title} | `{row.home}` |" in text
-        assert (ROOT / "scrapy_walsh" / row.home).exists()
+        assert (PACKAGE / row.home).exists()
 
 
 def test_own_a_code_is_known_by_its_form() -> None:

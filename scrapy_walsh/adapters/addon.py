@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy.settings import SETTINGS_PRIORITIES, default_settings
 
-from scrapy_walsh.adapters import compat, plugins, seats
+from scrapy_walsh.adapters import compat, jobdir, plugins, seats
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.events import logger, tell_plugins
 from scrapy_walsh.adapters.moved import current
 from scrapy_walsh.config import WalshConfig, unknown_settings
-from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.exceptions import StateError, WalshError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 #: Above the command line and the job settings of Scrapy Cloud.
 _PRIORITY: Final = 1000
+_SPIDERS: Final = "scrapy_walsh.spiders"
 
 
 class Addon:
@@ -29,10 +30,23 @@ class Addon:
     It also sets defaults of its own (``seats.PREFERRED``) where a project sets nothing.
     """
 
+    @classmethod
+    def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
+        """Add ``walsh_metadata`` to the project's spiders; called before those are looked for.
+
+        It comes first: of two spiders of one name, Scrapy takes the last.
+        """
+        listed = settings.getlist("SPIDER_MODULES")
+        if not any(each.startswith(_SPIDERS) for each in listed):
+            priority = settings.getpriority("SPIDER_MODULES") or 0
+            settings.set("SPIDER_MODULES", [_SPIDERS, *listed], priority=priority)
+
     def update_settings(self, settings: Settings) -> None:
         """Called by Scrapy before a crawl starts; ConfigError for settings that cannot be used."""
         try:
             config = WalshConfig.from_settings(settings, default_state_dir)
+            if (why := jobdir.why_unusable(settings)) is not None:
+                raise StateError(f"{why}: set another, or remove it")
         except WalshError as error:
             compat.refuse_start(error)
         for line in unknown_settings(settings):

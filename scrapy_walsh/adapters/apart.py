@@ -4,7 +4,7 @@ The parsers hold the interpreter lock, and some answers take them minutes. A bod
 ``SMALL`` is read by the child process of :mod:`scrapy_walsh.adapters.validate`, which is killed at
 a limit of time and has a limit of memory. Its task has the members ``format``, ``content_type``
 and ``url``; its answer is a line ``{"ok": true, "headings", "note", "children"}`` and a line of
-JSON for each entry, or ``{"ok": false, "error", "costly"}``.
+JSON for each entry.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 from twisted.internet.defer import DeferredSemaphore
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.validate import run_child
-from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
+from scrapy_walsh.adapters.validate import AtLimit, ask_child
+from scrapy_walsh.exceptions import DocumentTooCostly
 from scrapy_walsh.policy import formats, links
 from scrapy_walsh.policy.feeds import Entry
 from scrapy_walsh.policy.links import Heading, Links
@@ -41,7 +41,7 @@ async def links_of(
     """As ``policy.links.links_of``, without blocking the event loop.
 
     Also raises DocumentTooCostly for a body that is not read within *timeout* seconds
-    (``TIME_LIMIT``).
+    (``TIME_LIMIT``), and OwnFault where no child process can be had to read it.
     """
     if len(body) <= SMALL and kind != formats.GZIP:  # that may unpack to 8 MB
         return links.links_of(kind, body, content_type, url)
@@ -54,19 +54,13 @@ async def links_of(
 
 
 def _apart(kind: str, body: bytes, content_type: str | None, url: str, timeout: float) -> Links:
-    task = {"format": kind, "content_type": content_type, "url": url, "memory": _MEMORY}
+    task = {"format": kind, "content_type": content_type, "url": url}
     try:
-        code, pieces = run_child(task, body, timeout)
-    except OSError as error:
-        raise DocumentTooCostly(f"{url}: no process could be started to read it: {error}") from None
-    if code != 0:
+        head, rest = ask_child(task, body, timeout, _MEMORY)
+    except AtLimit as error:  # a child can be had: it was tested
         limits = f"{timeout:g} s and {_MEMORY >> 20} MiB"
-        raise DocumentTooCostly(f"{url}: cannot be read within {limits} (exit code {code})")
-    head = json.loads(pieces.pop(0))
-    if not head["ok"]:
-        raise (DocumentTooCostly if head["costly"] else DocumentInvalid)(head["error"])
-    lines = (line for piece in pieces for line in piece.splitlines())
-    entries = tuple(Entry(*json.loads(line)) for line in lines)
+        raise DocumentTooCostly(f"{url}: cannot be read within {limits}") from error
+    entries = tuple(Entry(*json.loads(line)) for line in rest.splitlines())
     children = None if head["children"] is None else tuple(head["children"])
     headings = tuple(Heading(*each) for each in head["headings"])
     return Links(entries, headings, head["note"], children)

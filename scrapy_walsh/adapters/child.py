@@ -2,75 +2,67 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
+import os
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import astuple
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from scrapy_walsh.adapters.validate import line_of, validation
-from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, StateError
+from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_MEMORY: Final = 2 * 1024**3  # octets
 _CPU: Final = 300  # seconds; the caller's timeout is what ends it, unless the caller died
 
 
-def main() -> int:
-    """Run as the child. Returns the exit code."""
-    gc.disable()  # a short life with a million small objects
-    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
-    task = json.loads(stdin.readline())
-    _limit_resources(task.get("memory", _MEMORY))
-    body = stdin.read(task["length"])
-    for piece in _answer(task, body):
-        stdout.write(piece)
-        stdout.flush()  # the first line ends the time limit
-    return 0
+def main(task: dict[str, Any]) -> None:
+    """Do *task*: read its body, and write the answer."""
+    with os.fdopen(os.dup(1), "wb") as answer:
+        os.dup2(2, 1)  # what else is printed goes to stderr
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C lets a crawl end what it has begun
+        gc.disable()  # a short life with a million small objects
+        limit("RLIMIT_AS", task["memory"])
+        limit("RLIMIT_CPU", _CPU)
+        answer.write(_answer(task, sys.stdin.buffer))
 
 
-def _answer(task: dict[str, Any], body: bytes) -> Iterator[bytes]:
-    try:
-        if "place" in task:
-            from scrapy_walsh.adapters import bulk  # noqa: PLC0415 - nor a store
-
-            yield from bulk.perform(task, body)
-        elif "format" in task:
-            yield from links(body, task)
-        else:
-            yield from (*validation(body, task), line_of({}))
-    except DocumentInvalid as error:
-        costly = isinstance(error, DocumentTooCostly)
-        yield line_of({"ok": False, "error": str(error), "costly": costly})
-    except StateError as error:
-        yield line_of({"ok": False, "error": str(error), "disk": True})
-
-
-def links(body: bytes, task: dict[str, Any]) -> tuple[bytes, bytes]:
-    """Return the first line of the answer about a source's document, and a line for each entry.
-
-    Raises DocumentInvalid.
-    """
-    from scrapy_walsh.policy.links import links_of  # noqa: PLC0415 - the other tasks need no readers
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C lets a crawl end what it has begun
-    found = links_of(task["format"], body, task["content_type"], task["url"])
-    entries = (line_of(astuple(entry)) for entry in found.entries)
-    head = {"headings": found.headings, "note": found.note, "children": found.children}
-    return line_of({"ok": True, **head}), b"".join(entries)
-
-
-def _limit_resources(memory: int) -> None:
-    with contextlib.suppress(ImportError, OSError, ValueError):  # no such limits on Windows
+def limit(name: str, most: int) -> None:
+    """Set one limit where this system has it: macOS refuses RLIMIT_AS, and Windows has none."""
+    with suppress(ImportError, AttributeError, OSError, ValueError):
         import resource  # noqa: PLC0415
 
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-        resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU))
+        resource.setrlimit(getattr(resource, name), (most, most))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _answer(task: dict[str, Any], given: Any) -> bytes:
+    try:
+        body = given.read(task["length"])
+        return links(task, body) if "format" in task else validation(task, body)
+    except DocumentInvalid as error:
+        costly = isinstance(error, DocumentTooCostly)
+        return line_of({"ok": False, "error": str(error), "costly": costly})
+    except MemoryError:
+        return b'{"ok": false, "limit": "memory"}\n'
+
+
+def validation(task: dict[str, Any], body: bytes) -> bytes:
+    """Yes, where the blocklist in *body* is valid by its schema. Raises DocumentInvalid."""
+    from scrapy_walsh.policy import schema  # noqa: PLC0415 - one task, one import
+
+    schema.check_schema(schema.read_document(body), task["fallback_schema"])
+    return line_of({"ok": True})
+
+
+def links(task: dict[str, Any], body: bytes) -> bytes:
+    """What a source's document has: a line, and a line for each entry. Raises DocumentInvalid."""
+    from scrapy_walsh.policy.links import links_of  # noqa: PLC0415 - one task, one import
+
+    found = links_of(task["format"], body, task["content_type"], task["url"])
+    head = {"headings": found.headings, "note": found.note, "children": found.children}
+    return line_of({"ok": True, **head}) + b"".join(map(line_of, map(astuple, found.entries)))
+
+
+def line_of(value: dict[str, Any] | tuple[Any, ...]) -> bytes:
+    """One line of the answer."""
+    return json.dumps(value).encode() + b"\n"

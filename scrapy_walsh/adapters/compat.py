@@ -6,8 +6,8 @@ of Scrapy: CONTRIBUTING.md.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import inspect
 import logging
 import os
 import sys
@@ -69,8 +69,35 @@ def run(coroutine: Coroutine[Any, Any, _T]) -> Deferred[_T]:
     return cast("Deferred[_T]", deferred_from_coro(coroutine))
 
 
+#: Called with what a function of :func:`call_later` raises, of which nobody else would hear.
+ON_FAILURE: Final[list[Callable[[BaseException | None], object]]] = []
+
+
+def _failed(error: BaseException | None) -> None:
+    for tell in ON_FAILURE.copy():
+        tell(error)
+
+
+def _failed_later(failure: Failure) -> None:
+    _failed(failure.value)
+
+
+def _heard(function: Callable[[], object]) -> None:
+    try:
+        result = function()
+    except Exception as error:
+        _failed(error)
+    else:
+        if isinstance(result, Deferred):
+            result.addErrback(_failed_later)
+
+
 def call_later(delay: float, function: Callable[[], object]) -> Callable[[], None]:
-    """Call *function* after *delay* seconds. Returns a function that cancels the call."""
+    """Call *function* after *delay* seconds. Returns a function that cancels the call.
+
+    What it raises, or what a Deferred that it returns fails with, goes to ``ON_FAILURE``.
+    """
+    function = functools.partial(_heard, function)
     try:
         from scrapy.utils.asyncio import call_later as scrapy_call_later  # noqa: PLC0415
     except ImportError:
@@ -156,9 +183,9 @@ async def download(crawler: Crawler, request: Request) -> Response:
 
 async def call_handler(handler: Any, request: Request, spider: Spider | None) -> Response:
     """Call a download handler as its version wants to be called; the response."""
-    if inspect.iscoroutinefunction(handler.download_request):
-        return cast("Response", await handler.download_request(request))
-    return cast("Response", await future(handler.download_request(request, spider)))
+    more = () if ASYNC_HANDLERS else (spider,)
+    result = handler.download_request(request, *more)
+    return cast("Response", await (future(result) if isinstance(result, Deferred) else result))
 
 
 def download_handler(crawler: Crawler, scheme: str) -> Any:
@@ -367,6 +394,22 @@ def write_seen(crawler: Crawler) -> None:
     file = getattr(getattr(scheduler(crawler), "df", None), "file", None)
     if file is not None:
         file.flush()
+
+
+def forget_unwritten(crawler: Crawler) -> None:
+    """Have Scrapy's duplicate filter write no more, nor what it has not written (a full disk).
+
+    What is not in its file is not taken for a duplicate by the next run.
+    """
+    duplicates = getattr(scheduler(crawler), "df", None)
+    file = getattr(duplicates, "file", None)
+    if duplicates is not None and file is not None:
+        size = os.fstat(file.fileno()).st_size
+        duplicates.file = None
+        with contextlib.suppress(OSError):
+            file.close()
+        with contextlib.suppress(OSError):
+            os.truncate(file.name, size)
 
 
 def under_way(crawler: Crawler) -> Collection[Request]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import random
 import time
+from asyncio import CancelledError
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 from scrapy.utils.conf import closest_scrapy_cfg, get_config
 from scrapy.utils.project import inside_project
@@ -18,7 +20,7 @@ from scrapy_walsh.adapters import compat, journal
 from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
 from scrapy_walsh.adapters.outcomes import Closing, Halted
 from scrapy_walsh.config import WalshConfig, gates_of
-from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.exceptions import OwnFault, StateError
 from scrapy_walsh.fleet import join
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.state import alone, open_store
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.agenda import Load
     from scrapy_walsh.state.records import Store
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 #: Seconds that a write to the store may wait for the next request's.
 _WRITE_WITHIN: Final = 0.01
@@ -70,6 +73,26 @@ class Queue(Protocol):
 
     def stop(self) -> None:
         """Cancel all timers: the engine is not woken any more."""
+
+
+def ends_crawl(method: Callable[_P, _T]) -> Callable[_P, _T | None]:
+    """*method* of something with a ``_crawl``; where it raises, the crawl ends (``Context.fail``).
+
+    Its callers are Scrapy's engine and the turnstile: they would drop what it raises, and what it
+    should have moved on would wait for ever. ValueError, which Scrapy's scheduler knows, is raised.
+    """
+
+    @wraps(method)
+    def called(*args: _P.args, **kwargs: _P.kwargs) -> _T | None:
+        try:
+            return method(*args, **kwargs)
+        except (ValueError, Closing):
+            raise
+        except Exception as error:
+            cast("Any", args[0])._crawl.fail(error)
+            return None
+
+    return called
 
 
 class _Closed:
@@ -142,6 +165,24 @@ class Context:
         logger.critical("%s", why)
         compat.fail_command()
         compat.close_spider(self.crawler, REFUSED)
+
+    def fail(self, error: BaseException | None) -> None:
+        """End the crawl as not well: after *error*, which is ours, something might wait for ever.
+
+        Nothing is sent from now on. What waits stays in the JOBDIR, if any.
+        """
+        if isinstance(error, (Closing, CancelledError)) or self.halted is not None:
+            return
+        line = str(error)
+        if not isinstance(error, OwnFault):
+            line = (
+                f"scrapy_walsh has failed and ends the crawl ({type(error).__name__}: {error}): "
+                "LOG_LEVEL=DEBUG shows where: please report it"
+            )
+            logger.debug("where it failed", exc_info=error)
+        self.halted = line
+        self.recorder.own_fault(line)
+        compat.close_spider(self.crawler, NOT_WELL)
 
     def stop_if_halted(self) -> None:
         """Raise Halted when this crawl was refused."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider
 
-from scrapy_walsh.adapters import compat, journal, plugins, seats
+from scrapy_walsh.adapters import compat, jobdir, journal, plugins, seats
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.asked import Asked
 from scrapy_walsh.adapters.context import NOT_WELL, REFUSED, Context
@@ -58,6 +58,8 @@ class Crawl(Context):
         return crawl
 
     def __init__(self, crawler: Crawler) -> None:
+        #: The file of the JOBDIR, which is this process's alone from now on.
+        self.job = jobdir.open_job(crawler.settings)
         super().__init__(crawler)
         self._lease = Lease.of_process(self.config, self.wall)
         #: Called with each request that is about to be sent.
@@ -90,6 +92,7 @@ class Crawl(Context):
         connect(self._idle, signals.spider_idle)
         connect(self._closed, signals.spider_closed)
         TURNSTILE.join(self)
+        compat.ON_FAILURE.append(self.fail)
 
     def _opened(self) -> None:
         self._pulse.start()
@@ -123,6 +126,7 @@ class Crawl(Context):
         self.documents.close()
         self._pulse.stop()
         TURNSTILE.leave_for_good(self)
+        compat.ON_FAILURE.remove(self.fail)
         self.documents.count()
         self.recorder.tell_hosts()
         self.recorder.rates()
@@ -142,10 +146,10 @@ class Crawl(Context):
 
     def _idle(self) -> None:
         # A refused crawl is soon idle: its outcome must not read "finished".
-        if self.halted is not None:
-            raise CloseSpider(REFUSED)
         if self.recorder.own_faults:
             raise CloseSpider(NOT_WELL)
+        if self.halted is not None:
+            raise CloseSpider(REFUSED)
 
     def _terms(self) -> dict[str, Any]:
         return journal.terms(

@@ -2,19 +2,24 @@
 
 Scrapy's own layout opens two files for each host, and a process may have a thousand files open. A
 request is serialised by pickle, as in Scrapy's default disk queue: the JOBDIR is the project's own.
+
+A row that cannot be read any more (its callback was renamed, its
+class is gone, it is damaged) goes to the table ``aside``, from which the next run tries it again.
 """
 
 from __future__ import annotations
 
 import pickle
 import sqlite3
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.request import request_from_dict
 
-from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters import compat, jobdir
 from scrapy_walsh.adapters.asked import form_of
+from scrapy_walsh.state.connect import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -23,15 +28,6 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.crawl import Crawl
 
-_TABLE = """
-CREATE TABLE IF NOT EXISTS line (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, host TEXT NOT NULL, rank INTEGER NOT NULL,
-    priority INTEGER NOT NULL, start INTEGER NOT NULL, arrival INTEGER NOT NULL,
-    url TEXT NOT NULL, source TEXT, request BLOB NOT NULL
-);
-CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, start, arrival, id);
-CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;
-"""
 #: What earlier runs left, by URL, in a file that SQLite deletes by itself. ``form``: of what was
 #: given out, where it was not a plain GET. A row goes when `Spider.start` has named it again.
 _EARLIER = """
@@ -39,49 +35,64 @@ CREATE TEMP TABLE earlier (url TEXT, id INTEGER, form TEXT, PRIMARY KEY (url, id
 """
 #: The order of the requests of one host.
 _ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id"
-_FIRST = f"SELECT id, source, request {_ORDER} LIMIT 1"
+_FIRST = f"SELECT id, url, source, request {_ORDER} LIMIT 1"
 _PAGE = "SELECT id, url, source FROM line WHERE id > ? AND id <= ? ORDER BY id LIMIT 100"
 
 
+class _UnreadableError(ValueError):
+    """A row that is no request of this spider's: why."""
+
+
 class DiskLines:
-    """The requests of each host, in a file, in the order in which they go."""
+    """The requests of each host, in a file, in the order in which they go.
+
+    Where the file cannot be read or written, each method raises StateError.
+    """
 
     def __init__(self, directory: str, crawl: Crawl) -> None:
         self._crawl = crawl
         self._crawler = crawl.crawler
         self._scope = crawl.scope
-        self._db = sqlite3.connect(Path(directory) / "requests.sqlite3", isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        # 16 MB, four times the default: each of a host's requests is in a page of its own, and is
-        # written to the file half as often. A request waits 25 ms for that at most.
-        self._db.execute("PRAGMA wal_autocheckpoint=4000")
-        self._db.executescript(f"BEGIN; {_TABLE} COMMIT;")
+        self._path = Path(directory) / "requests.sqlite3"
+        self._db = crawl.job or jobdir.open_in(Path(directory))
         self._put_back()
         #: The last row that an earlier run wrote. A declared request up to there declares again the
         #: URLs in its meta when it is taken; what a callback has pushed since declares nothing.
-        (self._earlier,) = self._db.execute("SELECT ifnull(max(id), 0) FROM line").fetchone()
-        self._db.execute(_EARLIER)
+        (self._earlier,) = self._execute("SELECT ifnull(max(id), 0) FROM line").fetchone()
+        self._execute(_EARLIER)
         #: The last row that :meth:`sources` has put in there.
         self._known = 0
         #: Requests that were taken, and their rows, which the next run puts back after a crash.
         self._taken: dict[Request, int] = {}
 
+    def _execute(self, statement: str, values: tuple[object, ...] = ()) -> sqlite3.Cursor:
+        try:
+            return self._db.execute(statement, values)
+        except sqlite3.Error as error:
+            raise jobdir.unusable(self._path, error) from error
+
+    @contextmanager
+    def _at_once(self) -> Iterator[None]:
+        """All of what is done within, or nothing of it."""
+        self._execute("BEGIN")
+        try:
+            with self._db:
+                yield
+        except sqlite3.Error as error:
+            raise jobdir.unusable(self._path, error) from error
+
     def _put_back(self) -> None:
         """Put back what a killed run had taken, unless it had pushed the same request again."""
-        self._db.execute("BEGIN")
-        try:
-            for row, host, url, data in self._db.execute(
-                "SELECT id, host, url, request FROM taken"
-            ):
-                again = self._db.execute(
+        with self._at_once():
+            taken = self._execute("SELECT id, host, url, request FROM taken").fetchall()
+            for row, host, url, data in taken:
+                again = self._execute(
                     "SELECT request FROM line WHERE host = ? AND url = ?", (host, url)
                 )
-                if not self._among(self._request(data), again):
-                    self._db.execute("INSERT INTO line SELECT * FROM taken WHERE id = ?", (row,))
-            self._db.execute("DELETE FROM taken")
-        finally:
-            self._db.execute("COMMIT")
+                form = self._form(url, data)
+                if form is None or all(self._form(url, each) != form for (each,) in again):
+                    self._execute("INSERT INTO line SELECT * FROM taken WHERE id = ?", (row,))
+            self._execute("DELETE FROM taken")
 
     def check(self, request: Request) -> bytes:
         """*request*, serialised; ValueError where it cannot be."""
@@ -93,25 +104,32 @@ class DiskLines:
     def push(self, host: str, key: tuple[int, int, bool, int], request: Request) -> None:
         """Add *request* to *host*'s queue; ValueError where it cannot be serialised."""
         data = self.check(request)
-        self._db.execute(
+        self._execute(
             "INSERT INTO line (host, rank, priority, start, arrival, url, source, request)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (host, *key, request.url, self._scope.source_of(request.url), data),
         )
         # After the row: what a kill leaves out of both is named again, and what is in the row alone
         # is sent a second time at worst.
-        compat.write_seen(self._crawler)
-
-    def pop(self, host: str) -> Request:
-        """Take the first request of *host*'s queue."""
-        row, source, data = self._db.execute(_FIRST, (host,)).fetchone()
-        self._db.execute("BEGIN")
         try:
+            compat.write_seen(self._crawler)
+        except OSError as error:
+            raise jobdir.unusable(self._path.with_name("requests.seen"), error) from error
+
+    def pop(self, host: str) -> Request | None:
+        """Take the first request of *host*'s queue; None where it is unreadable, and set aside."""
+        row, url, source, data = self._execute(_FIRST, (host,)).fetchone()
+        try:
+            if not isinstance(source, str | None):
+                raise _UnreadableError("the target that it belongs to is not text")
+            request, form = self._read(url, data)
+        except _UnreadableError as error:
+            self._set_aside(row, str(url), str(error))
+            return None
+        with self._at_once():
             self._forget_done()
-            self._db.execute("INSERT INTO taken SELECT * FROM line WHERE id = ?", (row,))
-            request = self._take(row, data)
-        finally:
-            self._db.execute("COMMIT")
+            self._execute("INSERT INTO taken SELECT * FROM line WHERE id = ?", (row,))
+            self._take(row, request, form)
         self._taken[request] = row
         if row <= self._earlier and source is not None:
             if row > self._known:
@@ -120,26 +138,32 @@ class DiskLines:
                 self._crawl.intake.declare(request)  # with what it named when it was declared
         return request
 
+    def _set_aside(self, row: int, url: str, why: str) -> None:
+        with self._at_once():
+            self._execute("DELETE FROM temp.earlier WHERE url = ? AND id = ?", (url, row))
+            self._execute("INSERT INTO aside SELECT * FROM line WHERE id = ?", (row,))
+            self._execute("DELETE FROM line WHERE id = ?", (row,))
+        self._crawl.recorder.set_aside(
+            "jobdir/set_aside",
+            f"the request of {url} that waited in the JOBDIR cannot be read: {why}; it is kept in "
+            f"the table aside of {self._path}, and the next run tries it again",
+        )
+
     def stands_for(self, request: Request) -> bool:
         """Whether an earlier run has left the same request here; each stands for one that comes."""
         if not self._earlier:
             return False
-        wanted = form_of(request)
-        rows = self._db.execute(
+        url, wanted = request.url, form_of(request)
+        rows = self._execute(
             "SELECT id, form, request FROM temp.earlier LEFT JOIN line USING (id)"
             " WHERE earlier.url = ?",
-            (request.url,),
+            (url,),
         ).fetchall()
         for row, form, data in rows:
-            if wanted == (form or "" if data is None else form_of(self._request(data))):
-                where = (request.url, row)
-                self._db.execute("DELETE FROM temp.earlier WHERE url = ? AND id = ?", where)
+            if wanted == (form or "" if data is None else self._form(url, data)):
+                self._execute("DELETE FROM temp.earlier WHERE url = ? AND id = ?", (url, row))
                 return True
         return False
-
-    def _among(self, request: Request, rows: Iterable[tuple[bytes]]) -> bool:
-        """Whether *rows*, serialised requests for the URL of *request*, have the same request."""
-        return any(form_of(self._request(data)) == form_of(request) for (data,) in rows)
 
     def first(self, host: str) -> str | None:
         """The URL that is first in *host*'s queue; None for none, or an unreadable file."""
@@ -152,64 +176,89 @@ class DiskLines:
     def _forget_done(self) -> None:
         under_way = compat.under_way(self._crawler)
         for request in [each for each in self._taken if each not in under_way]:
-            self._db.execute("DELETE FROM taken WHERE id = ?", (self._taken.pop(request),))
+            self._execute("DELETE FROM taken WHERE id = ?", (self._taken.pop(request),))
 
     def take(self, host: str, refused: Callable[[str], bool]) -> list[Request]:
-        """Take out every request of *host* for whose URL *refused* is true."""
-        rows = self._db.execute(f"SELECT id, url {_ORDER}", (host,)).fetchall()
-        self._db.execute("BEGIN")
-        try:
-            return [self._take(row, self._data(row)) for row, url in rows if refused(url)]
-        finally:
-            self._db.execute("COMMIT")
+        """Take out every request of *host* for whose URL *refused* is true.
 
-    def _data(self, row: int) -> bytes:
-        (data,) = self._db.execute("SELECT request FROM line WHERE id = ?", (row,)).fetchone()
-        return bytes(data)
+        What is unreadable stays, until its turn comes.
+        """
+        out = []
+        with self._at_once():
+            for row, url in self._execute(f"SELECT id, url {_ORDER}", (host,)).fetchall():
+                if isinstance(url, str) and refused(url):
+                    (data,) = self._execute(
+                        "SELECT request FROM line WHERE id = ?", (row,)
+                    ).fetchone()
+                    with suppress(_UnreadableError):
+                        request, form = self._read(url, data)
+                        self._take(row, request, form)
+                        out.append(request)
+        return out
 
-    def _take(self, row: int, data: bytes) -> Request:
-        self._db.execute("DELETE FROM line WHERE id = ?", (row,))
-        request = self._request(data)
-        if row <= self._earlier and self._scope.growing:
-            self._note_given_out(row, request)
-        return request
-
-    def _note_given_out(self, row: int, request: Request) -> None:
-        """`Spider.start` may name *request* again, unless it has done so: then its row is gone."""
-        form = form_of(request)
+    def _take(self, row: int, request: Request, form: str) -> None:
+        """Take the row out. `Spider.start` may name *request* again, unless it has done so."""
+        self._execute("DELETE FROM line WHERE id = ?", (row,))
+        if row > self._earlier or not self._scope.growing:
+            return
         if row > self._known:
             given_out = (request.url, row, form)
-            self._db.execute("INSERT INTO temp.earlier VALUES (?, ?, ?)", given_out)
+            self._execute("INSERT INTO temp.earlier VALUES (?, ?, ?)", given_out)
         elif form:
-            self._db.execute(
+            self._execute(
                 "UPDATE temp.earlier SET form = ? WHERE url = ? AND id = ?",
                 (form, request.url, row),
             )
 
-    def _request(self, data: bytes) -> Request:
-        return request_from_dict(pickle.loads(data), spider=self._crawler.spider)  # noqa: S301
+    def _read(self, url: object, data: Any) -> tuple[Request, str]:
+        """The request for *url* in *data*, and its form; _UnreadableError where there is none."""
+        try:
+            request = request_from_dict(pickle.loads(data), spider=self._crawler.spider)  # noqa: S301
+            if request.url != url:
+                raise ValueError("it is damaged")
+            return request, form_of(request)
+        except Exception as error:  # whatever a project's classes raise
+            raise _UnreadableError(one_line(error) or type(error).__name__) from error
+
+    def _form(self, url: str, data: bytes) -> str | None:
+        """The form of the request for *url* in *data*; None where it cannot be read."""
+        try:
+            return self._read(url, data)[1]
+        except _UnreadableError:
+            return None
 
     def counts(self) -> Iterable[tuple[str, int]]:
-        """Hosts, and how many requests wait for each."""
-        rows: Iterable[tuple[str, int]] = self._db.execute(
-            "SELECT host, count(*) FROM line GROUP BY host"
-        ).fetchall()
-        return rows
+        """Hosts, and how many requests wait for each; a damaged host's are set aside."""
+        for host, count, row in self._execute(
+            "SELECT host, count(*), min(id) FROM line GROUP BY host"
+        ).fetchall():
+            if isinstance(host, str) and "\ufffd" not in host:
+                yield host, count
+                continue
+            of_host = "SELECT id, url FROM line WHERE host = (SELECT host FROM line WHERE id = ?)"
+            for damaged, url in self._execute(of_host, (row,)).fetchall():
+                self._set_aside(damaged, str(url), "its host is not text")
 
     def sources(self) -> Iterator[tuple[str, str]]:
         """URLs that wait, and the declared target that each belongs to (R6), from earlier runs.
 
         Some at a time, since requests are taken out meanwhile. :meth:`stands_for` knows them then.
         """
-        while rows := self._db.execute(_PAGE, (self._known, self._earlier)).fetchall():
-            self._db.executemany(
-                "INSERT INTO temp.earlier (url, id) VALUES (?, ?)",
-                ((url, row) for row, url, _ in rows),
-            )
+        while rows := self._execute(_PAGE, (self._known, self._earlier)).fetchall():
+            for row, url, _ in rows:
+                self._execute("INSERT INTO temp.earlier (url, id) VALUES (?, ?)", (url, row))
             self._known = rows[-1][0]
-            yield from ((url, source) for _, url, source in rows if source is not None)
+            for _, url, source in rows:
+                if isinstance(url, str) and isinstance(source, str):
+                    yield url, source
 
     def close(self) -> None:
-        """Close the file; each request that was taken has ended, or was pushed again."""
-        self._db.execute("DELETE FROM taken")
-        self._db.close()
+        """Close the file; each request that was taken has ended, or was pushed again.
+
+        Not where the crawl has ended on account of a failure: then the next run puts them back.
+        """
+        try:
+            if self._crawl.halted is None:
+                self._execute("DELETE FROM taken")
+        finally:
+            self._db.close()

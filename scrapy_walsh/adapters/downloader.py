@@ -39,11 +39,18 @@ class Downloader(ScrapyDownloader):
         return fetched.addCallback(self._look_at, request).addBoth(self._tell_end, request)
 
     def _look_at(self, result: Response | Request, request: Request) -> Response | Request:
-        """*result*; raises ``Refused`` for a request that must not take the place of *request*."""
+        """*result*; raises for a request that must not take the place of *request*.
+
+        OwnFault for another in the place of a document's: it would wait for that document for ever.
+        Refused for another host's in the place of a target.
+        """
         crawl = self._crawl
-        if isinstance(result, Request) and not (
-            result in crawl.intake.hops or crawl.fetcher.owns(request)
-        ):
+        if not isinstance(result, Request):
+            return result
+        if crawl.fetcher.owns(request):
+            if not crawl.fetcher.owns(result):
+                raise faults.before_wire(None)
+        elif result not in crawl.intake.hops:
             try:
                 crawl.gate.stop_elsewhere(request.url, result.url)
             except Refused as error:

@@ -82,6 +82,8 @@ _LISTED: Final = (
 _HOSTS_COUNTED: Final = 1000
 #: The most lines `declared` that are written to the ledger at once: some milliseconds.
 _DECLARED_AT_ONCE: Final = 256
+#: Entries of a queue that cannot be used and get a line in the log.
+_ASIDE_NAMED: Final = 20
 #: The most lines of one kind that the account lists.
 _LINES_LISTED: Final = 50
 #: Deferrals, by requirement and verdict, that concern all targets of a host alike. When the crawl
@@ -166,6 +168,15 @@ class Recorder:
             return
         self.count("own_faults")
         logger.error("%s", line, extra={"crawler": self.crawler})
+
+    def set_aside(self, stat: str, line: str) -> None:
+        """Count an entry of a queue that cannot be used; *line* names it, of the first of them."""
+        self.count(stat)
+        count = self.crawler.stats.get_value(f"walsh/{stat}")
+        if count <= _ASIDE_NAMED:
+            self.own_fault(line)
+        else:
+            self.own_fault(f"further entries set aside are only counted: walsh/{stat}")
 
     def record(self, event: Event) -> None:
         """Log *event*, count it, write it to the ledger, and keep it for the account."""

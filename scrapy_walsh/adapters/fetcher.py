@@ -31,6 +31,7 @@ from w3lib.url import safe_url_string
 
 from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.outcomes import UNSENT, Closing
+from scrapy_walsh.exceptions import OwnFault
 from scrapy_walsh.policy import packing
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.words import visible
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.pacing import Pacing
-    from scrapy_walsh.exceptions import OwnFault
     from scrapy_walsh.policy.backoff import GiveUp, Retry
 
 _MARK: Final = "walsh_document"
@@ -309,6 +309,8 @@ class Fetcher:
             raise mark.outcome
         if isinstance(raised, Closing) or compat.closing(self._context.crawler):
             raise Closing
+        if isinstance(raised, OwnFault):
+            raise raised
         raise faults.before_wire(raised) from raised
 
 
@@ -343,12 +345,6 @@ def bounded(response: Response, limit: int, *, or_text: bool) -> bytes | None:
 
 def _unpacked(packed: bytes, limit: int) -> bytes | None:
     """The gzip or zlib members of *packed*, unpacked to *limit* octets; None for one cut off."""
-    body = b""
-    whole = len(packed) <= limit
-    while packed and len(body) < limit:
-        member = zlib.decompressobj(wbits=47)
-        body += member.decompress(packed, limit - len(body))
-        if whole and not member.eof and len(body) < limit:
-            return None
-        packed = member.unused_data
-    return body
+    body, ended = packing.unpacked(packed, limit)
+    cut_off = len(packed) <= limit and not ended and len(body) < limit
+    return None if cut_off else body

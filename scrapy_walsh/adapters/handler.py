@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_walsh.adapters import compat, faults
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
     from scrapy_walsh.policy.chain import NeedDocument
+    from scrapy_walsh.state.records import Booking
 
 #: Seconds for which no turn is given after an exchange that was broken off.
 _GRACE: Final = 0.1
@@ -159,8 +161,7 @@ class _Handler:
         document = crawl.fetcher.owns(request)
         while True:
             unseen = await TURNSTILE.enter(crawl, host, document=document)
-            needed = self._last_look(request, host)
-            booking = crawl.pacing.reserve(host) if needed is None else None
+            needed, booking = self._last_look(request, host)
             wait = 0.0 if booking is None else booking.wait
             if booking is not None and wait <= 0:
                 return unseen and not booking.known
@@ -171,15 +172,21 @@ class _Handler:
             if needed is not None:
                 await crawl.gate.bring(needed)
 
-    def _last_look(self, request: Request, host: str) -> NeedDocument | None:
-        """The document to fetch before *request* is sent, or None; raises where it may not be."""
+    def _last_look(self, request: Request, host: str) -> tuple[NeedDocument | None, Booking | None]:
+        """The document to fetch before *request* is sent, or its host's booking.
+
+        Raises where it may not be sent, and where anything of ours fails: the turn is given back.
+        """
         crawl = self.crawl
         try:
             crawl.recorder.flush()  # what is sent was declared before, also where we are killed
-            return crawl.gate.at_wire(request, host)
-        except BaseException:
+            needed = crawl.gate.at_wire(request, host)
+            return needed, crawl.pacing.reserve(host) if needed is None else None
+        except BaseException as error:
             TURNSTILE.give_back(host, 0.0)
             crawl.asked.let_go(request)
+            if isinstance(error, Exception) and not isinstance(error, IgnoreRequest):
+                crawl.fail(error)
             raise
 
     def _leave(self, host: str, *, broken: bool) -> None:

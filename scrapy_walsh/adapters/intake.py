@@ -22,9 +22,10 @@ How ``Spider.start`` is taken in:
 - Before the first of them, and by slices too, the targets that an earlier run left in a JOBDIR are
   declared again. One of them that is given out sooner is declared then.
 - A URL that is not declared may be yet, until ``start`` has ended (``Scope.growing``). A request
-  for it waits in the queue. What did not come from the queue waits in :meth:`Intake.ended`, and
-  then the limit does not hold, because the queue may need its answer to drain. It could be
-  ``start`` itself that waits for it, so it waits only as long as ``start`` goes on.
+  for it waits in the queue, unless all stands still (:meth:`Intake.stalled`). What did not come
+  from the queue waits in :meth:`Intake.ended`, and then the limit does not hold, because the queue
+  may need its answer to drain. It could be ``start`` itself that waits for it, so it waits only as
+  long as ``start`` goes on.
 """
 
 from __future__ import annotations
@@ -149,15 +150,17 @@ class Intake:
     def _full(self) -> bool:
         return not self._waiters and any(enough(queue.load()) for queue in self._context.queues)
 
+    def stalled(self) -> bool:
+        """Whether `start` was asked for its next request a while ago, and has yielded none."""
+        return self._owed is not None and self._context.monotonic() - self._owed > _STALLED
+
     async def ended(self) -> None:
         """Wait until `start` has ended: WALSH_PATIENCE at most, and while it goes on."""
         context, begun = self._context, self._context.monotonic()
         self._waiters += 1
         try:
             while context.scope.growing and not compat.closing(context.crawler):
-                now = context.monotonic()
-                stalled = self._owed is not None and now - self._owed > _STALLED
-                if stalled or now - begun > context.config.patience:
+                if self.stalled() or context.monotonic() - begun > context.config.patience:
                     return
                 await compat.sleep(_LOOK)
         finally:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import Mark
-from scrapy_walsh.adapters.list_store import ListStore, has_schema
+from scrapy_walsh.adapters.list_store import ListStore
 from scrapy_walsh.adapters.outcomes import Closing, Halted, NotYet, Refused
 from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, WalshError
 from scrapy_walsh.policy import event as events
@@ -168,13 +168,11 @@ class OperatorList:
             return
         if len(fetched.body) >= _LIMIT:
             raise DocumentInvalid(f"blocklist is longer than {_LIMIT} octets")
-        inline = await has_schema(fetched.body)
-        standalone = None if inline else await self._standalone_schema()
         url = self._context.config.blocklist_url
         document = _record(BLOCKLIST, url, fetched, fetched.body, self._context.wall())
-        found = await self._store.validated(document, standalone, inline=inline)
+        found = await self._store.validated(document, self._standalone_schema)
         await self._adopt(found, events.ADOPTED)
-        self._store.put(found.document)
+        await self._store.put(found)
 
     async def _confirm(self, document: StoredDocument) -> None:
         """Hold *document* anew from now on: it is still the operator's (304)."""
@@ -194,18 +192,14 @@ class OperatorList:
             logger.warning("blocklist: %s", warning)
         if before is None:
             return
-        gone: list[str] = []
-        steps = lifted(before, adopted)
-        del before  # or all of it would be freed at once
-        for domains in steps:
-            gone += domains[: _MAX_LIFTED_LOGGED - len(gone)]
-            await compat.sleep(0)
+        gone = await compat.run_in_thread(lambda: lifted(before, adopted))
         if gone:
-            logger.warning("the operator lifted the opt-out of: %s", ", ".join(gone))
+            shown = ", ".join(sorted(gone[:_MAX_LIFTED_LOGGED]))
+            logger.warning("the operator lifted the opt-out of: %s", shown)
 
     async def _put_in_force(self, found: Found, kind: EventKind, reason: str) -> None:
         """Go by *found*, record that, and keep what it and its schema were read from."""
-        self._document = found.document
+        self._document = found.record
         self._change(self.state.adopt(found.blocklist, found.document.fetched_at))
         standalone = await self._store.keep_for_ledger(found)
         self._tell(kind, found.blocklist, reason, standalone)
@@ -282,7 +276,8 @@ class OperatorList:
                 raise DocumentInvalid(f"no schema inline, and none to be had: {error}") from error
             logger.warning("schema not refreshed: %s; the cached one is used (R10)", error)
             return _schema_of(stored.body)
-        self._store.put(_record(SCHEMA, url, fetched, body, self._context.wall()))
+        document = _record(SCHEMA, url, fetched, body, self._context.wall())
+        self._context.remember(lambda: self._context.store.put(document))
         return found
 
 

@@ -35,8 +35,8 @@ _CLASSES: Final = frozenset({
     None, "scrapy.http.request.Request", "scrapy.http.request.form.FormRequest",
     "scrapy.http.request.json_request.JsonRequest", "scrapy.http.request.rpc.XmlRpcRequest",
 })  # fmt: skip
-#: Entries that are kept for a person, the octets of each, and those that get a line in the log.
-_ASIDE, _ASIDE_OCTETS, _ASIDE_NAMED = 1000, 64 * 1024, 20
+#: Entries that are kept for a person, and the octets of each.
+_ASIDE, _ASIDE_OCTETS = 1000, 64 * 1024
 
 
 class Entries:
@@ -106,12 +106,9 @@ class Aside:
 
     def __init__(self, crawl: Crawl, client: Any, key: str) -> None:
         self._crawl, self._client, self._key = crawl, client, key
-        self._count = 0
 
     def put(self, data: bytes, error: object) -> None:
         """Keep *data*, count it, and log why. The queue goes on without this entry."""
-        self._count += 1
-        self._crawl.recorder.count("fleet/set_aside")
         try:
             with self._client.pipeline() as pipe:
                 pipe.lpush(self._key, data[:_ASIDE_OCTETS])
@@ -119,16 +116,12 @@ class Aside:
                 pipe.execute()
         except redis.RedisError as away:
             logger.error("an entry could not be kept in %s: %s", self._key, away)
-        if self._count <= _ASIDE_NAMED:
-            start = re.sub(r"//[^/\s]*@", "//", data[:200].decode("utf-8", "backslashreplace"))
-            logger.error(
-                "an entry of the queue cannot be used and is set aside in %s: %s: %s",
-                self._key,
-                f"{type(error).__name__}: {error}" if isinstance(error, Exception) else error,
-                start,
-            )
-        if self._count == _ASIDE_NAMED:
-            logger.error("further entries set aside are only counted: walsh/fleet/set_aside")
+        start = re.sub(r"//[^/\s]*@", "//", data[:200].decode("utf-8", "backslashreplace"))
+        why = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else error
+        self._crawl.recorder.set_aside(
+            "fleet/set_aside",
+            f"an entry of the queue cannot be used and is set aside in {self._key}: {why}: {start}",
+        )
 
 
 def _origin(url: str) -> str | None:

@@ -6,7 +6,7 @@ A request that the gates refuse already does not wait: it is given out at once a
 With a JOBDIR, the requests are in one SQLite file, whatever the number of hosts.
 
 A request for a URL that `Spider.start` may still declare is parked: it waits here until ``start``
-has ended, and is then taken in like any other.
+has ended, or everything stands still, and is then taken in like any other.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from typing import TYPE_CHECKING, Any, Final
 from queuelib.queue import FifoDiskQueue, FifoMemoryQueue
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.context import ends_crawl
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.disk_lines import DiskLines
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.agenda import Agenda, Load
 from scrapy_walsh.policy.chain import START, NeedDocument
 from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,7 +62,7 @@ class MemoryLines:
         """Add *request* to *host*'s queue."""
         heapq.heappush(self._lines.setdefault(host, []), (key, request))
 
-    def pop(self, host: str) -> Request:
+    def pop(self, host: str) -> Request | None:
         """Take the first request of *host*'s queue."""
         line = self._lines[host]
         request = heapq.heappop(line)[1]
@@ -132,7 +135,7 @@ class HostQueue:
         self._free_turn = False
         #: Requests that wait for the end of `Spider.start`.
         self._parked: deque[Request] = deque()
-        self._told_parked = False
+        self._told_parked = self._told_still = False
         self._count = 0
         self._arrivals = itertools.count(1)
         self._order = _direction(queue_cls)
@@ -154,6 +157,7 @@ class HostQueue:
     def __len__(self) -> int:
         return self._count + len(self._free) + len(self._parked)
 
+    @ends_crawl
     def push(self, request: Request) -> None:
         """Take *request* in; ValueError where it cannot be kept on disk."""
         request = self._crawl.intake.request(request)
@@ -191,10 +195,38 @@ class HostQueue:
         self._free.append(request)
 
     def _unpark(self) -> None:
-        """Take in some of what waited for the end of `Spider.start`, once that has ended."""
-        if not self._crawl.scope.growing:
-            for _ in range(min(_AT_ONCE, len(self._parked))):
-                self.push(self._parked.popleft())
+        """Take in some of what waited for the end of `Spider.start`, once that has ended.
+
+        Or once it stands still, and with it all else: it may be what waits here that `start` waits
+        for. Then that is judged by what has been declared so far (R6).
+        """
+        if not self._parked:
+            return
+        growing = self._crawl.scope.growing
+        if growing and not self._stands_still():
+            return
+        for _ in range(min(_AT_ONCE, len(self._parked))):
+            request = self._parked.popleft()
+            if growing:
+                self._crawl.gate.wait_no_longer(request)
+            self.push(request)
+
+    def _stands_still(self) -> bool:
+        """Whether nothing happens, or will, but `Spider.start` may yield a request some day."""
+        crawl = self._crawl
+        loads = [queue.load() for queue in crawl.queues]
+        still = crawl.intake.stalled() and not (
+            compat.under_way(crawl.crawler) or any(each.requests or each.refused for each in loads)
+        )
+        if still and not self._told_still:
+            self._told_still = True
+            logger.warning(
+                "start() has yielded nothing for a while, and nothing else goes on: %s for URLs "
+                "that it has not yielded will not wait for its end, the first is %s",
+                plural(len(self._parked), "request"),
+                self._parked[0].url,
+            )
+        return still
 
     def load(self) -> Load:
         """How much waits, without what waits for the end of `Spider.start`."""
@@ -218,6 +250,7 @@ class HostQueue:
         seconds = self._agenda.seconds_left(self._crawl.monotonic())
         return due, len(self._agenda) - due, seconds
 
+    @ends_crawl
     def pop(self) -> Request | None:
         """The request to send now; None where no host is due: the engine is woken later."""
         self._crawl.asked.settle()
@@ -227,18 +260,22 @@ class HostQueue:
             self._tell_wait(resumed)
         self._unpark()
         self._free_turn = not self._free_turn
-        host = None
-        if not (self._free and self._free_turn):
-            host = self._agenda.next(self._crawl.monotonic(), idle=self._idle())
-        if host is None and self._free:
-            return self._popped(self._free.popleft())
-        if host is None:
-            self._wake_later()
-            return None
-        request: Request = self._lines.pop(host)
-        self._count -= 1
-        self._agenda.remove(host)
-        return self._popped(request)
+        for _ in range(_AT_ONCE):
+            host = None
+            if not (self._free and self._free_turn):
+                host = self._agenda.next(self._crawl.monotonic(), idle=self._idle())
+            if host is None and self._free:
+                return self._popped(self._free.popleft())
+            if host is None:
+                self._wake_later()
+                return None
+            request: Request | None = self._lines.pop(host)
+            self._count -= 1
+            self._agenda.remove(host)
+            if request is not None:
+                return self._popped(request)
+        self._timer.set(0)  # so many could not be read: let others run
+        return None
 
     def _idle(self) -> bool:
         """Whether neither `start` nor a request that was given out may bring work of its own."""
@@ -247,12 +284,14 @@ class HostQueue:
 
     def close(self) -> list[int]:
         """Close the file, if there is one; what waited in it stays there."""
+        self.stop()
         try:
             while self._free or self._parked:
                 self._keep((self._free or self._parked).popleft())
-        finally:
-            self.stop()
             self._lines.close()
+        except StateError as error:
+            compat.forget_unwritten(self._crawl.crawler)
+            self._crawl.recorder.own_fault(str(error))
         return []
 
     def _keep(self, request: Request) -> None:
@@ -264,6 +303,7 @@ class HostQueue:
         self._closed = True
         self._timer.cancel()
 
+    @ends_crawl
     def nudge(self, host: str) -> None:
         """An exchange with *host* has ended, in any crawl: look at its due time again."""
         if self._closed:
@@ -279,6 +319,7 @@ class HostQueue:
     def _tell_wait(self, host: str) -> None:
         self._crawl.pacing.tell_wait(host, lambda: self._lines.first(host))
 
+    @ends_crawl
     def judge_again(self, host: str) -> None:
         """A document about *host* has come: give out what it refuses, which need not wait."""
         refused = self._lines.take(host, self._refused)

@@ -44,6 +44,9 @@ class Client(Protocol):
     def host_asked(self, host: str) -> None:
         """A request to *host* has ended, in this crawl or another."""
 
+    def fail(self, error: BaseException | None) -> None:
+        """End the crawl: *error* is ours."""
+
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
@@ -114,9 +117,9 @@ class Turnstile:
         being closed. Whoever gets in must call :meth:`leave`.
         """
         waiter = _Waiter(crawl, host, document)
-        self._queue(waiter)
-        self._advance()
         try:
+            self._queue(waiter)
+            self._advance()
             await compat.future(waiter.turn)
         except BaseException:
             waiter.gone = True
@@ -163,17 +166,29 @@ class Turnstile:
                 self._timer.set(_CLOSING_CHECK)
                 return
             key, _, waiter = self._waiters[0]
-            wait = max(key, self.throttle.due(waiter.host, document=waiter.document)) - self.clock()
-            if wait <= 0:
-                self._grant(waiter)
-            elif self._turned_away(waiter):
+            try:
+                wait = self._serve(key, waiter)
+            except Exception as error:  # ours: it ends this one, and must not keep the others
+                self._fail(waiter, error)
+                waiter.crawl.fail(error)
                 continue
-            elif key <= self.clock():
-                heapq.heappop(self._waiters)
-                self._queue(waiter)
-            else:
+            if wait > 0:
                 self._timer.set(min(wait, _CLOSING_CHECK))
                 return
+
+    def _serve(self, key: float, waiter: _Waiter) -> float:
+        """Give *waiter*, the first, its turn, or end it; the seconds that it still has to wait."""
+        wait = max(key, self.throttle.due(waiter.host, document=waiter.document)) - self.clock()
+        if wait <= 0:
+            self._grant(waiter)
+        elif self._turned_away(waiter):
+            pass
+        elif key <= self.clock():
+            heapq.heappop(self._waiters)
+            self._queue(waiter)
+        else:
+            return wait
+        return 0.0
 
     def _tick(self) -> None:
         self._turn_out([crawl for crawl in self._crawls if compat.closing(crawl.crawler)])
@@ -185,10 +200,10 @@ class Turnstile:
                 self._fail(waiter, Closing())
 
     def _grant(self, waiter: _Waiter) -> None:
-        heapq.heappop(self._waiters)
-        self._busy = waiter.granted = True
         waiter.unseen = not self.throttle.seen(waiter.host)
         self.throttle.started(waiter.host, self.clock(), document=waiter.document)
+        heapq.heappop(self._waiters)
+        self._busy = waiter.granted = True
         waiter.turn.callback(None)
 
     def _turned_away(self, waiter: _Waiter) -> bool:

@@ -1,230 +1,178 @@
-"""R10: validates a blocklist in a child process, where it would pause the crawl's own.
+"""R10: reads a blocklist, and has a child process say yes or no where to validate it may be costly.
 
-To validate a million entries takes seconds, and a hostile ``pattern`` takes for ever, both with the
-interpreter lock held. Storing a long list holds it too (``adapters.bulk``).
+A hostile ``pattern`` takes for ever, with the interpreter lock held, and nothing in a process can
+end that. By a *tame* schema (``policy.schema``) nothing can take long, so then no child is needed.
 
-The child is ``python -m scrapy_walsh.adapters.child``. It reads from stdin one line of JSON, the
-task, with the members ``fallback_schema``, ``document`` and ``length``, and then ``length`` octets
-of body. It writes to stdout either ``{"ok": false, "error"}``, or a line ``{"ok": true, "contract",
-"updated", "refresh", "warnings", "document", "digest", "inline", "count"}``, the normalised
-domains, one a line, and a last line that says what could not be stored (``adapters.bulk``). Its
-other tasks are large answers of sources (``adapters.apart``).
+The child is ``scrapy_walsh.adapters.child``, started by this interpreter with ``-I -S``: neither
+variables of the environment nor a sitecustomize have a say in it, and its standard library comes
+before what this process has on its path, so that no file there (PyPI's ``typing``, ``enum34``)
+hides a module of Python. It reads from stdin one line of JSON, the task, and then ``length`` octets
+of body. It answers with a line of JSON on a descriptor of its own: ``{"ok": true}`` with what the
+task asked for, and lines after it; ``{"ok": false, "error", "costly"}``, a real no; or ``{"ok":
+false, "limit"}``. Any other end says nothing of the document: OwnFault.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import mmap
 import os
 import subprocess
 import sys
-import threading
-import time
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.exceptions import DocumentInvalid, StateError
-from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder
+from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
+from scrapy_walsh.policy import schema
+from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from io import BufferedReader
+    from collections.abc import Callable
 
-    from scrapy_walsh.policy.schema import ParsedBlocklist
+    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.state.records import StoredDocument
 
-_MODULE: Final = "scrapy_walsh.adapters.child"
+    #: Is given the function that ends the child, for a caller that cannot wait any longer.
+    Started = Callable[[Callable[[], None]], None]
+
+_BOOT: Final = """
+import json, sys
+task = json.loads(sys.stdin.buffer.readline())
+sys.path += [place for place in task["path"] if place not in sys.path]
+from scrapy_walsh.adapters.child import main
+main(task)
+"""
 _ROOT: Final = str(Path(__file__).parents[2])
-_PIECE: Final = 64 * 1024  # octets; no piece is long enough to pause an event loop
-_PRIVATE: Final[dict[str, Any]] = {} if sys.platform == "win32" else {"access": mmap.ACCESS_COPY}
+#: Octets of memory that the validator may take: a list of a million entries needs a third.
+_MEMORY: Final = 2 * 1024**3
+#: Seconds in which any machine can start a child and validate an empty list.
+_TEST_TIME: Final = 60.0
+_TEST_LIST: Final = b'{"contract": "walsh-research-blocklist/v1", "blocked": []}'
 
 
-class NoAnswer(DocumentInvalid):
-    """The child was not started, was too slow, or was killed: that says nothing of a document."""
+class AtLimit(OwnFault):
+    """The child was ended at a limit of time or memory, or by a signal.
+
+    A slow machine cannot be told from a hostile document.
+    """
 
 
-class Output(NamedTuple):
-    """The child's answer: its first line, the domains in pieces of whole lines, its last line."""
+def read_blocklist(
+    body: bytes, fallback_schema: dict[str, Any] | None, document: str | None, timeout: float
+) -> Blocklist:
+    """As ``policy.schema.parse_blocklist``, in at most about *timeout* seconds.
 
-    head: dict[str, Any]
-    pieces: list[bytes]
-    tail: dict[str, Any]
+    Blocks: an event loop calls it in a thread. Also raises OwnFault where a child is needed, and
+    does not say yes or no.
+    """
+    found = schema.read_document(body)
+    validate(found, body, fallback_schema, timeout)
+    return schema.blocklist_in(found, body, document)
 
 
-def validate_in_child(
+def validate(
+    found: dict[str, Any],
     body: bytes,
     fallback_schema: dict[str, Any] | None,
-    document: str | None,
     timeout: float,
-    started: Callable[[Callable[[], None]], None] | None = None,
-) -> Output:
-    """Validate ``body`` in a child process and return its output for :func:`builder_of`.
+    started: Started = lambda _: None,
+) -> None:
+    """As ``policy.schema.check_schema``; *found* was read from *body*. Otherwise as above."""
+    if schema.is_tame(found, fallback_schema):
+        schema.check_schema(found, fallback_schema)
+    else:
+        ask_child({"fallback_schema": fallback_schema}, body, timeout, _MEMORY, started)
 
-    As :func:`ask_child`, whose other parameters these are.
-    """
-    task = {"fallback_schema": fallback_schema, "document": document}
-    return ask_child(task, body, timeout, started)
+
+def text_of(document: StoredDocument) -> bytes:
+    """The text of a list that is kept; DocumentInvalid where only its record is left."""
+    if not document.body:
+        raise DocumentInvalid("no file of the state directory has its text any more")
+    return document.body
 
 
 def ask_child(
     task: dict[str, Any],
     body: bytes,
     timeout: float,
-    started: Callable[[Callable[[], None]], None] | None = None,
-) -> Output:
-    """Have a child process do ``task``.
+    memory: int,
+    started: Started = lambda _: None,
+) -> tuple[dict[str, Any], bytes]:
+    """Have a child process do *task*: the first line of its answer, and what comes after it.
 
-    Blocks for at most ``timeout`` seconds and the time that the disk takes: call it from a
-    thread. ``started`` is called with a function that kills the child, for a caller that cannot
-    wait any longer. Raises DocumentInvalid (one line) when the document must not be adopted;
-    NoAnswer when the child did not say; StateError when what the task needs cannot be read.
+    Blocks for *timeout* seconds at most, and at the first call for a test of the child. *memory*:
+    octets. Raises DocumentInvalid (one line) where the child says no; OwnFault where it does not
+    say: AtLimit where it was ended.
     """
-    began = time.monotonic()
+    test_child()
+    return _ask(task, body, timeout, memory, started)
+
+
+@cache  # what raises is not cached: a machine may have been short of processes for a while
+def test_child() -> None:
+    """Have a child validate an empty list. Raises OwnFault where none can be had."""
     try:
-        code, lines = run_child(task, body, timeout, started)
-    except OSError as error:
-        raise NoAnswer(f"blocklist validator could not be started: {error}") from error
-    if code != 0:  # also when part of an answer came: half a list would lift opt-outs
-        late = time.monotonic() - began >= timeout
-        why = f"no answer in {timeout:g} s" if late else f"its process ended with code {code}"
-        raise NoAnswer(f"blocklist cannot be validated: {why}")
-    answer = json.loads(lines.pop(0))
+        _ask({"fallback_schema": {}}, _TEST_LIST, _TEST_TIME, _MEMORY, lambda _: None)
+    except (AtLimit, DocumentInvalid) as error:  # no document is at fault
+        raise OwnFault(str(error)) from error
+
+
+def _ask(
+    task: dict[str, Any], body: bytes, timeout: float, memory: int, started: Started
+) -> tuple[dict[str, Any], bytes]:
+    path = [_ROOT, *map(str, sys.path)]
+    head = json.dumps({**task, "length": len(body), "memory": memory, "path": path}).encode()
+    code, output, said = _run(b"%s\n%s" % (head, body), timeout, started)
+    first, _, rest = output.partition(b"\n")
+    answer = _answer(first) if code == 0 else None  # part of an answer is none
+    if answer is None:
+        last = one_line(said.decode("utf-8", "replace").strip().rpartition("\n")[2])
+        why = f"it ended with code {code} and no answer{': ' if last else ''}{last}"
+        raise (AtLimit if code < 0 else OwnFault)(_line(why))
+    if "limit" in answer:
+        raise AtLimit(_line(f"it would need more than {memory >> 20} MiB of memory"))
     if not answer["ok"]:
-        raise (StateError if "disk" in answer else DocumentInvalid)(answer["error"])
-    last, _, tail = lines.pop().removesuffix(b"\n").rpartition(b"\n")
-    return Output(answer, [*lines, last + b"\n"] if last else lines, json.loads(tail))
+        raise (DocumentTooCostly if answer["costly"] else DocumentInvalid)(answer["error"])
+    return answer, rest
 
 
-def read_in_child(
-    body: bytes, fallback_schema: dict[str, Any] | None, document: str | None, timeout: float
-) -> Blocklist:
-    """The list in ``body``, by a child process; as :func:`validate_in_child`, for who may wait."""
-    output = validate_in_child(body, fallback_schema, document, timeout)
-    builder = builder_of(output)
-    for domains in blocklist_chunks(output):
-        builder.add(domains)
-    return builder.build()
-
-
-def builder_of(output: Output) -> BlocklistBuilder:
-    """Return an empty builder with the facts of the child's output (not yet its domains)."""
-    head = output.head
-    facts = Blocklist(
-        refresh=head["refresh"],
-        updated=head["updated"],
-        contract=head["contract"],
-        warnings=tuple(head["warnings"]),
-        document=head["document"],
-        digest=head["digest"],
-    )
-    return BlocklistBuilder(facts, head["count"], zeroed_memory)
-
-
-def zeroed_memory(octets: int) -> memoryview:
-    """Memory of this process alone that the system zeroes page by page, as each is first used.
-
-    For the table of a long list: 32 MB that are zeroed in one step can pause an event loop.
-    """
-    return memoryview(mmap.mmap(-1, octets, **_PRIVATE))
-
-
-def blocklist_chunks(output: Output, size: int = 2_000) -> Iterator[list[str]]:
-    """Yield the domains of the child's output, at most about ``size`` at a time, for the builder.
-
-    Never splits the whole at once: a million lines in one step would pause an event loop.
-    """
-    for piece in output.pieces:
-        start = 0
-        while start < len(piece):
-            end = piece.find(b"\n", min(start + size * 20, len(piece) - 1))
-            yield piece[start:end].decode("ascii").split("\n")
-            start = end + 1
-
-
-def validation(body: bytes, task: dict[str, Any], **more: Any) -> tuple[bytes, bytes]:
-    """Return the first line of the answer, with ``more`` members, and all domains.
-
-    Raises DocumentInvalid.
-    """
-    from scrapy_walsh.policy.schema import validated  # noqa: PLC0415 - the parent needs no jsonschema
-
-    return lines_of(validated(body, task["fallback_schema"]), task, **more)
-
-
-def lines_of(parsed: ParsedBlocklist, task: dict[str, Any], **more: Any) -> tuple[bytes, bytes]:
-    """Return the first line of the answer to ``task``, with ``more`` members, and all domains."""
-    facts = {
-        "ok": True,
-        "contract": parsed.contract,
-        "updated": parsed.updated,
-        "refresh": parsed.refresh,
-        "warnings": parsed.warnings,
-        "document": task["document"],
-        "digest": parsed.digest,
-        "inline": parsed.inline,
-        "count": len(parsed.domains),
-    }
-    domains = "".join(f"{domain}\n" for domain in parsed.domains)
-    return line_of({**facts, **more}), domains.encode("ascii")
-
-
-def line_of(value: dict[str, Any] | tuple[Any, ...]) -> bytes:
-    """One line of the child's answer."""
-    return json.dumps(value).encode() + b"\n"
-
-
-def run_child(
-    task: dict[str, Any],
-    body: bytes,
-    timeout: float,
-    started: Callable[[Callable[[], None]], None] | None = None,
-) -> tuple[int, list[bytes]]:
-    """Return exit code and output: the first line, then pieces of whole lines.
-
-    The child reads all before it writes, so pipes suffice. Raises OSError where it cannot be
-    started. Not ``subprocess.run``: one large read or join would copy it with the interpreter
-    lock held.
-    """
-    head = line_of({**task, "length": len(body)})
-    child = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
-        [sys.executable, "-m", _MODULE],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": _python_path()},
-    )
-    if started is not None:
-        started(child.kill)
-    watchdog = threading.Timer(timeout, child.kill)
-    watchdog.start()
+def _answer(line: bytes) -> dict[str, Any] | None:
+    """What the child says in *line*; None where a child of ours would not say that."""
     try:
-        with child:
-            with contextlib.suppress(BrokenPipeError), cast("BinaryIO", child.stdin) as stdin:
-                stdin.writelines((head, body))
-            stdout = cast("BufferedReader", child.stdout)
-            first = stdout.readline()
-            watchdog.cancel()
-            if started is not None:  # the answer is there: do not kill what stores the document
-                started(lambda: None)
-            lines = [first, *_whole_lines(stdout)]
-            return child.wait(), lines
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "ok" in found else None
+
+
+def _run(given: bytes, timeout: float, started: Started) -> tuple[int, bytes, bytes]:
+    """Give a child *given*: its exit code, what it answered, and its stderr. Raises OwnFault."""
+    try:
+        child = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
+            [sys.executable or os.devnull, "-I", "-S", "-c", _BOOT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={name: text for name, text in os.environ.items() if not name.startswith("PYTHON")},
+        )
+    except (OSError, ValueError) as error:
+        raise OwnFault(_line(f"it cannot be started: {one_line(error)}")) from error
+    started(child.kill)
+    try:
+        answer, said = child.communicate(given, timeout)
+    except subprocess.TimeoutExpired as error:
+        raise AtLimit(_line(f"no answer in {timeout:g} s")) from error
     finally:
-        watchdog.cancel()
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout, child.stderr):
+            if pipe is not None:
+                pipe.close()
+    return child.returncode, answer, said
 
 
-def _whole_lines(stdout: BufferedReader) -> Iterator[bytes]:
-    """Yield the rest of the output in pieces that end with a line."""
-    begun = b""
-    while piece := stdout.read1(_PIECE):
-        lines, newline, rest = piece.rpartition(b"\n")
-        if newline:
-            yield begun + lines + newline
-            begun = rest
-        else:
-            begun += piece
-    if begun:
-        yield begun
-
-
-def _python_path() -> str:
-    return os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
+def _line(why: str) -> str:
+    return (
+        f"the child process that reads costly documents gave no answer ({why}): see that "
+        f"sys.executable, {sys.executable!r}, is this environment's Python and may start processes"
+    )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The most octets that are read: of a robots.txt (more than a crawl reads), of a list or a line.
 ROBOTS_LIMIT: Final = 1024 * 1024
 LIMIT: Final = 64 * 1024 * 1024
-#: Seconds that the validator may take with a list that is large, or not plainly harmless (D3).
+#: Seconds that the validator may take with a list that is not plainly harmless (D3).
 VALIDATION_TIMEOUT: Final = 60.0
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")  # and not "host:8080"
@@ -86,17 +86,14 @@ def token_of(token: Any) -> str:
 def blocklist_of(body: bytes, document: str | None) -> Blocklist:
     """The list in *body*; without a schema of its own it need only pass the floor checks (D3).
 
-    Blocks while a child process reads a large list. Raises DocumentInvalid, Misuse.
+    Raises DocumentInvalid, Misuse; OwnFault where a child process is needed and none can be had.
     """
     if len(body) >= LIMIT:
         raise Misuse(f"blocklist is longer than {LIMIT} octets")
     # Slow to load (jsonschema), and most commands get no list to read.
-    from scrapy_walsh.adapters import validate  # noqa: PLC0415
-    from scrapy_walsh.policy import schema  # noqa: PLC0415
+    from scrapy_walsh.adapters.validate import read_blocklist  # noqa: PLC0415
 
-    if schema.is_tame(body, {}):
-        return schema.parse_blocklist(body, {}, document)
-    return validate.read_in_child(body, {}, document, VALIDATION_TIMEOUT)
+    return read_blocklist(body, {}, document, VALIDATION_TIMEOUT)
 
 
 def read_file(path: str | Path, limit: int) -> bytes:

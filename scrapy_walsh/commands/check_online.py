@@ -7,6 +7,7 @@ request, so there is nothing that could fetch it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Request, Spider
@@ -22,6 +23,7 @@ from scrapy_walsh.commands.check_answer import Answer, Misuse
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import chain, hosts
+from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.robots import Robots
 from scrapy_walsh.state import open_store
@@ -66,6 +68,10 @@ class CheckSpider(Spider):
         except IgnoreRequest as error:
             self.problems.append(str(error))
         else:
+            listed = crawl.documents.blocklist()
+            if isinstance(listed, Blocklist) and listed.document is None:
+                said = f"{verdict.reason}; R3 is not judged: no blocklist is known"
+                verdict = replace(verdict, reason=said)
             self.answers.append(Answer(self.url, verdict, _crawl_delay(crawl, self.url)))
         nothing: tuple[Request, ...] = ()
         for request in nothing:

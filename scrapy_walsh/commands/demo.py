@@ -40,7 +40,6 @@ _CONFIG: Final = f"[settings]\ndefault = {_PACKAGE}.settings\n"
 #: The operator of this identity is one of the sandbox's hosts.
 _SETTINGS: Final = """\
 # The hosts of this project exist in the sandbox of `walsh demo` only.
-SPIDER_MODULES = ["scrapy_walsh.spiders"]
 ADDONS = {"scrapy_walsh.Addon": 500}
 WALSH_IDENTITY = {
     "product": "DemoBot/1.0",

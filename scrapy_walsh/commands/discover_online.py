@@ -119,6 +119,8 @@ class DiscoverSpider(Spider):
         step = _steps(self.origins[origin])[number]
         self._forget(step._replace(url=response.url))
         answer = await from_response(step, response)
+        if answer.fault:
+            Crawl.of(self.crawler).recorder.own_fault(answer.fault)
         return self._note(origin, number, answer)
 
     def not_answered(self, failure: Failure) -> Iterator[Request]:

@@ -12,12 +12,13 @@ import time
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
+from scrapy_walsh.adapters.validate import test_child
 from scrapy_walsh.commands import doctor_findings, doctor_settings, doctor_state
 from scrapy_walsh.commands.check_answer import Misuse, printable
 from scrapy_walsh.commands.doctor_findings import line_of, members_of
 from scrapy_walsh.commands.project import add_json, add_settings, given_settings
 from scrapy_walsh.config import has_idle_key
-from scrapy_walsh.exceptions import ConfigError, WalshError
+from scrapy_walsh.exceptions import ConfigError, OwnFault, WalshError
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.words import one_line, plural
 from scrapy_walsh.state.database import has_records
@@ -95,7 +96,10 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
         needs = _versions(reading.config)
     except metadata.PackageNotFoundError:
         yield Finding(
-            Outcome.UNSEEN, "R0.6", "versions", f"{_PACKAGE} is not installed: pip install it"
+            Outcome.UNSEEN,
+            "R0.6",
+            "versions",
+            f"{_PACKAGE} is not installed: type pip install . in its clone",
         )
     else:
         yield from doctor_findings.of_versions(needs, _reactor(settings))
@@ -110,6 +114,7 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
     for finding in _of_state(reading):
         sound = sound and finding.outcome is not Outcome.BROKEN
         yield finding
+    yield _of_child()
     yield from _of_fleet(reading.config)
     yield from _of_cloud(reading.config, settings)
     yield from _of_operator(reading, settings, online=online, sound=sound)
@@ -245,6 +250,16 @@ def _of_state(reading: Reading) -> Iterator[Finding]:
                 held, config.blocklist_url, time.time(), config.blocklist_unreachable
             )
     yield from doctor_state.of_clocks(doctor_state.clocks_of(directory), held.latest)
+
+
+def _of_child() -> Finding:
+    """Whether a child process can read what may be costly: without it, R3 may lack its list."""
+    try:
+        test_child()
+    except OwnFault as error:
+        return Finding(Outcome.BROKEN, "R10", "child", str(error))
+    text = "a process can be started for lists with unusual schemas, and for large sources"
+    return Finding(Outcome.HELD, "R10", "child", text)
 
 
 def _of_fleet(config: WalshConfig) -> Iterator[Finding]:

@@ -16,12 +16,13 @@ import pkgutil
 import sys
 import traceback
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy import Spider, signals
+from scrapy.addons import AddonManager
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import CrawlerProcess
 from scrapy.settings import default_settings
@@ -30,12 +31,12 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.project import get_project_settings
 from scrapy.utils.spider import iter_spider_classes
 
-from scrapy_walsh.adapters import plugins, seats
+from scrapy_walsh.adapters import jobdir, plugins, seats
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.commands import doctor_settings, doctor_state
+from scrapy_walsh.commands import doctor_settings
 from scrapy_walsh.config import is_shared, unknown_settings
 from scrapy_walsh.policy.words import one_line
 
@@ -109,6 +110,8 @@ def look(settings: Settings) -> dict[str, Any]:
     """What is found, as JSON data: ``spiders``, the ``project``'s own settings as if they were
     one, and ``broken`` modules.
     """
+    with suppress(Exception):  # an add-on that cannot be loaded: each entry says so
+        AddonManager.load_pre_crawler_settings(settings)
     classes, broken = _spider_classes(settings.getlist("SPIDER_MODULES"))
     if not classes and not broken:
         classes = [type("AnySpider", (Spider,), {"name": "(no spider yet)"})]
@@ -165,7 +168,7 @@ def _entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
         entry["jobdir"] = _jobdir(settings)
         entry["plugins"] = [plugin.line for plugin in plugins.named_in(settings)]
         entry["addon"] = _has_addon(settings)
-        if entry["addon"] and not entry["config"]:
+        if entry["addon"] and not entry["config"] and not entry["jobdir"]:
             entry["overridden"] = _overridden(settings, entry["unknown"] + entry["plugins"])
     except (Exception, SystemExit) as error:
         entry["error"] = _explained(error)
@@ -174,9 +177,8 @@ def _entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
 
 def _jobdir(settings: Settings) -> list[str]:
     """What is wrong with the JOBDIR, which the empty crawl does not use."""
-    directory = settings.get("JOBDIR")
-    why = doctor_state.why_unusable(Path(directory)) if directory else None
-    return [] if why is None else [f"JOBDIR {directory} cannot be written ({why})"]
+    why = jobdir.why_unusable(settings)
+    return [] if why is None else [why]
 
 
 def _has_addon(settings: Settings) -> bool:

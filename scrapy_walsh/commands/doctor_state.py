@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands.check_answer import blocklist_of
 from scrapy_walsh.commands.state_show import span
+from scrapy_walsh.files import written_to
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
@@ -95,7 +96,7 @@ def place_of(directory: Path) -> Place:
     """The state directory as it is; one that is not there yet is not made."""
     try:
         exists = directory.is_dir()
-        there = _written_to(directory)
+        there = written_to(directory)
         status = there.stat()
     except OSError as error:
         return Place(directory, directory.exists(), one_line(error.strerror or error))
@@ -111,23 +112,6 @@ def place_of(directory: Path) -> Place:
     )
 
 
-def why_unusable(directory: Path) -> str | None:
-    """Why *directory* cannot be made, or nothing be written in it; None where it can."""
-    try:
-        _written_to(directory)
-    except OSError as error:
-        return one_line(error.strerror or error)
-    return None
-
-
-def _written_to(directory: Path) -> Path:
-    """*directory*, or the lowest directory above it that exists. OSError if it takes no file."""
-    there = next(each for each in (directory, *directory.absolute().parents) if each.exists())
-    with tempfile.TemporaryFile(dir=there) as file:
-        file.write(b"?")
-    return there
-
-
 def held_in(directory: Path, config: WalshConfig) -> Held:
     """What is stored in the files of *directory*, which are undamaged. Raises sqlite3.Error."""
     url = config.blocklist_url
@@ -140,11 +124,11 @@ def held_in(directory: Path, config: WalshConfig) -> Held:
         asked = ask("SELECT last_end FROM hosts WHERE host = ?", hosts.host_key(url))
         others = ask("SELECT key FROM documents WHERE kind = ? AND key <> ?", BLOCKLIST, url)
         latest = {kind: ask(question)[0] or 0.0 for kind, question in _LATEST.items()}
-    copy = files.read_copy(directory)
+    copies = [files.read_copy(directory, name) for name in files.COPIES]
     return Held(
         files.newer(
             None if row is None else StoredDocument(*row[:-1]),
-            copy if copy is not None and copy.key == url else None,
+            *(copy for copy in copies if copy is not None and copy.key == url),
         ),
         tuple(others),
         asked[0] if asked else None,

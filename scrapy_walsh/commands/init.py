@@ -77,7 +77,6 @@ _SOURCES: Final = """\
 # url = "https://site.example/"
 # feed = "https://site.example/feed.xml"
 """
-_SPIDERS: Final = "scrapy_walsh.spiders"
 #: The folder of the key, with ``--sign``.
 _KEYS: Final = "keys"
 
@@ -245,16 +244,9 @@ def _settings(identity: Identity, path: Path | None, keys: Path | None) -> str:
 
     *keys*: the folder of the key that requests are signed with, if they are.
     """
-    set_there = set() if path is None else _names(path)
-    spiders = f'["{_SPIDERS}"]'
-    addon = '"scrapy_walsh.Addon"'
+    others = "**ADDONS, " if path is not None and "ADDONS" in _names(path) else ""
     lines = [
-        f"SPIDER_MODULES = [*SPIDER_MODULES, {spiders[1:]}"
-        if "SPIDER_MODULES" in set_there
-        else f"SPIDER_MODULES = {spiders}",
-        f"ADDONS = {{**ADDONS, {addon}: 500}}"
-        if "ADDONS" in set_there
-        else f"ADDONS = {{{addon}: 500}}",
+        f'ADDONS = {{{others}"scrapy_walsh.Addon": 500}}',
         "WALSH_IDENTITY = {",
         f'    "product": "{identity.product}",',
         f'    "policy_url": {json.dumps(identity.policy_url)},',

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.adapters import bulk
+from scrapy_walsh.adapters.validate import text_of
 from scrapy_walsh.commands.check_answer import blocklist_of
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh, robots_ttl
 from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.robots_fetch import NO_RULES
-from scrapy_walsh.policy.schema import needs_standalone_schema
 from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, SourceRun, StoredDocument
 
 if TYPE_CHECKING:
@@ -80,13 +79,13 @@ class Remembered:
         found = Blocklist.empty()
         try:
             if stored is not None:
-                found = blocklist_of(bulk.require_text(stored).body, url)
+                found = blocklist_of(text_of(stored), url)
         except WalshError as error:
             self.notices.append(f"the cached blocklist of {url} cannot be used: {error}")
             stored = None
         self._note(BLOCKLIST, url, stored, found.refresh)
         refreshed = self.documents[BLOCKLIST, url].action != HELD
-        inline = stored is not None and not needs_standalone_schema(stored.body)
+        inline = stored is not None and found.inline
         schema = self._config.schema_url
         if refreshed and schema is not None and not inline:
             held = self._store.get(StoredDocument, SCHEMA, schema)

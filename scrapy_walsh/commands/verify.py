@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.adapters import validate
 from scrapy_walsh.commands.check_answer import VALIDATION_TIMEOUT, Misuse, printable
 from scrapy_walsh.commands.project import add_json, add_ledger, add_settings, ledger_of
-from scrapy_walsh.policy import schema
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.verify import Head, files_of, verify
 
@@ -67,10 +66,7 @@ def _head(text: str) -> Head:
 
 
 def _blocklist(body: bytes, standalone: dict[str, Any] | None, url: str) -> Blocklist:
-    """The list in *body*; read in a child process where its schema may take too long."""
-    if schema.is_tame(body, standalone):
-        return schema.parse_blocklist(body, standalone, url)
-    return validate.read_in_child(body, standalone, url, VALIDATION_TIMEOUT)
+    return validate.read_blocklist(body, standalone, url, VALIDATION_TIMEOUT)
 
 
 def _members(report: Report) -> dict[str, Any]:

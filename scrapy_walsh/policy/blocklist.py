@@ -2,23 +2,22 @@
 
 A host is blocked if any form of it (T15) equals a listed domain or is a subdomain of one. Entries
 are read generously (T16): to block too much conforms to the specification, to drop an opt-out does
-not. A list may have a million domains (:mod:`~scrapy_walsh.policy.domains`), so building, replacing
-and comparing lists is done in many short steps, between which an event loop can do other work.
+not. A list may have a million domains: reading, building and comparing lists takes up to seconds
+then, so an event loop has a thread do it.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.domains import Domains, zeros
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
 from scrapy_walsh.policy.hosts import carried_ipv4, host_forms, is_doubtful, usual_url
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Set
 
 #: Suffixes under a country's code below which registries sell names, such as co.uk: the usual ones.
 _SUFFIX: Final = (
@@ -38,20 +37,22 @@ _MAX_WARNINGS: Final = 20
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Blocklist:
-    """The domains that opted out; :class:`BlocklistBuilder` puts them in.
+    """The domains that opted out; iteration yields them in no order.
 
-    ``refresh``: seconds for which it is fresh (R12), within floor and ceiling. ``updated``,
-    ``contract``: as the document says. ``warnings``: one line each. ``document``: URL that it came
-    from, or None. ``digest``: SHA-256 of its octets, hexadecimal, or None.
+    ``domains``: as :func:`normalised` makes them. ``refresh``: seconds for which it is
+    fresh (R12), within floor and ceiling (T12). ``updated``, ``contract``: as the document says.
+    ``warnings``: one line each. ``document``: URL that it came from, or None. ``digest``: SHA-256
+    of its octets, hexadecimal, or None. ``inline``: the document brings its schema.
     """
 
+    domains: Set[str] = field(default=frozenset(), repr=False)
     refresh: float = DEFAULT_REFRESH
     updated: str | None = None
     contract: str | None = None
     warnings: tuple[str, ...] = ()
     document: str | None = None
     digest: str | None = None
-    _domains: Domains = field(default_factory=Domains, repr=False)
+    inline: bool = False
 
     @classmethod
     def empty(cls) -> Blocklist:
@@ -59,10 +60,10 @@ class Blocklist:
         return cls()
 
     def __len__(self) -> int:
-        return len(self._domains)
+        return len(self.domains)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._domains)
+        return iter(self.domains)
 
     def blocks(self, url_or_host: str) -> Verdict | None:
         """Return the verdict that refuses ``url_or_host``, or None if its host is not listed.
@@ -83,8 +84,8 @@ class Blocklist:
 
     def _judged(self, host: str, carrier: str = "") -> Verdict | None:
         # IP addresses need no exception: listed ones are complete, so none is a suffix of another.
-        domain = self._domains.covering(host)
-        if domain is None:
+        domain = self._covering(host)
+        if not domain:
             return None
         below = "," * bool(carrier) if host == domain else f", below {domain},"
         reason = f"host {carrier}{host}{below} is on the operator blocklist"
@@ -92,34 +93,12 @@ class Blocklist:
             False, BLOCKED_OPERATOR, "R3", reason, self.document, None, (), (), domain, self.digest
         )
 
-
-class BlocklistBuilder:
-    """Collects normalised domains, some at a time, so that an event loop can work in between."""
-
-    def __init__(
-        self,
-        facts: Blocklist | None = None,
-        count: int = 0,
-        memory: Callable[[int], memoryview] = zeros,
-    ) -> None:
-        """``facts``: an empty list with all that the document says but its domains.
-
-        ``count``: how many domains will come. If more come, one step is longer, in which the table
-        grows. ``memory``: see ``Domains.reserve``.
-        """
-        # Not `facts or Blocklist()`: a list without domains is false.
-        self._facts = Blocklist() if facts is None else facts
-        self._domains = Domains()
-        self._domains.reserve(count, memory)
-
-    def add(self, domains: Iterable[str]) -> None:
-        """Add domains that :func:`normalised` made."""
-        self._domains.add(domains)
-
-    def build(self) -> Blocklist:
-        """Return the list, and begin another. It takes no longer for a long list."""
-        made, self._domains = replace(self._facts, _domains=self._domains), Domains()
-        return made
+    def _covering(self, host: str) -> str:
+        """Return the longest domain that ``host`` equals or is a subdomain of, or ""."""
+        name, domains = host, self.domains
+        while name and name not in domains:
+            name = name.partition(".")[2]
+        return name
 
 
 def normalised(entries: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:
@@ -206,13 +185,6 @@ def _read(entry: str) -> tuple[str, ...]:
         return ()
 
 
-def lifted(old: Blocklist, new: Blocklist) -> Iterator[list[str]]:
-    """Yield, in many short steps, the domains that ``old`` lists and ``new`` does not block.
-
-    ``old`` is let go at the first step, so that its memory can be used again.
-    """
-    parts = old._domains.parts()
-    del old
-    covering = new._domains.covering
-    for names in parts:
-        yield [name for name in names if covering(name) is None and new.blocks(name) is None]
+def lifted(old: Blocklist, new: Blocklist) -> list[str]:
+    """Return the domains that ``old`` lists and ``new`` does not block."""
+    return [name for name in old if not new._covering(name) and new.blocks(name) is None]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import re
 from typing import TYPE_CHECKING, Final
+from zlib import decompressobj
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,28 @@ def packings(fields: Sequence[str]) -> tuple[int, bool]:
     named = [word for word in words if word not in _AS_IT_IS]
     packed = sum(word in _PACKED for word in named)
     return packed, packed < len(named)
+
+
+#: Octets that each member is given first: a copy is made of what is left of them at its end.
+_PIECE: Final = 512
+
+
+def unpacked(packed: bytes, limit: int, start: bytes = b"") -> tuple[bytes, bool]:
+    """The members of *packed* (gzip or zlib), unpacked to *limit* octets, and whether all ended.
+
+    What follows a member and does not begin with *start* is left out. Raises zlib.error.
+    """
+    pieces: list[bytes] = []
+    at, ended = 0, True
+    while at < len(packed) and limit > 0 and packed.startswith(start, at):
+        member, size, ended = decompressobj(wbits=47), _PIECE, False
+        while not ended and at < len(packed) and limit > 0:
+            given = packed[at : at + size]
+            pieces.append(member.decompress(given, limit))
+            at += len(given) - len(member.unused_data) - len(member.unconsumed_tail)
+            limit -= len(pieces[-1])
+            size, ended = 2 * size, member.eof
+    return b"".join(pieces), ended
 
 
 def is_text(body: bytes) -> bool:

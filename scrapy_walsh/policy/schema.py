@@ -7,8 +7,8 @@ fetched: a document whose schema has one that cannot be resolved is not valid.
 A schema can make validation take for ever, and a list may have a million entries. So there is a
 class of schemas, called *tame*, whose keywords all cost little, and by which the validity of an
 entry depends only on its shape: which members it has, of which types. By a tame schema one entry of
-each shape is validated in place of all. A small document with a tame schema and few shapes is
-validated at once (:func:`is_tame`); the caller has all others validated in a child process.
+each shape is validated in place of all. A document with a tame schema and few shapes is validated
+by whoever reads it (:func:`is_tame`), all others in a child process.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder, normalised
+from scrapy_walsh.policy.blocklist import Blocklist, normalised
 from scrapy_walsh.policy.freshness import refresh_seconds
 from scrapy_walsh.policy.words import one_line
 
@@ -31,7 +31,6 @@ _CONTRACT: Final = re.compile(r"walsh-research-blocklist/v1(\.[0-9]+)?")
 # Members that must not occur twice: two JSON parsers could then read two different lists.
 _READ_ONCE: Final = frozenset({"contract", "updated", "refresh", "schema", "blocked", "domain"})
 
-_TAME_BODY: Final = 32 * 1024  # octets
 _TAME_NODES: Final = 200  # of the schema
 _TAME_SHAPES: Final = 100  # of entries
 _ANNOTATIONS: Final = frozenset(
@@ -41,25 +40,7 @@ _OBJECT: Final = _ANNOTATIONS | {"required", "properties", "additionalProperties
 _ROOT: Final = _OBJECT | {"$schema", "$id"}
 _ARRAY: Final = _ANNOTATIONS | {"items"}
 _SCALAR: Final = _ANNOTATIONS | {"const", "enum", "pattern", "minLength"}
-_TAME_PATTERN: Final = re.compile(r"\^?[A-Za-z0-9_/ -]*\$?")
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedBlocklist:
-    """What a valid blocklist says.
-
-    ``contract``, ``updated``: as it says. ``refresh``: seconds, within floor and ceiling (T12).
-    ``domains``: normalised. ``warnings``: one line each. ``digest``: SHA-256 of its octets,
-    hexadecimal. ``inline``: it has its schema inline.
-    """
-
-    contract: str
-    updated: str | None
-    refresh: float
-    domains: list[str]
-    warnings: tuple[str, ...]
-    digest: str
-    inline: bool
+_TAME_PATTERN: Final = re.compile(r"\^?[A-Za-z0-9_/ -]{0,200}\$?")
 
 
 def parse_blocklist(
@@ -71,97 +52,26 @@ def parse_blocklist(
     there is none. ``document``: URL of the body, for verdicts. Raises DocumentInvalid (one line) if
     it must not be adopted. With a hostile schema it may never end (see :func:`is_tame`).
     """
-    return built(validated(body, fallback_schema), document)
+    found = read_document(body)
+    check_schema(found, fallback_schema)
+    return blocklist_in(found, body, document)
 
 
 def reread_blocklist(body: bytes, document: str | None = None) -> Blocklist:
-    """Return the blocklist in ``body``, which was validated when it was adopted.
-
-    As :func:`parse_blocklist`, with the floor checks alone.
-    """
-    return built(reread(body), document)
-
-
-def built(parsed: ParsedBlocklist, document: str | None = None) -> Blocklist:
-    """Return the blocklist that *parsed* says. ``document``: URL of the body, for verdicts."""
-    builder = BlocklistBuilder(facts_of(parsed, document))
-    builder.add(parsed.domains)
-    return builder.build()
-
-
-def facts_of(parsed: ParsedBlocklist, document: str | None) -> Blocklist:
-    """Return an empty list with all that *parsed* says but its domains, for a BlocklistBuilder."""
-    return Blocklist(
-        refresh=parsed.refresh,
-        updated=parsed.updated,
-        contract=parsed.contract,
-        warnings=parsed.warnings,
-        document=document,
-        digest=parsed.digest,
-    )
-
-
-def validated(body: bytes, fallback_schema: dict[str, Any] | None) -> ParsedBlocklist:
-    """Return what ``body`` says, validated. Raises as :func:`parse_blocklist` does."""
-    found = _json_object(body)
-    contract = _contract(found)
-    _check_schema(found, _schema(found, fallback_schema))
-    return _parsed(body, found, contract)
-
-
-def reread(body: bytes) -> ParsedBlocklist:
-    """Return what ``body`` says, after the floor checks alone (D3).
+    """Return the blocklist in ``body``, after the floor checks alone (D3).
 
     For a document that was validated when it was adopted, and that is still the same by its
     checksum: a later schema cannot lift its opt-outs, or delay them. Raises DocumentInvalid.
     """
-    found = _json_object(body)
-    return _parsed(body, found, _contract(found))
+    return blocklist_in(read_document(body), body, document)
 
 
-def _parsed(body: bytes, found: dict[str, Any], contract: str) -> ParsedBlocklist:
-    domains, warnings = normalised(_entries(found))
-    updated = found.get("updated")
-    return ParsedBlocklist(
-        contract=contract,
-        updated=updated if isinstance(updated, str) else None,
-        refresh=refresh_seconds(found.get("refresh")),
-        domains=domains,
-        warnings=warnings,
-        digest=hashlib.sha256(body).hexdigest(),
-        inline="schema" in found,
-    )
+def read_document(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in ``body``. Raises DocumentInvalid for anything else.
 
-
-def needs_standalone_schema(body: bytes) -> bool:
-    """Tell whether ``body`` is a JSON object without an inline schema (R10.1).
-
-    It parses the body, so an event loop should call it for small ones only.
+    The first of three steps, between which a caller may ask :func:`is_tame`, or for the standalone
+    schema; the others are :func:`check_schema` and :func:`blocklist_in`.
     """
-    try:
-        return "schema" not in _json_object(body)
-    except DocumentInvalid:
-        return False
-
-
-def is_tame(body: bytes, fallback_schema: dict[str, Any] | None) -> bool:
-    """Tell whether :func:`validated` is sure to take well under 50 ms.
-
-    That is so for a small body, a schema with keywords that cost little, and entries of few shapes
-    (the same members with the same types). It says nothing about whether the document is valid.
-    """
-    if len(body) > _TAME_BODY:
-        return False
-    try:
-        found = _json_object(body)
-        schema = _schema(found, fallback_schema)
-        small = sum(1 for _ in _nodes(schema)) <= _TAME_NODES
-    except (DocumentInvalid, RecursionError):
-        return False
-    return small and _is_tame_schema(schema) and len(_representatives(found)) <= _TAME_SHAPES
-
-
-def _json_object(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body, object_pairs_hook=_members)
     except RecursionError as error:
@@ -172,7 +82,49 @@ def _json_object(body: bytes) -> dict[str, Any]:
         raise DocumentInvalid(f"blocklist is not JSON: {one_line(error)}") from error
     if not isinstance(found, dict):
         raise DocumentInvalid("blocklist is not a JSON object")
+    contract = found.get("contract")
+    if not isinstance(contract, str) or not _CONTRACT.fullmatch(contract):
+        shown = one_line(repr(contract))
+        raise DocumentInvalid(f"blocklist contract is {shown}, not walsh-research-blocklist/v1")
     return found
+
+
+def is_inline(found: dict[str, Any]) -> bool:
+    """Tell whether the document brings its schema, so that no other is needed (R10.1)."""
+    return "schema" in found
+
+
+def is_tame(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> bool:
+    """Tell whether :func:`check_schema` is sure to end soon, however long the list is.
+
+    That is so for a schema with keywords that cost little, and entries of few shapes (the same
+    members with the same types). It says nothing about whether the document is valid.
+    """
+    try:
+        schema = _schema(found, fallback_schema)
+        few = sum(1 for _ in islice(_nodes(schema), _TAME_NODES + 1)) <= _TAME_NODES
+    except DocumentInvalid:
+        return True  # it is refused before anything is validated
+    except RecursionError:
+        return False
+    return few and _is_tame_schema(schema) and _representatives(found) is not None
+
+
+def blocklist_in(found: dict[str, Any], body: bytes, document: str | None) -> Blocklist:
+    """Return what ``found``, which was read from ``body``, says. Raises DocumentInvalid."""
+    domains, warnings = normalised(_entries(found))
+    updated = found.get("updated")
+    return Blocklist(
+        # Not set(domains), which for a million holds the interpreter lock for half a second.
+        domains={name for name in domains},  # noqa: C416
+        refresh=refresh_seconds(found.get("refresh")),
+        updated=updated if isinstance(updated, str) else None,
+        contract=found["contract"],
+        warnings=warnings,
+        document=document,
+        digest=hashlib.sha256(body).hexdigest(),
+        inline=is_inline(found),
+    )
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -185,16 +137,8 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _contract(found: dict[str, Any]) -> str:
-    contract = found.get("contract")
-    if not isinstance(contract, str) or not _CONTRACT.fullmatch(contract):
-        shown = one_line(repr(contract))
-        raise DocumentInvalid(f"blocklist contract is {shown}, not walsh-research-blocklist/v1")
-    return contract
-
-
 def _schema(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> dict[str, Any]:
-    if "schema" not in found and fallback_schema is None:
+    if not is_inline(found) and fallback_schema is None:
         raise DocumentInvalid("blocklist has no schema inline, and there is no standalone schema")
     schema = found.get("schema", fallback_schema)
     # JSON Schema 2020-12, section 4.3.2: true is the same as {}. The floor checks remain (T9).
@@ -205,8 +149,10 @@ def _schema(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> di
     return schema
 
 
-def _check_schema(found: dict[str, Any], schema: dict[str, Any]) -> None:
-    indexes = _representatives(found) if _is_tame_schema(schema) else []
+def check_schema(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> None:
+    """Validate a document by its schema. DocumentInvalid (one line) where it is not valid by it."""
+    schema = _schema(found, fallback_schema)
+    indexes = (_representatives(found) or []) if _is_tame_schema(schema) else []
     # A sixth of the time in which a crawl starts, and only a list that has changed needs them.
     from jsonschema import Draft202012Validator  # noqa: PLC0415
     from referencing import Registry  # noqa: PLC0415
@@ -218,6 +164,8 @@ def _check_schema(found: dict[str, Any], schema: dict[str, Any]) -> None:
         # An explicit empty registry, because the default one fetches what a $ref names.
         validator = Draft202012Validator(schema, registry=Registry())
         error = next(validator.iter_errors(found), None)
+    except MemoryError:  # that is this process's limit: it says nothing of the document
+        raise
     except Exception as failure:  # whatever it is, the document was not validated
         why = one_line(getattr(failure, "message", failure)) or type(failure).__name__
         raise DocumentInvalid(f"blocklist cannot be validated: {why}") from failure
@@ -232,8 +180,8 @@ def _place(path: list[Any], indexes: list[int]) -> str:
     return "/".join(map(str, ["", *path])) or "its root"
 
 
-def _representatives(found: dict[str, Any]) -> list[int]:
-    """Return the index of one entry of each shape.
+def _representatives(found: dict[str, Any]) -> list[int] | None:
+    """Return the index of one entry of each shape, None where there are many shapes.
 
     By a tame schema, entries of one shape are all valid or all invalid. So one of each is
     validated, and a million entries take the validator no longer than a few.
@@ -242,6 +190,8 @@ def _representatives(found: dict[str, Any]) -> list[int]:
     shapes: dict[object, int] = {}
     for index, entry in enumerate(blocked if isinstance(blocked, list) else []):
         shapes.setdefault(_shape(entry), index)
+        if len(shapes) > _TAME_SHAPES:
+            return None
     return list(shapes.values())
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from xml.parsers.expat import ExpatError, ParserCreate
-from zlib import decompressobj
 from zlib import error as zlib_error
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
+from scrapy_walsh.policy import packing
 from scrapy_walsh.policy.feeds import Entry
 from scrapy_walsh.policy.formats import GZIP_MAGIC
 from scrapy_walsh.policy.text import absolute_http_url, plain_text
@@ -41,7 +41,6 @@ _KEPT: Final = {
     "url/news/publication_date": "published",
     "sitemap/loc": "loc",
 }
-_GZIP: Final = 16 + 15  # zlib's number for gzip data
 _NO_DAY: Final = re.compile(r"(\d{4})(?:-(\d\d))?")
 
 
@@ -94,21 +93,15 @@ def _unpacked(body: bytes, url: str) -> bytes:
     """*body* without gzip, of which no more than MAX_OCTETS are ever unpacked."""
     if not body.startswith(GZIP_MAGIC):
         return body
-    pieces: list[bytes] = []
-    left = MAX_OCTETS
-    while body.startswith(GZIP_MAGIC):  # RFC 1952 2.2: members follow each other
-        member = decompressobj(_GZIP)
-        try:
-            pieces.append(member.decompress(body, left + 1))
-        except zlib_error:
-            raise DocumentInvalid(f"{url}: its gzip data is damaged") from None
-        left -= len(pieces[-1])
-        if left < 0:
-            raise DocumentTooCostly(f"{url}: over {MAX_OCTETS} bytes when unpacked; not read")
-        if not member.eof:
-            raise DocumentInvalid(f"{url}: its gzip data is cut off")
-        body = member.unused_data
-    return b"".join(pieces)
+    try:  # RFC 1952 2.2: members follow each other
+        found, ended = packing.unpacked(body, MAX_OCTETS + 1, GZIP_MAGIC)
+    except zlib_error:
+        raise DocumentInvalid(f"{url}: its gzip data is damaged") from None
+    if len(found) > MAX_OCTETS:
+        raise DocumentTooCostly(f"{url}: over {MAX_OCTETS} bytes when unpacked; not read")
+    if not ended:
+        raise DocumentInvalid(f"{url}: its gzip data is cut off")
+    return found
 
 
 class _Full(Exception):

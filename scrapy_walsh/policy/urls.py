@@ -21,7 +21,7 @@ REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 #: What stands before the host of a URL: scheme and slashes (WHATWG URL takes any number of them,
 #: and backslashes, after http and https), then userinfo (RFC 3986 section 3.2.1).
 _USERINFO: Final = re.compile(
-    r"([\s\x00-\x20]*(?:https?:[/\\]*|[A-Za-z][A-Za-z0-9+.-]*:[/\\]{2,}|[/\\]{2,}))[^/?#]*@",
+    r"([\s\x00-\x20]*+(?:https?:[/\\]*+|[A-Za-z][A-Za-z0-9+.-]*:[/\\]{2,}+|[/\\]{2,}+))[^/?#]*@",
     re.IGNORECASE,
 )
 

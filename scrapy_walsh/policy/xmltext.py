@@ -89,7 +89,7 @@ def _declared(body: bytes, content_type: str | None) -> Iterator[str]:
 
 # --- document type --------------------------------------------------------------------------
 
-_DOCTYPE: Final = re.compile(r"<!DOCTYPE[^>\[]*>", re.IGNORECASE)
+_DOCTYPE: Final = re.compile(r"<!DOCTYPE[^<>\[]*+>", re.IGNORECASE)
 _DECLARATION: Final = re.compile(r"<!(?:DOCTYPE|ENTITY|ELEMENT|ATTLIST|NOTATION)", re.IGNORECASE)
 _SKIPPED: Final = (("<!--", "-->"), ("<?", "?>"))
 
@@ -132,7 +132,8 @@ def _end_of_skipped(text: str, start: int) -> int:
 MAX_DEPTH: Final = 500
 _NODE: Final = re.compile(
     r"<!--(?:.*?-->|.*)|<!\[CDATA\[(?:.*?\]\]>|.*)"
-    r"|<(?P<closing>/?)(?P<name>[A-Za-z_][^\s<>/]*)[^<>]*?(?P<empty>/?)>",
+    # "*+" gives nothing back, so a tag without an end is looked at once.
+    r"|<(?P<closing>/?)(?P<name>[A-Za-z_][^\s<>/]*+)(?P<rest>[^<>]*+)>",
     re.DOTALL,
 )
 
@@ -145,7 +146,7 @@ def _check_depth(text: str, url: str) -> None:
     opened: list[str] = []
     for node in _NODE.finditer(text):
         name = node["name"]
-        if name is None or node["empty"]:
+        if name is None or node["rest"].endswith("/"):
             continue
         if not node["closing"]:
             opened.append(name)

@@ -10,7 +10,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy_walsh.adapters.apart import links_of
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused, TooManyRedirects
 from scrapy_walsh.adapters.readings import moved_for_good
-from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
+from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
 from scrapy_walsh.policy import formats, sitemaps
 from scrapy_walsh.policy.links import Links
 from scrapy_walsh.policy.readings import refusal_line
@@ -46,6 +46,7 @@ class Answer:
     ``due``: Unix seconds, where the request was deferred. ``forget``: the validators must not be
     kept, since a later 304 would not say what this answer was. ``refusal``: the rule and the
     document that refused the request, "" where none did. ``said``: what the site says about use.
+    ``fault``: why the answer could not be read because of us, "" where nothing of ours failed.
     """
 
     outcome: str | None
@@ -60,6 +61,7 @@ class Answer:
     forget: bool = False
     refusal: str = ""
     said: tuple[Statement, ...] = ()
+    fault: str = ""
 
 
 def max_body(step: Step) -> int:
@@ -83,6 +85,10 @@ async def from_response(step: Step, response: Response) -> Answer:
         return Answer(report.FAILED, reason=reason, failed=True, forget=True)
     except DocumentInvalid as error:
         return Answer(None, reason=f"{_called(step)}: {error}", forget=True)
+    except OwnFault as error:
+        fault = f"{response.url}: not read because of us: {error}"
+        reason = f"{_called(step)}: {fault}"
+        return Answer(report.FAILED, reason=reason, failed=True, forget=True, fault=fault)
     return answered(step, response, found)
 
 

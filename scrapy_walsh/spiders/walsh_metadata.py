@@ -217,6 +217,8 @@ class WalshMetadataSpider(Spider):
         answer = await from_response(visits[0].steps[0], response)
         if self._crawl is not None:
             answer = replace(answer, said=self._crawl.documents.said(response.request))
+            if answer.fault:
+                self._crawl.recorder.own_fault(answer.fault)
         return self._results(response, key, answer)
 
     def _results(

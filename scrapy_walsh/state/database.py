@@ -44,7 +44,7 @@ _OPEN: Final[WeakSet[Database]] = WeakSet()
 
 def has_records(directory: Path) -> bool:
     """Whether there is a database, or a copy of the blocklist, in *directory*."""
-    return any((directory / name).exists() for name in (DATABASE, files.COPY))
+    return any((directory / name).exists() for name in (DATABASE, *files.COPIES))
 
 
 class Database:

@@ -7,9 +7,9 @@ link that somebody else put there would let them choose where we write.
 
 A copy of the blocklist is three parts, one after the other: the SHA-256 of what follows and the
 record without its body, a JSON line each, and the body as it was served. It outlives the database
-(D3). A large list has two copies, and its row in the database is without the text. SQLite reads
-whole rows when it compares keys, so each look-up of a robots.txt would read the list as well; and
-while the list is written no host could be booked.
+(D3). A list has two copies, and its row in the database is without the text. SQLite reads whole
+rows when it compares keys, so each look-up of a robots.txt would read the list as well; and while
+the list is written no host could be booked.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ except ImportError:  # Windows: there a state directory is one process's at a ti
 HAS_LOCKS: Final = fcntl is not None
 LOCK: Final = "state.lock"
 COPY: Final = "blocklist.json"
-#: The other copy of a large list.
+#: The other copy.
 SECOND: Final = "blocklist-2.json"
-#: Octets from which a list is large.
-LARGE: Final = 256 * 1024
+COPIES: Final = (COPY, SECOND)
 #: Octets: the most that each of a copy's first two lines may have, and a whole copy. No list of
 #: 256 MiB or more is adopted.
 _LONGEST_LINE: Final = 64 * 1024
@@ -122,12 +121,14 @@ def replace_private(path: Path, *pieces: bytes, lasting: bool = False) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that only its owner may use, unless there is one. Raises OSError.
+    """Make an empty file that only its owner may use, or make one that is there so. OSError.
 
     A file that is there is not opened: closing it would drop SQLite's locks on it (fcntl(2)).
     """
-    with suppress(FileExistsError):
+    try:
         os.close(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        _close_to_others(path)
 
 
 def _close_to_others(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""R11: the store in one SQLite file, and a second copy of the blocklist beside it (D3).
+"""R11: the store in one SQLite file, and the blocklist twice beside it (D3).
 
 A transaction costs ten times what is written in it. So a crawl lets its writes wait (``let_wait``),
 and they go into the transaction that books its next request, or into one of their own when
@@ -6,9 +6,9 @@ and they go into the transaction that books its next request, or into one of the
 a kill, sees the exchange as if its answer had come so much later; that is spaced from the booking
 of its start (D20).
 
-A large blocklist is in two files beside the database (``state.files`` says why), and its row is
-without the text. A row without the text and without such files means that a list was adopted and
-cannot be read any more. It is kept, since no crawl may go on as if there had been no list (D14).
+The row of a blocklist is without the text, which is in two files (``state.files`` says why). A row
+without such files means that a list was adopted and cannot be read any more. It is kept, since no
+crawl may go on as if there had been no list (D14).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from heapq import merge
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from scrapy_walsh.exceptions import StateError
@@ -110,7 +109,7 @@ class SqliteStore(RecordStore):
         blocklist = record is StoredDocument and key[0] == BLOCKLIST
         if blocklist:
             self.flush()
-        for name in (files.COPY, files.SECOND) if blocklist else ():
+        for name in files.COPIES if blocklist else ():
             if self._copy(key[1], name) is not None:
                 self._unlink(name)
 
@@ -175,34 +174,39 @@ class SqliteStore(RecordStore):
     def _get_blocklist(self, key: Key) -> StoredDocument | None:
         """The newest of the row and the copies; where one of them is missing, it is put back."""
         self._copy_damaged = False
-        copy, second = self._copy(key[1], files.COPY), self._copy(key[1], files.SECOND)
+        copies = [self._copy(key[1], name) for name in files.COPIES]
         try:
             row = self._get(DOCUMENTS, key)
         except StateError:
-            if copy is None and second is None:
+            best = files.newer(*copies)
+            if best is None:
                 raise
-            return files.newer(copy, second)
-        best = files.newer(row, copy, second)
+            return best
+        best = files.newer(row, *copies)
         if best is None and (self._copy_damaged or self.rows_lost):
             best = files.without_text(key[1])  # stored: later runs will meet no damage any more
             with suppress(StateError):
                 self._put(DOCUMENTS, [best])
                 self.flush()
-        elif best is not None and best.body and not _is_kept(best, row, copy, second):
+        elif best is not None and best.body:
+            kept = copies == [best, best] and row == replace(best, body=b"")
             with suppress(StateError):
-                self._put_blocklist(best)
+                if not kept:
+                    self._put_blocklist(best)
         return best
 
     def _put_blocklist(self, document: StoredDocument) -> None:
-        """Keep *document* in two places; where one fails, the other is written all the same."""
-        failures = [self._write_copy(document, files.COPY)]
-        if len(document.body) < files.LARGE:
-            self._put(DOCUMENTS, [document])
-            self._unlink(files.SECOND)
-        else:
-            failures.append(self._write_copy(document, files.SECOND))
-            if not any(failures):  # a row without the text, which says that there is a list
-                self._put(DOCUMENTS, [replace(document, body=b"")])
+        """Keep *document* in two files; where one fails, the other is written all the same.
+
+        Its row is without the text: it says that there is a list. The list of another URL, whose
+        place it takes in the files, keeps its text in its row.
+        """
+        other = self._other_list(document.key)
+        if other is not None:
+            self._put(DOCUMENTS, [other])
+        failures = [self._write_copy(document, name) for name in files.COPIES]
+        if not any(failures):
+            self._put(DOCUMENTS, [replace(document, body=b"")])
         self.flush()
         for failure in filter(None, failures):
             raise failure
@@ -212,6 +216,15 @@ class SqliteStore(RecordStore):
             files.write_copy(self._directory, document, name)
         except OSError as error:
             return StateError(explain(self._directory / name, "cannot be written", error))
+        return None
+
+    def _other_list(self, key: str) -> StoredDocument | None:
+        """The list of another URL than *key* that the files have, None without one."""
+        for name in files.COPIES:
+            with suppress(DamageError):
+                copy = files.read_copy(self._directory, name)
+                if copy is not None and copy.key != key:
+                    return copy
         return None
 
     def _unlink(self, name: str) -> None:
@@ -258,22 +271,13 @@ class SqliteStore(RecordStore):
         last = after or ("",) * len(table.key)
         self.flush()
         rows = iter(self._merged(table, last)) if self._unwritten else self._pages(table, last)
-        large = self._large(last) if table is DOCUMENTS else None
-        if large is None:
-            return rows
-        others = (row for row in rows if table.key_of(row) != DOCUMENTS.key_of(large))
-        return merge([cast("R", large)], others, key=table.key_of)
+        return rows if table is not DOCUMENTS else map(self._with_text, rows)
 
-    def _large(self, last: Key) -> StoredDocument | None:
-        """The large blocklist, which has no text in its row, if its key comes after *last*."""
-        path = self._directory / files.COPY
-        if last[0] > BLOCKLIST or not path.exists() or path.stat().st_size < files.LARGE:
-            return None
-        with suppress(DamageError):
-            copy = files.read_copy(self._directory)
-            if copy is not None and len(copy.body) >= files.LARGE and (BLOCKLIST, copy.key) > last:
-                return copy
-        return None
+    def _with_text(self, row: R) -> R:
+        """A row, with its text where it is a blocklist's, which is in a file."""
+        if not isinstance(row, StoredDocument) or row.kind != BLOCKLIST or row.body:
+            return row
+        return cast("R", self._get_blocklist((row.kind, row.key)) or row)
 
     def _pages(self, table: Table[R], last: Key) -> Iterator[R]:
         """Records after the key *last*, read page by page: no transaction stays open in between."""
@@ -332,18 +336,6 @@ class SqliteStore(RecordStore):
 
     def _apply(self, changes: list[_Change]) -> None:
         self._database.run(lambda connection: _execute_all(connection, changes))
-
-
-def _is_kept(
-    best: StoredDocument,
-    row: StoredDocument | None,
-    copy: StoredDocument | None,
-    second: StoredDocument | None,
-) -> bool:
-    """Whether *best* is in both of its places, and nothing older is in a third."""
-    if len(best.body) < files.LARGE:
-        return row == copy == best and second is None
-    return copy == second == best and row == replace(best, body=b"")
 
 
 def _change_host(connection: sqlite3.Connection, host: str, change: _Rewrite) -> None:

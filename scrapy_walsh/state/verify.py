@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.exceptions import WalshError
@@ -46,7 +46,7 @@ def problems(directory: Path, adopt: Callable[[bytes, str], object]) -> Iterator
             yield f"{DATABASE}: {one_line(error)}"
     else:
         yield f"{DATABASE}: missing"
-    yield from _of_copy(directory, lists)
+    yield from _of_copies(directory, lists)
     for document in lists:
         if not document.body:
             continue
@@ -98,50 +98,36 @@ def _of_table(
         yield f"{DATABASE}: {table.name}: {plural(disordered, 'row')} out of order"
 
 
-def _of_copy(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
-    """A line for each problem of the blocklist's copy; added to *lists* where only it has it."""
-    try:
-        copy = files.read_copy(directory)
-    except DamageError as error:
-        yield f"{files.COPY}: {error}"
-        copy = None
-    else:
-        held = (directory / files.SECOND).exists() or any(document.body for document in lists)
-        if copy is None and held:
-            yield f"{files.COPY}: missing, although a blocklist is cached"
-    yield from _of_lost(directory, copy, lists)
-    if copy is not None:
-        row = next((document for document in lists if document.key == copy.key), None)
-        if len(copy.body) >= files.LARGE:
-            yield from _of_second(directory, copy)
-        elif row is None:
-            yield f"{DATABASE}: the blocklist {copy.key} is in {files.COPY} only"
-        elif row.fetched_at > copy.fetched_at:
-            yield f"{files.COPY}: older than the row in {DATABASE}"
-        if row is None or row.body != copy.body:
-            lists.append(copy)
+def _of_copies(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
+    """A line for each problem of the blocklist's copies; the newest is added to *lists*."""
+    copies: dict[str, StoredDocument | None] = {}
+    for name in files.COPIES:
+        try:
+            copies[name] = files.read_copy(directory, name)
+        except DamageError as error:
+            yield f"{name}: {error}"
+    newest = files.newer(*copies.values())
+    for row in lists:
+        if not row.body and (newest is None or row.key != newest.key):
+            yield f"the blocklist of {row.key} was adopted, and no file has its text any more"
+    if newest is not None:
+        yield from _of_newest(newest, copies, lists)
+        lists.append(newest)
 
 
-def _of_lost(
-    directory: Path, copy: StoredDocument | None, lists: list[StoredDocument]
+def _of_newest(
+    newest: StoredDocument,
+    copies: dict[str, StoredDocument | None],
+    lists: list[StoredDocument],
 ) -> Iterator[str]:
-    """A line for each blocklist that the database knows of, and whose text is in no file."""
-    second = None
-    with suppress(DamageError):  # which ``_of_second`` names
-        second = files.read_copy(directory, files.SECOND)
-    there = {found.key for found in (copy, second) if found is not None}
-    for document in lists:
-        if not document.body and document.key not in there:
-            yield f"the blocklist of {document.key} was adopted, and no file has its text any more"
-
-
-def _of_second(directory: Path, copy: StoredDocument) -> Iterator[str]:
-    """A line for what is wrong with the second copy of a large blocklist."""
-    try:
-        second = files.read_copy(directory, files.SECOND)
-    except DamageError as error:
-        yield f"{files.SECOND}: {error}"
-        return
-    if second != copy:
-        state = "missing" if second is None else f"not the same as {files.COPY}"
-        yield f"{files.SECOND}: {state}, although a large blocklist is cached"
+    """A line for each place that should have the *newest* copy, and has not."""
+    for name, copy in copies.items():
+        if copy is None:
+            yield f"{name}: missing, although a blocklist is cached"
+        elif copy != newest:
+            yield f"{name}: not the same as the other copy"
+    fetched = [row.fetched_at for row in lists if row.key == newest.key]
+    if not fetched:
+        yield f"{DATABASE}: the blocklist {newest.key} is in its copies only"
+    elif fetched[0] > newest.fetched_at:
+        yield f"{files.COPY}: older than the row in {DATABASE}"

@@ -281,7 +281,6 @@ def test_own_invalid_blocklist_cannot_judge(
 
 
 def test_own_long_blocklist_without_a_schema(told: Any, folder: Path) -> None:
-    """Too long to be validated here: the child process does."""
     domains = [f"h{number}.test" for number in range(3000)]
     document = blocklist("http://operator.test", *domains, inline=False)
     (folder / "long.json").write_text(json.dumps(document))

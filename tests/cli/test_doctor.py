@@ -322,7 +322,7 @@ def test_own_installed_by_hand(visits: dict[str, Visit]) -> None:
 
 
 def test_own_a_project_without_spiders(visits: dict[str, Visit]) -> None:
-    assert visits["damaged, without spiders"].line("ok", "seats", "no spider yet")
+    assert visits["damaged, without spiders"].line("ok", "seats", "walsh_metadata")
 
 
 # -- settings -----------------------------------------------------------------------------
@@ -420,7 +420,7 @@ def test_own_custom_settings_count(visits: dict[str, Visit]) -> None:
     assert found.line("warn", "R2", "ROBOTSTXT_OBEY is False", "obeyed all", "(spider wilful)")
     assert found.line("warn", "R1 ", "USER_AGENT is 'Mozilla/5.0 (Windows NT", "(spider wilful)")
     assert found.line("FAIL", "cannot be looked at", "No module named 'nowhere'", "(spider needy)")
-    assert found.line("ok", "seats").endswith("in place for fine, wilful")
+    assert found.line("ok", "seats").endswith("in place for fine, walsh_metadata, wilful")
     assert len(found.marked("FAIL")) == 3
 
 

@@ -18,7 +18,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.commands.project import default_state_dir
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy.schema import validated
+from scrapy_walsh.policy.schema import parse_blocklist
 from scrapy_walsh.sources.sources import read_sources
 
 ROOT = Path(__file__).parents[2]
@@ -53,14 +53,13 @@ def test_own_the_files_can_be_used_as_they_are(
     said, errors = capsys.readouterr()
     assert errors == ""
     assert sorted(path.name for path in folder.iterdir()) == FILES
-    block = re.search(r"^SPIDER_MODULES.*?^}$", said, re.MULTILINE | re.DOTALL)
+    block = re.search(r"^ADDONS.*?^}$", said, re.MULTILINE | re.DOTALL)
     assert block is not None
     settings = settings_of(block[0])
     config = config_of(settings)
     assert settings["ADDONS"] == {"scrapy_walsh.Addon": 500}
-    assert settings["SPIDER_MODULES"] == ["scrapy_walsh.spiders"]
-    document = validated(Path("blocklist.json").read_bytes(), None)
-    assert (document.inline, document.domains, document.refresh) == (True, [], 21600)
+    document = parse_blocklist(Path("blocklist.json").read_bytes(), None)
+    assert (document.inline, list(document), document.refresh) == (True, [], 21600)
     with pytest.raises(SourcesInvalid, match=r"no \[\[source\]\] table; write one"):
         read_sources("sources.toml")  # requests nothing before somebody has said what
     Path("sources.toml").write_text(re.sub(r"(?m)^# (?=\[|\w+ =)", "", _read("sources.toml")))
@@ -152,7 +151,7 @@ def test_own_write_appends_to_the_settings_of_a_new_project(folder: Path) -> Non
     assert main(["init", *GIVEN, "--dir", "ours", "--write"]) == 0
     settings = settings_of(path.read_text())
     assert path.read_text().startswith(before)
-    assert settings["SPIDER_MODULES"] == ["ours.spiders", "scrapy_walsh.spiders"]
+    assert settings["SPIDER_MODULES"] == ["ours.spiders"]
     assert settings["ADDONS"] == {"another.Addon": 1, "scrapy_walsh.Addon": 500}
     assert config_of(settings).identity.product == "OurBot/1.0"
 
@@ -191,6 +190,6 @@ def test_own_docs_commands_run() -> None:
 
 
 def test_own_docs_show_the_shortest_list_that_a_crawl_adopts() -> None:
-    document = validated(snippet("minimal list").encode(), None)
-    assert document.domains == ["opted-out.example"]
+    document = parse_blocklist(snippet("minimal list").encode(), None)
+    assert list(document) == ["opted-out.example"]
     assert (document.refresh, document.warnings) == (21600, ())

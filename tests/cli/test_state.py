@@ -454,7 +454,7 @@ def spoil(folder: Path, statement: str, *values: Any) -> None:
     ("statement", "said"),
     [
         ("UPDATE hosts SET not_before=0", "hosts: 3 rows without a right checksum"),
-        ("DELETE FROM documents WHERE kind='blocklist'", "is in blocklist.json only"),
+        ("DELETE FROM documents WHERE kind='blocklist'", "is in its copies only"),
         ("PRAGMA user_version=7", "its schema version is 7"),
         ("DROP TABLE sources", "sources: no such table"),
     ],

@@ -113,6 +113,59 @@ class Probe(scrapy.Spider):
         pass
 """
 
+#: `start` goes on when a request has ended that it has not declared: a link of its first page.
+WAITS = """
+import asyncio
+import scrapy
+
+class Probe(scrapy.Spider):
+    name = "probe"
+    ended = 0
+
+    async def start(self):
+        yield scrapy.Request("http://first.test/", meta={"walsh_also": ["http://also.test/"]})
+        while self.ended < 4:
+            await asyncio.sleep(0.02)
+        yield scrapy.Request("http://last.test/", self.last)
+
+    def parse(self, response):
+        for number in range(3):
+            yield scrapy.Request(f"http://other.test/{number}", self.last, errback=self.failed)
+        yield scrapy.Request("http://also.test/", self.also)
+
+    def also(self, response):
+        self.ended += 1
+
+    def failed(self, failure):
+        self.ended += 1
+        yield {"url": failure.request.url, "error": "refused", "why": str(failure.value)}
+
+    def last(self, response):
+        yield {"url": response.url, "status": response.status}
+"""
+
+
+@pytest.fixture(scope="module", params=["memory", "JOBDIR"])
+def waits(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Crawl:
+    sites = tuple(site(f"{name}.test") for name in ("first", "also", "other", "last"))
+    settings = {"JOBDIR": "job"} if request.param == "JOBDIR" else {}
+    directory = tmp_path_factory.mktemp("waits")
+    return solo(directory, sites=sites, spider=WAITS, settings=settings, timeout=60)
+
+
+def test_r6_2_what_start_itself_waits_for_is_judged_when_nothing_else_goes_on(waits: Crawl) -> None:
+    assert waits.fetched("http://last.test/"), waits.output
+    assert waits.asked("other.test") == []
+    assert all("R6 out_of_scope" in waits.why(f"http://other.test/{number}") for number in range(3))
+    assert waits.asked("also.test")[-1] == "/"
+    assert waits.stats["close_reason"] == "finished"
+
+
+def test_own_one_line_says_that_start_was_not_waited_for(waits: Crawl) -> None:
+    (line,) = waits.lines("start() has yielded nothing for a while")
+    assert "3 requests for URLs that it has not yielded" in line
+    assert "http://other.test/" in line
+
 
 @pytest.fixture(scope="module")
 def late(tmp_path_factory: pytest.TempPathFactory) -> Crawl:

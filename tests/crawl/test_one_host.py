@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder, normalised
+from scrapy_walsh.policy.blocklist import Blocklist, normalised
 from scrapy_walsh.policy.hosts import robots_url
 
 if TYPE_CHECKING:
@@ -84,10 +84,8 @@ def resolved(host: str) -> str | None:
 
 def refused(url: str, listed: str) -> bool:
     """Whether a list with that one host refuses the URL, as the gate reads it."""
-    builder = BlocklistBuilder(Blocklist())
-    builder.add(normalised([listed])[0])
     try:
-        return builder.build().blocks(url) is not None
+        return Blocklist(domains=set(normalised([listed])[0])).blocks(url) is not None
     except ValueError:
         return True
 

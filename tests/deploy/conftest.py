@@ -26,7 +26,7 @@ def copy_project(target: Path) -> Path:
 
 def build_egg(project: Path, egg: Path) -> Path:
     """Pack *project*."""
-    pytest.importorskip("scrapyd_client", reason="pip install scrapy-walsh[deploy-test]")
+    pytest.importorskip("scrapyd_client", reason="in a clone: pip install -e '.[deploy-test]'")
     subprocess.run(
         [str(Path(sys.executable).parent / "scrapyd-deploy"), "--build-egg", str(egg)],
         cwd=project,

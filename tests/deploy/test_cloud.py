@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytest.importorskip("sh_scrapy", reason="pip install scrapy-walsh[deploy-test]")
+pytest.importorskip("sh_scrapy", reason="in a clone: pip install -e '.[deploy-test]'")
 
 pytestmark = pytest.mark.crawl
 
@@ -96,7 +96,9 @@ def test_own_state_comes_and_goes_with_dotscrapy(
     cloud: Cloud, order: int, settings: dict[str, Any]
 ) -> None:
     """Each job has a new disk: what it remembers is what DotScrapy brought."""
-    pytest.importorskip("scrapy_dotpersistence", reason="pip install scrapy-walsh[deploy-test]")
+    pytest.importorskip(
+        "scrapy_dotpersistence", reason="in a clone: pip install -e '.[deploy-test]'"
+    )
     job = {
         "arguments": urls(FEED),
         "project_settings": {**MIRROR, **settings},

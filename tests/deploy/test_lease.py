@@ -57,7 +57,7 @@ def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
 
 @pytest.fixture
 def storage() -> Iterator[Storage]:
-    pytest.importorskip("scrapinghub", reason="pip install scrapy-walsh[deploy-test]")
+    pytest.importorskip("scrapinghub", reason="in a clone: pip install -e '.[deploy-test]'")
     with Storage() as running:
         yield running
 

@@ -25,8 +25,8 @@ from tests.deploy.conftest import DOCS, EXAMPLE_AGENT, copy_project, snippet
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytest.importorskip("scrapyd", reason="pip install scrapy-walsh[deploy-test]")
-pytest.importorskip("scrapyd_client", reason="pip install scrapy-walsh[deploy-test]")
+pytest.importorskip("scrapyd", reason="in a clone: pip install -e '.[deploy-test]'")
+pytest.importorskip("scrapyd_client", reason="in a clone: pip install -e '.[deploy-test]'")
 
 pytestmark = pytest.mark.crawl
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +138,7 @@ class Job:
 def waiting(project: Path) -> set[str]:
     """The URLs that the job's folder holds."""
     (file,) = (project / "job" / "requests.queue").rglob("requests.sqlite3")
-    with sqlite3.connect(file) as db:
+    with closing(sqlite3.connect(file)) as db:
         return {url for (url,) in db.execute("SELECT url FROM line")}
 
 
@@ -306,7 +308,8 @@ def test_own_what_had_gone_back_to_the_queue_at_a_kill_waits_once(
     taken.append(queue.pop())
     taken.append(queue.pop())
     queue.push(next(each for each in taken if each and each.method == "GET").replace())
-    resumed = queue_of(tmp_path)  # the other one was never closed
+    shutil.copytree(tmp_path, tmp_path / "killed")  # as the process left it that never closed it
+    resumed = queue_of(tmp_path / "killed")
     left = [resumed.pop() for _ in range(len(resumed))]
     assert sorted(each.method for each in left if each) == ["GET", "POST"]
     resumed.close()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from scrapy_walsh.policy import chain
-from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder
+from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.chain import Gates, NeedDocument, Rules
 from scrapy_walsh.policy.recrawl import Visit
 from scrapy_walsh.policy.robots import parse_robots
@@ -17,9 +17,7 @@ URL = "http://h.test/private/page"
 
 
 def listing(*domains: str) -> Blocklist:
-    builder = BlocklistBuilder()
-    builder.add(domains)
-    return builder.build()
+    return Blocklist(domains=set(domains))
 
 
 @dataclass

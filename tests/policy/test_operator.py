@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_walsh.policy.backoff import GiveUp, Retry
-from scrapy_walsh.policy.blocklist import Blocklist, BlocklistBuilder
+from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.operator import Failed, State, held_off, without_list
@@ -30,9 +30,7 @@ LOST = NotKnown("R3", "the disk failed", URL)
 
 
 def listing(*domains: str, refresh: float = 6 * HOUR) -> Blocklist:
-    builder = BlocklistBuilder(Blocklist(refresh=refresh))
-    builder.add(domains)
-    return builder.build()
+    return Blocklist(domains=set(domains), refresh=refresh)
 
 
 OLD, NEW = listing("a.test", "b.test"), listing("c.test")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
-from scrapy_walsh.policy import formats, sitemaps
+from scrapy_walsh.policy import formats, packing, sitemaps
 from scrapy_walsh.policy.scope import MAX_CHILDREN, Scope
 from scrapy_walsh.policy.sitemaps import MAX_ENTRIES, MAX_OCTETS, Sitemap, read_sitemap
 
@@ -75,8 +75,8 @@ def test_own_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch):
     class Member:
         """Notes how much is unpacked."""
 
-        def __init__(self, number: int) -> None:
-            self._member = zlib.decompressobj(number)
+        def __init__(self, wbits: int) -> None:
+            self._member = zlib.decompressobj(wbits)
 
         def decompress(self, body: bytes, *most: int) -> bytes:
             found = self._member.decompress(body, *most)
@@ -87,7 +87,7 @@ def test_own_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch):
             return getattr(self._member, name)
 
     monkeypatch.setattr(sitemaps, "MAX_OCTETS", 1_000_000)
-    monkeypatch.setattr(sitemaps, "decompressobj", Member)
+    monkeypatch.setattr(packing, "decompressobj", Member)
     one, many = gzip.compress(b" " * 10_000_000), gzip.compress(b" " * 400_000) * 3
     for body in (one, many):
         with pytest.raises(DocumentTooCostly, match=r"over 1000000 bytes when unpacked; not read"):

@@ -27,7 +27,7 @@ def test_own_the_key_and_the_settings_can_be_used_as_they_are(
 ) -> None:
     assert main(["init", *GIVEN, "--sign"]) == 0
     said = capsys.readouterr().out
-    block = re.search(r"^SPIDER_MODULES.*^WALSH_SIGNING_KEY[^\n]*$", said, re.MULTILINE | re.DOTALL)
+    block = re.search(r"^ADDONS.*^WALSH_SIGNING_KEY[^\n]*$", said, re.MULTILINE | re.DOTALL)
     assert block is not None
     signer = signer_of(config_of(settings_of(block[0])))
     assert signer is not None

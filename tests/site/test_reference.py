@@ -106,7 +106,7 @@ NO_META = {"walsh_refused", "walsh_event", "walsh_leases", "walsh_metadata"}
 def test_own_the_page_names_every_meta_key() -> None:
     found = set()
     for folder in ("adapters", "sources", "spiders", "fleet"):
-        for path in (ROOT / "scrapy_walsh" / folder).rglob("*.py"):
+        for path in (Path(scrapy_walsh.__file__).parent / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
                     found |= set(re.findall(r"\Awalsh_[a-z_]+\Z", node.value))

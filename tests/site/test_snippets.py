@@ -31,7 +31,7 @@ DOCS = ROOT / "docs"
 HERE = "site/test_snippets.py"
 #: By page, the number of its blocks and who runs them. Blocks of Sphinx and Mermaid do not count.
 RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
-    "../README.md": (4, ("test_readme.py",)),
+    "../README.md": (4, ("test_readme.py", "test_clone.py", "crawl/test_first_crawl.py")),
     "api.md": (3, ("test_public_face.py",)),
     "architecture.md": (1, (HERE,)),
     "attest.md": (4, ("attest/test_command.py",)),
@@ -56,8 +56,8 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "signing.md": (5, ("sign/test_docs.py",)),
     "signals.md": (1, ("crawl/test_signals.py",)),
     "spider.md": (
-        5,
-        ("test_readme.py", "sources/test_spreadsheet.py", "sources/test_sitemap.py", HERE),
+        4,
+        ("test_readme.py", "sources/test_spreadsheet.py", "sources/test_sitemap.py"),
     ),
     "state.md": (3, ("cli/test_state.py",)),
     "tutorial.md": (24, ("site/test_tutorial.py",)),
@@ -96,7 +96,7 @@ def test_own_architecture_says_when_a_host_is_due() -> None:
     assert rule == "due = max(end of the last answer + interval, end of the hold)\n"
 
 
-# -- daily.md, deploy.md, spider.md -------------------------------------------------------
+# -- daily.md, deploy.md -----------------------------------------------------------------
 
 
 def test_own_the_year_of_the_docs_has_the_options_that_are_shown() -> None:
@@ -129,15 +129,11 @@ def test_own_the_time_limit_of_the_docs_is_one_that_stays() -> None:
     assert found["DOWNLOAD_TIMEOUT"] > seats.PREFERRED["DOWNLOAD_TIMEOUT"]
 
 
-def test_own_the_module_of_the_spider_can_be_listed() -> None:
-    assert "scrapy_walsh.spiders" in settings_of(blocks("spider.md")[0])["SPIDER_MODULES"]
-
-
 # -- fleet.md -----------------------------------------------------------------------------
 
 
 def test_own_the_settings_of_a_fleet_are_accepted() -> None:
-    pytest.importorskip("scrapy_redis", reason="pip install scrapy-walsh[test]")
+    pytest.importorskip("scrapy_redis", reason="in a clone: pip install -e '.[test]'")
     for block in blocks("fleet.md")[:2]:
         shown = settings_of(block)
         config = WalshConfig.from_settings({**SETTINGS, **shown}, default_state_dir)
@@ -147,7 +143,7 @@ def test_own_the_settings_of_a_fleet_are_accepted() -> None:
 
 
 def test_own_the_spider_of_a_fleet_can_be_made() -> None:
-    pytest.importorskip("scrapy_redis", reason="pip install scrapy-walsh[test]")
+    pytest.importorskip("scrapy_redis", reason="in a clone: pip install -e '.[test]'")
     names: dict[str, Any] = {}
     exec(blocks("fleet.md")[2], names)  # noqa: S102  our own documentation
     bases = [each.__name__ for each in names["MySpider"].__mro__]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+import scrapy_walsh
 from scrapy_walsh import exceptions
 from scrapy_walsh.policy.verdict import REMEDIES
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "scrapy_walsh"
+PACKAGE = Path(scrapy_walsh.__file__).parent
 #: The commands and the proof speak to a person who has just typed something, on stderr. So do the
 #: readers of keys, for which a crawl says which setting it is about.
 LEFT_OUT = ("commands", "keys", "proof")

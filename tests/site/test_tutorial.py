@@ -120,7 +120,7 @@ def test_own_the_tutorial_ends_with_a_project_that_can_go_live(
 def test_own_every_block_of_the_tutorial_is_one_that_is_run() -> None:
     """But the first, which makes the environment that the tests have already."""
     fences = re.findall(r"^```(\w+)\n(.*?)```", TEXT, re.DOTALL | re.MULTILINE)
-    assert "pip install scrapy-walsh\n" in fences[0][1]
+    assert "pip install ./scrapy-walsh\n" in fences[0][1]
     assert [text for _, text in fences[1:]] == [text for _, _, text in BLOCK.findall(TEXT)]
     ((_, _, serve),) = [each for each in BLOCK.findall(TEXT) if each[0] == "serve"]
     assert serve == "walsh sandbox --port 8123 --sites sites.toml\n"

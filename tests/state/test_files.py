@@ -40,7 +40,7 @@ NAMES = (
     "ledger-000001.jsonl",
     "ledger-documents.sqlite",
 )
-LARGE = blocklist(NOW, b'{"blocked": []}'.ljust(files.LARGE))
+LIST = blocklist(NOW)
 
 
 def run(directory: Path) -> None:
@@ -49,7 +49,7 @@ def run(directory: Path) -> None:
     ledger = Ledger(directory, time.time)
     clock.steady_clock(directory)
     store.put(HOSTS[0])
-    store.put(LARGE)
+    store.put(LIST)
     store.put(robots("https://h.test"))
     ledger.keep("robots", b"x", "0" * 64)
     ledger.write("run", {"kind": "ended"})

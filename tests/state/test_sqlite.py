@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,6 +59,11 @@ def drop_row(store: SqliteStore) -> None:
     store._delete(tables.DOCUMENTS, [("blocklist", BLOCKLIST_URL)])
 
 
+def unlink_copies(directory: Path) -> None:
+    for name in files.COPIES:
+        (directory / name).unlink()
+
+
 def test_d3_copy_counts_when_the_row_is_missing(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     store.put(blocklist())
@@ -78,7 +83,7 @@ def test_d3_newer_of_the_two_counts_and_replaces_the_other(
     files.write_copy(tmp_path, old if row_is_newer else new)
     assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == new
     assert list(store.rows(StoredDocument, "blocklist")) == [new]
-    assert files.read_copy(tmp_path) == new
+    assert [files.read_copy(tmp_path, name) for name in files.COPIES] == [new, new]
     store.close()
 
 
@@ -134,22 +139,19 @@ def test_d3_delete_removes_both(tmp_path: Path) -> None:
     store.close()
 
 
-def test_d3_failing_copy_still_writes_the_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(fd: int) -> None:
-        raise OSError(28, "No space left on device")
-
+@pytest.mark.parametrize("name", files.COPIES)
+def test_d3_a_failing_copy_still_writes_the_other(tmp_path: Path, name: str) -> None:
     store = SqliteStore(tmp_path)
     store.put(blocklist())
-    monkeypatch.setattr(os, "fsync", full)
+    draft = tmp_path / f"{name}.new"
+    draft.mkdir()
     new = blocklist(NOW + 1, b"{}")
-    with pytest.raises(StateError, match=r"blocklist\.json .*No space left"):
+    with pytest.raises(StateError, match=rf"{re.escape(name)} cannot be written"):
         store.put(new)
-    monkeypatch.undo()
-    assert files.read_copy(tmp_path) == blocklist()
+    draft.rmdir()
+    assert files.read_copy(tmp_path, name) == blocklist()
     assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == new
-    assert files.read_copy(tmp_path) == new
+    assert [files.read_copy(tmp_path, each) for each in files.COPIES] == [new, new]
     store.close()
 
 
@@ -251,7 +253,7 @@ def test_d3_copy_counts_when_the_database_cannot_be_read(
     assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
     with pytest.raises(StateError, match="the disk"):
         store.get(StoredDocument, "robots", "https://h.test")
-    (tmp_path / "blocklist.json").unlink()
+    unlink_copies(tmp_path)
     with pytest.raises(StateError, match="the disk"):
         store.get(StoredDocument, "blocklist", BLOCKLIST_URL)
     store.close()

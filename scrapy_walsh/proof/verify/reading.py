@@ -30,7 +30,7 @@ _LISTS_KEPT: Final = 4
 
 
 class Parse(Protocol):
-    """Reads a blocklist, also one that ``policy.schema.is_tame`` is not sure of."""
+    """Reads a blocklist, also one that may be costly to validate."""
 
     def __call__(self, body: bytes, standalone: dict[str, Any] | None, url: str) -> Blocklist:
         """The list in *body*. Raises DocumentInvalid."""

@@ -1,4 +1,4 @@
-"""D3 for a list that is too large for a row: two files, and a row without its text."""
+"""D3: a list is in two files, and its row is without its text."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-LARGE = blocklist(NOW + 1, b'{"blocked": []}'.ljust(files.LARGE))
-SMALL = blocklist(NOW + 2)
-NAMES = (files.COPY, files.SECOND)
+LIST = blocklist(NOW + 1, b'{"blocked": []}')
+OTHER_URL = "https://other.test/blocklist.json"
+NAMES = files.COPIES
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
     made = SqliteStore(tmp_path)
     made.put(blocklist(NOW))
-    made.put(LARGE)
+    made.put(LIST)
     yield made
     made.close()
 
@@ -36,15 +36,15 @@ def row(store: SqliteStore) -> StoredDocument | None:
     return store._get(tables.DOCUMENTS, ("blocklist", BLOCKLIST_URL))
 
 
-def test_d3_a_large_list_is_in_two_files_and_in_no_row(store: SqliteStore, tmp_path: Path) -> None:
-    assert [files.read_copy(tmp_path, name) for name in NAMES] == [LARGE, LARGE]
-    assert row(store) == replace(LARGE, body=b"")
-    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == LARGE
+def test_d3_a_list_is_in_two_files_and_in_no_row(store: SqliteStore, tmp_path: Path) -> None:
+    assert [files.read_copy(tmp_path, name) for name in NAMES] == [LIST, LIST]
+    assert row(store) == replace(LIST, body=b"")
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == LIST
 
 
-def test_d3_a_large_list_is_listed_with_the_other_documents(store: SqliteStore) -> None:
+def test_d3_a_list_is_listed_with_the_other_documents(store: SqliteStore) -> None:
     store.put(robots("https://h.test"))
-    assert list(store.rows(StoredDocument, "blocklist")) == [LARGE]
+    assert list(store.rows(StoredDocument, "blocklist")) == [LIST]
     assert [found.kind for found in store._rows(tables.DOCUMENTS)] == ["blocklist", "robots"]
     assert [found.key for found in store.rows(StoredDocument, "robots")] == ["https://h.test"]
 
@@ -59,30 +59,35 @@ def test_d3_either_file_makes_the_other_good(
         (tmp_path / name).unlink()
     else:
         (tmp_path / name).write_bytes(damaged)
-    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == LARGE
-    assert [files.read_copy(tmp_path, each) for each in NAMES] == [LARGE, LARGE]
+    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == LIST
+    assert [files.read_copy(tmp_path, each) for each in NAMES] == [LIST, LIST]
     assert len(store.notices) == (damaged is not None)
 
 
-def test_d3_a_large_list_outlives_the_database(store: SqliteStore, tmp_path: Path) -> None:
+def test_d3_a_list_outlives_the_database(store: SqliteStore, tmp_path: Path) -> None:
     for path in tmp_path.glob("state.sqlite3*"):
         path.unlink()
     other = SqliteStore(tmp_path)
-    assert other.get(StoredDocument, "blocklist", BLOCKLIST_URL) == LARGE
+    assert other.get(StoredDocument, "blocklist", BLOCKLIST_URL) == LIST
     other.close()
 
 
-def test_d3_a_small_list_after_a_large_one_has_its_row_again(
+def test_own_d3_the_list_of_another_url_takes_no_list_away(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    store.put(SMALL)
-    assert row(store) == files.read_copy(tmp_path) == SMALL
-    assert not (tmp_path / files.SECOND).exists()
-    assert list(store.rows(StoredDocument, "blocklist")) == [SMALL]
+    """Two bots of one project, each with a list of its own, share a state directory."""
+    other = replace(LIST, key=OTHER_URL, url=OTHER_URL)
+    store.put(other)
+    assert [files.read_copy(tmp_path, name) for name in NAMES] == [other, other]
+    for _ in range(2):
+        assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == LIST
+        assert store.get(StoredDocument, "blocklist", OTHER_URL) == other
+    assert list(store.rows(StoredDocument, "blocklist")) == [LIST, other]
+    assert list(verify.problems(tmp_path, lambda body, url: None)) == []
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
-def test_own_d3_that_a_large_list_was_held_is_known_without_its_files(
+def test_own_d3_that_a_list_was_held_is_known_without_its_files(
     store: SqliteStore, tmp_path: Path, damage: Any
 ) -> None:
     for name in NAMES:
@@ -112,7 +117,7 @@ def test_d3_a_full_disk_leaves_what_was_held(
     store.put(blocklist(NOW))
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StateError, match=r"blocklist\.json .*No space left"):
-        store.put(LARGE)
+        store.put(LIST)
     assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist(NOW)
     store.close()
 
@@ -120,7 +125,7 @@ def test_d3_a_full_disk_leaves_what_was_held(
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        (files.SECOND, "blocklist-2.json: missing, although a large blocklist is cached"),
+        (files.SECOND, "blocklist-2.json: missing, although a blocklist is cached"),
         (files.COPY, "blocklist.json: missing, although a blocklist is cached"),
     ],
 )

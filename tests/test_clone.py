@@ -1,0 +1,119 @@
+"""What the README has one type first, and each ``pip install``, in a clone of what is committed.
+
+The clone has an environment of its own, which is active and empty. pip asks its package index.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from tests.test_records import LINK
+
+pytestmark = pytest.mark.slow
+
+CHECKOUT = next((each for each in Path(__file__).parents if (each / ".git").exists()), None)
+#: What is left of the environment of these tests: where pip looks, and through what.
+KEPT = re.compile(r"PIP_\w+|SSL_CERT_\w+|https?_proxy|no_proxy", re.IGNORECASE)
+#: A command of ours, in text or code; those that install other packages are for those packages.
+INSTALL = re.compile(
+    r"pip install (?:\.(?=[\s`]|$)|(['\"]?)(?:\./)?scrapy-walsh(?:\[[\w,-]+\])?\1)", re.MULTILINE
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the clone, ``scrapy-walsh``, and the environment, ``active``."""
+    if CHECKOUT is None:
+        pytest.skip("these files are of no clone")
+    made = tmp_path_factory.mktemp("clone")
+    (made / ".gitconfig").write_text("[safe]\n\tdirectory = *\n")  # of another owner, in CI
+    subprocess.run([sys.executable, "-m", "venv", made / "active"], check=True)
+    typed(made, f"git clone --quiet '{CHECKOUT}' scrapy-walsh")
+    return made
+
+
+def typed(folder: Path, commands: str, cwd: str = ".") -> str:
+    """What the shell prints for *commands*, each of which must succeed."""
+    kept = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)}
+    path = f"{folder / 'active/bin'}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["/bin/sh", "-e", "-c", commands],
+        cwd=folder / cwd,
+        env={**kept, "HOME": str(folder), "PATH": path},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def package(root: Path) -> set[Path]:
+    """The files of the package below *root*, but for what Python compiles."""
+    names = (each.relative_to(root) for each in (root / "scrapy_walsh").rglob("*"))
+    return {each for each in names if each.suffix and "__pycache__" not in each.parts}
+
+
+@pytest.fixture(scope="module")
+def installed(folder: Path) -> Path:
+    """Where the README's first block has installed the package, all but ``make test`` typed."""
+    block = re.findall(r"```bash\n(.*?)```", readme(folder), re.DOTALL)[0]
+    lines = [each for each in block.splitlines() if each.split()[:2] != ["make", "test"]]
+    assert len(lines) == len(block.splitlines()) - 1  # that one runs this
+    assert "new links: 26" in typed(folder, "\n".join(lines), "scrapy-walsh")
+    where = {"base": str(folder / "active"), "platbase": str(folder / "active")}
+    return Path(sysconfig.get_path("purelib", vars=where))
+
+
+def readme(folder: Path) -> str:
+    return (folder / "scrapy-walsh/README.md").read_text()
+
+
+def test_own_the_first_block_of_the_readme_installs_all_of_the_package(
+    folder: Path, installed: Path
+) -> None:
+    files = package(installed)
+    assert files == package(folder / "scrapy-walsh")
+    assert {".py", ".html", ".css", ".json", ".typed"} <= {each.suffix for each in files}
+    assert typed(folder, "walsh --version")
+
+
+def test_own_an_index_s_page_has_the_links_of_the_readme_made_absolute(
+    folder: Path, installed: Path
+) -> None:
+    project = tomllib.loads((folder / "scrapy-walsh/pyproject.toml").read_text())["project"]
+    repository = project["urls"]["Repository"]
+    (found,) = metadata.distributions(name="scrapy-walsh", path=[str(installed)])
+    expected = []
+    for picture, link in re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", readme(folder)):
+        kind = "raw" if picture else "blob"
+        expected.append(link if "://" in link else f"{repository}/{kind}/main/{link}")
+    assert LINK.findall(str(found.metadata.get_payload())) == expected
+    assert len([each for each in expected if each.startswith(repository)]) > 20
+
+
+@pytest.mark.usefixtures("installed")
+def test_own_each_pip_install_that_we_name_works(folder: Path) -> None:
+    clone = folder / "scrapy-walsh"
+    places = [clone / each for each in ("docs", "scrapy_walsh", "bench", "example_project")]
+    files = [*clone.glob("*.md"), *(path for place in places for path in place.rglob("*.*"))]
+    texts = [path.read_text() for path in files if path.suffix in {".md", ".py", ".txt"}]
+    said = {found[0] for text in texts for found in INSTALL.finditer(text)}
+    here = {"pip install .", "pip install ./scrapy-walsh"}  # the README's, and the tutorial's
+    assert here < said
+    typed(folder, "pip install ./scrapy-walsh")
+    assert len(said - here) >= 4
+    for command in sorted(said - here):
+        assert "already satisfied: scrapy-walsh[" in typed(folder, f"{command} --dry-run"), command
