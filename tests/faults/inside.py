@@ -61,6 +61,8 @@ def _state_error(why: str) -> BaseException:
     return StateError(f"the ledger in WALSH_STATE_DIR cannot be written: {why}")
 
 
+MADE = "the fault of this row was made"
+_MADE: list[bool] = []
 LIST, ROBOTS = "blocklist.json", "/robots.txt"
 
 
@@ -72,6 +74,13 @@ def concerns(url: str, on: str) -> bool:
     found["targets"] = not found["documents"]
     found["forbidden"] = robots and "forbidden.test" in url
     return found[on]
+
+
+def made() -> None:
+    """Say that the fault was made: a row in which it was not shows nothing."""
+    if not _MADE:
+        _MADE.append(True)
+        print(MADE, file=sys.stderr, flush=True)
 
 
 def resolve_names() -> None:
@@ -102,11 +111,17 @@ class Middleware:
 
     def process_request(self, request: Any, spider: Any = None) -> Any:
         found = getattr(self, f"before_{self.do}", None)
-        return found(request) if found and concerns(request.url, self.on) else None
+        if found is None or not concerns(request.url, self.on):
+            return None
+        made()
+        return found(request)
 
     def process_response(self, request: Any, response: Any, spider: Any = None) -> Any:
         found = getattr(self, f"after_{self.do}", None)
-        return found(request, response) if found and concerns(request.url, self.on) else response
+        if found is None or not concerns(request.url, self.on):
+            return response
+        made()
+        return found(request, response)
 
     def process_exception(self, request: Any, exception: Any, spider: Any = None) -> Any:
         found = getattr(self, f"failed_{self.do}", None)
@@ -285,11 +300,13 @@ class Extension:
         client_of_twisted: Any = tcp.Client
 
         def make(client: Any) -> Any:
+            if concerned():
+                made()
             if at == "socket" and concerned():
                 raise OSError(number, os.strerror(number))
-            made = Failing(client.addressFamily, client.socketType)
-            made.setblocking(False)
-            return made
+            failing = Failing(client.addressFamily, client.socketType)
+            failing.setblocking(False)
+            return failing
 
         client_of_twisted.createInternetSocket = make
 
@@ -299,6 +316,7 @@ class Extension:
 
         def change(under_way: bool) -> None:
             if under_way:
+                made()
                 free = os.dup(0)
                 os.close(free)
                 resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
@@ -316,6 +334,7 @@ class Extension:
         def failing(ask: Any) -> Any:
             def asked(*arguments: Any, **named: Any) -> Any:
                 if concerned():
+                    made()
                     raise socket.gaierror(number, "Temporary failure in name resolution")
                 return ask(*arguments, **named)
 
@@ -375,6 +394,7 @@ class Extension:
             if self.fault.get("where", "") in words:
                 calls[0] += 1
                 if calls[0] > self.fault.get("after", 0):
+                    made()
                     raise self._error()
             return whole(*arguments, **named)
 
@@ -405,6 +425,7 @@ class Extension:
         def spoil(request: Any, **_: Any) -> None:
             if not done and concerns(request.url, "targets"):
                 done.append(True)
+                made()
                 spoil_files(Path(".scrapy/walsh"), self.fault["spoil"])
 
         self._spoil = spoil

@@ -24,7 +24,7 @@ from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
 from tests import zygote
 from tests.faults import row as rows
-from tests.faults.inside import spoil_files
+from tests.faults.inside import MADE, spoil_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -326,6 +326,12 @@ def _start(command: list[str], project: Path, environment: Mapping[str, str]) ->
         )
 
 
+#: Faults that cannot say that they were made: what the crawl does not hear or use is not met.
+_SILENT = frozenset(
+    {None, "hear", "environ", "no_fork", "no_thread", "small_disk", "close", "mend", "raise_again"}
+)
+
+
 # -- judging --------------------------------------------------------------------------------
 
 
@@ -353,6 +359,8 @@ def judge(row: Row, ran: Ran) -> list[str]:
     found = trespasses(ran)
     if ran.code is None:
         return [*found, f"did not end within {PATIENCE:.0f} s"]
+    if row.fault.get("do") not in _SILENT and MADE not in ran.output:
+        found.append("the fault was not made: the row shows nothing")
     green = ran.code == 0
     if row.then in (rows.AS_USUAL, rows.NOT_WELL) and not served(ran):
         found.append("healthy host not served")
