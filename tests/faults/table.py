@@ -43,7 +43,7 @@ _DEFER: Final[dict[str, Any]] = {
 }
 #: What a line says that names a fault of each kind.
 _PROXY = ("proxy", "tunnel")
-_CHILD = ("child process", "validator", "child")
+_CHILD = ("child process", "no memory is left")
 _ONE_DEFERRED: Final = "Targets of that host are deferred, all others are crawled."
 _ONE_AWAY: Final = (
     "That is the site's side: the host counts as unreachable, and `WALSH_ROBOTS_UNREACHABLE` "
