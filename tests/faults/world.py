@@ -1,0 +1,641 @@
+"""Runs one row: a project, its servers, the crawl with the fault, and a healthy one after it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from scrapy_walsh.proof.sandbox import LoggedRequest, Request, Route, Sandbox, Site, blocklist
+from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
+from tests import zygote
+from tests.faults import row as rows
+from tests.faults.inside import MADE, spoil_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tests.faults.row import Row, Variant
+
+INSIDE = Path(__file__).with_name("inside.py")
+#: Seconds after which a crawl that has not ended is killed.
+PATIENCE = 60.0
+#: Stale for the list and for each robots.txt.
+_LONG_AGO = 700_000.0
+_LIST = "/.well-known/walsh-research/blocklist.json"
+_SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
+#: What a robots.txt says; longer than a thousand octets.
+RULES = "# rules\n" * 200 + "User-agent: *\nDisallow: /private/\n"
+_PAGE = Route(body="<title>page</title><p>page</p>" * 50)
+#: Kinds of rows in which what was fetched may be lost to the next run.
+_HELD = "held.test"
+_REMEMBERING = ("no fault", "our own code", "disk", "JOBDIR")
+#: What a project had deployed before: a callback that it no longer has.
+_BEFORE = """
+from scrapy import Request
+from scrapy.exceptions import CloseSpider
+import faults
+
+class Probe(faults.Probe):
+    name = "probe"
+
+    async def start(self):
+        for url in (*self.urls[-1:], *self.urls):
+            for number in ("1", "2"):
+                yield Request(url + "/" + number, callback=self.parse_old, errback=self.failed)
+
+    def parse_old(self, response):
+        raise CloseSpider("paused")
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A crawl that has ended. ``code``: None where it had to be killed."""
+
+    code: int | None
+    output: str
+    log: list[LoggedRequest]
+
+    @property
+    def ours(self) -> list[str]:
+        """What our own code says, the account at the end apart, and what ends a command."""
+        marks = ("[scrapy_walsh] WARNING", "[scrapy_walsh] ERROR", "scrapy_walsh: ")
+        return [line for line in self.output.splitlines() if any(m in line for m in marks)]
+
+    def asked(self) -> list[str]:
+        """Every request but those to the operator, as host and path."""
+        found = [f"{each.host.partition(':')[0]}{each.path}" for each in self.log]
+        return [each for each in found if not each.startswith("operator.test")]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is wrong with a row in one variant; nothing where ``faults`` is empty."""
+
+    row: Row
+    variant: Variant
+    faults: list[str]
+    ran: list[Ran]
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        return not self.faults
+
+    def line(self) -> str:
+        """One line for ``python -m tests.faults``."""
+        word = "PASS" if self.passed else "FAIL"
+        where = f"{self.row.kind}: {self.row.name} [{', '.join(self.variant)}]"
+        return f"{word} {where} {'; '.join(self.faults)}".rstrip()
+
+
+class World:
+    """The servers that rows share, one row after the other."""
+
+    def __init__(self) -> None:
+        self.box = Sandbox([])
+        self._directory = tempfile.TemporaryDirectory(prefix="faults", ignore_cleanup_errors=True)
+        self._known: dict[str, Path] = {}
+        self._listeners: list[socket.socket] = []
+        self._kept: list[socket.socket] = []
+        self.ports: dict[str, int] = {}
+        #: A process that runs beside the crawl of a row.
+        self._other: zygote.Popen | None = None
+
+    def __enter__(self) -> Self:
+        self.box.__enter__()
+        closed = socket.socket()
+        closed.bind(("127.0.0.1", 0))  # and never listens: each connection is refused
+        self._listeners.append(closed)
+        self.ports = {"refusing": closed.getsockname()[1], "box": self.box.port}
+        for name, answer in PROXIES.items():
+            self.ports[name] = self._listen(answer)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (*self._listeners, *self._kept):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        self.box.__exit__(None, None, None)
+        self._directory.cleanup()
+
+    def _listen(self, answer: bytes | None) -> int:
+        """A port that says *answer* to whoever connects, and closes; None: it never answers."""
+        server = socket.create_server(("127.0.0.1", 0))
+        self._listeners.append(server)
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                if answer is None:
+                    self._kept.append(connection)
+                    continue
+                with suppress(OSError):
+                    connection.recv(65536)
+                    connection.sendall(answer)
+                    connection.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        return int(server.getsockname()[1])
+
+    # -- one row --------------------------------------------------------------------------
+
+    def play(self, row: Row, variant: Variant) -> Verdict:
+        """Run *row* with *variant*: the fault, and a healthy run after it."""
+        began = time.monotonic()
+        listed, known = variant
+        project = Path(tempfile.mkdtemp(dir=self._directory.name, prefix="row"))
+        try:
+            if known != rows.UNKNOWN:
+                shutil.copytree(self._held(listed, row), project / ".scrapy" / "walsh")
+                _age(project, _LONG_AGO if known == rows.STALE else 0.0)
+            if row.kind in _REMEMBERING:
+                _put_hold(project)
+            self._serve(listed, row.sites)
+            _prepare(project, row, self)
+            faulty = self.crawl(project, row, "a", row)
+            self._end_other()
+            lost = _lost(project, row, faulty)
+            undo(project, row)
+            self._serve(listed, "")
+            with suppress(Exception):  # a state that cannot be read: the hosts wait for a second
+                _forget_pacing(project)
+            healthy = self.crawl(project, row, "b", None)
+        finally:
+            undo(project, row)
+            shutil.rmtree(project, ignore_errors=True)
+        found = [*judge(row, faulty), *lost, *judge_after(row, healthy)]
+        return Verdict(row, variant, found, [faulty, healthy], time.monotonic() - began)
+
+    def _end_other(self) -> None:
+        if self._other is not None:
+            self._other.kill()
+            self._other.wait()
+            self._other = None
+
+    def _held(self, listed: str, row: Row) -> Path:
+        """The state that a healthy run leaves; it is made once for each list."""
+        key = f"{listed} {row.proxied} {row.https}"
+        if key not in self._known:
+            project = Path(tempfile.mkdtemp(dir=self._directory.name, prefix="held"))
+            self._serve(listed, "", "1")
+            whole = replace(_HEALTHY, proxied=row.proxied, https=row.https)
+            ran = self.crawl(project, whole, "held", None)
+            assert not (found := judge(whole, ran)), f"{found}: {ran.output[-3000:]}"
+            _forget_pacing(project)
+            self._known[key] = project / ".scrapy" / "walsh"
+        return self._known[key]
+
+    def _serve(self, listed: str, sites: str, version: str = "2") -> None:
+        """Serve the documents; what earlier runs had was of another *version*: no 304."""
+        other = SITES.get(sites, {})
+        document = answering(list_of(listed), "application/json", version)
+        schema = Route(404)
+        self.box.put(Site("operator.test", {_LIST: other.get("list", document), _SCHEMA: schema}))
+        for host in ("forbidden.test", "www.blocked.test", "healthy.test"):
+            rules = RULES if host == "forbidden.test" else RULES.replace("Disallow", "Allow")
+            robots = other.get(host, answering(rules, "text/plain", version))
+            self.box.put(Site(host, {"/robots.txt": robots, "*": other.get("pages", _PAGE)}))
+
+    def urls(self, row: Row, page: str) -> list[str]:
+        """The three targets of a run."""
+        scheme = "https" if row.https else "http"
+        port = "" if row.proxied else f":{self.box.port}"
+        targets = ("www.blocked.test/", "forbidden.test/private/", "healthy.test/")
+        hosts = [each.partition("/") for each in targets]
+        return [f"{scheme}://{host}{port}/{path}{page}" for host, _, path in hosts]
+
+    def crawl(self, project: Path, row: Row, page: str, fault: Row | None) -> Ran:
+        """A crawl of *project*, with the fault of *fault* if any."""
+        self.box.clear()
+        process = self._begin(project, row, page, fault)
+        code: int | None = None
+        try:
+            code = process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        text = (project / "output.txt").read_text(errors="replace")
+        return Ran(code, text, self.box.log)
+
+    def _begin(self, project: Path, row: Row, page: str, fault: Row | None) -> zygote.Popen:
+        _write_settings(project, self._settings(row, fault))
+        for name in ("faults.py", "faults_before.py"):
+            text = INSIDE.read_text() if name == "faults.py" else _BEFORE
+            (project / name).write_text(text)
+        spider = "probe" if fault is None else fault.spider
+        command = [sys.executable, "-m", "scrapy", "crawl", spider]
+        command += ["-a", f"urls={' '.join(self.urls(row, page))}"]
+        # Here the sandbox, where it is a proxy, is one that can fail.
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.endswith("_proxy") and name != "WALSH_LAB_PROXY"
+        }
+        if row.proxied:
+            environment |= {"http_proxy": self.box.proxy_url, "https_proxy": self.box.proxy_url}
+        environment |= {
+            "PYTHONPATH": os.pathsep.join([str(project), str(zygote.ROOT)]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        if fault is not None:
+            environment |= _filled(fault.environment, self.ports)
+        return _start(command, project, environment)
+
+    def hold_job(self, project: Path, row: Row) -> None:
+        """Another process that uses the JOBDIR: it waits for the healthy host's answer."""
+        self._serve(rows.SHORT, "healthy slow")
+        self.box.clear()
+        self._other = self._begin(project, row, "old", replace(_HEALTHY, settings=row.settings))
+        while not any(each.host.startswith("healthy") for each in self.box.log):
+            assert self._other.poll() is None, (project / "output.txt").read_text()
+            time.sleep(0.05)
+
+    def _settings(self, row: Row, fault: Row | None) -> dict[str, Any]:
+        scheme = "https" if row.https else "http"
+        origin = f"{scheme}://operator.test" + ("" if row.proxied else f":{self.box.port}")
+        settings: dict[str, Any] = {
+            "BOT_NAME": "probe",
+            "SPIDER_MODULES": ["faults"],
+            "ADDONS": {"scrapy_walsh.Addon": 500},
+            "LOG_LEVEL": "INFO",
+            "TELNETCONSOLE_ENABLED": False,
+            "WALSH_IDENTITY": "walsh-research",
+            "WALSH_BLOCKLIST_URL": f"{origin}{_LIST}",
+            "WALSH_BLOCKLIST_SCHEMA_URL": f"{origin}{_SCHEMA}",
+            "WALSH_REVISIT_REASON": "one run after another",
+            # What fails is unreachable at once: a gate that opens then opens in a short crawl.
+            "WALSH_MAX_RETRIES": 0,
+            "WALSH_BACKOFF_BASE": 0.01,
+        }
+        if fault is not None:
+            given = _filled({"fault": fault.fault, "settings": fault.settings}, self.ports)
+            if fault.fault:
+                settings["FAULT"] = given["fault"]
+                settings["DOWNLOADER_MIDDLEWARES"] = {"faults.Middleware": 543}
+                settings["EXTENSIONS"] = {"faults.Extension": 0}
+            settings |= given["settings"]
+        return {name: value for name, value in settings.items() if value is not None}
+
+
+_HEALTHY = rows.Row("healthy", "none", "Nothing is wrong.", rows.AS_USUAL)
+
+
+def _filled(value: Any, ports: Mapping[str, int]) -> Any:
+    """*value* with ports in place of their names in angle brackets."""
+    text = json.dumps(value)
+    for name, port in ports.items():
+        text = text.replace(f"<{name}>", str(port))
+    return json.loads(text)
+
+
+def _write_settings(project: Path, settings: Mapping[str, Any]) -> None:
+    lines = "".join(f"{name} = {value!r}\n" for name, value in settings.items())
+    (project / "probe_settings.py").write_text(lines)
+    (project / "scrapy.cfg").write_text("[settings]\ndefault = probe_settings\n")
+
+
+def _start(command: list[str], project: Path, environment: Mapping[str, str]) -> zygote.Popen:
+    with (project / "output.txt").open("w") as output:
+        return zygote.Popen(
+            command,
+            cwd=project,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+#: Faults that cannot say that they were made: what the crawl does not hear or use is not met.
+_SILENT = frozenset(
+    {None, "hear", "environ", "no_fork", "no_thread", "small_disk", "close", "mend", "raise_again"}
+)
+
+
+# -- judging --------------------------------------------------------------------------------
+
+
+def trespasses(ran: Ran) -> list[str]:
+    """What of the forbidden page and of the blocked host was asked, by the server's log."""
+    wrong = [
+        each for each in ran.asked() if "blocked.test" in each or "forbidden.test/private" in each
+    ]
+    return [f"asked {each}" for each in dict.fromkeys(wrong)]
+
+
+def served(ran: Ran, page: str = "") -> bool:
+    """Whether a page of the healthy host was asked for and answered with it."""
+    return any(
+        each.host.startswith("healthy.test")
+        and each.path.startswith(f"/{page}")
+        and each.path != "/robots.txt"
+        and each.status == 200
+        for each in ran.log
+    )
+
+
+def judge(row: Row, ran: Ran) -> list[str]:
+    """What is wrong with the crawl in which the fault was."""
+    found = trespasses(ran)
+    if ran.code is None:
+        return [*found, f"did not end within {PATIENCE:.0f} s"]
+    if row.fault.get("do") not in _SILENT and MADE not in ran.output:
+        found.append("the fault was not made: the row shows nothing")
+    green = ran.code == 0
+    if row.then in (rows.AS_USUAL, rows.NOT_WELL) and not served(ran):
+        found.append("healthy host not served")
+    if row.then == rows.REFUSED and ran.log:
+        found.append("asked something, though it had to be refused at its start")
+    if row.then in (rows.AS_USUAL, rows.HOSTS_DOING) and not green:
+        found.append(f"exit {ran.code}, expected 0")
+    told = [line for line in ran.ours if any(w.lower() in line.lower() for w in row.says)]
+    must_tell = row.then not in (rows.AS_USUAL, rows.HOSTS_DOING, rows.EITHER)
+    if row.then == rows.EITHER and not served(ran) and green:
+        found.append("healthy host not served, exit 0")
+    if must_tell and ran.code != 1:
+        found.append(f"exit {ran.code}, expected 1")
+    if row.says and not told:
+        found.append(f"no line says {row.says[0]!r}")
+    if must_tell and not row.says:
+        found.append("the row has no words that a line must say")
+    return found
+
+
+def judge_after(row: Row, ran: Ran) -> list[str]:
+    """What is wrong with the healthy run after it."""
+    found = [f"next run {each}" for each in trespasses(ran)]
+    if ran.code is None:
+        found.append("next run did not end")
+    elif row.again and (ran.code != 0 or not served(ran, "b")):
+        what = "served" if served(ran, "b") else "healthy host not served"
+        found.append(f"next run: {what}, exit {ran.code}")
+    return found
+
+
+# -- the project and its state ------------------------------------------------------------------
+
+
+def _prepare(project: Path, row: Row, world: World) -> None:
+    for name, text in row.files.items():
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("<python>", sys.executable))
+        if path.parent.name == "bin":
+            path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    if row.before == "read-only":
+        state = project / ".scrapy" / "walsh"
+        state.mkdir(parents=True, exist_ok=True)
+        _mount("--bind", state, state)
+        _mount("-o", "remount,bind,ro", state)
+    elif row.before == "full":
+        state = project / ".scrapy" / "walsh"
+        kept = project / "kept"
+        if state.exists():
+            shutil.move(state, kept)
+        state.mkdir(parents=True)
+        _mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", state)
+        for each in kept.iterdir() if kept.exists() else ():
+            shutil.copy(each, state)
+        _fill(state / "filler")
+    elif row.before.startswith("job"):
+        _pause_job(project, row, world)
+    elif row.before == "state is a file":
+        shutil.rmtree(project / ".scrapy", ignore_errors=True)
+        (project / ".scrapy").mkdir()
+        (project / ".scrapy" / "walsh").write_text("")
+    elif row.before:
+        spoil_files(project / ".scrapy" / "walsh", row.before)
+
+
+def undo(project: Path, row: Row) -> None:
+    """Remove the fault, for the healthy run; what it has done to files stays."""
+    state = project / ".scrapy" / "walsh"
+    kept = project / "kept-after"
+    if row.before == "full" and (state / "filler").exists():
+        (state / "filler").unlink()
+        shutil.copytree(state, kept)
+    for each in _mounted(project):
+        _unmount(each)
+    if kept.exists():
+        shutil.rmtree(state)
+        shutil.move(kept, state)
+    if row.before == "job full":
+        shutil.rmtree(project / "job", ignore_errors=True)
+    if state.is_file():
+        state.unlink()
+    for name in ("ledger.jsonl", "state.sqlite3"):
+        if (state / name).is_dir():
+            (state / name).rmdir()
+
+
+def _mounted(below: Path) -> list[Path]:
+    """What is mounted somewhere below a folder, the last one first."""
+    table = Path("/proc/self/mounts")
+    lines = table.read_text().splitlines() if table.exists() else []
+    places = [Path(line.split()[1]) for line in lines]
+    return [each for each in reversed(places) if each.is_relative_to(below)]
+
+
+def _pause_job(project: Path, row: Row, world: World) -> None:
+    """A job that an earlier deployment has paused; then what the row names happens to it."""
+    job = project / "job"
+    if row.before in ("job renamed", "job damaged row", "job is text", "job read-only"):
+        settings = {"SPIDER_MODULES": ["faults_before"], "JOBDIR": "job"}
+        whole = replace(_HEALTHY, settings=settings)
+        ran = world.crawl(project, whole, "old", whole)
+        assert ran.code == 0, ran.output[-3000:]
+        _forget_pacing(project)
+        _spoil_job(next(job.rglob("requests.sqlite3")), row.before)
+    job.mkdir(exist_ok=True)
+    if row.before == "job read-only":
+        _mount("--bind", job, job)
+        _mount("-o", "remount,bind,ro", job)
+    if row.before == "job full":
+        _mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", job)
+        _fill(job / "filler")
+    if row.before == "job second":
+        world.hold_job(project, row)
+
+
+def _spoil_job(job: Path, how: str) -> None:
+    with sqlite3.connect(job) as database:
+        left = database.execute("SELECT count(*) FROM line").fetchone()[0]
+        assert left, "nothing was left in the JOBDIR"
+        if how == "job damaged row":
+            database.execute("UPDATE line SET request = x'80046e6f7065'")
+    database.close()
+    if how == "job is text":
+        job.write_text("Dear diary,\n" * 100)
+
+
+def can_mount() -> bool:
+    """Whether this process may mount a small disk."""
+    return _can_mount()
+
+
+@cache
+def _can_mount() -> bool:
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        try:
+            _mount("-t", "tmpfs", "-o", "size=64k", "tmpfs", place)
+        except (OSError, subprocess.CalledProcessError):
+            return False
+        _unmount(place)
+    return True
+
+
+def _mount(*words: str | Path) -> None:
+    subprocess.run(["mount", *map(str, words)], check=True, capture_output=True)  # noqa: S607
+
+
+def _unmount(place: Path) -> None:
+    subprocess.run(["umount", "-l", str(place)], check=True, capture_output=True)  # noqa: S607
+
+
+def _fill(filler: Path) -> None:
+    with filler.open("wb", buffering=0) as file:
+        size = 1 << 16
+        while size:
+            try:
+                file.write(b"\0" * size)
+            except OSError:
+                size //= 2
+
+
+def _records(project: Path) -> Any:
+    return open_store(project / ".scrapy" / "walsh")
+
+
+def _put_hold(project: Path) -> None:
+    """An earlier run was told by a host to stay away for a day."""
+    store, now = _records(project), time.time()
+    store.put(HostRecord(_HELD, now - 60, 1.0, now + 86400, "it answered 503"))
+    store.close()
+
+
+def _lost(project: Path, row: Row, ran: Ran) -> list[str]:
+    """What a green run does not remember: the page that it has fetched (R8)."""
+    if row.kind not in _REMEMBERING or ran.code != 0 or not served(ran):
+        return []
+    state = project / ".scrapy" / "walsh"
+    with tempfile.TemporaryDirectory() as name:  # to open it may mend it
+        copy = Path(name) / "walsh"
+        if state.is_dir():
+            shutil.copytree(state, copy)
+        store = open_store(copy)
+        page = any("healthy.test" in each.url for each in store.rows(SourceRun))
+        held = store.get(HostRecord, _HELD) is not None
+        store.close()
+    found = [] if page else ["the page that was fetched is not remembered (R8), exit 0"]
+    return found if held else [*found, "the hold of a host is not remembered (R5), exit 0"]
+
+
+def _forget_pacing(project: Path) -> None:
+    """The next run knows of no earlier request, so that it need not wait."""
+    store = _records(project)
+    for record in list(store.rows(HostRecord)):
+        store.delete(HostRecord, record.host)
+    store.close()
+
+
+def _age(project: Path, seconds: float) -> None:
+    store = _records(project)
+    for record in list(store.rows(StoredDocument)):
+        whole = store.get(StoredDocument, record.kind, record.key)
+        store.put(replace(whole, fetched_at=whole.fetched_at - seconds))
+    store.close()
+
+
+# -- what the servers say -----------------------------------------------------------------------
+
+
+@cache
+def list_of(listed: str) -> str:
+    """The operator's list, which blocks ``blocked.test``."""
+    many = [f"shop{number}.example.test" for number in range(2600)] if "long" in listed else []
+    document = blocklist("http://operator.test", *many, "blocked.test")
+    if "wild" in listed:  # only a child process may judge by it: it could take for ever
+        domain = document["schema"]["properties"]["blocked"]["items"]["properties"]["domain"]
+        domain["pattern"] = "^([a-z0-9-]+[.])*[a-z]+$"
+    return json.dumps(document)
+
+
+def answering(body: str, kind: str, version: str) -> Callable[[Request], Route]:
+    """What a server that knows RFC 9110 answers: 304 and 206 to who asks for them."""
+    whole = Route(body=body, content_type=kind, etag=f'"{version}"')
+
+    def answer(request: Request) -> Route:
+        if request.header("Range"):
+            return Route(206, body[:10], kind, {"Content-Range": f"bytes 0-9/{len(body)}"})
+        if request.method == "POST":
+            return Route(405)
+        return whole
+
+    return answer
+
+
+def _text(body: str = RULES, **named: Any) -> Route:
+    return Route(body=body, content_type="text/plain", **named)
+
+
+_CUT = _text("User-agent: *\n", behaviour="truncate")
+_OTHER = json.dumps(blocklist("http://operator.test", "other.test"))
+
+
+#: Answers that are not as usual, by the name that a row gives them: of a host, or of the list.
+SITES: dict[str, dict[str, Any]] = {
+    "forbidden cut off": {"forbidden.test": _CUT},
+    "forbidden closes": {"forbidden.test": Route(behaviour="close")},
+    "forbidden slow": {"forbidden.test": _text(delay=3.0)},
+    "forbidden 407": {"forbidden.test": Route(407)},
+    "healthy 407": {"healthy.test": Route(407)},
+    "all 407": dict.fromkeys(
+        ("forbidden.test", "healthy.test", "www.blocked.test", "list"), Route(407)
+    ),
+    "long rules": {"forbidden.test": _text("# rules\n" * 30_000 + RULES)},
+    "healthy slow": {"healthy.test": _text(delay=6.0)},
+    # It is valid as far as it goes, and blocks another host.
+    "list cut off": {"list": Route(body=_OTHER, behaviour="truncate")},
+    "list fails first": {
+        "list": Route(sequence=(Route(503), Route(body=_OTHER))),
+        "pages": Route(body="a page that takes its time", delay=4.0),
+    },
+}
+#: What a proxy says that is none of the sandbox's; None: nothing, ever.
+PROXIES: dict[str, bytes | None] = {
+    "silent": None,
+    "demanding": b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n",
+    "forbidding": b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n",
+    "failing": b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n",
+    "babbling": b"220 mail.test ESMTP\r\n",
+    "missing": b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+    "closing": b"",
+}
+
+
+def variants(table: tuple[Row, ...]) -> Iterator[tuple[Row, Variant]]:
+    """Every row in each of its variants."""
+    for each in table:
+        for variant in each.variants:
+            yield each, variant
