@@ -14,10 +14,9 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import scrapy.exceptions
-from scrapy import version_info
+from scrapy import signals, version_info
 from scrapy.selector import Selector
 from scrapy.settings import default_settings
-from scrapy.signalmanager import SignalManager
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import CancelledError, Deferred
@@ -232,18 +231,30 @@ def no_persistent_connections(handler: Any) -> None:
 
 
 class Quiet:
-    """A crawler as a download handler sees it, but with signals that nobody else receives.
+    """A crawler as a download handler sees it, whose signals have one receiver: *heard*.
 
     Receivers of ``headers_received`` and ``bytes_received`` may stop a download (StopDownload). A
-    handler that is made for this object in place of the crawler asks none of the project's.
+    handler that is made for this object in place of the crawler asks none of the project's, nor
+    those that were connected without Scrapy, for any sender. *heard*: called with the octets of
+    each ``bytes_received`` and its request.
     """
 
-    def __init__(self, crawler: Crawler) -> None:
+    def __init__(self, crawler: Crawler, heard: Callable[[bytes, Request], None]) -> None:
         self._crawler = crawler
-        self.signals = SignalManager(self)
+        self._heard = heard
+        self.signals = self
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._crawler, name)
+
+    def send_catch_log(self, signal: object, **arguments: Any) -> list[tuple[Any, Any]]:
+        """As ``SignalManager.send_catch_log``: each receiver, and what it returned or raised."""
+        if signal is not signals.bytes_received:
+            return []
+        try:
+            return [(self._heard, self._heard(arguments["data"], arguments["request"]))]
+        except scrapy.exceptions.StopDownload:
+            return [(self._heard, Failure())]  # type: ignore[no-untyped-call]
 
 
 def sent_target(handler: Any, request: Request) -> Target:

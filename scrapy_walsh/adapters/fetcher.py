@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin
 
-from scrapy import Request, signals
+from scrapy import Request
 from scrapy.exceptions import IgnoreRequest, StopDownload
 from scrapy.http import Response
 from scrapy.http.request import NO_CALLBACK
@@ -151,8 +151,7 @@ class Fetcher:
         self._marks: set[Mark] = set()
         self.flights = SingleFlight()
         #: For the handler that sends documents: the crawler, without the project's receivers.
-        self.quiet = compat.Quiet(context.crawler)
-        self.quiet.signals.connect(self._count_bytes, signals.bytes_received)
+        self.quiet = compat.Quiet(context.crawler, self._count_bytes)
 
     # -- what a request is for ------------------------------------------------------------
 
@@ -239,7 +238,9 @@ class Fetcher:
         body = bounded(response, mark.limit, or_text=mark.kind == ROBOTS)
         encoding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
         response.headers.pop("Content-Encoding", None)
-        mark.outcome = faults.of_proxy(response.status, request.meta.get("proxy")) or Fetched(
+        stopped = mark.received <= mark.limit and "download_stopped" in response.flags
+        fault = faults.of_answer(response.status, request.meta.get("proxy"), stopped=stopped)
+        mark.outcome = fault or Fetched(
             request.url,
             response.status,
             body or b"",

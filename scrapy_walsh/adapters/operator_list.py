@@ -111,14 +111,12 @@ class OperatorList:
 
     async def _attempt(self) -> float | None:
         """Try once to get the list; the seconds for which targets wait for the next attempt."""
-        throttle = self._pacing.throttle
-        host = self._pacing.look_up(self._context.config.blocklist_url)
-        wait = throttle.wait(host, self._context.monotonic())  # after what the look-up books
-        held = operator.held_off(wait, throttle.interval(host))
-        if held is not None:
-            return self._failed(f"its host may not be asked for {held:.0f} s", Retry(held, ""))
         try:
             with faults.ours("the blocklist could not be put in force"):
+                if (held := self._held_off()) is not None:
+                    return self._failed(
+                        f"its host may not be asked for {held:.0f} s", Retry(held, "")
+                    )
                 await self._renew()
         except (Closing, Halted):
             raise
@@ -134,6 +132,13 @@ class OperatorList:
             return None
         finally:
             self._change(self.state.over())
+
+    def _held_off(self) -> float | None:
+        """Seconds for which R5 leaves the list's host alone; None where it may be requested."""
+        throttle = self._pacing.throttle
+        host = self._pacing.look_up(self._context.config.blocklist_url)
+        wait = throttle.wait(host, self._context.monotonic())  # after what the look-up books
+        return operator.held_off(wait, throttle.interval(host))
 
     async def _renew(self) -> None:
         """Ask for the list, unless another process has brought it meanwhile (R4.6)."""

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
-from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.policy import chain, hosts
@@ -281,7 +280,7 @@ class Pacing:
             self._pulse.look()
             return None
         except StateError as error:
-            logger.error("%s", error)
+            context.recorder.own_fault(str(error))
             booking = Booking(0.0, known=False)
         self._take(host, eased(booking.taught, context.steady()))
         self.throttle.rested(host, booking.rested)

@@ -100,7 +100,7 @@ def test_own_a_choice_on_the_page_is_accepted_and_no_other(name: str, value: str
 
 #: What else begins so: the reason for which a crawl was refused, an attribute of log records, a
 #: collection of Scrapy Cloud, a spider.
-NO_META = {"walsh_refused", "walsh_event", "walsh_leases", "walsh_metadata"}
+NO_META = {"walsh_not_well", "walsh_refused", "walsh_event", "walsh_leases", "walsh_metadata"}
 
 
 def test_own_the_page_names_every_meta_key() -> None:
