@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from scrapy import Request, signals
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.state.records import Deferral, SourceRun
@@ -76,8 +77,12 @@ class Asked:
         self._looked_up: tuple[str, SourceRun | None] = ("", None)
 
     def last_run(self, key: str) -> SourceRun | None:
-        """What is on record of the source *key*."""
-        self._looked_up = key, self._context.store.get(SourceRun, key)
+        """What is on record of the source *key*. Raises StateError: then it is not sent."""
+        try:
+            self._looked_up = key, self._context.store.get(SourceRun, key)
+        except StateError as error:
+            self._context.recorder.own_fault(str(error))
+            raise
         return self._looked_up[1]
 
     def lifts(self, key: str) -> bool:

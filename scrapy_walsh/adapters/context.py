@@ -22,7 +22,7 @@ from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.fleet import join
 from scrapy_walsh.policy.scope import Scope
-from scrapy_walsh.state import alone, open_store
+from scrapy_walsh.state import open_store, underway
 from scrapy_walsh.state.clock import steady_clock
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Context:
         self.monotonic: Callable[[], float] = time.monotonic
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random
-        alone.enter(self.config.state_dir)
+        underway.enter(self.config.state_dir)
         self.store = self.open_store()
         self.recorder = Recorder(crawler, journal.open_ledger(self.config, self.wall))
         self.steady = steady_clock(self.config.state_dir, self.store.notices)
@@ -161,7 +161,7 @@ class Context:
         store, self.store = self.store, cast("Store", _Closed())
         store.close()
         self._write_timer.cancel()
-        alone.leave(self.config.state_dir)
+        underway.leave(self.config.state_dir)
 
     def let_writes_wait(self) -> None:
         """From now on writes wait for the next request's, but not for long (``Store.let_wait``)."""

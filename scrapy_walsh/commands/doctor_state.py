@@ -143,7 +143,7 @@ def held_in(directory: Path, config: WalshConfig) -> Held:
     copy = files.read_copy(directory)
     return Held(
         files.newer(
-            None if row is None else StoredDocument(*row[:-1]),
+            None if row is None else StoredDocument(*row),
             copy if copy is not None and copy.key == url else None,
         ),
         tuple(others),

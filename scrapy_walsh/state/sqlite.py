@@ -20,6 +20,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import files, mark
 from scrapy_walsh.state.base import RecordStore
 from scrapy_walsh.state.connect import explain
@@ -80,6 +81,12 @@ class SqliteStore(RecordStore):
             self.flush()
         if self._unwritten:
             self._write_pending([])
+        if self._unwritten:
+            self.notices.append(
+                f"{plural(len(self._unwritten), 'record')} could not be written to "
+                f"{self._directory} and were not written at the end either: "
+                "the next run does not know of them"
+            )
         with suppress(StateError):
             self._database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint"))
         self._database.close()
@@ -182,7 +189,7 @@ class SqliteStore(RecordStore):
             if copy is None and second is None:
                 raise
             return files.newer(copy, second)
-        best = files.newer(row, copy, second)
+        best = files.newer(copy, second, row)  # a copy has a checksum, and the row has none
         if best is None and (self._copy_damaged or self.rows_lost):
             best = files.without_text(key[1])  # stored: later runs will meet no damage any more
             with suppress(StateError):
