@@ -77,12 +77,16 @@ class Asked:
         self._looked_up: tuple[str, SourceRun | None] = ("", None)
 
     def last_run(self, key: str) -> SourceRun | None:
-        """What is on record of the source *key*. Raises StateError: then it is not sent."""
+        """What is on record of the source *key*.
+
+        What cannot be read counts as requested just now, so the source is not sent in this run.
+        """
+        context = self._context
         try:
-            self._looked_up = key, self._context.store.get(SourceRun, key)
+            self._looked_up = key, context.store.get(SourceRun, key)
         except StateError as error:
-            self._context.recorder.own_fault(str(error))
-            raise
+            context.recorder.own_fault(str(error), kept=True)
+            return SourceRun(key, context.wall(), "unknown")
         return self._looked_up[1]
 
     def lifts(self, key: str) -> bool:

@@ -149,18 +149,35 @@ class Recorder:
     _silent: Counter[bool] = field(default_factory=Counter)
     #: What failed on this side: :meth:`own_fault`.
     own_faults: set[str] = field(default_factory=set)
+    #: The first of them that means that records are lost to the next run.
+    lost: str | None = None
 
-    def own_fault(self, line: str, cause: str = "") -> None:
+    def own_fault(self, line: str, cause: str = "", *, kept: bool = False) -> None:
         """Say in one line what failed because of us: from now on, this run is not well (exit 1).
 
         *line*: what failed, and what to do. *cause*: what is said once; by default the line.
+        ``kept``: it is about what is kept between runs, so the next one may go by less.
         """
+        if kept and self.lost is None:
+            self.lost = line
         cause = cause or line
         if cause in self.own_faults:
             return
         self.own_faults.add(cause)
         self.count("own_faults")
         logger.error("%s", line, extra={"crawler": self.crawler})
+
+    def tell_not_well(self) -> None:
+        """Log what follows from what failed; called last of all."""
+        if self.lost is not None:
+            logger.warning(
+                "the next run may request hosts and sources again too early, because what this run "
+                "or an earlier one has learned could not be kept: %s",
+                self.lost,
+            )
+        elif self.own_faults:
+            count = plural(len(self.own_faults), "thing")
+            logger.warning("this run is not well: %s of ours failed; see ERROR above", count)
 
     def record(self, event: Event) -> None:
         """Log *event*, count it, write it to the ledger, and keep it for the account."""

@@ -101,7 +101,7 @@ class Pacing:
                 self._restore(host)
             except StateError as error:
                 # Its record cannot be read, so it is spaced as if it had just been requested.
-                self._context.recorder.own_fault(str(error))
+                self._context.recorder.own_fault(str(error), kept=True)
                 now = self._context.monotonic()
                 self.throttle.restore(host, now, now)
             self._slow_down(host)
@@ -286,7 +286,7 @@ class Pacing:
             self._pulse.look()
             return None
         except StateError as error:
-            context.recorder.own_fault(str(error))
+            context.recorder.own_fault(str(error), kept=True)
             booking = Booking(0.0, known=False)
         self._take(host, eased(booking.taught, context.steady()))
         self.throttle.rested(host, booking.rested)

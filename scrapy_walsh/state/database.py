@@ -60,6 +60,18 @@ class Database:
     def close(self) -> None:
         self._connection.close()
 
+    def end(self) -> None:
+        """Close it, and note where the file does not have what this run wrote any more."""
+        self.close()
+        try:
+            if not self._path.exists():
+                self._lose("is gone at the end of the run")
+            elif self._inode is not None:
+                connect(self._path)[0].close()
+        except (OSError, sqlite3.Error, DamageError) as error:
+            if is_damage(error):
+                self._lose(f"is damaged at the end of the run ({one_line(error)})")
+
     def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         """As :meth:`run`, for an operation that writes nothing.
 

@@ -89,7 +89,7 @@ class SqliteStore(RecordStore):
             )
         with suppress(StateError):
             self._database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint"))
-        self._database.close()
+        self._database.end()
 
     def let_wait(self, told: Callable[[], None]) -> None:
         self._told = told
