@@ -1,25 +1,3 @@
-"""The name that :mod:`scrapy_walsh.exceptions` had in version 0.1.0; both stay importable."""
+"""The errors of :mod:`scrapy_walsh.exceptions`, under the name that the design promises."""
 
-from __future__ import annotations
-
-from scrapy_walsh.exceptions import (
-    ConfigError,
-    DocumentInvalid,
-    DocumentTooCostly,
-    ScrapingRefused,
-    SourcesInvalid,
-    StateError,
-    StoreAway,
-    WalshError,
-)
-
-__all__ = [
-    "ConfigError",
-    "DocumentInvalid",
-    "DocumentTooCostly",
-    "ScrapingRefused",
-    "SourcesInvalid",
-    "StateError",
-    "StoreAway",
-    "WalshError",
-]
+from scrapy_walsh.exceptions import *  # noqa: F403

@@ -10,7 +10,6 @@ from scrapy.settings import SETTINGS_PRIORITIES, default_settings
 from scrapy_walsh.adapters import compat, jobdir, plugins, seats
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.events import logger, tell_plugins
-from scrapy_walsh.adapters.moved import current
 from scrapy_walsh.config import WalshConfig, unknown_settings
 from scrapy_walsh.exceptions import StateError, WalshError
 
@@ -63,7 +62,7 @@ class Addon:
 
 
 def _pin(settings: BaseSettings, name: str, value: Any, *, by_hand: bool) -> None:
-    found = current(settings.get(name))
+    found = settings.get(name)
     if isinstance(value, bool):
         with suppress(ValueError):  # the command line's "1", a file's "true"
             found = settings.getbool(name)
@@ -111,7 +110,7 @@ def _one_line(value: Any) -> str:
 
 def _seat(settings: BaseSettings, name: str, components: Any) -> None:
     """Set the seats on top of the project's own, which stay."""
-    merged = {current(path): place for path, place in settings.getdict(name).items()}
+    merged = settings.getdict(name)
     for path, place in components.items():
         if path in merged and merged[path] != place:
             logger.warning("%s has %s at %s: scrapy_walsh sets %s", name, path, merged[path], place)

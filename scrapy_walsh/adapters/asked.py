@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from scrapy import Request, signals
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.state.records import Deferral, SourceRun
@@ -76,8 +77,16 @@ class Asked:
         self._looked_up: tuple[str, SourceRun | None] = ("", None)
 
     def last_run(self, key: str) -> SourceRun | None:
-        """What is on record of the source *key*."""
-        self._looked_up = key, self._context.store.get(SourceRun, key)
+        """What is on record of the source *key*.
+
+        What cannot be read counts as requested just now, so the source is not sent in this run.
+        """
+        context = self._context
+        try:
+            self._looked_up = key, context.store.get(SourceRun, key)
+        except StateError as error:
+            context.recorder.own_fault(str(error), kept=True)
+            return SourceRun(key, context.wall(), "unknown")
         return self._looked_up[1]
 
     def lifts(self, key: str) -> bool:

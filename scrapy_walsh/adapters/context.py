@@ -23,7 +23,7 @@ from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.exceptions import OwnFault, StateError
 from scrapy_walsh.fleet import join
 from scrapy_walsh.policy.scope import Scope
-from scrapy_walsh.state import alone, open_store
+from scrapy_walsh.state import open_store, underway
 from scrapy_walsh.state.clock import steady_clock
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ REFUSED: Final = "walsh_refused"
 #: Why the spider of a crawl was closed that found nothing more to do, where something of ours
 #: failed meanwhile (``Recorder.own_fault``).
 NOT_WELL: Final = "walsh_not_well"
+#: Scrapy's own reason of a crawl that found nothing more to do.
+FINISHED: Final = "finished"
 
 
 class Queue(Protocol):
@@ -143,10 +145,12 @@ class Context:
         self.monotonic: Callable[[], float] = time.monotonic
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random
-        alone.enter(self.config.state_dir)
+        underway.enter(self.config.state_dir)
         self.store = self.open_store()
         self.recorder = Recorder(crawler, journal.open_ledger(self.config, self.wall))
-        self.steady = steady_clock(self.config.state_dir, self.store.notices)
+        #: What is worth a warning, and lost nothing: the clock was set.
+        self.clock_notices: list[str] = []
+        self.steady = steady_clock(self.config.state_dir, self.clock_notices)
         self.scope = Scope(self.config.follow_links, growing=True)
         self.gates = gates_of(self.config)
         self.queues: list[Queue] = []
@@ -200,8 +204,14 @@ class Context:
         """Close the store: from now on, whoever reads or writes it gets Closing."""
         store, self.store = self.store, cast("Store", _Closed())
         store.close()
+        self.say_lost(store)
         self._write_timer.cancel()
-        alone.leave(self.config.state_dir)
+        underway.leave(self.config.state_dir)
+
+    def say_lost(self, store: Store) -> None:
+        """What *store* found damaged, gone or unwritable means that records are lost: say it."""
+        while store.notices:
+            self.recorder.own_fault(store.notices.pop(0), kept=True)
 
     def let_writes_wait(self) -> None:
         """From now on writes wait for the next request's, but not for long (``Store.let_wait``)."""
@@ -221,7 +231,7 @@ class Context:
         except Closing:
             return None
         except StateError as error:
-            self.recorder.own_fault(str(error))
+            self.recorder.own_fault(str(error), kept=True)
             return None
 
     def remember(self, write: Callable[[], Any]) -> None:
@@ -231,4 +241,4 @@ class Context:
         except Closing:
             return
         except StateError as error:
-            self.recorder.own_fault(str(error))
+            self.recorder.own_fault(str(error), kept=True)

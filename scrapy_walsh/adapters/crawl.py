@@ -16,7 +16,7 @@ from scrapy.exceptions import CloseSpider
 from scrapy_walsh.adapters import compat, jobdir, journal, plugins, seats
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.asked import Asked
-from scrapy_walsh.adapters.context import NOT_WELL, REFUSED, Context
+from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
 from scrapy_walsh.adapters.documents import Documents
 from scrapy_walsh.adapters.events import logger, tell_plugins
 from scrapy_walsh.adapters.fetcher import Fetcher
@@ -91,6 +91,7 @@ class Crawl(Context):
         connect(self._opened, signals.spider_opened)
         connect(self._idle, signals.spider_idle)
         connect(self._closed, signals.spider_closed)
+        connect(self._stopped, signals.engine_stopped)
         TURNSTILE.join(self)
         compat.ON_FAILURE.append(self.fail)
 
@@ -116,9 +117,10 @@ class Crawl(Context):
             self.halt(overlap)
 
     def _tell_notices(self) -> None:
-        """Log what the store found damaged or unwritable, and what it did about it."""
-        while self.store.notices:
-            logger.warning("%s", self.store.notices.pop(0))
+        """Log what the store found damaged or unwritable, and that the clock was set."""
+        self.say_lost(self.store)
+        while self.clock_notices:
+            logger.warning("%s", self.clock_notices.pop(0))
 
     def _closed(self, reason: str) -> None:
         for queue in self.queues:
@@ -143,13 +145,19 @@ class Crawl(Context):
             self._lease.give_back()
         if self.recorder.own_faults:
             compat.fail_command()
+            if reason == FINISHED:  # what failed did so after the last idle moment
+                self.crawler.stats.set_value("finish_reason", NOT_WELL)
+
+    def _stopped(self) -> None:
+        self.recorder.tell_not_well()
 
     def _idle(self) -> None:
         # A refused crawl is soon idle: its outcome must not read "finished".
-        if self.recorder.own_faults:
-            raise CloseSpider(NOT_WELL)
         if self.halted is not None:
             raise CloseSpider(REFUSED)
+        self.remember(self.store.flush)  # what cannot be kept is known before the reason is
+        if self.recorder.own_faults:
+            raise CloseSpider(NOT_WELL)
 
     def _terms(self) -> dict[str, Any]:
         return journal.terms(

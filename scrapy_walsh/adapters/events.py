@@ -152,13 +152,18 @@ class Recorder:
     _silent: Counter[bool] = field(default_factory=Counter)
     #: What failed on this side, by cause: the line that was logged, and the hosts that it concerns.
     own_faults: dict[str, tuple[str, set[str]]] = field(default_factory=dict)
+    #: The first of them that means that records are lost to the next run.
+    lost: str | None = None
 
-    def own_fault(self, line: str, cause: str = "", host: str = "") -> None:
+    def own_fault(self, line: str, cause: str = "", host: str = "", *, kept: bool = False) -> None:
         """Say in one line what failed because of us: from now on, this run is not well (exit 1).
 
         *line*: what failed, and what to do. *cause*: what is said once; by default the line.
-        *host*: of which nothing is requested for that reason, if it is one.
+        *host*: of which nothing is requested for that reason, if it is one. *kept*: it is about
+        what is kept between runs, so the next one may go by less.
         """
+        if kept and self.lost is None:
+            self.lost = line
         cause = cause or line
         known = cause in self.own_faults
         _, concerned = self.own_faults.setdefault(cause, (line, set()))
@@ -177,6 +182,24 @@ class Recorder:
             self.own_fault(line)
         else:
             self.own_fault(f"further entries set aside are only counted: walsh/{stat}")
+
+    def tell_not_well(self) -> None:
+        """Log what follows from what failed; called last of all."""
+        if self.lost is not None:
+            logger.warning(
+                "the next run may request hosts and sources again too early, because what this run "
+                "or an earlier one has learned could not be kept: %s",
+                self.lost,
+            )
+        elif self.own_faults:
+            count = plural(len(self.own_faults), "thing")
+            concerned = set().union(*(hosts for _, hosts in self.own_faults.values()))
+            logger.warning(
+                "this run is not well: %s of ours failed, so that nothing was requested of %s; see "
+                "ERROR above",
+                count,
+                plural(len(concerned), "host"),
+            )
 
     def record(self, event: Event) -> None:
         """Log *event*, count it, write it to the ledger, and keep it for the account."""

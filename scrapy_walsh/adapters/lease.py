@@ -1,27 +1,22 @@
 """R4 on Scrapy Cloud, whose jobs share no disk: a job that overlaps another refuses to start (D21).
 
 A lease is a job's key and the time at which the job last showed that it is alive. It is written to
-the state directory and, where the job's environment names the platform's storage, to a collection
-of the project. The directory alone would not show a job on another machine, since DotScrapy copies
-it only when a job starts and when it ends.
+a collection of the project, in the platform's storage. Jobs on one disk need none: they keep the
+spacing through the state directory.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from contextlib import suppress
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.state.files import replace_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
 
     from scrapy_walsh.config import WalshConfig
 
@@ -45,35 +40,6 @@ class Board(Protocol):
 
     def withdraw(self, jobs: Iterable[str]) -> None:
         """Delete the leases of *jobs*."""
-
-
-class DirectoryBoard:
-    """A file for each job, in the state directory."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    def __str__(self) -> str:
-        return f"{self._directory}"
-
-    def post(self, job: str, seen: float) -> None:
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_private(self._file(job), json.dumps({"job": job, "seen": seen}).encode())
-
-    def read(self) -> dict[str, float]:
-        found = {}
-        for path in self._directory.glob("job-*.json"):
-            with suppress(FileNotFoundError):  # deleted meanwhile
-                lease = json.loads(path.read_text())
-                found[str(lease["job"])] = float(lease["seen"])
-        return found
-
-    def withdraw(self, jobs: Iterable[str]) -> None:
-        for job in jobs:
-            self._file(job).unlink(missing_ok=True)
-
-    def _file(self, job: str) -> Path:
-        return self._directory / f"job-{_flat(job)}.json"
 
 
 class CollectionBoard:
@@ -109,16 +75,15 @@ def _flat(job: str) -> str:
     return job.replace("/", "-")
 
 
-def boards_of(job: str, state_dir: Path | None, environ: Mapping[str, str]) -> list[Board]:
-    """The boards that *job* can use."""
-    boards: list[Board] = [] if state_dir is None else [DirectoryBoard(state_dir)]
+def board_of(job: str, environ: Mapping[str, str]) -> Board | None:
+    """The board that *job* can use; None, with a line in the log, where it has none."""
     endpoint, auth = environ.get("SHUB_STORAGE"), environ.get("SHUB_JOBAUTH")
     if endpoint and auth:
         try:
-            boards.append(CollectionBoard(job, endpoint, auth))
+            return CollectionBoard(job, endpoint, auth)
         except (ImportError, ValueError) as error:
             logger.warning("%s", _unusable("the platform's storage", error))
-    return boards
+    return None
 
 
 class Lease:
@@ -133,11 +98,12 @@ class Lease:
         job = os.environ.get("SHUB_JOBKEY")
         if not job or config.shared_state:
             return None
-        return cls(job, boards_of(job, config.state_dir, os.environ), wall)
+        board = board_of(job, os.environ)
+        return None if board is None else cls(job, board, wall)
 
-    def __init__(self, job: str, boards: list[Board], wall: Callable[[], float]) -> None:
+    def __init__(self, job: str, board: Board, wall: Callable[[], float]) -> None:
         self._job = job
-        self._boards = boards
+        self._board = board
         self._wall = wall
         self._lock = Lock()
         self._given_back = False
@@ -151,13 +117,12 @@ class Lease:
         one sees the other.
         """
         self._post()
-        for board in self._boards:
-            for job, age in self._others(board).items():
-                return (
-                    f"job {job} of this project showed life {age:.0f} s ago: jobs of Scrapy Cloud "
-                    "share no disk and would not keep the spacing together: run one at a time, "
-                    "or set WALSH_SHARED_STATE"
-                )
+        for job, age in self._others().items():
+            return (
+                f"job {job} of this project showed life {age:.0f} s ago: jobs of Scrapy Cloud "
+                "share no disk and would not keep the spacing together: run one at a time, "
+                "or set WALSH_SHARED_STATE"
+            )
         self._timer.set(BEAT)
         return None
 
@@ -166,17 +131,14 @@ class Lease:
         self._timer.cancel()
         with self._lock:
             self._given_back = True
-            for board in self._boards:
-                _attempt(board, partial(board.withdraw, [self._job]))
+            self._attempt(partial(self._board.withdraw, [self._job]))
 
     def _post(self) -> None:
         with self._lock:
-            if self._given_back:
-                return
-            for board in self._boards:
-                _attempt(board, partial(board.post, self._job, self._wall()))
+            if not self._given_back:
+                self._attempt(partial(self._board.post, self._job, self._wall()))
 
-    def _others(self, board: Board) -> dict[str, float]:
+    def _others(self) -> dict[str, float]:
         """By job, for other jobs that are alive, the age of their lease in seconds.
 
         Leases that have ended are deleted.
@@ -185,12 +147,12 @@ class Lease:
         ages: dict[str, float] = {}
 
         def look() -> None:
-            ages.update({job: now - seen for job, seen in board.read().items()})
+            ages.update({job: now - seen for job, seen in self._board.read().items()})
             void = [job for job, age in ages.items() if abs(age) >= EXPIRY]
             if void:
-                board.withdraw(void)
+                self._board.withdraw(void)
 
-        _attempt(board, look)
+        self._attempt(look)
         return {job: age for job, age in ages.items() if job != self._job and abs(age) < EXPIRY}
 
     async def _beat(self) -> None:
@@ -198,13 +160,12 @@ class Lease:
         if not self._given_back:
             self._timer.set(BEAT)
 
-
-def _attempt(board: Board, action: Callable[[], None]) -> None:
-    """Call *action*. Where the board fails, that is logged: there may be another board."""
-    try:
-        action()
-    except (OSError, ValueError, LookupError) as error:
-        logger.warning("%s", _unusable(str(board), error))
+    def _attempt(self, action: Callable[[], None]) -> None:
+        """Call *action*. Where the board fails, that is logged."""
+        try:
+            action()
+        except (OSError, ValueError, LookupError) as error:
+            logger.warning("%s", _unusable(str(self._board), error))
 
 
 def _unusable(where: str, error: Exception) -> str:

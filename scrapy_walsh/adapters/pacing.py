@@ -97,7 +97,13 @@ class Pacing:
         """Look *host* up if nobody has: a JOBDIR names hosts without any URL of theirs."""
         if host not in self._looked_up:
             self._looked_up.add(host)
-            self._restore(host)
+            try:
+                self._restore(host)
+            except StateError as error:
+                # Its record cannot be read, so it is spaced as if it had just been requested.
+                self._context.recorder.own_fault(str(error), kept=True)
+                now = self._context.monotonic()
+                self.throttle.restore(host, now, now)
             self._slow_down(host)
 
     def _slow_down(self, host: str) -> None:
@@ -280,7 +286,7 @@ class Pacing:
             self._pulse.look()
             return None
         except StateError as error:
-            context.recorder.own_fault(str(error))
+            context.recorder.own_fault(str(error), kept=True)
             booking = Booking(0.0, known=False)
         self._take(host, eased(booking.taught, context.steady()))
         self.throttle.rested(host, booking.rested)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from typing import TYPE_CHECKING
 
 from pydispatch import dispatcher  # type: ignore[import-untyped]
@@ -12,6 +11,7 @@ from scrapy.commands import ScrapyCommand
 
 from scrapy_walsh.commands.main import main, usage
 from scrapy_walsh.config import has_identity
+from scrapy_walsh.exceptions import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from scrapy import Spider
 
 
-def _say_if_absent(spider: Spider) -> None:
-    """Log an error at the end of a crawl that should have run with this package, and did not.
+def _refuse_if_absent(spider: Spider) -> None:
+    """End a crawl at its start that should run with this package, and does not.
 
     Scrapy loads this module with every command, also where a spider's ``custom_settings`` name
     ADDONS of their own, which replace the project's: then nothing else of ours is loaded.
@@ -28,14 +28,18 @@ def _say_if_absent(spider: Spider) -> None:
     crawler = getattr(spider, "crawler", None)
     if crawler is None or hasattr(crawler, "walsh") or not has_identity(crawler.settings):
         return
-    logging.getLogger("scrapy_walsh").error(
-        "the crawl of %s ran without scrapy_walsh: nothing was gated or paced; ADDONS does not "
-        "have it here (custom_settings replace the project's), see docs/install.md",
-        spider.name,
+    from scrapy_walsh.adapters import compat  # noqa: PLC0415  most commands need no crawl
+
+    compat.refuse_start(
+        ConfigError(
+            f"the crawl of {spider.name} would run without scrapy_walsh, and nothing be gated or "
+            "paced: ADDONS does not have it here (custom_settings replace the project's), see "
+            "docs/install.md"
+        )
     )
 
 
-dispatcher.connect(_say_if_absent, signals.spider_closed)
+dispatcher.connect(_refuse_if_absent, signals.spider_opened)
 
 
 class _Help(argparse.Action):

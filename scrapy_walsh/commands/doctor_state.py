@@ -126,7 +126,7 @@ def held_in(directory: Path, config: WalshConfig) -> Held:
     copies = [files.read_copy(directory, name) for name in files.COPIES]
     return Held(
         files.newer(
-            None if row is None else StoredDocument(*row[:-1]),
+            None if row is None else StoredDocument(*row),
             *(copy for copy in copies if copy is not None and copy.key == url),
         ),
         tuple(others),

@@ -1,4 +1,4 @@
-"""``walsh state``: shows, drops, exports, imports and verifies what the bot has stored."""
+"""``walsh state``: shows, drops and verifies what the bot has stored."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from scrapy_walsh import fleet
 from scrapy_walsh.commands.check_answer import Misuse, absolute, blocklist_of, printable
 from scrapy_walsh.commands.project import add_json, add_settings, read_config
 from scrapy_walsh.commands.state_show import as_lines, summary
-from scrapy_walsh.files import replacing
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.state import transfer, verify
+from scrapy_walsh.state import verify
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.forget import forget
 from scrapy_walsh.state.memory import MemoryStore
@@ -44,8 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         made = actions.add_parser(
             name, parents=[common], help=summary, description=summary, allow_abbrev=False
         )
-        if name != "export":  # its lines are JSON
-            add_json(made)
+        add_json(made)
         made.set_defaults(action=action)
         return made
 
@@ -53,14 +51,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--limit", type=int, default=50, metavar="N", help="lines of a table")
     forgets = add("forget", _forget, "drop what is stored of a host, but for promises to it")
     forgets.add_argument("host", metavar="HOST", help="host or host:port")
-    exports = add("export", _export, "write every record as a JSON line")
-    exports.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: stdout")
-    exports.add_argument(
-        "--schema", type=int, choices=range(1, transfer.LATEST + 1), default=transfer.LATEST,
-        help="for an earlier version of this package: its schema version",
-    )  # fmt: skip
-    imports = add("import", _import, "take in records that were exported; holds only grow")
-    imports.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: stdin")
     add("verify", _verify, "check the files, every row, and the copy of the blocklist")
 
 
@@ -79,7 +69,7 @@ def _directory(args: argparse.Namespace, config: WalshConfig) -> Path:
     if directory is None:
         raise Misuse("WALSH_STATE_DIR is memory, which does not outlive a run; see --dir")
     shown = args.action is _show and _shared(args, config) is not None
-    if not (has_records(directory) or shown or args.action is _import):
+    if not (has_records(directory) or shown):
         raise Misuse(
             f"no state in {directory}: no crawl kept any; run in the project, or give --dir"
         )
@@ -144,25 +134,6 @@ def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
     return 0 if dropped or kept else 1
 
 
-def _export(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001
-    with _opened(directory) as store, _out(args.file) as out:
-        for line in transfer.export_lines(store, directory, args.schema):
-            out.write(line.encode("ascii") + b"\n")
-    return 0
-
-
-def _import(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001
-    with _in(args.file) as lines, _opened(directory) as store:
-        taken, problems = transfer.import_lines(store, directory, lines, blocklist_of, time.time())
-    if args.json:
-        print(json.dumps({"records": taken, "problems": problems}))
-        return 1 if problems else 0
-    for problem in problems:
-        print(f"walsh state: {printable(problem)}", file=sys.stderr)
-    print(f"records read: {taken}; lines that could not be: {len(problems)}")
-    return 1 if problems else 0
-
-
 def _verify(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001
     aside, problems = verify.set_aside(directory), []
     for problem in verify.problems(directory, blocklist_of):
@@ -178,22 +149,3 @@ def _verify(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
     said = plural(len(problems), "problem") if problems else "in order"
     print(f"{printable(str(directory))}: {said}")
     return 1 if problems else 0
-
-
-@contextmanager
-def _out(path: str) -> Iterator[BinaryIO]:
-    if path == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-    else:
-        with replacing(Path(path)) as file:
-            yield file
-
-
-@contextmanager
-def _in(path: str) -> Iterator[BinaryIO]:
-    if path == "-":
-        yield sys.stdin.buffer
-    else:
-        with Path(path).open("rb") as file:
-            yield file

@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
 from scrapy_walsh.ledger.lines import CONTRACT, FILE, GENESIS, HEAD, chained, parsed, redacted
-from scrapy_walsh.state.files import HAS_LOCKS, claim, open_private, set_aside
+from scrapy_walsh.state.files import claim, lock, open_private, private, set_aside, unlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
-
-if HAS_LOCKS:
-    import fcntl
 
 LOCK: Final = "ledger.lock"
 #: Octets of a file before the next one is begun, and full files that are kept.
@@ -49,11 +46,12 @@ class Ledger:
         self._redact = redact
         self._missing = 0
         self._end = -1
-        self._descriptor = self._lock = self._head_file = -1
+        self._descriptor = self._head_file = -1
+        self._lock: IO[Any] | None = None
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             claim(directory)
-            self._lock = _open(directory / LOCK)
+            self._lock = private(directory / LOCK, "ab")
             self._head_file = _open(directory / HEAD)
             with self._locked():
                 self._take_up()
@@ -80,22 +78,25 @@ class Ledger:
 
     def close(self) -> None:
         """Close the files."""
-        for descriptor in (self._descriptor, self._lock, self._head_file):
+        for descriptor in (self._descriptor, self._head_file):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._descriptor = self._lock = self._head_file = -1
+        self._descriptor = self._head_file = -1
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     # -- under the lock -------------------------------------------------------------------
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        if HAS_LOCKS:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        if self._lock is None:
+            raise OSError("it is closed")
+        lock(self._lock)
         try:
             yield
         finally:
-            if HAS_LOCKS:
-                fcntl.flock(self._lock, fcntl.LOCK_UN)
+            unlock(self._lock)
 
     def _changed(self) -> bool:
         """Whether another process has written, or begun a new file, since we looked."""

@@ -18,7 +18,7 @@ __all__ = ["open_store"]
 def open_store(directory: Path | None) -> RecordStore:
     """The store in *directory*, which is made where it is missing; for None, one in memory.
 
-    Raises StateError where the directory cannot be used, or where its database was written by a
-    newer version of this package (D16).
+    Raises StateError where the directory cannot be used, or where its database was written by
+    another version of this package (D16), or is another program's.
     """
     return MemoryStore() if directory is None else SqliteStore(directory)

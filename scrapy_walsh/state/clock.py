@@ -78,7 +78,7 @@ def _read(path: Path, boot: str) -> _Offsets | None:
         if found["boot"] != boot:
             return None
         offset = float(found["offset"])
-        return _Offsets(offset, float(found.get("wall", offset)))  # version 0.1.0 had no "wall"
+        return _Offsets(offset, float(found["wall"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

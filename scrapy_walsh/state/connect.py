@@ -1,30 +1,32 @@
-"""R11: opening a SQLite file: checks, migrations, and saving rows out of a damaged one."""
+"""R11: opening a SQLite file: whose it is, whether it is damaged, and what can still be read."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.state import files, wal
-from scrapy_walsh.state.tables import MIGRATIONS, TABLES, DamageError, Key, Row, Table
+from scrapy_walsh.state import files
+from scrapy_walsh.state.tables import APPLICATION, TABLES, VERSION, DamageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from scrapy_walsh.state.tables import Row, Table
+
 #: Seconds to wait for another process's write.
 BUSY_TIMEOUT: Final = 5.0
 
-#: Octets. A file is to be opened within a tenth of a second, so the pages, and the rows, of a
-#: larger one are not all checked then. Each row is checked again whenever it is read.
-CHECK_PAGES_BELOW: Final = 32 << 20
-CHECK_ROWS_BELOW: Final = 2 << 20
+#: Octets. A file is to be opened within a tenth of a second, so a larger one is not checked then.
+CHECK_BELOW: Final = 32 << 20
 
-#: A schema version above this must be damage: no version of this package will write it.
-PLAUSIBLE_VERSION: Final = 1000
+#: What a SQLite file begins with, and where in it the application's number is, four octets.
+_MAGIC: Final = b"SQLite format 3\x00"
+_NUMBER: Final = slice(68, 72)
+_HEADER: Final = 100
 
 _READ_ONLY: Final = frozenset(
     {
@@ -51,10 +53,6 @@ _UNUSABLE: Final = _READ_ONLY | {
 
 #: Where the -shm can be neither read nor made, a WAL file can be opened only in this way.
 _AS_IT_IS: Final = "mode=ro&immutable=1"
-
-#: Sorts before and after every key.
-_FIRST: Final = ""
-_LAST: Final = "\U0010ffff"
 
 
 def is_damage(error: Exception) -> bool:
@@ -89,38 +87,26 @@ class Connection(sqlite3.Connection):
             raise sqlite3.DatabaseError("a message about it is not UTF-8") from error
 
 
-class Opened(NamedTuple):
-    """A connection to a SQLite file.
+def connect(path: Path) -> tuple[sqlite3.Connection, bool]:
+    """Open the file at *path*, which is made where it is missing; and whether it can be written.
 
-    ``writable``: False where the file can only be read. ``cut``: its write-ahead log was found
-    shorter than what had been committed to it.
+    Raises sqlite3.DatabaseError and DamageError; StateError for a file that is not ours to write.
     """
-
-    connection: sqlite3.Connection
-    writable: bool = False
-    cut: bool = False
-
-
-def connect(path: Path, *, alone: bool = False) -> Opened:
-    """Open the file at *path*, which is made where it is missing.
-
-    ``alone``: this process has no other connection to it, so its write-ahead log may be read.
-    Raises sqlite3.DatabaseError and DamageError; StateError for a schema version that this
-    package does not write.
-    """
+    _require_ours(path)
     try:
-        return _opened(path, "mode=rwc", wal.committed(path) if alone else None)
+        return _opened(path, "mode=rwc"), True
     except sqlite3.OperationalError as error:
         if _code(error) not in _READ_ONLY or not path.exists():
             raise
-        if error.sqlite_errorcode == sqlite3.SQLITE_READONLY and _may_write(path):
+        if _code(error) == sqlite3.SQLITE_READONLY and _may_write(path):
+            # Nothing in the way but the file's own header, and that is damage.
             raise DamageError("its header forbids writing") from error
     try:
-        return _opened(path, "mode=ro")
+        return _opened(path, "mode=ro"), False
     except sqlite3.OperationalError as error:
         if _code(error) not in _READ_ONLY:
             raise
-    return _opened(path, _AS_IT_IS)
+    return _opened(path, _AS_IT_IS), False
 
 
 def read_only(path: Path) -> sqlite3.Connection:
@@ -144,54 +130,27 @@ def _read(path: Path, options: str) -> sqlite3.Connection:
 
 
 def salvage(path: Path, target: sqlite3.Connection) -> int:
-    """Copy every undamaged row of the file at *path* to *target*; returns their number.
+    """Copy the rows that SQLite can still read from *path* to *target*; returns their number.
 
-    Raises sqlite3.Error.
+    Raises sqlite3.Error where *target* cannot be written.
     """
     if not path.exists():
         return 0
     kept = 0
     with closing(_lenient(path, "mode=ro")) as source:
-        tables = [(table, table.at(_version_of(source))) for table in TABLES]
         target.execute("BEGIN IMMEDIATE")
         with target:
-            for table, old in tables:
-                if old is None:
-                    continue
-                for statement, start in ((old.page, _FIRST), (old.page_back, _LAST)):
-                    for rows in _whole_rows(source, old, statement, start):
-                        target.executemany(table.replace, map(table.renewed, rows))
+            for table in TABLES:
+                target.executemany(table.replace, _readable(source, table))
                 kept += target.execute(table.count).fetchone()[0]
     return kept
 
 
-def _version_of(source: sqlite3.Connection) -> int:
-    """The schema version of a damaged file; where it cannot be read, the latest is assumed."""
-    try:
-        version = int(source.execute("PRAGMA user_version").fetchone()[0])
-    except sqlite3.DatabaseError:
-        return len(MIGRATIONS)
-    return version if 0 < version < len(MIGRATIONS) else len(MIGRATIONS)
-
-
-def _whole_rows(
-    source: sqlite3.Connection, table: Table[Any], statement: str, start: str
-) -> Iterator[list[Row]]:
-    """Pages of undamaged rows, from *start* up to the first place that cannot be read any more."""
-    last: Key = (start,) * len(table.key)
-    sizes = [table.page_rows, 1]
-    while sizes:
-        try:
-            page = source.execute(statement, (*last, sizes[0])).fetchall()
-        except sqlite3.DatabaseError:
-            sizes.pop(0)
-            continue
-        rows = [row for row in page if table.is_whole(row)]
-        keys = [table.row_key(row) for row in rows]
-        if not rows or not (last < keys[-1] if start == _FIRST else keys[-1] < last):
-            return
-        yield rows
-        last = keys[-1]
+def _readable(source: sqlite3.Connection, table: Table[Any]) -> Iterator[Row]:
+    """Rows from the table's beginning, and from its end, up to what cannot be read any more."""
+    for statement in (table.select_all, table.select_back):
+        with suppress(sqlite3.DatabaseError):
+            yield from filter(table.fits, source.execute(statement))
 
 
 def _raw(path: Path, options: str) -> sqlite3.Connection:
@@ -214,66 +173,84 @@ def _lenient(path: Path, options: str) -> sqlite3.Connection:
     return connection
 
 
-def _opened(path: Path, options: str, log: wal.Log | None = None) -> Opened:
-    writable, cut = options == "mode=rwc", False
+def _require_ours(path: Path) -> None:
+    """Raise StateError for a file that never was a database of ours, and DamageError for a cut one.
+
+    Ours are told by SQLite's first octets or, where damage has taken those, by the application's
+    number; a header of zeros is what a power cut may leave.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER)
+    except FileNotFoundError:
+        return
+    number = header[_NUMBER] == APPLICATION.to_bytes(4, "big")
+    if header and not (_MAGIC.startswith(header[:16]) or number or not any(header)):
+        raise StateError(foreign(path))
+    if len(header) < _HEADER:
+        raise DamageError(f"its size is {len(header)}")
+
+
+def foreign(path: Path) -> str:
+    """One line on a file of another program, which is left as it is."""
+    return (
+        f"{path} is not a file of this package, and is left as it is: move it away, or set another "
+        "WALSH_STATE_DIR"
+    )
+
+
+def _opened(path: Path, options: str) -> sqlite3.Connection:
+    writable = options == "mode=rwc"
     if writable:  # SQLite would make it by the umask, and give -wal and -shm the same rights
         with suppress(OSError):
             files.make_private(path)
     connection = _raw(path, options)
     try:
         connection.execute("PRAGMA cell_size_check=ON")
-        version = _version(connection, path, writable=writable)
+        begun = _is_begun(connection, path)
         # Before the first write: a damaged file is to be set aside as it was found.
-        _check(connection, path.stat().st_size, TABLES if version == len(MIGRATIONS) else ())
+        if path.stat().st_size < CHECK_BELOW:
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            if found != "ok":
+                raise DamageError(found)
         if writable:
-            cut = log is not None and wal.was_cut(connection, path, log)
-            _prepare_writing(connection, version)
+            _prepare_writing(connection, begun=begun)
     except BaseException:
         connection.close()
         raise
-    return Opened(connection, writable, cut)
+    return connection
 
 
-def _version(connection: sqlite3.Connection, path: Path, *, writable: bool) -> int:
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    latest = len(MIGRATIONS)
-    if not 0 <= version <= PLAUSIBLE_VERSION:
-        raise DamageError(f"its schema version is {version}")
-    if version > latest or (version < latest and not writable):
+def _is_begun(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether our tables are in the file; False for an empty one. StateError for any other."""
+    (number,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if number != APPLICATION:
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise StateError(foreign(path))
+        return False
+    if version != VERSION:
         raise StateError(
-            f"{path} has schema version {version} and this package writes {latest}: "
+            f"{path} has schema version {version} and this package writes {VERSION}: "
             "use the version of the package that wrote it, or set another WALSH_STATE_DIR"
         )
-    return version
+    return True
 
 
-def _check(connection: sqlite3.Connection, size: int, tables: tuple[Table[Any], ...]) -> None:
-    """Look for damage; raises DamageError or sqlite3.DatabaseError at the first that is found."""
-    if size < CHECK_PAGES_BELOW:
-        found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-        if found != "ok":
-            raise DamageError(found)
-    if size < CHECK_ROWS_BELOW:
-        for table in tables:
-            last: Key = ()
-            for row in connection.execute(table.select_all):
-                table.require_whole(row)
-                if not last < table.row_key(row):
-                    raise DamageError(f"the rows of {table.name} are out of order")
-                last = table.row_key(row)
-
-
-def _prepare_writing(connection: sqlite3.Connection, version: int) -> None:
+def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
+    if not begun:  # before there is a write-ahead log: so the number is in the file from the start
+        connection.execute("BEGIN EXCLUSIVE")
+        with connection:
+            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                for table in TABLES:
+                    connection.execute(table.create)
+                connection.execute(f"PRAGMA application_id={APPLICATION}")
+                connection.execute(f"PRAGMA user_version={VERSION}")
     # With WAL, NORMAL is enough for a process that is killed; a power cut may cost the last writes.
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
-    latest = len(MIGRATIONS)
-    connection.execute("BEGIN IMMEDIATE")
-    with connection:
-        for step in MIGRATIONS[version:]:
-            step(connection)
-        # Written at every opening: where nothing can be written this fails, here and not later.
-        connection.execute(f"PRAGMA user_version={latest}")
+    # Written at every opening: where nothing can be written this fails, here and not later.
+    connection.execute(f"PRAGMA user_version={VERSION}")
 
 
 def _may_write(path: Path) -> bool:

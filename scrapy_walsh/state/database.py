@@ -11,7 +11,6 @@ import sqlite3
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
-from weakref import WeakSet
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.words import plural
@@ -28,18 +27,11 @@ T = TypeVar("T")
 DATABASE: Final = "state.sqlite3"
 COMPANIONS: Final = ("-wal", "-shm", "-journal")
 
-#: Octets of SQLite's smallest page. A shorter file it would take for an empty database.
-_SMALLEST_FILE: Final = 512
-
 #: Seconds. A read that comes sooner after the last look does not look whether another process has
 #: replaced the file.
 _LOOKS: Final = 0.02
 
 _MISUSE: Final = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.DataError)
-
-
-#: The databases that this process has open.
-_OPEN: Final[WeakSet[Database]] = WeakSet()
 
 
 def has_records(directory: Path) -> bool:
@@ -63,11 +55,22 @@ class Database:
         self._looked = -_LOOKS
         self._open()
         if mark.found(directory) and not self.rows_lost:
-            self._note_lost()
+            self._lose("could not be written by an earlier run")
 
     def close(self) -> None:
         self._connection.close()
-        _OPEN.discard(self)
+
+    def end(self) -> None:
+        """Close it, and note where the file does not have what this run wrote any more."""
+        self.close()
+        try:
+            if not self._path.exists():
+                self._lose("is gone at the end of the run")
+            elif self._inode is not None:
+                connect(self._path)[0].close()
+        except (OSError, sqlite3.Error, DamageError) as error:
+            if is_damage(error):
+                self._lose(f"is damaged at the end of the run ({one_line(error)})")
 
     def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         """As :meth:`run`, for an operation that writes nothing.
@@ -107,7 +110,7 @@ class Database:
             inode = -1
         if inode != self._inode:
             if self._inode is not None:
-                self.notices.append(f"{self._path} was replaced during the run: opened again")
+                self._lose("was removed or replaced during the run: opened again")
             self._reopen()
         return self._connection
 
@@ -121,15 +124,18 @@ class Database:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             files.claim(self._directory)
             with files.exclusive(self._directory):
-                self._connection = self._connect(damage or self._leftover())
+                self._connection = self._connect(damage)
                 self._inode = self._path.stat().st_ino
-                _OPEN.add(self)
         except StateError:
             raise
         except (OSError, sqlite3.Error, DamageError) as error:
             raise StateError(explain(self._path, "cannot be used", error)) from error
 
     def _connect(self, damage: Exception | None) -> sqlite3.Connection:
+        if self._draft.exists() and not self._path.exists():  # a process ended within _replace
+            self._draft.rename(self._path)
+        if not self._path.exists() and (left := files.left_behind(self._directory)) is not None:
+            self._lose(f"is gone, and {left} beside it is not")
         if damage is None:
             try:
                 return self._opened()
@@ -141,65 +147,27 @@ class Database:
         return self._opened()
 
     def _opened(self) -> sqlite3.Connection:
-        connection, writable, cut = connect(self._path, alone=self._alone())
-        if cut:
-            self.rows_lost = True
-            self.notices.append(
-                f"{self._path}: its log was cut off: the last bookings are lost, "
-                "hosts without a record are spaced"
-            )
+        connection, writable = connect(self._path)
         if not writable:
-            self.rows_lost = True  # an earlier run may not have been able to write either
-            self.notices.append(
-                f"{self._path} cannot be written: it is read, and what this run learns is forgotten"
-            )
+            # An earlier run may not have been able to write either.
+            self._lose("cannot be written: it is read, and what this run learns is forgotten")
         return connection
 
-    def _note_lost(self) -> None:
+    def _lose(self, what: str) -> None:
+        """Note that records are lost, or will be: hosts without one may have been requested."""
         self.rows_lost = True
-        self.notices.append(
-            f"{self._path}: an earlier run could not write to it: bookings may be lost, "
-            "hosts without a record are spaced"
-        )
-
-    def _alone(self) -> bool:
-        """Whether this process has no other connection to the same file."""
-        try:
-            inode = self._path.stat().st_ino
-        except OSError:
-            return True
-        return all(each._inode != inode for each in _OPEN)
-
-    def _leftover(self) -> Exception | None:
-        """What is wrong with the files, before SQLite would take them for an empty database."""
-        if self._draft.exists() and not self._path.exists():  # a process ended within _replace
-            self._draft.rename(self._path)
-        if self._path.exists():
-            size = self._path.stat().st_size
-            return None if size >= _SMALLEST_FILE else DamageError(f"its size is {size}")
-        wal = self._path.with_name(DATABASE + "-wal")
-        if wal.exists():
-            return DamageError("only its -wal is left")
-        left = files.left_behind(self._directory)
-        if left is not None:
-            self.rows_lost = True
-            self.notices.append(
-                f"{self._path} is gone, and {left} beside it is not: holds may be lost, "
-                "hosts without a record are spaced"
-            )
-        return None
+        self.notices.append(f"{self._path} {what}; holds and last requests may be lost")
 
     def _replace(self, damage: Exception) -> None:
         """Copy the rows that can be read to a new file, and rename the damaged one."""
         for suffix in ("", *COMPANIONS):
             self._draft.with_name(self._draft.name + suffix).unlink(missing_ok=True)
-        with closing(connect(self._draft).connection) as target:
+        with closing(connect(self._draft)[0]) as target:
             kept = salvage(self._path, target)
         aside = files.set_aside(self._path, COMPANIONS)
         self._draft.rename(self._path)
-        self.rows_lost = True
-        self.notices.append(
-            f"{self._path} was damaged ({one_line(damage)}): set aside as {aside.name}, "
+        self._lose(
+            f"was damaged ({one_line(damage)}): set aside as {aside.name}, "
             f"a new one begun with the {plural(kept, 'row')} that could be read"
         )
 

@@ -19,9 +19,11 @@ import json
 import os
 import re
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import IO, TYPE_CHECKING, Any, Final
+
+import portalocker
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
@@ -31,13 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows: there a state directory is one process's at a time (state.alone)
-    fcntl = None  # type: ignore[assignment]
-
-#: Whether this system has locks by which processes can share a state directory.
-HAS_LOCKS: Final = fcntl is not None
 LOCK: Final = "state.lock"
 COPY: Final = "blocklist.json"
 #: The other copy.
@@ -52,7 +47,7 @@ _LONGEST_COPY: Final = 2 * _LONGEST_LINE + 256 * 1024 * 1024
 #: The names of our own files in a state directory. Damaged files have a suffix after them.
 _OURS: Final = re.compile(
     r"(?:state\.(?:sqlite3(?:\.new)?(?:-wal|-shm|-journal)?|lock|ok|lost)"
-    r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json(?:\.new)?|new)|job-.*\.(?:json(?:\.new)?|new)|sources\.lock"
+    r"|blocklist(?:-2)?\.json(?:\.new)?|clock\.(?:json(?:\.new)?|new)|(?:sources|run)\.lock"
     r"|ledger\.(?:jsonl|head|lock)|ledger-[0-9]{6}\.jsonl"
     r"|ledger-documents\.sqlite(?:-wal|-shm|-journal)?)(?:\.damaged-.*)?"
 )
@@ -89,7 +84,7 @@ def not_files(directory: Path) -> list[str]:
 
 def left_behind(directory: Path) -> str | None:
     """The name of a file of ours which shows that there was a database; None without one."""
-    return next((name for name in _ours(directory) if name != LOCK), None)
+    return next((name for name in _ours(directory) if not name.endswith(".lock")), None)
 
 
 def _ours(directory: Path) -> list[str]:
@@ -138,25 +133,36 @@ def _close_to_others(path: Path) -> None:
             path.chmod(mode & 0o700)
 
 
+def lock(file: IO[Any], *, wait: bool = True) -> bool:
+    """Lock *file* until it is closed or unlocked, or its process ends, however it ends.
+
+    False where another process has locked it; ``wait``: wait for that one instead. Raises OSError.
+    """
+    flags = portalocker.LockFlags.EXCLUSIVE
+    try:
+        portalocker.lock(file, flags if wait else flags | portalocker.LockFlags.NON_BLOCKING)
+    except portalocker.AlreadyLocked:
+        return False
+    except portalocker.LockException as error:
+        raise OSError(str(error)) from error
+    return True
+
+
+def unlock(file: IO[Any]) -> None:
+    """Let others lock *file*."""
+    portalocker.unlock(file)
+
+
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
     """Lock *directory*, so that no other process replaces its files meanwhile.
 
-    Nothing is locked where the lock file cannot be made, or where the system has no locks.
+    Nothing is locked where the lock file cannot be made.
     """
-    if not HAS_LOCKS:
+    with ExitStack() as held:
+        with suppress(OSError):
+            lock(held.enter_context(private(directory / LOCK, "ab")))
         yield
-        return
-    try:
-        lock = open_private(directory / LOCK, os.O_RDWR | os.O_CREAT)
-    except OSError:
-        yield
-        return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def set_aside(path: Path, companions: tuple[str, ...] = ()) -> Path:

@@ -152,7 +152,7 @@ class HostRecord:
 class Deferral:
     """A target that was deferred, and ``due``, before which no run requests it (D8).
 
-    ``since``: when it was first deferred, by whatever run; None where version 0.1.0 wrote it.
+    ``since``: when it was first deferred, by whatever run; None where that is not known.
     """
 
     url: str

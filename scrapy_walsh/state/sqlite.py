@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import files, mark
 from scrapy_walsh.state.base import RecordStore
 from scrapy_walsh.state.connect import explain
@@ -79,9 +80,15 @@ class SqliteStore(RecordStore):
             self.flush()
         if self._unwritten:
             self._write_pending([])
+        if self._unwritten:
+            self.notices.append(
+                f"{plural(len(self._unwritten), 'record')} could not be written to "
+                f"{self._directory} and were not written at the end either: "
+                "the next run does not know of them"
+            )
         with suppress(StateError):
             self._database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint"))
-        self._database.close()
+        self._database.end()
 
     def let_wait(self, told: Callable[[], None]) -> None:
         self._told = told
@@ -182,7 +189,7 @@ class SqliteStore(RecordStore):
             if best is None:
                 raise
             return best
-        best = files.newer(row, *copies)
+        best = files.newer(*copies, row)  # a copy has a checksum, and the row has none
         if best is None and (self._copy_damaged or self.rows_lost):
             best = files.without_text(key[1])  # stored: later runs will meet no damage any more
             with suppress(StateError):

@@ -7,12 +7,18 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import files
-from scrapy_walsh.state.connect import one_line, read_only
+from scrapy_walsh.state.connect import foreign, one_line, read_only
 from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.records import BLOCKLIST, DOCUMENT_KINDS, StoredDocument
-from scrapy_walsh.state.tables import DOCUMENTS, MIGRATIONS, TABLES, DamageError, Table
+from scrapy_walsh.state.tables import (
+    APPLICATION,
+    DOCUMENTS,
+    TABLES,
+    VERSION,
+    DamageError,
+    Table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,14 +40,19 @@ def problems(directory: Path, adopt: Callable[[bytes, str], object]) -> Iterator
     if path.exists():
         try:
             with closing(read_only(path)) as connection:
-                version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-                if not 0 < version <= len(MIGRATIONS):
-                    yield (
-                        f"{DATABASE}: its schema version is {version};"
-                        f" this package reads {len(MIGRATIONS)}"
-                    )
+                number, version = (
+                    int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+                    for name in ("application_id", "user_version")
+                )
+                if number != APPLICATION:
+                    yield foreign(path)
                     return  # what the other files should have is not known either
-                yield from _of_database(connection, version, lists)
+                if version != VERSION:
+                    yield (
+                        f"{DATABASE}: its schema version is {version}; this package reads {VERSION}"
+                    )
+                    return
+                yield from _of_database(connection, lists)
         except sqlite3.Error as error:
             yield f"{DATABASE}: {one_line(error)}"
     else:
@@ -61,41 +72,28 @@ def set_aside(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.glob("*.damaged-*"))
 
 
-def _of_database(
-    connection: sqlite3.Connection, version: int, lists: list[StoredDocument]
-) -> Iterator[str]:
+def _of_database(connection: sqlite3.Connection, lists: list[StoredDocument]) -> Iterator[str]:
     """A line for each problem of the database; its blocklists are added to *lists*."""
     for (line,) in connection.execute("PRAGMA integrity_check(20)").fetchall():
         if line != "ok":
             yield f"{DATABASE}: {one_line(line)}"
     for table in TABLES:
-        as_written = table.at(version)  # an older file is in order; the next crawl migrates it
-        if as_written is not None:
-            yield from _of_table(connection, as_written, lists)
+        yield from _of_table(connection, table, lists)
 
 
 def _of_table(
     connection: sqlite3.Connection, table: Table[Any], lists: list[StoredDocument]
 ) -> Iterator[str]:
-    damaged = disordered = 0
-    last: tuple[str, ...] = ()
     try:
         for row in connection.execute(table.select_all):
-            if not table.is_whole(row):
-                damaged += 1
-                continue
-            disordered += not last < table.row_key(row)
-            last = table.row_key(row)
-            if table.name == DOCUMENTS.name and row[0] == BLOCKLIST:
-                lists.append(StoredDocument(*row[:-1]))
+            if not table.fits(row):
+                yield f"{DATABASE}: {table.name}: a row has a value of another type"
+            elif table.name == DOCUMENTS.name and row[0] == BLOCKLIST:
+                lists.append(StoredDocument(*row))
             elif table.name == DOCUMENTS.name and row[0] not in DOCUMENT_KINDS:
                 yield f"{DATABASE}: a document of kind {row[0]!r}, which is never kept"
     except sqlite3.Error as error:
         yield f"{DATABASE}: {table.name}: {one_line(error)}"
-    if damaged:
-        yield f"{DATABASE}: {table.name}: {plural(damaged, 'row')} without a right checksum"
-    if disordered:
-        yield f"{DATABASE}: {table.name}: {plural(disordered, 'row')} out of order"
 
 
 def _of_copies(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from tests.campaign import clock, damage, disk, kill, versions
+from tests.campaign import clock, damage, disk, kill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,6 @@ CAMPAIGNS: dict[str, Callable[[int, float, int], Report]] = {
     "damage": damage.campaign,
     "disk": disk.campaign,
     "clock": clock.campaign,
-    "versions": versions.campaign,
 }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.campaign import clock, damage, disk, kill, versions
+from tests.campaign import clock, damage, disk, kill
 
 if TYPE_CHECKING:
     from tests.campaign.world import Report
@@ -40,7 +40,3 @@ def test_own_disk(case: str) -> None:
 @pytest.mark.parametrize("case", ["forward an hour", "back an hour"])
 def test_own_clock(case: str) -> None:
     assert unbroken(clock.campaign(1, 60, 1, [case]))
-
-
-def test_own_versions() -> None:
-    assert unbroken(versions.campaign(1, 60, 1))

@@ -21,9 +21,7 @@ from scrapy_walsh import files
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.commands import completion, init
 from scrapy_walsh.commands.main import MISUSE, SUBCOMMANDS, fill, form, main
-from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.proof.sandbox import blocklist
-from scrapy_walsh.state import transfer
 from scrapy_walsh.state.records import Validators
 from scrapy_walsh.state.sqlite import SqliteStore
 from tests import zygote
@@ -36,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 BASH = shutil.which("bash") or ""
 DOCUMENT = (ROOT / "docs" / "commands.md").read_text()
 #: What has no answer for a program, or is JSON as it stands.
-NOT_JSON = {"attest", "completion", "demo", "init", "report", "state export"}
+NOT_JSON = {"attest", "completion", "demo", "init", "report"}
 #: What reads no setting.
 NO_SETTINGS = {"blocklist add", "blocklist remove", "completion", "demo", "init", "sandbox"}
 
@@ -140,7 +138,7 @@ def test_own_a_ledger_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
 # -- nothing is made by what only reads, or fails -----------------------------------------
 
 READING = (
-    "state show", "state verify --json", "state export", "state export out.jsonl",
+    "state show", "state verify --json",
     "state forget h.test", "state import none.jsonl", "verify", "verify none", "report",
     "report none -o out.html", "plan", "plan -a sources=none.toml", "plan -a urls=http://h.test/",
     "doctor --json", "check http://h.test/ --robots robots.txt",
@@ -197,7 +195,7 @@ def test_own_a_look_at_a_state_adds_no_file(
     SqliteStore(state).close()
     write(state, honest().entries)
     before = tree(tmp_path).keys()
-    for words in ("state show", "state verify", "state export", "verify", "report -o -"):
+    for words in ("state show", "state verify", "verify", "report -o -"):
         main(words.split())
         assert tree(tmp_path).keys() == before, words
     assert capsys.readouterr().err == ""
@@ -254,23 +252,6 @@ def test_own_an_attestation_that_cannot_be_written_is_not_there(
     assert main(["attest", "--identity", "walsh-research", "-o", "a.json"]) == 2
     assert capsys.readouterr().err == "walsh attest: a.json: No space left on device\n"
     assert tree(tmp_path) == {}
-
-
-def test_own_an_export_that_breaks_off_leaves_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken_off(*_: object) -> Iterator[str]:
-        yield "{}"
-        raise StateError("the disk has gone")
-
-    monkeypatch.setattr(transfer, "export_lines", broken_off)
-    SqliteStore(tmp_path / "state").close()
-    old = tmp_path / "out.jsonl"
-    old.write_text("the old one")
-    assert main(["state", "export", "--dir", str(tmp_path / "state"), str(old)]) == 2
-    assert capsys.readouterr().err == "walsh state: the disk has gone\n"
-    assert old.read_text() == "the old one"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "state"]
 
 
 def test_own_an_init_that_fails_takes_away_what_it_had_made(
@@ -351,7 +332,7 @@ def test_own_bash_completes_commands_actions_options_and_files(
         return set(done.stdout.split())
 
     assert completed("ver") == {"verify"}
-    assert completed("state", "ex") == {"export"}
+    assert completed("state", "fo") == {"forget"}
     assert completed("check", "--ro") == {"--robots"}
     assert "ledger.jsonl" in completed("verify", "ledger")
 
@@ -416,14 +397,9 @@ def test_own_the_actions_on_the_state_answer_a_program(answer: Any, tmp_path: Pa
     store.put(Validators("https://h.test/", "*/*", '"v"', None, 1.0, "text/xml"))
     store.close()
     where = ("--dir", "state")
-    assert main(["state", "export", *where, "out.jsonl"]) == 0
     code, found = answer("state", "forget", *where, "h.test")
     assert (code, found["host"], found["dropped"]["validators"]) == (0, "h.test", 1)
     assert answer("state", "forget", *where, "nobody.test")[0] == 1
-    assert answer("state", "import", *where, "out.jsonl") == (0, {"records": 1, "problems": []})
-    (tmp_path / "bad.jsonl").write_text("no record\n")
-    code, found = answer("state", "import", *where, "bad.jsonl")
-    assert (code, found["records"], len(found["problems"])) == (1, 0, 1)
     assert answer("state", "verify", *where) == (
         0,
         {"directory": "state", "problems": [], "set_aside": []},

@@ -26,10 +26,7 @@ def test_own_a_file_that_is_not_there_is_named_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there = tmp_path / "none" / "file"
-    for name, *options in (
-        ("state", "import", "--dir", str(tmp_path), str(there)),
-        ("attest", "--identity", "walsh-research", "--sign", str(there)),
-    ):
+    for name, *options in (("attest", "--identity", "walsh-research", "--sign", str(there)),):
         assert commands.main([name, *options]) == 2
         assert capsys.readouterr().err == f"walsh {name}: {there}: No such file or directory\n"
 

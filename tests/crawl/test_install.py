@@ -11,7 +11,6 @@ import pytest
 from scrapy.settings import default_settings
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.moved import PATHS
 from scrapy_walsh.adapters.seats import GRANTED, PINS, SEATS
 from scrapy_walsh.proof.sandbox import max_in_flight, requests, user_agents
 from tests.crawl.harness import SETTINGS, USER_AGENT, Crawl, crawl, kept, make_project, side_by_side
@@ -55,8 +54,6 @@ def assert_polite(result: Crawl) -> None:
     assert requests(result.log)[0].host == "operator.test"
 
 
-#: Not imported while AUTOTHROTTLE_ENABLED is off.
-OFF = ("scrapy_walsh.adapters.autothrottle.AutoThrottle",)
 #: Import paths that projects write into their settings: none of them may change without a word.
 FROZEN = {
     "scrapy_walsh.adapters.downloader.Downloader",
@@ -81,27 +78,6 @@ def named(value: Any) -> set[str]:
 
 def test_own_the_import_paths_of_settings_are_frozen() -> None:
     assert named(dict(PINS)) | named({k: dict(v) for k, v in SEATS.items()}) == FROZEN
-
-
-def as_in_0_1_0(value: Any) -> Any:
-    """*value* with the import paths that version 0.1.0 had."""
-    if isinstance(value, dict):
-        return {as_in_0_1_0(key): as_in_0_1_0(each) for key, each in value.items()}
-    old = {now: was for was, now in PATHS.items()}
-    return old.get(value, value) if isinstance(value, str) else value
-
-
-@pytest.mark.parametrize("addon", [False, True])
-def test_own_the_import_paths_of_0_1_0_still_work(run: Callable[..., Crawl], addon: bool) -> None:
-    given = as_in_0_1_0(BY_HAND)
-    if addon:
-        del given["ADDONS"], given["USER_AGENT"]
-    result = run(*TARGETS, settings=given)
-    assert_polite(result)
-    lines = result.lines("WARNING", "is an import path of version 0.1.0: write ")
-    said = sorted(line.partition("WARNING: ")[2].partition(" is an")[0] for line in lines)
-    assert len(said) == len(set(said))
-    assert set(said) >= set(PATHS) - {"scrapy_walsh.adapters.wire.Wire", *OFF}
 
 
 def test_own_the_addon_is_the_whole_installation(run: Callable[..., Crawl]) -> None:

@@ -175,19 +175,6 @@ def test_own_a_job_that_overlaps_another_is_refused(cloud: Cloud) -> None:
     assert (after.returncode, after.outcome) == (0, "finished"), after.log
 
 
-def test_own_jobs_on_one_disk_are_refused_without_the_storage(cloud: Cloud) -> None:
-    cloud.box.put(slow_feed())
-    shared = cloud.container("shared")
-    shared.storage = None
-    running = shared.start(1, arguments=urls("http://slow.test/feed.xml"), project_settings=MIRROR)
-    running.until("adopted http://slow.test/robots.txt")
-    with running.held_up():
-        late = shared.run(2, arguments=urls(FEED), project_settings=MIRROR)
-    assert (late.returncode, late.outcome) == (1, "walsh_refused"), late.log
-    assert running.wait().returncode == 0
-    assert list((shared.folder / ".scrapy/walsh").glob("job-*")) == []
-
-
 def test_own_a_job_goes_on_where_the_storage_refuses(cloud: Cloud) -> None:
     cloud.storage.status = 403
     job = cloud.container(1).run(1, arguments=urls(FEED), project_settings=MIRROR)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import pytest
 
 from scrapy_walsh.adapters import compat, lease
 from scrapy_walsh.adapters.context import default_state_dir
-from scrapy_walsh.adapters.lease import BEAT, EXPIRY, Board, DirectoryBoard, Lease, boards_of
+from scrapy_walsh.adapters.lease import BEAT, EXPIRY, Board, Lease, board_of
 from scrapy_walsh.config import WalshConfig
 from tests.crawl.harness import SETTINGS
 from tests.deploy.cloud import Storage
@@ -62,17 +61,15 @@ def storage() -> Iterator[Storage]:
         yield running
 
 
-@pytest.fixture(params=["directory", "collection"])
-def board(request: pytest.FixtureRequest, tmp_path: Path) -> Board:
-    if request.param == "directory":
-        return DirectoryBoard(tmp_path / "walsh")
-    running: Storage = request.getfixturevalue("storage")
-    (found,) = boards_of(MINE, None, {**JOB, "SHUB_STORAGE": running.url})
+@pytest.fixture
+def board(storage: Storage) -> Board:
+    found = board_of(MINE, {**JOB, "SHUB_STORAGE": storage.url})
+    assert found is not None
     return found
 
 
 def of(job: str, board: Board, now: float = NOW) -> Lease:
-    return Lease(job, [board], lambda: now)
+    return Lease(job, board, lambda: now)
 
 
 def test_own_of_two_jobs_the_second_is_refused_until_the_first_ends(board: Board, timers: Timers):
@@ -102,7 +99,7 @@ def test_own_the_lease_of_a_crashed_job_is_void_after_a_while(
 
 def test_own_the_lease_is_renewed_until_it_is_given_back(board: Board, timers: Timers):
     clock = [NOW]
-    held = Lease(MINE, [board], lambda: clock[0])
+    held = Lease(MINE, board, lambda: clock[0])
     assert held.take() is None
     assert timers.wait == BEAT < EXPIRY / 3
     clock[0] += BEAT
@@ -122,28 +119,19 @@ def test_own_a_job_that_starts_again_is_not_in_its_own_way(board: Board, timers:
 
 
 @pytest.mark.parametrize("status", [403, 404, 500])
-def test_own_a_storage_that_refuses_is_said_and_the_directory_is_left(
-    storage: Storage, timers: Timers, tmp_path: Path, caplog: pytest.LogCaptureFixture, status: int
+def test_own_a_storage_that_refuses_is_said(
+    storage: Storage, board: Board, timers: Timers, caplog: pytest.LogCaptureFixture, status: int
 ):
     storage.status = status
-    boards = boards_of(MINE, tmp_path, {**JOB, "SHUB_STORAGE": storage.url})
-    DirectoryBoard(tmp_path).post(OTHER, NOW)
     with caplog.at_level(logging.WARNING):
-        assert Lease(MINE, boards, lambda: NOW).take() is not None
+        assert of(MINE, board).take() is None
     assert "cannot be kept in the project's collection walsh_leases" in caplog.text
-
-
-def test_own_a_damaged_lease_is_said(
-    timers: Timers, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    (tmp_path / "job-1-1-1.json").write_text('{"job": "1/1/1"}')
-    with caplog.at_level(logging.WARNING):
-        assert of(MINE, DirectoryBoard(tmp_path)).take() is None
-    assert f"cannot be kept in {tmp_path}" in caplog.text
+    assert "run one job at a time" in caplog.text
+    assert lease.COLLECTION.isidentifier()  # what the storage accepts as a name
 
 
 def test_own_only_a_job_without_a_shared_store_needs_a_lease(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     def config(**settings: Any) -> WalshConfig:
         found = {**SETTINGS, "WALSH_STATE_DIR": str(tmp_path), **settings}
@@ -152,14 +140,8 @@ def test_own_only_a_job_without_a_shared_store_needs_a_lease(
     monkeypatch.delenv("SHUB_JOBKEY", raising=False)
     monkeypatch.delenv("SHUB_STORAGE", raising=False)
     assert Lease.of_process(config(), lambda: NOW) is None
-    monkeypatch.setenv("SHUB_JOBKEY", MINE)
+    for name, value in {**JOB, "SHUB_STORAGE": storage.url}.items():
+        monkeypatch.setenv(name, value)
     assert Lease.of_process(config(), lambda: NOW) is not None
     shared = config(WALSH_SHARED_STATE="redis://localhost/0")
     assert Lease.of_process(shared, lambda: NOW) is None
-
-
-def test_own_a_lease_in_the_directory_is_written_whole(tmp_path: Path):
-    DirectoryBoard(tmp_path).post(MINE, NOW)
-    (file,) = tmp_path.iterdir()
-    assert json.loads(file.read_text()) == {"job": MINE, "seen": NOW}
-    assert lease.COLLECTION.isidentifier()  # what the storage accepts as a name

@@ -1,4 +1,4 @@
-"""What ``verify`` makes of several days: R8's rhythm, slow hosts, and the rules of 0.1.0."""
+"""What ``verify`` makes of several days: R8's rhythm, slow hosts, and a clock that is set."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SLOW = b"User-agent: *\nDisallow: /private/\nAllow: /\nCrawl-delay: 600\n"
 BY_SLOW: dict[str, Any] = {"verdict": "allowed_explicit", "digest": digest(SLOW), "interval": 600.0}
 
 
-def a_day(forge: Forge, number: int, at: float, *, version: str = "0.2.0", **settings: Any) -> None:
+def a_day(forge: Forge, number: int, at: float, **settings: Any) -> None:
     """A run of its own, whose targets are declared and whose documents are in force."""
-    forge.start(at, f"run{number}", f"p{number}", **settings)["version"] = version
+    forge.start(at, f"run{number}", f"p{number}", **settings)
     forge.declare(at + 0.1, f"{H}/a", f"{H}/b")
     forge.operator_list(at + 0.5)
 
@@ -132,11 +132,11 @@ def test_r4_what_no_slow_host_excuses_is_named(
     assert any(line.startswith(f"line {forge.number(wrong)}: R4") for line in found), found
 
 
-def rhythm(*times: float, version: str = "0.2.0", revisit: float = DAY) -> Forge:
+def rhythm(*times: float, revisit: float = DAY) -> Forge:
     """A run at each of *times*, which sends one source."""
     forge = Forge()
     for number, at in enumerate(times):
-        a_day(forge, number, at, version=version, revisit=revisit)
+        a_day(forge, number, at, revisit=revisit)
         forge.robots(at + 1)
         forge.entries[-2]["exempt"] = number == 0
         forge.get(at + 4, f"{H}/a")
@@ -161,17 +161,10 @@ def test_r8_a_source_sent_before_its_time_is_named(
     assert any(line.startswith(f"line {forge.number(last)}: R8") for line in found), found
 
 
-def test_r8_a_ledger_of_0_1_0_is_judged_by_its_own_rule(tmp_path: Path) -> None:
-    """There a source was due a whole WALSH_REVISIT after its last answer."""
-    found = told(rhythm(0, 0.95 * DAY, version="0.1.0").check(tmp_path / "early"))
-    assert [line.partition(": ")[2][:2] for line in found] == ["R8"]
-    assert told(rhythm(0, DAY + 60, version="0.1.0").check(tmp_path / "late")) == []
-
-
-def within(version: str, **again: Any) -> Forge:
+def within(**again: Any) -> Forge:
     """One run that sends a source twice."""
     forge = Forge()
-    a_day(forge, 0, 0, version=version)
+    a_day(forge, 0, 0)
     forge.robots(1)
     forge.get(2, f"{H}/a")
     forge.get(5, f"{H}/a", **again)
@@ -180,26 +173,13 @@ def within(version: str, **again: Any) -> Forge:
 
 
 def test_r8_what_a_run_sends_again_is_marked(tmp_path: Path) -> None:
-    assert told(within("0.2.0", again=True).check(tmp_path / "marked")) == []
-    assert "R8" in "".join(told(within("0.2.0").check(tmp_path / "unmarked")))
-    assert "R8" in "".join(told(within("0.1.0").check(tmp_path / "old")))
+    assert told(within(again=True).check(tmp_path / "marked")) == []
+    assert "R8" in "".join(told(within().check(tmp_path / "unmarked")))
 
 
 def test_r8_another_method_is_another_request(tmp_path: Path) -> None:
-    forge = within("0.2.0", form="POST 0123456789abcdef")
+    forge = within(form="POST 0123456789abcdef")
     assert told(forge.check(tmp_path)) == []
-
-
-def test_r8_a_refusal_within_a_run_of_0_1_0_is_derived(tmp_path: Path) -> None:
-    forge = Forge()
-    a_day(forge, 0, 0, version="0.1.0")
-    forge.robots(1)
-    forge.get(2, f"{H}/a")
-    forge.refuse(3, f"{H}/a", requirement="R8", verdict="not_due", reason="")
-    forge.add(9, "ended", reason="finished")
-    report = forge.check(tmp_path)
-    assert told(report) == []
-    assert not [why for why in report.underived if "R8" in why]
 
 
 def put_back(forge: Forge, at: float, seconds: float) -> None:

@@ -178,12 +178,3 @@ def test_own_what_rests_on_other_lines_is_counted_and_is_no_finding(
     report = forge.check(tmp_path)
     assert told(report) == []
     assert [why for why in report.underived if "learned intervals" in why]
-
-
-def test_own_a_run_before_the_rule_is_judged_without_it(tmp_path: Path) -> None:
-    forge = taught(honest())
-    del forge.only("started", nth=2)["settings"]["longest_learned"]
-    for entry in forge.entries:
-        entry.pop("learned", None)
-    asked(forge, PAGES[1])["interval"] = 2.0
-    assert told(forge.check(tmp_path)) == []

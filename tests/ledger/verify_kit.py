@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from scrapy_walsh.commands.verify import _blocklist, _members
 from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
 from scrapy_walsh.ledger.lines import CONTRACT, FILE, GENESIS, HEAD, chained
+from scrapy_walsh.policy.backoff import granted
+from scrapy_walsh.policy.learned import LONGEST
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.proof.verify import Report, files_of, verify
 from tests import golden
@@ -44,6 +46,9 @@ SETTINGS: dict[str, Any] = {
     "revisit": 86400.0,
     "revisit_reason": None,
     "follow_links": False,
+    "scraping": False,
+    "slow_hosts": "skip",
+    "usage": {},
     "shared": False,
     "tag_requests": False,
 }
@@ -81,7 +86,15 @@ class Forge:
         return entry
 
     def start(self, at: float, run: str, process: str, **settings: Any) -> dict[str, Any]:
+        """A run; what its rules grant goes by its settings, where they do not say it."""
         self.run = run
+        given = {**SETTINGS, **settings}
+        grant = granted(given["max_retries"], given["robots_unreachable"])
+        given = {
+            "silent_attempts": grant,
+            "longest_learned": min(given["patience"], LONGEST),
+            **given,
+        }
         return self.add(
             at,
             "started",
@@ -92,7 +105,7 @@ class Forge:
             token="Walsh-Research",
             blocklist_url=LIST_URL,
             schema_url=None,
-            settings={**SETTINGS, **settings},
+            settings=given,
         )
 
     def declare(self, at: float, *urls: str) -> None:
@@ -229,7 +242,7 @@ def honest() -> Forge:
     forge.add(100.2, "taken_up", url=LIST_URL, requirement="R3", reason="", digest=digest(LIST))
     forge.refuse(100.3, f"{H}/a", requirement="R8", verdict="not_due", reason="")
     forge.in_force(100.4, "taken_up", digest(ROBOTS))
-    forge.get(101, f"{H}/d", 304)
+    forge.get(101, f"{H}/d", 304, taught=[0.0, 12.5 - 3.31, 3, T + 3.31])
     forge.ask(104, f"{H}/e", 503, retry_after=["900"], wait=900.0)
     forge.add(104.02, "retried", url=f"{H}/e", host="h.test", status=503, wait=900.0)
     forge.add(

@@ -55,7 +55,7 @@ OTHERS = (
     ("adapters/lease.py", "the lease of this job cannot be kept in"),
     ("adapters/events.py", "to the next run ("),
     ("adapters/intake.py", "it is not used: give a target's credentials by Scrapy's"),
-    ("commands/command.py", "ran without scrapy_walsh: nothing was gated or paced; ADDONS"),
+    ("commands/command.py", "would run without scrapy_walsh, and nothing be gated or "),
     ("fleet/link.py", "the shared store"),
     ("fleet/link.py", "cannot be relied on:"),
     ("fleet/shared_view.py", "; this machine's copy is read instead"),

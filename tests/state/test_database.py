@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, fill, flip
+from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, fill
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import connect, tables
@@ -18,6 +18,7 @@ from scrapy_walsh.state.records import Deferral, HostRecord, StoredDocument
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -77,29 +78,6 @@ def open_damaged(source: Path, target: Path, damaged: bytes) -> bool:
     return found
 
 
-#: The low octets of our schema version: what is flipped here may be a newer package's.
-USER_VERSION = range(62, 64)
-
-
-@pytest.mark.slow
-def test_own_bit_flips_over_the_whole_file(closed: Path, tmp_path: Path) -> None:
-    content = (closed / "state.sqlite3").read_bytes()
-    step = len(content) // 90
-    found = [
-        open_damaged(closed, tmp_path / "state", flip(content, offset, offset % 8))
-        for offset in range(100, len(content), step)
-    ]
-    assert sum(found) > len(found) // 3  # the others hit free space
-
-
-@pytest.mark.slow
-def test_own_bit_flips_in_the_header(closed: Path, tmp_path: Path) -> None:
-    content = (closed / "state.sqlite3").read_bytes()
-    for offset in range(0, 100, 2):
-        if offset not in USER_VERSION:
-            open_damaged(closed, tmp_path / "state", flip(content, offset, offset % 7))
-
-
 def test_own_truncated_at_many_lengths(closed: Path, tmp_path: Path) -> None:
     content = (closed / "state.sqlite3").read_bytes()
     lengths = [0, 1, 15, 99, 100, 511, 512, 4095, 4096, 4097, 8192]
@@ -108,12 +86,49 @@ def test_own_truncated_at_many_lengths(closed: Path, tmp_path: Path) -> None:
         assert open_damaged(closed, tmp_path / "state", content[:length])
 
 
-@pytest.mark.parametrize("junk", [b"not a database", b"\xff\xfe" * 5000, bytes(8192)])
-def test_own_other_content(closed: Path, tmp_path: Path, junk: bytes) -> None:
-    assert open_damaged(closed, tmp_path / "state", junk)
+@pytest.mark.parametrize("left", [b"", bytes(8192), b"SQLite format 3\0"])
+def test_own_a_cut_or_zeroed_file_is_damaged(closed: Path, tmp_path: Path, left: bytes) -> None:
+    assert open_damaged(closed, tmp_path / "state", left)
 
 
-@pytest.mark.parametrize("words", [b"CREATE TABLE hosts", b"host TEXT", b"PRIMARY KEY"])
+def another_programs(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    connection.close()
+
+
+FOREIGN = {
+    "text": lambda path: path.write_bytes(b"not a database"),
+    "octets": lambda path: path.write_bytes(b"\xff\xfe" * 5000),
+    "another program's": another_programs,
+}
+
+
+@pytest.mark.parametrize("make", FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("meanwhile", [False, True], ids=["before", "meanwhile"])
+def test_own_a_file_of_another_program_is_refused_and_left(
+    tmp_path: Path, make: Callable[[Path], object], meanwhile: bool
+) -> None:
+    store = SqliteStore(tmp_path)
+    if not meanwhile:
+        store.close()
+    for each in tmp_path.glob("state.sqlite3*"):
+        each.unlink()
+    make(tmp_path / "other")
+    (tmp_path / "other").rename(tmp_path / "state.sqlite3")
+    before = (tmp_path / "state.sqlite3").read_bytes()
+    with pytest.raises(StateError, match="not a file of this package") as caught:
+        store.put(HOSTS[0]) if meanwhile else SqliteStore(tmp_path)
+    assert "\n" not in str(caught.value)
+    if meanwhile:  # this run still goes by what it has learned, and says what follows
+        assert store.get(HostRecord, HOSTS[0].host) == HOSTS[0]
+        store.close()
+        assert any("not written" in notice for notice in store.notices)
+    assert (tmp_path / "state.sqlite3").read_bytes() == before
+    assert not list(tmp_path.glob("*.damaged-*"))
+
+
+@pytest.mark.parametrize("words", [b"CREATE TABLE hosts", b"PRIMARY KEY"])
 @pytest.mark.parametrize("octet", [b"\xd5", b"\xff", b"\x80"])
 def test_own_a_schema_that_is_not_utf_8(
     closed: Path, tmp_path: Path, words: bytes, octet: bytes
@@ -122,53 +137,6 @@ def test_own_a_schema_that_is_not_utf_8(
     content = (closed / "state.sqlite3").read_bytes()
     at = content.index(words) + 2
     assert open_damaged(closed, tmp_path / "state", content[:at] + octet + content[at + 1 :])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", ["state.sqlite3", "state.sqlite3-shm"])
-def test_own_bit_flips_after_a_kill(killed: Path, tmp_path: Path, part: str) -> None:
-    content = (killed / part).read_bytes()
-    for offset in range(0, len(content), max(1, len(content) // 25)):
-        target = tmp_path / "state"
-        shutil.copytree(killed, target)
-        (target / part).write_bytes(flip(content, offset, offset % 8))
-        store = SqliteStore(target)
-        assert_promises_kept(store)
-        assert (target / "state.sqlite3.damaged-1").exists() == store.rows_lost
-        store.close()
-        shutil.rmtree(target)
-
-
-@pytest.mark.slow
-def test_own_damaged_wal_loses_its_tail_only(killed: Path, tmp_path: Path) -> None:
-    content = (killed / "state.sqlite3-wal").read_bytes()
-    lengths = range(0, len(content), len(content) // 20)
-    for number, cut in enumerate(lengths):
-        target = tmp_path / str(number)
-        shutil.copytree(killed, target)
-        kept = content[:cut] if number % 2 else flip(content, cut, 3)
-        (target / "state.sqlite3-wal").write_bytes(kept)
-        store = SqliteStore(target)
-        found = [store.get(HostRecord, record.host) for record in HOSTS]
-        assert all(found[n] in (None, record) for n, record in enumerate(HOSTS))
-        assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
-        store.close()
-
-
-def test_own_salvage_keeps_the_rest_of_the_rows(closed: Path, tmp_path: Path) -> None:
-    target = tmp_path / "state"
-    shutil.copytree(closed, target)
-    database = target / "state.sqlite3"
-    content = database.read_bytes()
-    database.write_bytes(flip(content, content.index(b"hold 070"), 1))
-    store = SqliteStore(target)
-    assert store.rows_lost
-    total = len(HOSTS) * 6 + 1
-    kept = sum(1 for table in tables.TABLES for _ in store._rows(table))
-    assert total - kept == 1
-    assert f"the {kept} rows that could be read" in store.notices[0]
-    assert "damaged-1" in store.notices[0]
-    store.close()
 
 
 def zero_page(content: bytes, offset: int) -> bytes:
@@ -185,91 +153,49 @@ def test_own_salvage_reads_from_both_ends(closed: Path, tmp_path: Path) -> None:
     rows = zero_page(content, at).count(b"robotshttps://h")
     database.write_bytes(zero_page(content, at))
     store = SqliteStore(target)
-    assert sum(1 for _ in store.rows(StoredDocument, "robots")) == rows
+    found = sum(1 for _ in store.rows(StoredDocument, "robots"))
+    assert rows - 4 <= found <= rows  # some lie on pages of the tree above
     assert 100 < rows < len(HOSTS)
     assert store.get(StoredDocument, "robots", "https://h000.test/feed")
     assert store.get(StoredDocument, "robots", "https://h149.test/feed")
     store.close()
 
 
-def test_own_pages_of_a_large_file_are_checked(
+def test_own_damage_met_during_a_run(
     closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect, "CHECK_ROWS_BELOW", 0)
+    monkeypatch.setattr(connect, "CHECK_BELOW", 0)
     target = tmp_path / "state"
     shutil.copytree(closed, target)
     database = target / "state.sqlite3"
     content = database.read_bytes()
     database.write_bytes(zero_page(content, content.index(b"robotshttps://h070")))
     store = SqliteStore(target)
-    assert store.rows_lost
-    store.close()
-
-
-def test_own_page_written_to_a_wrong_place_is_damage(closed: Path, tmp_path: Path) -> None:
-    target = tmp_path / "state"
-    shutil.copytree(closed, target)
-    database = target / "state.sqlite3"
-    content = database.read_bytes()
-    first, second = (content.index(b"robotshttps://h%03d" % n) // 4096 * 4096 for n in (70, 90))
-    page = content[first : first + 4096]
-    database.write_bytes(content[:second] + page + content[second + 4096 :])
-    store = SqliteStore(target)
-    assert store.rows_lost
-    store.close()
-
-
-def test_own_text_that_is_not_utf_8_costs_its_row(closed: Path, tmp_path: Path) -> None:
-    target = tmp_path / "state"
-    shutil.copytree(closed, target)
-    with sqlite3.connect(target / "state.sqlite3") as connection:
-        connection.execute(
-            "UPDATE hosts SET why = CAST(x'ff0a61' AS TEXT) WHERE host = 'h003.test'"
-        )
-    connection.close()
-    store = SqliteStore(target)
-    assert store.rows_lost
-    assert store.get(HostRecord, "h003.test") is None
-    assert store.notices[0].isprintable()
-    assert sum(1 for _ in store.rows(HostRecord)) == len(HOSTS) - 1
-    store.close()
-
-
-def test_own_damage_met_during_a_run(
-    closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connect, "CHECK_PAGES_BELOW", 0)
-    monkeypatch.setattr(connect, "CHECK_ROWS_BELOW", 0)
-    target = tmp_path / "state"
-    shutil.copytree(closed, target)
-    database = target / "state.sqlite3"
-    content = database.read_bytes()
-    database.write_bytes(flip(content, content.index(b"hold 070"), 1))
-    store = SqliteStore(target)
     assert not store.rows_lost
-    assert len(list(store.rows(HostRecord))) == len(HOSTS) - 1
+    assert len(list(store.rows(StoredDocument))) < len(HOSTS)
     assert store.rows_lost
     assert len(store.notices) == 1
     store.close()
 
 
+def test_own_a_value_of_another_type_is_damage(closed: Path, tmp_path: Path) -> None:
+    target = tmp_path / "state"
+    shutil.copytree(closed, target)
+    with sqlite3.connect(target / "state.sqlite3") as connection:
+        connection.execute("UPDATE hosts SET last_end = 'soon' WHERE host = 'h003.test'")
+    connection.close()
+    store = SqliteStore(target)
+    assert store.get(HostRecord, "h003.test") is None
+    assert store.rows_lost
+    assert sum(1 for _ in store.rows(HostRecord)) == len(HOSTS) - 1
+    store.close()
+
+
 def test_own_every_damaged_file_is_kept(tmp_path: Path) -> None:
     for number in (1, 2, 3):
-        (tmp_path / "state.sqlite3").write_bytes(b"junk" * number)
+        (tmp_path / "state.sqlite3").write_bytes(bytes(number))
         SqliteStore(tmp_path).close()
-        assert (tmp_path / f"state.sqlite3.damaged-{number}").read_bytes() == b"junk" * number
-
-
-def test_own_wal_without_its_file_is_set_aside(killed: Path, tmp_path: Path) -> None:
-    target = tmp_path / "state"
-    shutil.copytree(killed, target)
-    (target / "state.sqlite3").unlink()
-    wal = (target / "state.sqlite3-wal").read_bytes()
-    store = SqliteStore(target)
-    assert store.rows_lost
-    assert (target / "state.sqlite3.damaged-1-wal").read_bytes() == wal
-    assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
-    store.close()
+        assert (tmp_path / f"state.sqlite3.damaged-{number}").read_bytes() == bytes(number)
 
 
 def test_own_repair_that_was_cut_off_is_finished(closed: Path, tmp_path: Path) -> None:
@@ -280,7 +206,7 @@ def test_own_repair_that_was_cut_off_is_finished(closed: Path, tmp_path: Path) -
     assert store.get(HostRecord, "h001.test") == HOSTS[1]
     store.close()
     (target / "state.sqlite3.new").write_bytes(b"half a draft")
-    (target / "state.sqlite3").write_bytes(b"junk")
+    (target / "state.sqlite3").write_bytes(b"")
     SqliteStore(target).close()
     assert not (target / "state.sqlite3.new").exists()
 
@@ -324,7 +250,7 @@ print(json.dumps(store.notices))
 @pytest.mark.parametrize("damaged", [False, True], ids=["new", "damaged"])
 def test_own_processes_that_open_together_repair_once(tmp_path: Path, damaged: bool) -> None:
     if damaged:
-        (tmp_path / "state.sqlite3").write_bytes(b"junk" * 500)
+        (tmp_path / "state.sqlite3").write_bytes(bytes(2000))
     pipe = subprocess.PIPE
     processes = [
         subprocess.Popen(
@@ -350,8 +276,8 @@ def test_own_processes_that_open_together_repair_once(tmp_path: Path, damaged: b
 # ---- two versions
 
 
-@pytest.mark.parametrize("version", [len(tables.MIGRATIONS) + 1, 257, 1000])
-def test_own_newer_version_is_refused_and_left_alone(
+@pytest.mark.parametrize("version", [tables.VERSION + 1, 257, 0])
+def test_own_another_version_is_refused_and_left_alone(
     closed: Path, tmp_path: Path, version: int
 ) -> None:
     target = tmp_path / "state"
@@ -360,94 +286,9 @@ def test_own_newer_version_is_refused_and_left_alone(
     content = database.read_bytes()
     database.write_bytes(content[:60] + version.to_bytes(4, "big") + content[64:])
     before = database.read_bytes()
-    told = f"schema version {version} .* writes {len(tables.MIGRATIONS)}"
+    told = f"schema version {version} .* writes {tables.VERSION}"
     with pytest.raises(StateError, match=told) as caught:
         SqliteStore(target)
     assert "\n" not in str(caught.value)
     assert database.read_bytes() == before
     assert not list(target.glob("*.damaged-*"))
-
-
-def test_own_migration_runs_once_and_keeps_the_rows(
-    closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tmp_path / "state"
-    shutil.copytree(closed, target)
-    ran = []
-
-    def second(connection: sqlite3.Connection) -> None:
-        ran.append(1)
-        connection.execute("CREATE TABLE later (name TEXT)")
-
-    monkeypatch.setattr(connect, "MIGRATIONS", (*tables.MIGRATIONS, second))
-    for _ in range(2):
-        store = SqliteStore(target)
-        assert list(store.rows(HostRecord)) == HOSTS
-        assert store.notices == []
-        store.close()
-    assert ran == [1]
-    monkeypatch.undo()
-    with pytest.raises(StateError, match=f"schema version {len(tables.MIGRATIONS) + 1}"):
-        SqliteStore(target)
-
-
-def test_own_migration_that_fails_changes_nothing(
-    closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tmp_path / "state"
-    shutil.copytree(closed, target)
-
-    def full(connection: sqlite3.Connection) -> None:
-        connection.execute("DELETE FROM hosts")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(connect, "MIGRATIONS", (*tables.MIGRATIONS, full))
-    with pytest.raises(StateError, match="No space left"):
-        SqliteStore(target)
-    monkeypatch.undo()
-    store = SqliteStore(target)
-    assert list(store.rows(HostRecord)) == HOSTS
-    store.close()
-
-
-def test_own_full_disk_during_repair_leaves_the_damaged_file(
-    closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tmp_path / "state"
-    shutil.copytree(closed, target)
-    database = target / "state.sqlite3"
-    content = database.read_bytes()
-    damaged = flip(content, content.index(b"hold 070"), 1)
-    database.write_bytes(damaged)
-
-    def full(path: Path, connection: sqlite3.Connection) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("scrapy_walsh.state.database.salvage", full)
-    with pytest.raises(StateError, match="No space left"):
-        SqliteStore(target)
-    monkeypatch.undo()
-    assert database.read_bytes() == damaged
-    store = SqliteStore(target)
-    assert sum(1 for _ in store.rows(HostRecord)) == len(HOSTS) - 1
-    store.close()
-
-
-def test_own_a_file_that_could_not_be_opened_again_is_tried_at_each_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = SqliteStore(tmp_path)
-    store.put(HOSTS[0])
-    database = store._database
-
-    def cannot(_: object) -> None:
-        raise OSError("the disk")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(database, "_connect", cannot)
-        with pytest.raises(StateError, match="the disk"):
-            database._reopen()
-        with pytest.raises(StateError, match="the disk"):
-            store.get(HostRecord, HOSTS[0].host)
-    assert store.get(HostRecord, HOSTS[0].host) == HOSTS[0]
-    store.close()

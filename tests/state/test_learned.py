@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from scrapy_walsh.policy.learned import NOTHING, Learned
-from scrapy_walsh.state import transfer
-from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.forget import forget
 from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.records import HostRecord
 from scrapy_walsh.state.sqlite import SqliteStore
-from scrapy_walsh.state.tables import HOSTS, MIGRATIONS, checksum
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,55 +60,6 @@ def test_own_where_another_one_was_there_meanwhile_the_slower_stays(tmp_path: Pa
         other.book_host(HOST, 1.0, 1010.0, 0.0, taught=SLOWER)
         one.book_host(HOST, 1.0, 1011.0, 0.0, taught=TAUGHT)
         assert reads(one) == SLOWER
-
-
-def version_2(directory: Path) -> None:
-    """A state file of schema version 2, with two hosts, of which one row is damaged."""
-    table = HOSTS.at(2)
-    assert table is not None
-    with closing(sqlite3.connect(directory / DATABASE)) as connection:
-        for step in MIGRATIONS[:2]:
-            step(connection)
-        rows = [(HOST, 5.0, 2.5, None, None, 3.0), ("damaged.test", 5.0, 2.5, None, None, None)]
-        for row in rows:
-            damage = row[0] != HOST
-            connection.execute(table.replace, (*row, checksum(list(row)) ^ damage))
-        connection.execute("PRAGMA user_version = 2")
-        connection.commit()
-
-
-def test_r11_a_file_of_schema_version_2_is_brought_up(tmp_path: Path) -> None:
-    version_2(tmp_path)
-    with closing(SqliteStore(tmp_path)) as store:
-        record = store.get(HostRecord, HOST)
-        assert record == HostRecord(HOST, 5.0, 2.5, visited_at=3.0)
-        assert record.taught == NOTHING
-        assert any("damaged" in notice for notice in _noticed(store))
-
-
-def _noticed(store: SqliteStore) -> list[str]:
-    store.get(HostRecord, "damaged.test")
-    return store.notices
-
-
-def test_own_an_export_for_schema_version_2_leaves_it_out(tmp_path: Path) -> None:
-    with closing(SqliteStore(tmp_path)) as store:
-        store.book_host(HOST, 2.0, 1000.0, 0.0, taught=TAUGHT)
-        (line,) = transfer.export_lines(store, tmp_path, 2)
-        assert set(json.loads(line)) == {"record", *HOSTS.at(2).columns}  # type: ignore[union-attr]
-        assert json.loads(line)["interval"] == 2.0
-
-
-@pytest.mark.parametrize("given", [TAUGHT, NOTHING])
-def test_own_an_import_keeps_the_slower_of_two(tmp_path: Path, given: Learned) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    with closing(SqliteStore(one)) as store:
-        store.book_host(HOST, 1.0, 2000.0, 9.0, taught=given)
-        lines = [line.encode() for line in transfer.export_lines(store, one)]
-    with closing(SqliteStore(other)) as store:
-        store.book_host(HOST, 1.0, 1000.0, 0.0, taught=SLOWER)
-        assert transfer.import_lines(store, other, lines, lambda *_: None, 3000.0) == (1, [])
-        assert reads(store) == SLOWER
 
 
 def test_own_forget_drops_it_and_nothing_that_was_promised(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_own_bookings_that_were_never_written_are_said(tmp_path: Path, *, killed
     lost, notices = opened(tmp_path / "state")
     assert lost
     assert len(notices) == 1
-    assert "an earlier run could not write" in notices[0]
+    assert "could not be written by an earlier run" in notices[0]
 
 
 def test_own_runs_beside_the_next_one_know_it_too(tmp_path: Path) -> None:

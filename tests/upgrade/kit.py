@@ -1,43 +1,23 @@
-"""A copy of what version 0.1.0 left behind, in a project whose clocks go on from there."""
+"""A copy of what an earlier version left behind, in a project whose clocks go on from there."""
 
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests import zygote
 from tests.crawl.harness import Crawl, crawl, state_dir
 from tests.upgrade import world
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-DATA = Path(__file__).parent / "data-0.1.0"
-DATABASE = "state.sqlite3"
-#: The columns of each table as version 0.1.0 had them; the first ``KEYS[name]`` are the key.
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "documents": (
-        *("kind", "key", "url", "body", "fetched_at", "status", "outcome"),
-        *("etag", "last_modified", "refresh"),
-    ),
-    "validators": ("url", "representation", "etag", "last_modified", "stored_at", "content_type"),
-    "sources": ("url", "last_run_at", "outcome", "reason"),
-    "hosts": ("host", "last_end", "interval", "not_before", "why"),
-    "deferrals": ("url", "host", "due", "reason"),
-    "attempts": ("url", "count", "last_at"),
-    "seen_items": ("canonical_url", "seen_at"),
-}
+DATA = Path(__file__).parent / "data"
 UNREACHABLE = Route(behaviour="reset")
 #: The ``sitecustomize`` of :mod:`tests.upgrade.world` moves clocks, and does nothing else.
 CLOCKS = {zygote.BROKEN: "1"}
@@ -50,20 +30,6 @@ def copy(name: str, target: Path) -> Path:
         packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
         packed.unlink()
     return target
-
-
-def old_rows(directory: Path, table: str) -> list[dict[str, Any]]:
-    """The rows of *table* in a file of version 0.1.0, by column."""
-    columns = COLUMNS[table]
-    with closing(sqlite3.connect(directory / DATABASE)) as connection:
-        select = f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608
-        rows = connection.execute(select).fetchall()
-    return [dict(zip(columns, row, strict=True)) for row in rows]
-
-
-def ledger(directory: Path) -> list[dict[str, Any]]:
-    """The lines of the ledger in *directory*."""
-    return [json.loads(line) for line in (directory / "ledger.jsonl").read_text().splitlines()]
 
 
 @dataclass

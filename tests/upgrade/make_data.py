@@ -1,34 +1,28 @@
 """Writes the data beside this file, with the version of the package that it is run with.
 
-    PYTHONPATH=$PWD .venv/bin/python FOLDER/make_data.py FOLDER/data-0.1.0
+    .venv/bin/python -m tests.upgrade.make_data tests/upgrade/data
 
-in a checkout of the old revision, with its virtual environment and a ``redis-server``; FOLDER is
-the one of this file. Every row, line and key comes from a crawl of the sandbox under that
-version. The wall clock of each crawl is moved, so that three days pass within two minutes.
+The clock of each crawl of the sandbox is moved, so that three days pass within two minutes.
 """
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import world  # beside this file: "tests" is the old version's here
-from world import BEGINNING, DAILY, DAY, HOUR
+from typing import TYPE_CHECKING
 
 from scrapy_walsh.proof.sandbox import Sandbox, requests
 from tests.crawl.harness import crawl, state_dir
-from tests.fleet.fleet import Server
+from tests.upgrade import world
+from tests.upgrade.world import BEGINNING, DAILY, DAY, HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,8 +31,6 @@ if TYPE_CHECKING:
 OTHER_BOOT = "00000000-0000-4000-8000-000000000000"
 #: Octets from which a file is kept compressed.
 LARGE = 24 * 1024
-#: Octets of blanks in the large list.
-PADDING = 300 * 1024
 SOURCES = f'[[source]]\nname = "feed"\nurl = "http://feed.test/"\nfeed = "{world.FEED}"\n'
 
 
@@ -46,11 +38,10 @@ def main() -> None:
     target = Path(sys.argv[1]).absolute()
     shutil.rmtree(target, ignore_errors=True)
     with tempfile.TemporaryDirectory() as directory:
-        for name, make in (("days", days), ("large", large), ("job", job)):
+        for name, make in (("days", days),):
             folder = target / name
             folder.mkdir(parents=True)
             keep(make(Path(directory) / name), folder)
-        (target / "redis.json").write_text(json.dumps(fleet(Path(directory)), indent=1) + "\n")
 
 
 def days(directory: Path) -> Path:
@@ -86,68 +77,6 @@ def days(directory: Path) -> Path:
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     return state_dir(project)
-
-
-def large(directory: Path) -> Path:
-    """One run with a list that is kept in two files."""
-    project = world.project(directory)
-    world.move_clocks(project, BEGINNING - time.time())
-    with served(PADDING) as box:
-        done = crawl(project, box, world.PAGE, world.OPTED_OUT)
-    assert done.returncode == 0, done.output
-    return state_dir(project)
-
-
-def job(directory: Path) -> Path:
-    """A job that is killed with requests waiting: its folder, and the state as it was then."""
-    project = world.project(directory, {"JOBDIR": "state/jobdir", "WALSH_STATE_DIR": "state"})
-    world.move_clocks(project, world.LAST_RUN - time.time())
-    with served() as box:
-        killed(project, box, world.JOB_PAGES, lambda: asked(box, "job1.test") >= 3)
-    return project / "state"
-
-
-def fleet(directory: Path) -> dict[str, Any]:
-    """What a worker that is stopped at its work leaves in Redis; Redis's own time with it."""
-    (directory / "redis").mkdir()
-    server = Server(directory / "redis")
-    server.start()
-    settings = {**world.fleet_settings(server.url), "WALSH_SHARED_STATE": server.url}
-    project = world.project(directory / "fleet", settings, world.FLEET_SPIDER)
-    urls = [world.PAGE, world.BUSY, *world.SLOW, world.CLOSED, world.OPTED_OUT, *world.JOB_PAGES]
-    try:
-        for url in urls:
-            server.client.rpush("probe:start_urls", json.dumps({"url": url}))
-        with served() as box:
-            process = start(project, box)
-            wait(lambda: asked(box, "job1.test") >= 3 and asked(box, "busy.test") >= 2, process)
-            process.send_signal(signal.SIGINT)
-            process.wait(30)
-        server.client.rpush("probe:start_urls", json.dumps({"url": "http://late.test/p"}))
-        return dump(server.client)
-    finally:
-        server.kill()
-
-
-def dump(client: Any) -> dict[str, Any]:
-    """Every key with its type and value, octets as base64; and Redis's time, Unix seconds."""
-    read: dict[str, Callable[[bytes], Any]] = {
-        "string": lambda key: text(client.get(key)),
-        "hash": lambda key: {text(name): text(v) for name, v in client.hgetall(key).items()},
-        "list": lambda key: [text(each) for each in client.lrange(key, 0, -1)],
-        "set": lambda key: sorted(text(each) for each in client.smembers(key)),
-        "zset": lambda key: [[text(v), n] for v, n in client.zrange(key, 0, -1, withscores=True)],
-    }
-    keys = {}
-    for key in sorted(client.keys()):
-        kind = client.type(key).decode()
-        keys[key.decode()] = {"type": kind, "value": read[kind](key)}
-    seconds, micros = client.time()
-    return {"now": seconds + micros / 1e6, "keys": keys}
-
-
-def text(octets: bytes) -> str:
-    return base64.b64encode(octets).decode()
 
 
 @contextmanager

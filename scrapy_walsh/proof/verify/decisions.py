@@ -16,11 +16,10 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
-from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, Visit
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.usage import IN_ROBOTS
-from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, EXCLUDED_TLD, OUT_OF_SCOPE, Verdict
+from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, OUT_OF_SCOPE, Verdict
 from scrapy_walsh.proof.verify.documents import origin_of
 from scrapy_walsh.proof.verify.run import Snapshot
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scrapy_walsh.ledger.reading import Line
+    from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.proof.verify.adoptions import Adoptions
     from scrapy_walsh.proof.verify.report import Report
     from scrapy_walsh.proof.verify.run import Run
@@ -55,13 +55,6 @@ class _Answered:
     run: str
     line: int
 
-    def as_seen_by(self, run: Run) -> Visit:
-        """The last request, such that ``recrawl`` decides as the version did that made *run*."""
-        sent_at = self.visit.sent_at
-        if run.terms.rhythm:
-            return self.visit
-        return Visit(sent_at, sent_at + recrawl.SLACK * max(run.terms.revisit, REVISIT_FLOOR))
-
 
 class Decisions:
     """Judges targets, and keeps for all runs when each source was answered."""
@@ -82,7 +75,7 @@ class Decisions:
 
     def declared(self, run: Run, line: Line) -> None:
         """Take a declared target into the run's scope, or the hop that one was redirected to."""
-        if run.terms.tells_ends and line.via:
+        if line.via:
             self._followed(run, line)
         if line.by:
             self._listed(run, line)
@@ -185,12 +178,9 @@ class Decisions:
         if snapshot.last is not None:
             gates = run.terms.gates
         try:
-            found = chain.judge(url, run.scope, snapshot, gates, snapshot.moment.began)
+            return chain.judge(url, run.scope, snapshot, gates, snapshot.moment.began)
         except ValueError as error:
             return Verdict(False, OUT_OF_SCOPE, "R6", str(error))
-        if isinstance(found, Verdict) and found.name == EXCLUDED_TLD:
-            return replace(found, requirement=run.terms.excluded_by)
-        return found
 
     def _without(self, run: Run, line: Line, found: Verdict | NeedDocument) -> None:
         if run.holes or isinstance(found, Verdict):
@@ -236,34 +226,30 @@ class Decisions:
             return
         refused, requirement, basis = before
         same = basis == run.basis(hosts.origin(line.url), line.moment)
-        by_time = requirement == "R8" and not run.terms.rhythm
-        if by_time or (requirement in ("R2", "R3") and same):
+        if requirement in ("R2", "R3") and same:
             text = f"{line.url} was asked, though line {refused} refused it"
             self._report.find(line.n, requirement, text)
 
     # -- R8 -------------------------------------------------------------------------------
 
     def _visit(self, run: Run, line: Line) -> None:
-        key, terms = recrawl.key_of(line.url, line.form), run.terms
+        key = recrawl.key_of(line.url, line.form)
         last = self._answered.get(key) if run.scope.is_source(line.url) else None
-        if terms.rhythm:
-            if not run.holes and line.again != (key in run.answered):
-                self._report.find(line.n, "R8", f"again is {line.again}: {_TOLD_AGAIN[line.again]}")
-            if last and (last.run == run.name or key in run.hops):
-                last = None
-        if last is not None:
+        if not run.holes and line.again != (key in run.answered):
+            self._report.find(line.n, "R8", f"again is {line.again}: {_TOLD_AGAIN[line.again]}")
+        if last is not None and last.run != run.name and key not in run.hops:
             self._not_too_soon(run, line, last)
         if line.answered and recrawl.counts_as_asked(line.status):
             for source in self._sources(run, line, key):
                 self._note(run, line, source)
 
     def _not_too_soon(self, run: Run, line: Line, last: _Answered) -> None:
-        began, visit = line.moment.began, last.as_seen_by(run)
+        began, visit = line.moment.began, last.visit
         soon = recrawl.not_due(visit, began, run.terms.revisit, run.terms.revisit_reason)
         if soon is None or visit.sent_at > began:
             return
         text = f"{line.url} was asked again {began - visit.sent_at:.0f} s after line {last.line}"
-        if last.run == run.name or last.run in self._over:
+        if last.run in self._over:
             self._report.find(line.n, "R8", text)
         else:
             self._doubts.setdefault(last.run, []).append((line.n, text))
@@ -271,20 +257,15 @@ class Decisions:
     @staticmethod
     def _sources(run: Run, line: Line, key: str) -> Iterator[str]:
         """Keys of the sources that the answer counts for: one that redirected there, the URL's."""
-        if not run.terms.rhythm:
-            yield from filter(None, [run.scope.source_of(line.url)])
-            return
         sources, own = recrawl.led_from(key, (), run.hops), run.scope.is_source(line.url)
         if not (sources or own):
             yield from filter(None, [run.scope.source_of(line.url)])
         yield from {**sources, **({key: None} if own else {})}
 
     def _note(self, run: Run, line: Line, source: str) -> None:
-        visit = Visit(line.at, line.at)
-        if run.terms.rhythm:
-            before = self._answered.get(source)
-            last = None if before is None else before.visit
-            visit = recrawl.met(line.moment.began, last, run.terms.revisit)
+        before = self._answered.get(source)
+        last = None if before is None else before.visit
+        visit = recrawl.met(line.moment.began, last, run.terms.revisit)
         run.answered.add(source)
         self._answered[source] = _Answered(visit, run.name, line.n)
 
@@ -315,7 +296,7 @@ class Decisions:
         elif asked.status != line.status:
             text = f"line {asked.n} answered {asked.status}, not {line.status}"
             self._differs(run, line, "run", text)
-        elif run.terms.tells_ends and asked.wait is not None and not asked.gives_up:
+        elif asked.wait is not None and not asked.gives_up:
             text = f"it is told as fetched, and line {asked.n} is to be sent again"
             self._report.find(line.n, "R5", text)
         elif verdict is None or not line.verdict:
@@ -360,7 +341,7 @@ class Decisions:
             return
         by_time = line.requirement == "R8"
         last = self._answered.get(recrawl.key_of(line.url, line.form))
-        snapshot = Snapshot(run, line.moment, last.as_seen_by(run) if by_time and last else None)
+        snapshot = Snapshot(run, line.moment, last.visit if by_time and last else None)
         if line.proxy is None:
             found = self._judge(run, line.url, snapshot)
         else:

@@ -16,7 +16,7 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.urls import REDIRECTS
-from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, DEFERRED, UNKNOWN_PARSE_ERROR
+from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, BY_SETTING, DEFERRED, UNKNOWN_PARSE_ERROR
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
 from scrapy_walsh.proof.verify import pacing
 from scrapy_walsh.proof.verify.adoptions import Adoptions
@@ -273,7 +273,7 @@ class Judge:
         elif excluded is not None:
             self._report.find(
                 line.n,
-                run.terms.excluded_by,
+                BY_SETTING,
                 f"{line.url} was asked, though {excluded!r} is excluded",
             )
         else:

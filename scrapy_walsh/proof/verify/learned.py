@@ -91,6 +91,9 @@ class Lessons:
 
     def _taken(self, run: Run, line: Line, *, rests: bool) -> Iterator[str]:
         """What is wrong with what *run* says that the store had of a host."""
+        if len(line.taught) != len(fields(Learned)):
+            yield f"what {line.host} is to have taught is {len(line.taught)} numbers"
+            return
         given, left = _learned_of(line), self._left.get(line.host, {})
         states = (each for one, _ in left.values() for each in _lapses(one, line.started))
         meanwhile = (ended > line.started for name, (_, ended) in left.items() if name != run.name)

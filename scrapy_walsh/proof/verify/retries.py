@@ -50,7 +50,7 @@ def is_last(line: Line, terms: Terms) -> bool:
     """Whether no retry may follow an exchange that failed, by its attempt or by its method."""
     if line.attempt >= terms.max_retries:
         return True
-    return terms.by_method and not repeatable(line.method, line.status)
+    return not repeatable(line.method, line.status)
 
 
 def _bounds(line: Line, terms: Terms) -> tuple[float, float]:

@@ -25,8 +25,8 @@ _ROBOTS: Final = "robots"
 class Silence:
     """The requests of one run that got no answer.
 
-    A run before version 0.2.0 is not judged here. Of a fleet's worker only deferrals are: it drops
-    what it has counted after some time, and no line says when.
+    A run whose start is not in the ledger is not judged here. Of a fleet's worker only deferrals
+    are: it drops what it has counted after some time, and no line says when.
     """
 
     terms: Terms

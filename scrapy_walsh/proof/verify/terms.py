@@ -17,17 +17,12 @@ from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.usage import REFUSE
-from scrapy_walsh.policy.verdict import BY_SETTING
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _SHELL: Final = "asked from a shell"
-#: In this version R8 counted from the last answer, and within a run too; ``fetched`` was also
-#: written for what was then retried or redirected; excluded suffixes were refused under R6; and
-#: requests of any method were retried.
-_FIRST: Final = "0.1.0"
 _AGENT: Final = re.compile(r"Mozilla/5\.0 \(compatible; ([A-Za-z_-]+)/[0-9]+\.[0-9]+; \+[^ ;)]+\)")
 
 
@@ -60,32 +55,12 @@ class Terms:
     slow_hosts: str = SLOW_SKIP
     shared: bool = False
     tag_requests: bool = False
-    #: Requests that a run grants a host that gives no answer. None before 0.2.0: no such rule.
+    #: Requests that a run grants a host that gives no answer.
     silent_attempts: int | None = None
-    #: Seconds: the longest interval that a run learns. None where its version learned none (D28).
+    #: Seconds: the longest interval that a run learns (D28).
     longest_learned: float | None = None
-    #: WALSH_USAGE. None before what a site says about use was recorded.
+    #: WALSH_USAGE.
     usage: Mapping[str, str] | None = None
-
-    @property
-    def rhythm(self) -> bool:
-        """Whether R8 goes by due times, and compares runs only: so since 0.2.0."""
-        return self.version != _FIRST
-
-    @property
-    def tells_ends(self) -> bool:
-        """Whether ``fetched`` is written only for answers that a spider gets: so since 0.2.0."""
-        return self.version != _FIRST
-
-    @property
-    def excluded_by(self) -> str:
-        """The requirement that a refusal of an excluded suffix names."""
-        return "R6" if self.version == _FIRST else BY_SETTING
-
-    @property
-    def by_method(self) -> bool:
-        """Whether it depends on its method if a request is retried: so since 0.2.0."""
-        return self.version != _FIRST
 
     @property
     def in_shell(self) -> bool:
@@ -109,8 +84,8 @@ def _words(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def _texts_or_none(value: object) -> bool:
-    return value is None or (isinstance(value, dict) and _words([*value.values()]))
+def _texts(value: object) -> bool:
+    return isinstance(value, dict) and _words([*value.values()])
 
 
 def _text(value: object) -> bool:
@@ -125,16 +100,8 @@ def _flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
-def _seconds_or_none(value: object) -> bool:
-    return value is None or seconds(value)
-
-
 def _count(value: object) -> bool:
     return type(value) is int and value >= 0
-
-
-def _count_or_none(value: object) -> bool:
-    return value is None or _count(value)
 
 
 def _key_or_none(value: object) -> bool:
@@ -158,23 +125,14 @@ _KINDS: Final[Mapping[str, Callable[[object], bool]]] = {
     "flag": _flag,
     "text": _text_or_none,
     "texts": _words,
-    "uses": _texts_or_none,
+    "uses": _texts,
 }
 _SETTINGS: Final[Mapping[str, Callable[[object], bool]]] = {
     **{each.field: _KINDS[each.row.check.kind] for each in SETTINGS if each.row.terms},
     **{each.field: _text for each in SETTINGS if each.row.terms and each.row.check.choices},
     "shared": _flag,
-    "silent_attempts": _count_or_none,
-    "longest_learned": _seconds_or_none,
-}
-#: Settings that earlier versions did not have, and what they did in their place.
-_LATER: Final[Mapping[str, object]] = {
-    "slow_hosts": SLOW_SKIP,
-    "silent_attempts": None,
-    "longest_learned": None,
-    "usage": None,
-    "blocklist_unreachable": "allow",
-    "scraping": False,
+    "silent_attempts": _count,
+    "longest_learned": seconds,
 }
 
 
@@ -183,7 +141,7 @@ def terms_of(members: Mapping[str, Any]) -> Terms:
     settings = members.get("settings")
     if not isinstance(settings, dict):
         raise Malformed("has no settings")
-    found = {**_taken(members, _TOP), **_taken({**_LATER, **settings}, _SETTINGS)}
+    found = {**_taken(members, _TOP), **_taken(settings, _SETTINGS)}
     found["excluded_tlds"] = tuple(found["excluded_tlds"])
     return Terms(**found)
 
