@@ -250,7 +250,9 @@ def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
     # Written at every opening: where nothing can be written this fails, here and not later.
-    connection.execute(f"PRAGMA user_version={VERSION}")
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        connection.execute(f"PRAGMA user_version={VERSION}")
 
 
 def _may_write(path: Path) -> bool:
