@@ -98,7 +98,7 @@ def connect(path: Path) -> tuple[sqlite3.Connection, bool]:
     except sqlite3.OperationalError as error:
         if _code(error) not in _READ_ONLY or not path.exists():
             raise
-        if _code(error) == sqlite3.SQLITE_READONLY and _may_write(path):
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY and _may_write(path):
             # Nothing in the way but the file's own header, and that is damage.
             raise DamageError("its header forbids writing") from error
     try:
