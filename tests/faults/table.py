@@ -540,15 +540,32 @@ def _around_child(name: str, what: str, **fault: Any) -> Row:
 
 def _no_child(name: str, what: str, fault: dict[str, Any], **more: Any) -> tuple[Row, Row]:
     """No child process is to be had: what does not need one goes on; what does, is not known."""
-    quick = more.pop("quick", True)
+    quick, says = more.pop("quick", True), more.pop("says", _CHILD)
     return (
         Row(name, "environment", what, AS_USUAL, fault, variants=_TAME, quick=quick,
             does="A list with an ordinary schema is validated by the crawl itself: as usual.",
             **more),
         Row(f"{name}, list with a costly schema", "environment",
             f"{what} The list's schema is one that may take for ever.", HELD_BACK, fault,
-            variants=_WILD, says=_CHILD, quick=quick, **more),
+            variants=_WILD, says=says, quick=quick, **more),
     )  # fmt: skip
+
+
+def _read(name: str, what: str, then: Then, fault: dict[str, Any], **more: Any) -> Row:
+    """A source of ``walsh_metadata`` that has a feed or a sitemap."""
+    kind = "sitemap" if "sitemap" in name else "feed"
+    url = "http://healthy.test:<port>/a"
+    return Row(
+        name + more.pop("beside", ""), "environment", what, then, fault, sites=name,
+        spider="walsh_metadata", arguments="sources=sources.toml", variants=_UNKNOWN,
+        files={"sources.toml": f'[[source]]\nname = "one"\nurl = "{url}"\n{kind} = "{url}.xml"\n',
+               "site/typing.py": _OLD_MODULE},
+        says=("1 of 1 source read",) if then == AS_USUAL else ("not read because of us",),
+        **({"does": "It is not read in this run; others are."} if then == NOT_WELL else {}), **more,
+    )  # fmt: skip
+
+
+_NO_CHILD: Final = {"do": "environ", "executable": ""}
 
 
 def _script(text: str) -> dict[str, Any]:
@@ -583,7 +600,7 @@ _ENVIRONMENT = (
     *_no_child("sys.executable is no Python", "`sys.executable` is another program.",
                {"do": "environ", "executable": "/bin/true"}),
     *_no_child("child fails", "The child process ends with code 3.", _EXECUTABLE,
-               **_script("echo no license >&2; exit 3")),
+               says=("no license",), **_script("echo no license >&2; exit 3")),
     *_no_child("child killed", "The child process is killed.", _EXECUTABLE,
                **_script("kill -9 $$")),
     *_no_child("child without memory", "The child process gets 30 MB of memory.", _EXECUTABLE,
@@ -593,6 +610,20 @@ _ENVIRONMENT = (
     *_no_child("no process", "The system makes no process.", {"do": "no_fork", "error": "no fork"}),
     *_no_child("no memory for a process", "There is no memory for another process.",
                {"do": "no_fork", "error": "MemoryError"}),
+    _read("short feed", "A feed of 1 kB comes, and no child process is to be had.", AS_USUAL,
+          _NO_CHILD, does="It is read by the crawl itself."),
+    _read("long feed", "A feed of more than 8 KiB comes, and no child process is to be had.",
+          NOT_WELL, _NO_CHILD),
+    _read("sitemap.gz", "A compressed sitemap comes, and no child process is to be had.",
+          NOT_WELL, _NO_CHILD),
+    *(
+        _read(name, f"A {words} comes, and a package has put `typing.py` into site-packages.",
+              AS_USUAL, {"do": "environ", "folder": "site"}, beside=", typing.py")
+        for name, words in (
+            ("long feed", "feed of more than 8 KiB"),
+            ("sitemap.gz", "compressed sitemap"),
+        )
+    ),
 )  # fmt: skip
 
 
@@ -678,6 +709,16 @@ _OWN = (
          "scrapy_walsh.policy.operator:held_off", "RuntimeError", _DEFECT, after=1,
          sites="list fails first", variants=_STALE, settings={"WALSH_MAX_RETRIES": 5},
          does="The list that was held stays in force."),
+    _own("timer of records raises", "A defect in what a timer calls to write records.",
+         "scrapy_walsh.state.sqlite:SqliteStore.flush", "RuntimeError", _DEFECT),
+    _own("start raises", "A defect in what is done when the spider is opened.",
+         "scrapy_walsh.adapters.seats:missing", "RuntimeError", _DEFECT),
+    _own("end raises", "A defect in what is done when the spider is closed.",
+         "scrapy_walsh.adapters.events:Recorder.tell_hosts", "RuntimeError", _DEFECT,
+         then=NOT_WELL, does="What else is due at the end is done."),
+    _own("ledger cannot be opened", "The ledger cannot be opened.",
+         "scrapy_walsh.ledger.files:Ledger._take_up", "full disk", ("decisions go unrecorded",),
+         then=NOT_WELL, does="The crawl goes on without one."),
     _own("throttle raises", "A defect in what paces the hosts.",
          "scrapy_walsh.policy.throttle:Throttle.wait", "RuntimeError", _DEFECT),
     _own("host cannot be booked", "The record of a host cannot be written.",
@@ -699,7 +740,8 @@ def _spoilt(name: str, what: str, spoil: str, **more: Any) -> Row:
     return _disk(f"{name}, in the run", f"{what} while a crawl goes on.", fault=fault, **more)
 
 
-_LOST = "The run's last line says that holds and R8's times are lost to the next run."
+_FOREIGN: Final = ("is not a file of this package",)
+_LOST: Final = "The run's last line says that holds and R8's times are lost to the next run."
 _DISKS = (
     _disk("full disk", "The disk of the state is full.", "full", needs=can_mount, does=_LOST,
           variants=((SHORT, UNKNOWN), (SHORT, STALE), (LONG, UNKNOWN))),
@@ -714,8 +756,9 @@ _DISKS = (
     _disk("database is a directory", "The state's file is a directory.", "database is a directory",
           variants=_STALE, says=("state.sqlite3",), again=False),
     _disk("another program's SQLite", "The state's file is another program's SQLite database.",
-          "another program's", variants=_STALE, says=("another program", "not ours", "foreign"),
-          again=False),
+          "another program's", then=REFUSED, variants=_STALE, says=_FOREIGN, again=False),
+    _disk("state not SQLite, before", "The state's file is no SQLite database.",
+          "database is text", then=REFUSED, variants=_KEPT, says=_FOREIGN, again=False),
     *(
         _disk(f"{name}, before", f"{what}, which earlier runs had kept.", spoil, then=EITHER,
               variants=_KEPT, does="The damaged file is set aside, one line says so; the list's "
@@ -723,7 +766,6 @@ _DISKS = (
               says=("state.sqlite3", "damaged", "set aside", "lost", "cannot be read"))
         for name, what, spoil in (
             ("state cut", "The state's file is cut off", "database cut"),
-            ("state not SQLite", "The state's file is not SQLite", "database is text"),
             ("state zeroed", "The state's file is zeros", "database zeroed"),
             ("state gone", "The state's file is gone", "database gone"),
         )
@@ -741,8 +783,8 @@ _DISKS = (
     _disk("ledger is text", "The ledger's file is not a ledger.", "ledger is text", then=EITHER,
           says=("ledger",), variants=_KEPT, does="It is set aside, and a new one begun."),
     _disk("ledger's documents", "What is kept beside the ledger is not SQLite.",
-          "documents are text", then=EITHER, says=("ledger",), variants=_STALE, again=False,
-          does="The crawl goes on; one line says what is damaged."),
+          "documents are text", then=EITHER, says=("set aside",), variants=_STALE,
+          does="It is set aside, and a new one begun; `verify` says which documents are missing."),
     _spoilt("state gone", "The state's file is removed", "database gone", does=_LOST),
     _spoilt("state cut", "The state's file is cut off", "database cut", does=_LOST),
     _spoilt("state not SQLite", "The state's file becomes text", "database is text", does=_LOST),
@@ -770,6 +812,48 @@ _JOBS = (
          says=("JOBDIR",), needs=can_mount),
     _job("full JOBDIR", "The disk of the JOBDIR is full.", "job full", REFUSED,
          says=("JOBDIR", "No space left", "disk is full"), needs=can_mount),
+)  # fmt: skip
+
+_SPIDERS = (
+    Row("start waits for its callback", "spider",
+        "`start()` waits for a callback, whose own request was not declared.", AS_USUAL,
+        spider="waits", variants=_UNKNOWN, says=("R6 ",),
+        does="After 5 s that request is judged by what has been declared so far: it is refused."),
+)  # fmt: skip
+_SCRIPT: Final = """
+import sys
+from scrapy.crawler import CrawlerProcess
+from scrapy.utils.project import get_project_settings
+
+process = CrawlerProcess(get_project_settings())
+crawler = process.create_crawler("probe")
+process.crawl(crawler, urls=sys.argv[1])
+process.start()
+found = crawler.stats.get_stats()
+sys.exit(found["finish_reason"] == "walsh_not_well" and found["walsh/own_faults"] == 1)
+"""
+_COLOUR: Final[dict[str, Any]] = {
+    "fault": {"do": "raise", "error": "ValueError"},
+    "says": ("no colour for this host",),
+    "variants": _UNKNOWN,
+}
+_COMMANDS = (
+    Row("script", "command", "A middleware raises for documents, and a script runs the crawl.",
+        HELD_BACK, files={"script.py": _SCRIPT}, command=("script.py", "<urls>"), **_COLOUR,
+        does="The exit code is the script's; `finish_reason` is `walsh_not_well`, and the stat "
+        "`walsh/own_faults` says how much failed."),
+    Row("walsh discover", "command",
+        "A middleware raises for documents, and `walsh discover` is run.", HELD_BACK,
+        command=("-m", "scrapy_walsh", "discover", "http://healthy.test:<port>"), **_COLOUR),
+    Row("walsh discover, read-only", "command",
+        "The state directory is mounted for reading only, and `walsh discover` is run.", NOT_WELL,
+        {"do": "nothing"}, before="read-only", needs=can_mount, sites="links",
+        variants=((SHORT, FRESH),),
+        says=("cannot be written",), does="It shows what it has found.",
+        command=("-m", "scrapy_walsh", "discover", "http://healthy.test:<port>")),
+    Row("walsh check", "command", "A middleware raises for documents, and `walsh check` is run.",
+        HELD_BACK, command=("-m", "scrapy_walsh", "check", "http://healthy.test:<port>/a"),
+        **_COLOUR),
 )  # fmt: skip
 
 _NOTHING = Row(
@@ -868,5 +952,7 @@ _ALL: Final[tuple[Row, ...]] = (
     *_OWN,
     *_DISKS,
     *_JOBS,
+    *_SPIDERS,
+    *_COMMANDS,
 )
 TABLE: Final = tuple(replace(each, quick=each.quick and each.name not in BY_HAND) for each in _ALL)
