@@ -551,17 +551,25 @@ def _no_child(name: str, what: str, fault: dict[str, Any], **more: Any) -> tuple
     )  # fmt: skip
 
 
-def _read(name: str, what: str, then: Then, fault: dict[str, Any], **more: Any) -> Row:
-    """A source of ``walsh_metadata`` that has a feed or a sitemap."""
-    kind = "sitemap" if "sitemap" in name else "feed"
+def _metadata(kind: str) -> dict[str, Any]:
+    """What a row of ``walsh_metadata`` has, with one source: a feed or a sitemap."""
     url = "http://healthy.test:<port>/a"
+    source = f'[[source]]\nname = "one"\nurl = "{url}"\n{kind} = "{url}.xml"\n'
+    return {
+        "spider": "walsh_metadata",
+        "arguments": "sources=sources.toml",
+        "files": {"sources.toml": source, "site/typing.py": _OLD_MODULE},
+        "variants": _UNKNOWN,
+    }
+
+
+def _read(name: str, what: str, then: Then, fault: dict[str, Any], **more: Any) -> Row:
+    if then == NOT_WELL:
+        more["does"] = "It is not read in this run; others are."
     return Row(
         name + more.pop("beside", ""), "environment", what, then, fault, sites=name,
-        spider="walsh_metadata", arguments="sources=sources.toml", variants=_UNKNOWN,
-        files={"sources.toml": f'[[source]]\nname = "one"\nurl = "{url}"\n{kind} = "{url}.xml"\n',
-               "site/typing.py": _OLD_MODULE},
         says=("1 of 1 source read",) if then == AS_USUAL else ("not read because of us",),
-        **({"does": "It is not read in this run; others are."} if then == NOT_WELL else {}), **more,
+        **_metadata("sitemap" if "sitemap" in name else "feed"), **more,
     )  # fmt: skip
 
 
@@ -726,6 +734,9 @@ _OWN = (
 )  # fmt: skip
 
 
+_TOO_EARLY: Final = "the next run may request hosts and sources again too early"
+
+
 def _disk(name: str, what: str, before: str = "", **more: Any) -> Row:
     return Row(
         name, "disk", what, more.pop("then", HELD_BACK), before=before,
@@ -736,7 +747,8 @@ def _disk(name: str, what: str, before: str = "", **more: Any) -> Row:
 def _spoilt(name: str, what: str, spoil: str, **more: Any) -> Row:
     """Something is done to the state while the crawl goes on."""
     fault = {"do": "files", "spoil": spoil}
-    more = {"then": EITHER, "says": (), "variants": (*_STALE, *_UNKNOWN), **more}
+    variants = (*_STALE, *_UNKNOWN)
+    more = {"then": NOT_WELL, "says": (_TOO_EARLY,), "variants": variants, **more}
     return _disk(f"{name}, in the run", f"{what} while a crawl goes on.", fault=fault, **more)
 
 
@@ -748,6 +760,9 @@ _DISKS = (
     _disk("full disk, in the run", "The disk of the state is full from the start of a crawl on.",
           fault={"do": "small_disk"}, does=_LOST,
           variants=((SHORT, UNKNOWN), (SHORT, STALE), (LONG_WILD, UNKNOWN))),
+    _disk("full disk, walsh_metadata",
+          "The disk of the state is full while `walsh_metadata` runs.", then=NOT_WELL,
+          fault={"do": "small_disk"}, sites="short feed", does=_LOST, **_metadata("feed")),
     _disk("read-only", "The state directory is mounted for reading only.", "read-only",
           needs=can_mount, variants=_KEPT, does=_LOST,
           says=("cannot be written", "Read-only", "WALSH_STATE_DIR")),
@@ -760,10 +775,10 @@ _DISKS = (
     _disk("state not SQLite, before", "The state's file is no SQLite database.",
           "database is text", then=REFUSED, variants=_KEPT, says=_FOREIGN, again=False),
     *(
-        _disk(f"{name}, before", f"{what}, which earlier runs had kept.", spoil, then=EITHER,
+        _disk(f"{name}, before", f"{what}, which earlier runs had kept.", spoil, then=NOT_WELL,
               variants=_KEPT, does="The damaged file is set aside, one line says so; the list's "
               "copies stay in force, hosts are spaced as if just requested.",
-              says=("state.sqlite3", "damaged", "set aside", "lost", "cannot be read"))
+              says=(_TOO_EARLY,))
         for name, what, spoil in (
             ("state cut", "The state's file is cut off", "database cut"),
             ("state zeroed", "The state's file is zeros", "database zeroed"),
@@ -771,10 +786,10 @@ _DISKS = (
         )
     ),
     _disk("all damaged, before", "Every file of the state is damaged, which earlier runs had kept.",
-          "everything damaged", then=EITHER, variants=_KEPT, again=False,
+          "everything damaged", then=NOT_WELL, variants=_KEPT,
           does="The files are set aside, and lines say so. Nothing is sent before a list is had; "
           "hosts are spaced as if just requested.",
-          says=("no request is sent before", "damaged", "set aside")),
+          says=(_TOO_EARLY,)),
     _disk("copies of the list damaged", "The copies of the list are damaged.",
           "list copies damaged", then=EITHER, says=(), variants=((SHORT, STALE), (LONG, STALE)),
           does="The list is read from the state's file, or asked for; until then nothing is sent."),
