@@ -97,12 +97,13 @@ class Intake:
         context = self._context
         self._began = context.monotonic()
         try:
-            for queue in context.queues:
-                for url, source in queue.earlier():
-                    self.restore(url, source)
-                    await self._give_way()
-                    if compat.closing(context.crawler):  # and the JOBDIR with it
-                        return
+            with context.ending():
+                for queue in context.queues:
+                    for url, source in queue.earlier():
+                        self.restore(url, source)
+                        await self._give_way()
+                        if compat.closing(context.crawler):  # and the JOBDIR with it
+                            return
             while not compat.closing(context.crawler):
                 self._owed = context.monotonic()
                 try:
@@ -114,11 +115,13 @@ class Intake:
                     break
                 yield entry
                 self._taken += 1
-                await self._give_way()
+                with context.ending():
+                    await self._give_way()
         finally:
-            context.recorder.flush()
             context.scope.growing = False
-            compat.wake_engine(context.crawler)
+            with context.ending():
+                context.recorder.flush()
+                compat.wake_engine(context.crawler)
 
     async def _give_way(self) -> None:
         """At the end of a slice rest for as long, and wait while enough requests wait."""

@@ -46,16 +46,19 @@ class ScopeMiddleware:
         """
         async for entry in self.crawl.intake.taken_in(start):
             taken = self._taken(entry)
-            if isinstance(taken, Request):
-                self.crawl.intake.declare(taken)
-                self.crawl.readings.declare(taken)
-                # Scrapy's `start_urls` come with dont_filter, which its filter then does not know:
-                # a link to such a page would be sent a second time.
-                if taken.dont_filter and not self.crawl.fleet:
-                    compat.note_as_seen(self.crawl.crawler, taken)
-                if any(queue.stands_for(taken) for queue in self.crawl.queues):
-                    continue
-            yield taken
+            if not isinstance(taken, Request) or self._declared(taken):
+                yield taken
+
+    def _declared(self, request: Request) -> bool:
+        """Note *request* as a declared target; False where an earlier run has left the same."""
+        with self.crawl.ending():
+            self.crawl.intake.declare(request)
+            self.crawl.readings.declare(request)
+            # Scrapy's `start_urls` come with dont_filter, which its filter then does not know:
+            # a link to such a page would be sent a second time.
+            if request.dont_filter and not self.crawl.fleet:
+                compat.note_as_seen(self.crawl.crawler, request)
+            return not any(queue.stands_for(request) for queue in self.crawl.queues)
 
     def process_spider_output(
         self,
@@ -66,8 +69,7 @@ class ScopeMiddleware:
         """*result*; at its end, note that the spider has taken *response* (R8)."""
         for each in result:
             yield self._taken(each)
-        if response.request is not None:
-            self.crawl.asked.taken(response.request)
+        self._ended(response)
 
     async def process_spider_output_async(
         self,
@@ -78,18 +80,24 @@ class ScopeMiddleware:
         """As :meth:`process_spider_output`."""
         async for each in result:
             yield self._taken(each)
+        self._ended(response)
+
+    def _ended(self, response: Response) -> None:
         if response.request is not None:
-            self.crawl.asked.taken(response.request)
+            with self.crawl.ending():
+                self.crawl.asked.taken(response.request)
 
     def _taken(self, entry: Any) -> Any:
         if not isinstance(entry, Request):
             return entry
         for key in _OURS:  # a spider that copies the meta of an answer makes another request
             entry.meta.pop(key, None)
-        return self.crawl.intake.request(entry)
+        with self.crawl.ending():
+            return self.crawl.intake.request(entry)
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002
         """Note *response* as read or not; raise ``GaveUp`` for 429 and 503 (R5.8)."""
-        self.crawl.readings.answered(response)
+        with self.crawl.ending():
+            self.crawl.readings.answered(response)
         if not reaches_spider(response.status):
             raise GaveUp(response.url, f"status {response.status}", response.status)

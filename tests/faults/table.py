@@ -29,7 +29,7 @@ from tests.faults.row import (
     Then,
     Variant,
 )
-from tests.faults.world import can_mount
+from tests.faults.world import can_mount, has_pypis_typing
 
 #: Only where an earlier run has left a list and rules, which are to be asked for again.
 _STALE: Final[tuple[Variant, ...]] = ((SHORT, STALE),)
@@ -587,6 +587,11 @@ _ENVIRONMENT = (
                       folder="site", files={f"site/{name}.py": _OLD_MODULE})
         for name in ("typing", "enum", "dataclasses", "json", "signal")
     ),
+    Row("scrapy-rotating-proxies", "environment",
+        "scrapy-rotating-proxies is used, which brings PyPI's `typing`.", AS_USUAL,
+        {"do": "environ"}, needs=has_pypis_typing, variants=CHILD,
+        settings={"DOWNLOADER_MIDDLEWARES": {
+            "rotating_proxies.middlewares.BanDetectionMiddleware": 620}}),
     _around_child("sitecustomize prints", "A `sitecustomize` prints a line.", folder="site",
                   files={"site/sitecustomize.py": "print('welcome')\n"}),
     _around_child("sitecustomize raises", "A `sitecustomize` raises.", folder="site",

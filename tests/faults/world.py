@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -14,9 +15,11 @@ import sys
 import tempfile
 import threading
 import time
+import typing
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -44,6 +47,7 @@ RULES = "# rules\n" * 200 + "User-agent: *\nDisallow: /private/\n"
 _PAGE = Route(body="<title>page</title><p>page</p>" * 50)
 #: Kinds of rows in which what was fetched may be lost to the next run.
 _HELD = "held.test"
+_RECORD = re.compile(r"[-\d]{10} [:\d]{8} \[[\w.]+\] [A-Z]+: ")
 _LOST_LINE = "the next run may request hosts and sources again too early"
 _REMEMBERING = ("no fault", "our own code", "disk", "JOBDIR")
 #: What a project had deployed before: a callback that it no longer has.
@@ -83,8 +87,9 @@ class Ran:
 
     @property
     def last(self) -> str:
-        """The last line of its log."""
-        return ran[-1] if (ran := self.output.strip().splitlines()) else ""
+        """The last record of its log; Python may complain of more when it ends."""
+        lines = [line for line in self.output.splitlines() if _RECORD.match(line)]
+        return lines[-1] if lines else ""
 
     def asked(self) -> list[str]:
         """Every request but those to the operator, as host and path."""
@@ -536,6 +541,12 @@ def _spoil_job(job: Path, how: str) -> None:
     database.close()
     if how == "job is text":
         job.write_text("Dear diary,\n" * 100)
+
+
+def has_pypis_typing() -> bool:
+    """Whether scrapy-rotating-proxies is installed here, and PyPI's ``typing`` with it."""
+    places = {Path(each, "typing.py") for each in sys.path} - {Path(typing.__file__)}
+    return find_spec("rotating_proxies") is not None and any(each.exists() for each in places)
 
 
 def can_mount() -> bool:
