@@ -9,11 +9,9 @@ from __future__ import annotations
 import random
 import time
 from asyncio import CancelledError
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
-from scrapy.exceptions import CloseSpider, IgnoreRequest
 from scrapy.utils.conf import closest_scrapy_cfg, get_config
 from scrapy.utils.project import inside_project
 
@@ -28,7 +26,7 @@ from scrapy_walsh.state import open_store, underway
 from scrapy_walsh.state.clock import steady_clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from scrapy import Request
     from scrapy.crawler import Crawler
@@ -162,17 +160,6 @@ class Context:
             return
         self.halted = self.tell_failure(error)
         compat.close_spider(self.crawler, NOT_WELL)
-
-    @contextmanager
-    def ending(self) -> Iterator[None]:
-        """Where our own code raises in here, the crawl ends: Scrapy would log it and go on."""
-        try:
-            yield
-        except (IgnoreRequest, CloseSpider):
-            raise
-        except Exception as error:
-            self.fail(error)
-            raise
 
     def tell_failure(self, error: BaseException | None) -> str:
         """Say that *error*, which is ours, makes this run not well; the line that says so."""

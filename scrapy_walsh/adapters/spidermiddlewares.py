@@ -51,7 +51,7 @@ class ScopeMiddleware:
 
     def _declared(self, request: Request) -> bool:
         """Note *request* as a declared target; False where an earlier run has left the same."""
-        with self.crawl.ending():
+        try:
             self.crawl.intake.declare(request)
             self.crawl.readings.declare(request)
             # Scrapy's `start_urls` come with dont_filter, which its filter then does not know:
@@ -59,6 +59,9 @@ class ScopeMiddleware:
             if request.dont_filter and not self.crawl.fleet:
                 compat.note_as_seen(self.crawl.crawler, request)
             return not any(queue.stands_for(request) for queue in self.crawl.queues)
+        except Exception as error:  # Scrapy would log it and go on
+            self.crawl.fail(error)
+            raise
 
     def process_spider_output(
         self,
@@ -84,20 +87,25 @@ class ScopeMiddleware:
 
     def _ended(self, response: Response) -> None:
         if response.request is not None:
-            with self.crawl.ending():
+            try:
                 self.crawl.asked.taken(response.request)
+            except Exception as error:
+                self.crawl.fail(error)
+                raise
 
     def _taken(self, entry: Any) -> Any:
         if not isinstance(entry, Request):
             return entry
         for key in _OURS:  # a spider that copies the meta of an answer makes another request
             entry.meta.pop(key, None)
-        with self.crawl.ending():
-            return self.crawl.intake.request(entry)
+        return self.crawl.intake.request(entry)
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002
         """Note *response* as read or not; raise ``GaveUp`` for 429 and 503 (R5.8)."""
-        with self.crawl.ending():
+        try:
             self.crawl.readings.answered(response)
+        except Exception as error:
+            self.crawl.fail(error)
+            raise
         if not reaches_spider(response.status):
             raise GaveUp(response.url, f"status {response.status}", response.status)
