@@ -47,7 +47,7 @@ RULES = "# rules\n" * 200 + "User-agent: *\nDisallow: /private/\n"
 _PAGE = Route(body="<title>page</title><p>page</p>" * 50)
 #: Kinds of rows in which what was fetched may be lost to the next run.
 _HELD = "held.test"
-_RECORD = re.compile(r"[-\d]{10} [:\d]{8} \[[\w.]+\] [A-Z]+: ")
+_RECORD = re.compile(r"[-\d]{10} [:\d]{8} \[scrapy[\w.]*\] [A-Z]+: ")
 _LOST_LINE = "the next run may request hosts and sources again too early"
 _REMEMBERING = ("no fault", "our own code", "disk", "JOBDIR")
 #: What a project had deployed before: a callback that it no longer has.
@@ -87,7 +87,7 @@ class Ran:
 
     @property
     def last(self) -> str:
-        """The last record of its log; Python may complain of more when it ends."""
+        """The last record of its log; Python and Twisted may complain of more when they end."""
         lines = [line for line in self.output.splitlines() if _RECORD.match(line)]
         return lines[-1] if lines else ""
 
