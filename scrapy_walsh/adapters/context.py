@@ -125,7 +125,10 @@ class Context:
         self.rand: Callable[[], float] = random.random
         underway.enter(self.config.state_dir)
         self.store = self.open_store()
-        self.recorder = Recorder(crawler, journal.open_ledger(self.config, self.wall))
+        self.recorder = Recorder(crawler)
+        with self.recorder.told_once():
+            self.recorder.ledger = journal.open_ledger(self.config, self.wall)
+        self.recorder.tell_ledger()
         #: What is worth a warning, and lost nothing: the clock was set.
         self.clock_notices: list[str] = []
         self.steady = steady_clock(self.config.state_dir, self.clock_notices)
@@ -155,6 +158,11 @@ class Context:
         """
         if isinstance(error, (Closing, CancelledError)) or self.halted is not None:
             return
+        self.halted = self.tell_failure(error)
+        compat.close_spider(self.crawler, NOT_WELL)
+
+    def tell_failure(self, error: BaseException | None) -> str:
+        """Say that *error*, which is ours, makes this run not well; the line that says so."""
         line = str(error)
         if not isinstance(error, OwnFault):
             line = (
@@ -162,9 +170,8 @@ class Context:
                 "LOG_LEVEL=DEBUG shows where: please report it"
             )
             logger.debug("where it failed", exc_info=error)
-        self.halted = line
-        self.recorder.own_fault(line)
-        compat.close_spider(self.crawler, NOT_WELL)
+        self.recorder.own_fault(line, kept=isinstance(error, StateError))
+        return line
 
     def stop_if_halted(self) -> None:
         """Raise Halted when this crawl was refused."""

@@ -96,6 +96,12 @@ class Crawl(Context):
         compat.ON_FAILURE.append(self.fail)
 
     def _opened(self) -> None:
+        try:
+            self._open()
+        except Exception as error:  # the signal would swallow it, and the crawl go on unchecked
+            self.fail(error)
+
+    def _open(self) -> None:
         self._pulse.start()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self._tell_notices()
@@ -107,11 +113,7 @@ class Crawl(Context):
             self.scope.follow_links, self.scope.growing = True, False
             self.gates = replace(self.gates, revisit_reason="asked from a shell")
         self.recorder.note("started", **self._terms())
-        try:
-            missing = seats.missing(self.crawler, self.config)
-        except Exception as error:  # the signal would swallow it, and the crawl go on unchecked
-            missing = [f"the installation cannot be checked: {error!r}"]
-        if missing:
+        if missing := seats.missing(self.crawler, self.config):
             self.halt(f"scrapy_walsh is not completely installed: {'; '.join(missing)}")
         elif self._lease is not None and (overlap := self._lease.take()) is not None:
             self.halt(overlap)
@@ -123,30 +125,38 @@ class Crawl(Context):
             logger.warning("%s", self.clock_notices.pop(0))
 
     def _closed(self, reason: str) -> None:
-        for queue in self.queues:
-            queue.stop()
-        self.documents.close()
-        self._pulse.stop()
-        TURNSTILE.leave_for_good(self)
-        compat.ON_FAILURE.remove(self.fail)
-        self.documents.count()
-        self.recorder.tell_hosts()
-        self.recorder.rates()
-        account = "\n".join(self.recorder.account())
-        logger.info("account of the crawl:\n%s", account, extra={"several_lines": True})
-        self.intake.close()
-        self.asked.close()
-        self.readings.close(reason)
-        self._tell_notices()
-        self.recorder.note("ended", reason=reason)
-        self.recorder.close()
-        self.close_store()
-        if self._lease is not None:
-            self._lease.give_back()
+        steps = (
+            *(queue.stop for queue in self.queues),
+            self.documents.close,
+            self._pulse.stop,
+            lambda: TURNSTILE.leave_for_good(self),
+            lambda: compat.ON_FAILURE.remove(self.fail),
+            self.documents.count,
+            self.recorder.tell_hosts,
+            self.recorder.rates,
+            self.recorder.tell_account,
+            self.intake.close,
+            self.asked.close,
+            lambda: self.readings.close(reason),
+            self._tell_notices,
+            lambda: self.recorder.note("ended", reason=reason),
+            self.recorder.close,
+            self.close_store,
+            self._give_back,
+        )
+        for step in steps:  # each is due, whatever became of the one before
+            try:
+                step()
+            except Exception as error:
+                self.tell_failure(error)
         if self.recorder.own_faults:
             compat.fail_command()
             if reason == FINISHED:  # what failed did so after the last idle moment
                 self.crawler.stats.set_value("finish_reason", NOT_WELL)
+
+    def _give_back(self) -> None:
+        if self._lease is not None:
+            self._lease.give_back()
 
     def _stopped(self) -> None:
         self.recorder.tell_not_well()

@@ -323,14 +323,20 @@ class Recorder:
         """Write the targets that were declared to the ledger."""
         if self._declared and self.ledger is not None:
             declared, self._declared = self._declared, []
-            with self._told_once():
+            with self.told_once():
                 self.ledger.write(self.run, *declared)
 
     def keep(self, kind: str, body: bytes, digest: str) -> None:
         """Keep a document beside the ledger, because decisions were made from it."""
         if self.ledger is not None:
-            with self._told_once():
+            with self.told_once():
                 self.ledger.keep(kind, body, digest)
+            self.tell_ledger()
+
+    def tell_ledger(self) -> None:
+        """Log what was found damaged in the ledger."""
+        while self.ledger is not None and self.ledger.notices:
+            logger.warning("%s", self.ledger.notices.pop(0))
 
     def close(self) -> None:
         """Put the ledger's last line into the stats, and close the ledger."""
@@ -343,12 +349,12 @@ class Recorder:
 
     def _write(self, entry: dict[str, Any]) -> None:
         self.flush()
-        with self._told_once():
+        with self.told_once():
             if self.ledger is not None:
                 self.ledger.write(self.run, entry)
 
     @contextmanager
-    def _told_once(self) -> Iterator[None]:
+    def told_once(self) -> Iterator[None]:
         """A ledger that cannot be written is logged once, and does not stop the crawl."""
         try:
             yield
@@ -386,6 +392,11 @@ class Recorder:
             self.count(f"denied/host/{event.host}")
         else:
             self.count("denied/other_hosts")
+
+    def tell_account(self) -> None:
+        """Log what became of the targets."""
+        account = "\n".join(self.account())
+        logger.info("account of the crawl:\n%s", account, extra={"several_lines": True})
 
     def account(self) -> list[str]:
         """The lines that say at the end of the crawl what became of its targets."""

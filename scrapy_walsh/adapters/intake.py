@@ -95,30 +95,44 @@ class Intake:
     async def taken_in(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """What *start* yields, by slices; at the end, nothing is declared any more (R6)."""
         context = self._context
-        self._began = context.monotonic()
+        self._began, theirs = context.monotonic(), False
         try:
-            for queue in context.queues:
-                for url, source in queue.earlier():
-                    self.restore(url, source)
-                    await self._give_way()
-                    if compat.closing(context.crawler):  # and the JOBDIR with it
-                        return
+            await self._take_up()
             while not compat.closing(context.crawler):
                 self._owed = context.monotonic()
                 try:
                     entry = await anext(start)
                 except StopAsyncIteration:
                     break
+                except Exception:
+                    theirs = True
+                    raise
                 self._owed = None
                 if compat.closing(context.crawler):
                     break
                 yield entry
                 self._taken += 1
                 await self._give_way()
+        except Exception as error:  # Scrapy would log it and go on without the rest
+            if not theirs:
+                context.fail(error)
+            raise
         finally:
-            context.recorder.flush()
             context.scope.growing = False
-            compat.wake_engine(context.crawler)
+            try:
+                context.recorder.flush()
+                compat.wake_engine(context.crawler)
+            except Exception as error:
+                context.fail(error)
+
+    async def _take_up(self) -> None:
+        """Declare what earlier runs have left in the queues."""
+        for queue in self._context.queues:
+            for url, source in queue.earlier():
+                self.restore(url, source)
+                await self._give_way()
+                if compat.closing(self._context.crawler):  # and the JOBDIR with it
+                    return
 
     async def _give_way(self) -> None:
         """At the end of a slice rest for as long, and wait while enough requests wait."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.adapters.events import logger, process_name
+from scrapy_walsh.adapters.events import process_name
 from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, SETTINGS
-from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.policy.backoff import granted
 from scrapy_walsh.policy.learned import LONGEST
@@ -21,17 +20,10 @@ if TYPE_CHECKING:
 
 
 def open_ledger(config: WalshConfig, wall: Callable[[], float]) -> Ledger | None:
-    """Open the ledger of a crawl; None where it has none, or it cannot be opened (logged)."""
+    """Open the ledger of a crawl; None where it has none. StateError where it cannot be opened."""
     if config.state_dir is None or config.ledger == LEDGER_OFF:
         return None
-    try:
-        ledger = Ledger(config.state_dir, wall, redact=config.ledger == LEDGER_REDACTED)
-    except StateError as error:
-        logger.error("%s", error)
-        return None
-    for notice in ledger.notices:
-        logger.warning("%s", notice)
-    return ledger
+    return Ledger(config.state_dir, wall, redact=config.ledger == LEDGER_REDACTED)
 
 
 def terms(

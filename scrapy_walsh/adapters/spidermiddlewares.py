@@ -46,16 +46,22 @@ class ScopeMiddleware:
         """
         async for entry in self.crawl.intake.taken_in(start):
             taken = self._taken(entry)
-            if isinstance(taken, Request):
-                self.crawl.intake.declare(taken)
-                self.crawl.readings.declare(taken)
-                # Scrapy's `start_urls` come with dont_filter, which its filter then does not know:
-                # a link to such a page would be sent a second time.
-                if taken.dont_filter and not self.crawl.fleet:
-                    compat.note_as_seen(self.crawl.crawler, taken)
-                if any(queue.stands_for(taken) for queue in self.crawl.queues):
-                    continue
-            yield taken
+            if not isinstance(taken, Request) or self._declared(taken):
+                yield taken
+
+    def _declared(self, request: Request) -> bool:
+        """Note *request* as a declared target; False where an earlier run has left the same."""
+        try:
+            self.crawl.intake.declare(request)
+            self.crawl.readings.declare(request)
+            # Scrapy's `start_urls` come with dont_filter, which its filter then does not know:
+            # a link to such a page would be sent a second time.
+            if request.dont_filter and not self.crawl.fleet:
+                compat.note_as_seen(self.crawl.crawler, request)
+            return not any(queue.stands_for(request) for queue in self.crawl.queues)
+        except Exception as error:  # Scrapy would log it and go on
+            self.crawl.fail(error)
+            raise
 
     def process_spider_output(
         self,
@@ -66,8 +72,7 @@ class ScopeMiddleware:
         """*result*; at its end, note that the spider has taken *response* (R8)."""
         for each in result:
             yield self._taken(each)
-        if response.request is not None:
-            self.crawl.asked.taken(response.request)
+        self._ended(response)
 
     async def process_spider_output_async(
         self,
@@ -78,8 +83,15 @@ class ScopeMiddleware:
         """As :meth:`process_spider_output`."""
         async for each in result:
             yield self._taken(each)
+        self._ended(response)
+
+    def _ended(self, response: Response) -> None:
         if response.request is not None:
-            self.crawl.asked.taken(response.request)
+            try:
+                self.crawl.asked.taken(response.request)
+            except Exception as error:
+                self.crawl.fail(error)
+                raise
 
     def _taken(self, entry: Any) -> Any:
         if not isinstance(entry, Request):
@@ -90,6 +102,10 @@ class ScopeMiddleware:
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002
         """Note *response* as read or not; raise ``GaveUp`` for 429 and 503 (R5.8)."""
-        self.crawl.readings.answered(response)
+        try:
+            self.crawl.readings.answered(response)
+        except Exception as error:
+            self.crawl.fail(error)
+            raise
         if not reaches_spider(response.status):
             raise GaveUp(response.url, f"status {response.status}", response.status)

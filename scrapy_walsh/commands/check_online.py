@@ -93,8 +93,11 @@ def ask(url: str, settings: Settings) -> Answer:
 
 def crawl_apart(
     settings: Settings, spider: type[Spider], problems: list[str], **arguments: Any
-) -> None:
-    """Run *spider* with the gates of *settings*. Why it cannot run is added to *problems*."""
+) -> bool:
+    """Run *spider* with the gates of *settings*. Why it cannot run is added to *problems*.
+
+    False where something of ours failed meanwhile (``Recorder.own_fault``).
+    """
     open_store(WalshConfig.from_settings(settings, default_state_dir).state_dir).close()
     process = CrawlerProcess(_apart(settings))
 
@@ -103,8 +106,10 @@ def crawl_apart(
             failure.raiseException()
         problems.append(str(failure.value))
 
-    process.crawl(spider, problems=problems, **arguments).addErrback(failed)
+    crawler = process.create_crawler(spider)
+    process.crawl(crawler, problems=problems, **arguments).addErrback(failed)
     process.start()
+    return not (crawler.stats and crawler.stats.get_value("walsh/own_faults"))
 
 
 def _apart(settings: Settings) -> Settings:

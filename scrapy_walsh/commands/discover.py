@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(found.members()))
     else:
         print("\n".join(printable(line) for line in _lines(found)))
-    return 0 if found.links else 1
+    return 0 if found.links and found.well else 1
 
 
 def _origins(host: str) -> list[str]:

@@ -49,9 +49,10 @@ class Probe:
 
 @dataclass(slots=True)
 class LinkMap:
-    """What a host offers."""
+    """What a host offers. ``well``: nothing of ours failed while it was looked for."""
 
     host: str
+    well: bool = True
     probes: list[Probe] = field(default_factory=list)
     suggested_feeds: list[str] = field(default_factory=list)
     suggested_sitemaps: list[str] = field(default_factory=list)
@@ -161,7 +162,7 @@ def discover(origins: list[str], settings: Settings) -> LinkMap:
     """The link map of a host; *origins* are tried in turn. ConfigError, StateError, Misuse."""
     found = LinkMap(origins[0].partition("://")[2])
     problems: list[str] = []
-    crawl_apart(settings, DiscoverSpider, problems, origins=origins, found=found)
+    found.well = crawl_apart(settings, DiscoverSpider, problems, origins=origins, found=found)
     if problems or not found.probes:
         raise Misuse("; ".join(problems) or "the crawl ended before anything was requested")
     return found

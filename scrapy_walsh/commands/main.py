@@ -81,7 +81,7 @@ SUBCOMMANDS: Final = {
     "discover": Subcommand(
         "tell what a host offers in place of HTML: its link map",
         "links were found",
-        "none were, or it was refused",
+        "none were, it was refused, or something failed on this side",
         ("site.example", "site.example --json"),
     ),
     "doctor": Subcommand(

@@ -13,10 +13,11 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.state.connect import Connection
-from scrapy_walsh.state.files import make_private
+from scrapy_walsh.state.connect import Connection, is_damage
+from scrapy_walsh.state.files import make_private, set_aside
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 DOCUMENTS: Final = "ledger-documents.sqlite"
@@ -40,25 +41,25 @@ class Documents:
         self.altered: set[str] = set()
         #: Why ``get`` could not read the file, if it could not.
         self.fault: str | None = None
+        #: Lines for the log on what was found damaged.
+        self.notices: list[str] = []
 
     def put(self, kind: str, body: bytes, digest: str, file: int) -> None:
-        """Keep *body*, which ledger file number *file* names."""
+        """Keep *body*, which ledger file number *file* names. A damaged file is set aside."""
         if self._known.get(digest) == file:
             return
-        try:
-            with closing(self._open()) as connection, connection:
-                found = connection.execute(
-                    "UPDATE documents SET file = ? WHERE digest = ?", (file, digest)
+
+        def keep(connection: sqlite3.Connection) -> None:
+            found = connection.execute(
+                "UPDATE documents SET file = ? WHERE digest = ?", (file, digest)
+            )
+            if not found.rowcount:
+                connection.execute(
+                    "INSERT OR IGNORE INTO documents VALUES (?, ?, ?, ?)",
+                    (digest, kind, file, zlib.compress(body, 1)),
                 )
-                if not found.rowcount:
-                    connection.execute(
-                        "INSERT OR IGNORE INTO documents VALUES (?, ?, ?, ?)",
-                        (digest, kind, file, zlib.compress(body, 1)),
-                    )
-        except (sqlite3.Error, OSError) as error:
-            raise StateError(
-                f"{self._path}: a document of the ledger cannot be kept: {error}"
-            ) from error
+
+        self._change(keep, "a document of the ledger cannot be kept: ")
         self._known[digest] = file
 
     def get(self, digest: str) -> bytes | None:
@@ -84,11 +85,33 @@ class Documents:
 
     def forget(self, file: int) -> None:
         """Drop what no ledger file after number *file* names."""
+
+        def drop(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM documents WHERE file <= ?", (file,))
+
+        self._change(drop)
+
+    def _change(self, change: Callable[[sqlite3.Connection], None], what: str = "") -> None:
+        """Call *change* in a transaction; a damaged file is set aside, and it is called again."""
         try:
-            with closing(self._open()) as connection, connection:
-                connection.execute("DELETE FROM documents WHERE file <= ?", (file,))
+            try:
+                self._transact(change)
+            except sqlite3.DatabaseError as error:
+                if not is_damage(error):
+                    raise
+                aside = set_aside(self._path, ("-journal",))
+                self._known.clear()
+                self.notices.append(
+                    f"{self._path} was damaged ({error}): set aside as {aside.name}; verify will "
+                    "miss the documents in it"
+                )
+                self._transact(change)
         except (sqlite3.Error, OSError) as error:
-            raise StateError(f"{self._path}: {error}") from error
+            raise StateError(f"{self._path}: {what}{error}") from error
+
+    def _transact(self, change: Callable[[sqlite3.Connection], None]) -> None:
+        with closing(self._open()) as connection, connection:
+            change(connection)
 
     def _open(self, *, read_only: bool = False) -> sqlite3.Connection:
         if read_only:

@@ -41,7 +41,7 @@ class Ledger:
         self.head = GENESIS
         self.number = 0
         #: Lines for the log on what was found damaged, or gone.
-        self.notices: list[str] = []
+        self.notices = self.documents.notices
         self._wall = wall
         self._redact = redact
         self._missing = 0

@@ -162,7 +162,10 @@ class Database:
         """Copy the rows that can be read to a new file, and rename the damaged one."""
         for suffix in ("", *COMPANIONS):
             self._draft.with_name(self._draft.name + suffix).unlink(missing_ok=True)
-        with closing(connect(self._draft)[0]) as target:
+        target, writable = connect(self._draft)
+        with closing(target):
+            if not writable:
+                raise StateError(explain(self._path, "is damaged, and no new one fits", damage))
             kept = salvage(self._path, target)
         aside = files.set_aside(self._path, COMPANIONS)
         self._draft.rename(self._path)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BROKEN = """
-from scrapy_walsh.adapters import disk_lines, pacing, scheduler_queue
+from scrapy_walsh.adapters import asked, compat, disk_lines, intake, pacing, readings
+from scrapy_walsh.adapters import scheduler_queue
 from scrapy_walsh.policy import throttle
 
 def broken(*args, **kwargs):
@@ -28,6 +29,11 @@ POINTS = [
     "disk_lines.DiskLines.pop",
     "pacing.Pacing.reserve",
     "throttle.Throttle.started",
+    "intake.Intake._give_way",
+    "readings.Readings.declare",
+    "readings.Readings.answered",
+    "asked.Asked.taken",
+    "compat.wake_engine",  # of a timer, among others
 ]
 
 

@@ -47,7 +47,7 @@ def main() -> int:
         for (row, _), found in zip(chosen, pool.map(play, chosen), strict=True):
             if found is None:
                 skipped += 1
-                print(f"SKIP {row.kind}: {row.name} no rights to mount here", flush=True)
+                print(f"SKIP {row.kind}: {row.name} needs what is not here", flush=True)
                 continue
             failed += not found.passed
             if not found.passed or not options.failing:

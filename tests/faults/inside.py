@@ -7,6 +7,8 @@ of the package is imported here before the crawl has done so by itself.
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import errno
 import importlib
 import os
@@ -81,6 +83,22 @@ def made() -> None:
     if not _MADE:
         _MADE.append(True)
         print(MADE, file=sys.stderr, flush=True)
+
+
+def keep_log() -> None:
+    """Have another process write the log, for whose file no limit of this one's holds."""
+    log = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # noqa: S607
+    assert log.stdin is not None
+    for descriptor in (1, 2):
+        os.dup2(log.stdin.fileno(), descriptor)
+    log.stdin.close()
+
+    def end() -> None:
+        os.close(1)
+        os.close(2)
+        log.wait()
+
+    atexit.register(end)
 
 
 def resolve_names() -> None:
@@ -409,6 +427,7 @@ class Extension:
         most = self.fault.get("octets", 8192)
 
         def begin() -> None:
+            keep_log()
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
@@ -550,7 +569,7 @@ def spoil_files(state: Path, how: str) -> None:  # noqa: C901 PLR0912  a list, o
     elif how == "everything damaged":
         for each in [*state.iterdir()]:
             if each.is_file():
-                each.write_bytes(b"damaged")
+                each.write_bytes(each.read_bytes()[:16] + b"damaged")
     elif how == "directory gone":
         import shutil  # noqa: PLC0415
 
@@ -580,6 +599,25 @@ class Probe(Spider):
 
     def failed(self, failure: Any) -> Any:
         """Nor of an error."""
+
+
+class Waits(Probe):
+    """Its ``start`` ends when the callback of a request has come that it has not declared."""
+
+    name = "waits"
+    came = False
+
+    async def start(self) -> Any:
+        yield Request(self.urls[-1], callback=self.parse, errback=self.failed)
+        while not self.came:
+            await asyncio.sleep(0.1)
+
+    def parse(self, response: Any) -> Any:
+        self.came = "more" in response.url
+        yield Request(response.url + "/more", callback=self.parse, errback=self.failed)
+
+    def failed(self, failure: Any) -> Any:
+        self.came = True
 
 
 resolve_names()

@@ -60,6 +60,8 @@ _TITLES: Final = {
     "our own code": "This package itself",
     "disk": "The disk and the state directory",
     "JOBDIR": "A paused job",
+    "spider": "A spider of your project",
+    "command": "Other ways to run a crawl",
 }
 
 

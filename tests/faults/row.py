@@ -47,7 +47,9 @@ class Row:
     say enough. ``says``: words of which one stands in a line of ours where the run is not green;
     the page shows the first. ``fault``: what ``inside.py`` does. ``settings``, ``environment``: of
     the crawl with the fault. ``sites``: answers to robots.txt or the list that are not as usual.
-    ``before``: what is done to the project before the crawl. ``again``: whether the healthy run
+    ``before``: what is done to the project before the crawl. ``spider``, ``arguments``: what
+    crawls, and its arguments in place of ``urls``. ``command``: what is run in place of ``scrapy
+    crawl``; ``<port>`` is the servers', here and in ``files``. ``again``: whether the healthy run
     after it must be served. ``quick``: it runs in CI. ``apart``: it needs a new interpreter.
     """
 
@@ -70,4 +72,6 @@ class Row:
     quick: bool = True
     apart: bool = False
     spider: str = "probe"
+    arguments: str = ""
+    command: tuple[str, ...] = ()
     needs: Callable[[], bool] | None = None

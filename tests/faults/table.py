@@ -29,7 +29,7 @@ from tests.faults.row import (
     Then,
     Variant,
 )
-from tests.faults.world import can_mount
+from tests.faults.world import can_mount, has_pypis_typing
 
 #: Only where an earlier run has left a list and rules, which are to be asked for again.
 _STALE: Final[tuple[Variant, ...]] = ((SHORT, STALE),)
@@ -540,15 +540,40 @@ def _around_child(name: str, what: str, **fault: Any) -> Row:
 
 def _no_child(name: str, what: str, fault: dict[str, Any], **more: Any) -> tuple[Row, Row]:
     """No child process is to be had: what does not need one goes on; what does, is not known."""
-    quick = more.pop("quick", True)
+    quick, says = more.pop("quick", True), more.pop("says", _CHILD)
     return (
         Row(name, "environment", what, AS_USUAL, fault, variants=_TAME, quick=quick,
             does="A list with an ordinary schema is validated by the crawl itself: as usual.",
             **more),
         Row(f"{name}, list with a costly schema", "environment",
             f"{what} The list's schema is one that may take for ever.", HELD_BACK, fault,
-            variants=_WILD, says=_CHILD, quick=quick, **more),
+            variants=_WILD, says=says, quick=quick, **more),
     )  # fmt: skip
+
+
+def _metadata(kind: str) -> dict[str, Any]:
+    """What a row of ``walsh_metadata`` has, with one source: a feed or a sitemap."""
+    url = "http://healthy.test:<port>/a"
+    source = f'[[source]]\nname = "one"\nurl = "{url}"\n{kind} = "{url}.xml"\n'
+    return {
+        "spider": "walsh_metadata",
+        "arguments": "sources=sources.toml",
+        "files": {"sources.toml": source, "site/typing.py": _OLD_MODULE},
+        "variants": _UNKNOWN,
+    }
+
+
+def _read(name: str, what: str, then: Then, fault: dict[str, Any], **more: Any) -> Row:
+    if then == NOT_WELL:
+        more["does"] = "It is not read in this run; others are."
+    return Row(
+        name + more.pop("beside", ""), "environment", what, then, fault, sites=name,
+        says=("1 of 1 source read",) if then == AS_USUAL else ("not read because of us",),
+        **_metadata("sitemap" if "sitemap" in name else "feed"), **more,
+    )  # fmt: skip
+
+
+_NO_CHILD: Final = {"do": "environ", "executable": ""}
 
 
 def _script(text: str) -> dict[str, Any]:
@@ -562,6 +587,11 @@ _ENVIRONMENT = (
                       folder="site", files={f"site/{name}.py": _OLD_MODULE})
         for name in ("typing", "enum", "dataclasses", "json", "signal")
     ),
+    Row("scrapy-rotating-proxies", "environment",
+        "scrapy-rotating-proxies is used, which brings PyPI's `typing`.", AS_USUAL,
+        {"do": "environ"}, needs=has_pypis_typing, variants=CHILD,
+        settings={"DOWNLOADER_MIDDLEWARES": {
+            "rotating_proxies.middlewares.BanDetectionMiddleware": 620}}),
     _around_child("sitecustomize prints", "A `sitecustomize` prints a line.", folder="site",
                   files={"site/sitecustomize.py": "print('welcome')\n"}),
     _around_child("sitecustomize raises", "A `sitecustomize` raises.", folder="site",
@@ -583,7 +613,7 @@ _ENVIRONMENT = (
     *_no_child("sys.executable is no Python", "`sys.executable` is another program.",
                {"do": "environ", "executable": "/bin/true"}),
     *_no_child("child fails", "The child process ends with code 3.", _EXECUTABLE,
-               **_script("echo no license >&2; exit 3")),
+               says=("no license",), **_script("echo no license >&2; exit 3")),
     *_no_child("child killed", "The child process is killed.", _EXECUTABLE,
                **_script("kill -9 $$")),
     *_no_child("child without memory", "The child process gets 30 MB of memory.", _EXECUTABLE,
@@ -593,6 +623,20 @@ _ENVIRONMENT = (
     *_no_child("no process", "The system makes no process.", {"do": "no_fork", "error": "no fork"}),
     *_no_child("no memory for a process", "There is no memory for another process.",
                {"do": "no_fork", "error": "MemoryError"}),
+    _read("short feed", "A feed of 1 kB comes, and no child process is to be had.", AS_USUAL,
+          _NO_CHILD, does="It is read by the crawl itself."),
+    _read("long feed", "A feed of more than 8 KiB comes, and no child process is to be had.",
+          NOT_WELL, _NO_CHILD),
+    _read("sitemap.gz", "A compressed sitemap comes, and no child process is to be had.",
+          NOT_WELL, _NO_CHILD),
+    *(
+        _read(name, f"A {words} comes, and a package has put `typing.py` into site-packages.",
+              AS_USUAL, {"do": "environ", "folder": "site"}, beside=", typing.py")
+        for name, words in (
+            ("long feed", "feed of more than 8 KiB"),
+            ("sitemap.gz", "compressed sitemap"),
+        )
+    ),
 )  # fmt: skip
 
 
@@ -678,11 +722,24 @@ _OWN = (
          "scrapy_walsh.policy.operator:held_off", "RuntimeError", _DEFECT, after=1,
          sites="list fails first", variants=_STALE, settings={"WALSH_MAX_RETRIES": 5},
          does="The list that was held stays in force."),
+    _own("timer of records raises", "A defect in what a timer calls to write records.",
+         "scrapy_walsh.state.sqlite:SqliteStore.flush", "RuntimeError", _DEFECT),
+    _own("start raises", "A defect in what is done when the spider is opened.",
+         "scrapy_walsh.adapters.seats:missing", "RuntimeError", _DEFECT),
+    _own("end raises", "A defect in what is done when the spider is closed.",
+         "scrapy_walsh.adapters.events:Recorder.tell_hosts", "RuntimeError", _DEFECT,
+         then=NOT_WELL, does="What else is due at the end is done."),
+    _own("ledger cannot be opened", "The ledger cannot be opened.",
+         "scrapy_walsh.ledger.files:Ledger._take_up", "full disk", ("decisions go unrecorded",),
+         then=NOT_WELL, does="The crawl goes on without one."),
     _own("throttle raises", "A defect in what paces the hosts.",
          "scrapy_walsh.policy.throttle:Throttle.wait", "RuntimeError", _DEFECT),
     _own("host cannot be booked", "The record of a host cannot be written.",
          "scrapy_walsh.state.base:RecordStore.reserve_host", "full disk state", ("No space left",)),
 )  # fmt: skip
+
+
+_TOO_EARLY: Final = "the next run may request hosts and sources again too early"
 
 
 def _disk(name: str, what: str, before: str = "", **more: Any) -> Row:
@@ -695,17 +752,22 @@ def _disk(name: str, what: str, before: str = "", **more: Any) -> Row:
 def _spoilt(name: str, what: str, spoil: str, **more: Any) -> Row:
     """Something is done to the state while the crawl goes on."""
     fault = {"do": "files", "spoil": spoil}
-    more = {"then": EITHER, "says": (), "variants": (*_STALE, *_UNKNOWN), **more}
+    variants = (*_STALE, *_UNKNOWN)
+    more = {"then": NOT_WELL, "says": (_TOO_EARLY,), "variants": variants, **more}
     return _disk(f"{name}, in the run", f"{what} while a crawl goes on.", fault=fault, **more)
 
 
-_LOST = "The run's last line says that holds and R8's times are lost to the next run."
+_FOREIGN: Final = ("is not a file of this package",)
+_LOST: Final = "The run's last line says that holds and R8's times are lost to the next run."
 _DISKS = (
     _disk("full disk", "The disk of the state is full.", "full", needs=can_mount, does=_LOST,
           variants=((SHORT, UNKNOWN), (SHORT, STALE), (LONG, UNKNOWN))),
     _disk("full disk, in the run", "The disk of the state is full from the start of a crawl on.",
           fault={"do": "small_disk"}, does=_LOST,
           variants=((SHORT, UNKNOWN), (SHORT, STALE), (LONG_WILD, UNKNOWN))),
+    _disk("full disk, walsh_metadata",
+          "The disk of the state is full while `walsh_metadata` runs.", then=NOT_WELL,
+          fault={"do": "small_disk"}, sites="short feed", does=_LOST, **_metadata("feed")),
     _disk("read-only", "The state directory is mounted for reading only.", "read-only",
           needs=can_mount, variants=_KEPT, does=_LOST,
           says=("cannot be written", "Read-only", "WALSH_STATE_DIR")),
@@ -714,25 +776,25 @@ _DISKS = (
     _disk("database is a directory", "The state's file is a directory.", "database is a directory",
           variants=_STALE, says=("state.sqlite3",), again=False),
     _disk("another program's SQLite", "The state's file is another program's SQLite database.",
-          "another program's", variants=_STALE, says=("another program", "not ours", "foreign"),
-          again=False),
+          "another program's", then=REFUSED, variants=_STALE, says=_FOREIGN, again=False),
+    _disk("state not SQLite, before", "The state's file is no SQLite database.",
+          "database is text", then=REFUSED, variants=_KEPT, says=_FOREIGN, again=False),
     *(
-        _disk(f"{name}, before", f"{what}, which earlier runs had kept.", spoil, then=EITHER,
+        _disk(f"{name}, before", f"{what}, which earlier runs had kept.", spoil, then=NOT_WELL,
               variants=_KEPT, does="The damaged file is set aside, one line says so; the list's "
               "copies stay in force, hosts are spaced as if just requested.",
-              says=("state.sqlite3", "damaged", "set aside", "lost", "cannot be read"))
+              says=(_TOO_EARLY,))
         for name, what, spoil in (
             ("state cut", "The state's file is cut off", "database cut"),
-            ("state not SQLite", "The state's file is not SQLite", "database is text"),
             ("state zeroed", "The state's file is zeros", "database zeroed"),
             ("state gone", "The state's file is gone", "database gone"),
         )
     ),
     _disk("all damaged, before", "Every file of the state is damaged, which earlier runs had kept.",
-          "everything damaged", then=EITHER, variants=_KEPT, again=False,
+          "everything damaged", then=NOT_WELL, variants=_KEPT,
           does="The files are set aside, and lines say so. Nothing is sent before a list is had; "
           "hosts are spaced as if just requested.",
-          says=("no request is sent before", "damaged", "set aside")),
+          says=(_TOO_EARLY,)),
     _disk("copies of the list damaged", "The copies of the list are damaged.",
           "list copies damaged", then=EITHER, says=(), variants=((SHORT, STALE), (LONG, STALE)),
           does="The list is read from the state's file, or asked for; until then nothing is sent."),
@@ -741,8 +803,8 @@ _DISKS = (
     _disk("ledger is text", "The ledger's file is not a ledger.", "ledger is text", then=EITHER,
           says=("ledger",), variants=_KEPT, does="It is set aside, and a new one begun."),
     _disk("ledger's documents", "What is kept beside the ledger is not SQLite.",
-          "documents are text", then=EITHER, says=("ledger",), variants=_STALE, again=False,
-          does="The crawl goes on; one line says what is damaged."),
+          "documents are text", then=EITHER, says=("set aside",), variants=_STALE,
+          does="It is set aside, and a new one begun; `verify` says which documents are missing."),
     _spoilt("state gone", "The state's file is removed", "database gone", does=_LOST),
     _spoilt("state cut", "The state's file is cut off", "database cut", does=_LOST),
     _spoilt("state not SQLite", "The state's file becomes text", "database is text", does=_LOST),
@@ -770,6 +832,48 @@ _JOBS = (
          says=("JOBDIR",), needs=can_mount),
     _job("full JOBDIR", "The disk of the JOBDIR is full.", "job full", REFUSED,
          says=("JOBDIR", "No space left", "disk is full"), needs=can_mount),
+)  # fmt: skip
+
+_SPIDERS = (
+    Row("start waits for its callback", "spider",
+        "`start()` waits for a callback, whose own request was not declared.", AS_USUAL,
+        spider="waits", variants=_UNKNOWN, says=("R6 ",),
+        does="After 5 s that request is judged by what has been declared so far: it is refused."),
+)  # fmt: skip
+_SCRIPT: Final = """
+import sys
+from scrapy.crawler import CrawlerProcess
+from scrapy.utils.project import get_project_settings
+
+process = CrawlerProcess(get_project_settings())
+crawler = process.create_crawler("probe")
+process.crawl(crawler, urls=sys.argv[1])
+process.start()
+found = crawler.stats.get_stats()
+sys.exit(found["finish_reason"] == "walsh_not_well" and found["walsh/own_faults"] == 1)
+"""
+_COLOUR: Final[dict[str, Any]] = {
+    "fault": {"do": "raise", "error": "ValueError"},
+    "says": ("no colour for this host",),
+    "variants": _UNKNOWN,
+}
+_COMMANDS = (
+    Row("script", "command", "A middleware raises for documents, and a script runs the crawl.",
+        HELD_BACK, files={"script.py": _SCRIPT}, command=("script.py", "<urls>"), **_COLOUR,
+        does="The exit code is the script's; `finish_reason` is `walsh_not_well`, and the stat "
+        "`walsh/own_faults` says how much failed."),
+    Row("walsh discover", "command",
+        "A middleware raises for documents, and `walsh discover` is run.", HELD_BACK,
+        command=("-m", "scrapy_walsh", "discover", "http://healthy.test:<port>"), **_COLOUR),
+    Row("walsh discover, read-only", "command",
+        "The state directory is mounted for reading only, and `walsh discover` is run.", NOT_WELL,
+        {"do": "nothing"}, before="read-only", needs=can_mount, sites="links",
+        variants=((SHORT, FRESH),),
+        says=("cannot be written",), does="It shows what it has found.",
+        command=("-m", "scrapy_walsh", "discover", "http://healthy.test:<port>")),
+    Row("walsh check", "command", "A middleware raises for documents, and `walsh check` is run.",
+        HELD_BACK, command=("-m", "scrapy_walsh", "check", "http://healthy.test:<port>/a"),
+        **_COLOUR),
 )  # fmt: skip
 
 _NOTHING = Row(
@@ -868,5 +972,7 @@ _ALL: Final[tuple[Row, ...]] = (
     *_OWN,
     *_DISKS,
     *_JOBS,
+    *_SPIDERS,
+    *_COMMANDS,
 )
 TABLE: Final = tuple(replace(each, quick=each.quick and each.name not in BY_HAND) for each in _ALL)

@@ -27,7 +27,7 @@ def world() -> Iterator[World]:
 @pytest.mark.parametrize("row", QUICK, ids=lambda row: f"{row.kind}: {row.name}")
 def test_own_no_fault_of_ours_opens_a_gate_or_is_green(world: World, row: Row) -> None:
     if row.needs is not None and not row.needs():
-        pytest.skip("no rights to mount here")
+        pytest.skip("needs what is not here")
     found = world.play(row, row.variants[0])
     assert found.passed, "\n".join(
         [found.line(), *(line for ran in found.ran for line in ran.ours)]

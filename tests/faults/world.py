@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -13,9 +15,11 @@ import sys
 import tempfile
 import threading
 import time
+import typing
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,8 +36,8 @@ if TYPE_CHECKING:
     from tests.faults.row import Row, Variant
 
 INSIDE = Path(__file__).with_name("inside.py")
-#: Seconds after which a crawl that has not ended is killed.
-PATIENCE = 60.0
+#: Seconds after which a crawl that has not ended is killed: a child that hangs is given 60.
+PATIENCE = 150.0
 #: Stale for the list and for each robots.txt.
 _LONG_AGO = 700_000.0
 _LIST = "/.well-known/walsh-research/blocklist.json"
@@ -43,6 +47,8 @@ RULES = "# rules\n" * 200 + "User-agent: *\nDisallow: /private/\n"
 _PAGE = Route(body="<title>page</title><p>page</p>" * 50)
 #: Kinds of rows in which what was fetched may be lost to the next run.
 _HELD = "held.test"
+_RECORD = re.compile(r"[-\d]{10} [:\d]{8} \[scrapy[\w.]*\] [A-Z]+: ")
+_LOST_LINE = "the next run may request hosts and sources again too early"
 _REMEMBERING = ("no fault", "our own code", "disk", "JOBDIR")
 #: What a project had deployed before: a callback that it no longer has.
 _BEFORE = """
@@ -75,7 +81,15 @@ class Ran:
     def ours(self) -> list[str]:
         """What our own code says, the account at the end apart, and what ends a command."""
         marks = ("[scrapy_walsh] WARNING", "[scrapy_walsh] ERROR", "scrapy_walsh: ")
-        return [line for line in self.output.splitlines() if any(m in line for m in marks)]
+        alone = ("WARNING: ", "ERROR: ")  # of a command that has no other log
+        lines = self.output.splitlines()
+        return [each for each in lines if any(m in each for m in marks) or each.startswith(alone)]
+
+    @property
+    def last(self) -> str:
+        """The last record of its log; Python and Twisted may complain of more when they end."""
+        lines = [line for line in self.output.splitlines() if _RECORD.match(line)]
+        return lines[-1] if lines else ""
 
     def asked(self) -> list[str]:
         """Every request but those to the operator, as host and path."""
@@ -183,7 +197,7 @@ class World:
         finally:
             undo(project, row)
             shutil.rmtree(project, ignore_errors=True)
-        found = [*judge(row, faulty), *lost, *judge_after(row, healthy)]
+        found = [*judge(row, faulty), *lost, *judge_after(row, faulty, healthy)]
         return Verdict(row, variant, found, [faulty, healthy], time.monotonic() - began)
 
     def _end_other(self) -> None:
@@ -242,9 +256,15 @@ class World:
         for name in ("faults.py", "faults_before.py"):
             text = INSIDE.read_text() if name == "faults.py" else _BEFORE
             (project / name).write_text(text)
-        spider = "probe" if fault is None else fault.spider
-        command = [sys.executable, "-m", "scrapy", "crawl", spider]
-        command += ["-a", f"urls={' '.join(self.urls(row, page))}"]
+        urls = f"urls={' '.join(self.urls(row, page))}"
+        words: tuple[str, ...] = ("-m", "scrapy", "crawl", "probe", "-a", urls)
+        if fault is not None:
+            given = fault.arguments or urls
+            words = fault.command or (*words[:3], fault.spider, "-a", given)
+        filled = {"<port>": str(self.box.port), "<urls>": urls.removeprefix("urls=")}
+        command = [sys.executable, *words]
+        for name, value in filled.items():
+            command = [each.replace(name, value) for each in command]
         # Here the sandbox, where it is a proxy, is one that can fail.
         environment = {
             name: value
@@ -328,7 +348,18 @@ def _start(command: list[str], project: Path, environment: Mapping[str, str]) ->
 
 #: Faults that cannot say that they were made: what the crawl does not hear or use is not met.
 _SILENT = frozenset(
-    {None, "hear", "environ", "no_fork", "no_thread", "small_disk", "close", "mend", "raise_again"}
+    {
+        None,
+        "nothing",
+        "hear",
+        "environ",
+        "no_fork",
+        "no_thread",
+        "small_disk",
+        "close",
+        "mend",
+        "raise_again",
+    }
 )
 
 
@@ -361,19 +392,27 @@ def judge(row: Row, ran: Ran) -> list[str]:
         return [*found, f"did not end within {PATIENCE:.0f} s"]
     if row.fault.get("do") not in _SILENT and MADE not in ran.output:
         found.append("the fault was not made: the row shows nothing")
-    green = ran.code == 0
+    return [*found, *_judge_end(row, ran)]
+
+
+def _judge_end(row: Row, ran: Ran) -> list[str]:
+    """What is wrong with what was served, the exit code and the log."""
+    found, green = [], ran.code == 0
     if row.then in (rows.AS_USUAL, rows.NOT_WELL) and not served(ran):
         found.append("healthy host not served")
     if row.then == rows.REFUSED and ran.log:
         found.append("asked something, though it had to be refused at its start")
     if row.then in (rows.AS_USUAL, rows.HOSTS_DOING) and not green:
         found.append(f"exit {ran.code}, expected 0")
-    told = [line for line in ran.ours if any(w.lower() in line.lower() for w in row.says)]
     must_tell = row.then not in (rows.AS_USUAL, rows.HOSTS_DOING, rows.EITHER)
+    lines = ran.output.splitlines() if row.then == rows.AS_USUAL else ran.ours
+    told = [line for line in lines if any(w.lower() in line.lower() for w in row.says)]
     if row.then == rows.EITHER and not served(ran) and green:
         found.append("healthy host not served, exit 0")
     if must_tell and ran.code != 1:
         found.append(f"exit {ran.code}, expected 1")
+    if not green and "'finish_reason': '" in ran.output:  # it was not refused at its start
+        found += _ends(ran)
     if row.says and not told:
         found.append(f"no line says {row.says[0]!r}")
     if must_tell and not row.says:
@@ -381,12 +420,27 @@ def judge(row: Row, ran: Ran) -> list[str]:
     return found
 
 
-def judge_after(row: Row, ran: Ran) -> list[str]:
-    """What is wrong with the healthy run after it."""
+def _ends(ran: Ran) -> list[str]:
+    """What is wrong with the end of a crawl that is not green: its last line, and its reason."""
+    found = []
+    if "[scrapy_walsh] WARNING" not in ran.last:
+        found.append(f"its last line is {ran.last[:90]!r}")
+    reasons = ("walsh_not_well", "walsh_refused")
+    if not any(f"'finish_reason': '{each}'" in ran.output for each in reasons):
+        found.append("its finish_reason does not say it")
+    return found
+
+
+def judge_after(row: Row, faulty: Ran, ran: Ran) -> list[str]:
+    """What is wrong with *ran*, the healthy run after *faulty*.
+
+    It is not green either where what the first one has learned was lost (R11): it must say so.
+    """
     found = [f"next run {each}" for each in trespasses(ran)]
     if ran.code is None:
-        found.append("next run did not end")
-    elif row.again and (ran.code != 0 or not served(ran, "b")):
+        return [*found, "next run did not end"]
+    lost = _LOST_LINE in faulty.last and _LOST_LINE in ran.last
+    if row.again and (not served(ran, "b") or (ran.code != 0 and not lost)):
         what = "served" if served(ran, "b") else "healthy host not served"
         found.append(f"next run: {what}, exit {ran.code}")
     return found
@@ -399,7 +453,8 @@ def _prepare(project: Path, row: Row, world: World) -> None:
     for name, text in row.files.items():
         path = project / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.replace("<python>", sys.executable))
+        whole = text.replace("<python>", sys.executable)
+        path.write_text(whole.replace("<port>", str(world.box.port)))
         if path.parent.name == "bin":
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
     if row.before == "read-only":
@@ -486,6 +541,12 @@ def _spoil_job(job: Path, how: str) -> None:
     database.close()
     if how == "job is text":
         job.write_text("Dear diary,\n" * 100)
+
+
+def has_pypis_typing() -> bool:
+    """Whether scrapy-rotating-proxies is installed here, and PyPI's ``typing`` with it."""
+    places = {Path(each, "typing.py") for each in sys.path} - {Path(typing.__file__)}
+    return find_spec("rotating_proxies") is not None and any(each.exists() for each in places)
 
 
 def can_mount() -> bool:
@@ -603,6 +664,17 @@ _CUT = _text("User-agent: *\n", behaviour="truncate")
 _OTHER = json.dumps(blocklist("http://operator.test", "other.test"))
 
 
+def _feed(entries: int) -> str:
+    item = "<item><title>one</title><link>http://healthy.test/{}</link></item>"
+    return f"<rss><channel>{''.join(map(item.format, range(entries)))}</channel></rss>"
+
+
+_URL = "<url><loc>http://healthy.test/one</loc></url>"
+_SITEMAP = gzip.compress(
+    f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{_URL}</urlset>'.encode()
+)
+_LINKS = "# one\n\n- [one](http://healthy.test/one)\n"
+
 #: Answers that are not as usual, by the name that a row gives them: of a host, or of the list.
 SITES: dict[str, dict[str, Any]] = {
     "forbidden cut off": {"forbidden.test": _CUT},
@@ -617,6 +689,10 @@ SITES: dict[str, dict[str, Any]] = {
     "healthy slow": {"healthy.test": _text(delay=6.0)},
     # It is valid as far as it goes, and blocks another host.
     "list cut off": {"list": Route(body=_OTHER, behaviour="truncate")},
+    "short feed": {"pages": Route(body=_feed(5), content_type="application/rss+xml")},
+    "long feed": {"pages": Route(body=_feed(200), content_type="application/rss+xml")},
+    "sitemap.gz": {"pages": Route(body=_SITEMAP, content_type="application/gzip")},
+    "links": {"pages": Route(body=_LINKS, content_type="text/markdown")},
     "list fails first": {
         "list": Route(sequence=(Route(503), Route(body=_OTHER))),
         "pages": Route(body="a page that takes its time", delay=4.0),
