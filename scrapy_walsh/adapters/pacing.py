@@ -84,11 +84,11 @@ class Pacing:
     # -- a host ---------------------------------------------------------------------------
 
     def look_up(self, url: str) -> str:
-        """As :func:`host_of`.
+        """As :func:`~scrapy_walsh.policy.hosts.host_or_url`.
 
         At first use of a host, what earlier runs stored about it goes into the throttle.
         """
-        host = host_of(url)
+        host = hosts.host_or_url(url)
         if host != url:
             self.know(host)
         return host
@@ -340,14 +340,6 @@ class Pacing:
             return None if record is None else replace(record, silent_since=since)
 
         context.remember(lambda: context.store.update_host(host, change))
-
-
-def host_of(url: str) -> str:
-    """The throttle key of *url*, or *url* itself where it has no readable host."""
-    try:
-        return hosts.host_key(url)
-    except ValueError:
-        return url
 
 
 def restore(

@@ -23,12 +23,12 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.asked import form_of
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.pacing import host_of
 from scrapy_walsh.adapters.queue_entries import Aside, Entries
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.link import LONGEST_PAUSE
 from scrapy_walsh.fleet.store import SharedStore, Waiting
+from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.agenda import Load
 from scrapy_walsh.policy.chain import NeedDocument
 
@@ -118,7 +118,7 @@ class DueQueue:
         if crawl.halted is not None or self._is_refused(request):
             self._free.append(request)
             return
-        host = host_of(request.url)  # its record is read by whoever claims it
+        host = hosts.host_or_url(request.url)  # its record is read by whoever claims it
         self._size = 0, -math.inf
         data, first = self._entries.encode(request), int(request in crawl.pacing.first)
         self._unsent.append((host, self._rank(request), data, first))

@@ -21,7 +21,7 @@ from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.conformance import lab, live, parts, record, show
 from scrapy_walsh.proof.conformance import run as runs
 from scrapy_walsh.proof.conformance.check import holds, in_order, judged
-from scrapy_walsh.proof.conformance.signing_rows import ROWS
+from scrapy_walsh.proof.conformance.scene_signing import ROWS
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:

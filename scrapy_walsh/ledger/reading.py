@@ -164,7 +164,7 @@ _DURATIONS: Final = ("wait", "due", "interval")
 
 def seconds(value: object) -> bool:
     """Whether *value* is a duration, or a due time, that can be reckoned with."""
-    return type(value) in (int, float) and 0 <= cast(float, value) <= _LONGEST
+    return type(value) in (int, float) and 0 <= cast("float", value) <= _LONGEST
 
 
 _ABOUT: Final = ("run", "url", "requirement")

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_walsh.ledger.lines import chained
-from scrapy_walsh.proof.audit.ledgers import Ledgers, Sent, read_ledgers
-from scrapy_walsh.proof.audit.match import match_rows, pair
+from scrapy_walsh.proof.audit.match import Ledgers, Sent, match_rows, pair, read_ledgers
 from scrapy_walsh.proof.audit.reading import Entry, Log, Unreadable
 from tests.audit.weblog import T0
 from tests.crawl.harness import USER_AGENT

@@ -24,7 +24,7 @@ from scrapy_walsh.proof.conformance.check import WORDS, Check, in_order
 from scrapy_walsh.proof.conformance.evidence import spaced
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
-from scrapy_walsh.proof.report.model import ALL
+from scrapy_walsh.proof.report.lanes import ALL
 from scrapy_walsh.sources.report import Row, as_lines
 from scrapy_walsh.state.records import (
     Deferral,

@@ -8,9 +8,8 @@ import pytest
 
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.proof.report.findings import findings, other_than_default
-from scrapy_walsh.proof.report.lanes import COLUMNS, DRAWN, EXACT
-from scrapy_walsh.proof.report.model import ALL, NoRun, Report
-from scrapy_walsh.proof.report.spacing import EXEMPT, KEPT, SHORT, UNCLEAR
+from scrapy_walsh.proof.report.lanes import ALL, COLUMNS, DRAWN, EXACT, NoRun, Report
+from scrapy_walsh.proof.report.tally import EXEMPT, KEPT, SHORT, UNCLEAR
 from tests.report.kit import (
     HOST,
     SAID,

@@ -10,8 +10,8 @@ import pytest
 
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import visible
+from scrapy_walsh.proof.report.entries import NoReport, read_sources
 from scrapy_walsh.proof.report.html import LARGEST, environment, page
-from scrapy_walsh.proof.report.sources import NoReport, read_sources
 from scrapy_walsh.proof.report.words import cut
 from scrapy_walsh.proof.sandbox import gaps, hosts
 from scrapy_walsh.sources.report import Row, as_document

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
 
 from scrapy_walsh.findings import Finding, held_if, unseen
-from scrapy_walsh.proof.conformance import fixtures
+from scrapy_walsh.proof.conformance import live
 from scrapy_walsh.proof.conformance.check import SHOULD, Row
 from scrapy_walsh.proof.conformance.crawl import IMPLEMENTATION
 from scrapy_walsh.proof.conformance.evidence import (
@@ -69,10 +69,10 @@ def _sites(token: str) -> list[Site]:
 
 
 def _play(bot: Bot) -> Evidence:
-    url = fixtures.fixtures_url(LIST_URL)
+    url = live.fixtures_url(LIST_URL)
     with stage(bot, _sites(bot.identity.token)) as here:
         here.probe(url, document=url)
-        here.probe(*fixtures.targets(_FOUND), f"{_ORIGIN}{_UNTAGGED}")
+        here.probe(*live.targets(_FOUND), f"{_ORIGIN}{_UNTAGGED}")
         return here.evidence()
 
 
@@ -125,7 +125,7 @@ OPERATOR: Final = Scene(
     ("R2", "R3", "R4", "R5", "R13"),
     _play,
     (
-        *fixtures.rows(_FOUND),
+        *live.rows(_FOUND),
         Row("R2", "canary dogfood-disallow never on the wire", _canary_never_asked),
         Row("R2", "the fixtures document is read", _fixtures_read, SHOULD),
         Row("R13", "the operator's URLs carry impl, sha, spec", _tagged, SHOULD),

@@ -14,15 +14,14 @@ from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.report.entries import text
-from scrapy_walsh.proof.report.spacing import EXEMPT, KEPT, SHORT, UNCLEAR
+from scrapy_walsh.proof.report.tally import EXEMPT, KEPT, SHORT, UNCLEAR
 from scrapy_walsh.proof.report.words import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.proof.report.entries import Run
-    from scrapy_walsh.proof.report.model import Report
-    from scrapy_walsh.proof.report.sources import Sources
+    from scrapy_walsh.proof.report.entries import Run, Sources
+    from scrapy_walsh.proof.report.lanes import Report
 
 
 def findings(report: Report, sources: Sources | None) -> list[Finding]:

@@ -17,17 +17,15 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.proof.report import pictures, sections, words
-from scrapy_walsh.proof.report.entries import text, whole
+from scrapy_walsh.proof.report.entries import outcome, text, whole
 from scrapy_walsh.proof.report.findings import findings, other_than_default, verdict
-from scrapy_walsh.proof.report.sources import outcome
 from scrapy_walsh.spec import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.proof.report.entries import Run
-    from scrapy_walsh.proof.report.model import Report
-    from scrapy_walsh.proof.report.sources import Sources
+    from scrapy_walsh.proof.report.entries import Run, Sources
+    from scrapy_walsh.proof.report.lanes import Report
 
 #: Octets that a page may have. One that would have more is rendered again with shorter tables.
 LARGEST: Final = 4_500_000

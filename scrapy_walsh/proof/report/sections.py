@@ -11,16 +11,16 @@ from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.report import pictures
 from scrapy_walsh.proof.report.entries import text, texts
 from scrapy_walsh.proof.report.lanes import POINTS, Column, Lane, Mark
-from scrapy_walsh.proof.report.spacing import SHORT
+from scrapy_walsh.proof.report.tally import SHORT
 from scrapy_walsh.proof.report.words import WORDS, cut, instant
 from scrapy_walsh.spec import REQUIREMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from scrapy_walsh.proof.report.model import Report
+    from scrapy_walsh.proof.report.entries import Sources
+    from scrapy_walsh.proof.report.lanes import Report
     from scrapy_walsh.proof.report.pictures import Picture
-    from scrapy_walsh.proof.report.sources import Sources
     from scrapy_walsh.proof.report.tally import Host, Rule
 
 #: Bars of one picture, and outcomes of sources that are listed, at most. A ledger that nobody

@@ -20,7 +20,6 @@ from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.usage import IN_ROBOTS
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, OUT_OF_SCOPE, Verdict
-from scrapy_walsh.proof.verify.documents import origin_of
 from scrapy_walsh.proof.verify.run import Snapshot
 
 if TYPE_CHECKING:
@@ -348,7 +347,7 @@ class Decisions:
             found = self._judge_proxy(run, line, snapshot)
         self._compare(run, line, found, snapshot)
         if not isinstance(found, NeedDocument) and REDACTED not in line.url and not line.proxy:
-            basis = run.basis(origin_of(line.url), line.moment)
+            basis = run.basis(hosts.origin_or_url(line.url), line.moment)
             run.refused[line.url] = (line.n, line.requirement, basis)
 
     @staticmethod
