@@ -57,9 +57,9 @@ def _chain(report: Report) -> Finding:
         first = report.breaks[0]
         more = f", and {report.broken - 1:,} more" if report.broken > 1 else ""
         return _finding(Outcome.BROKEN, what, f"line {first.line:,}: {first.text}{more}")
-    gone = "" if report.first == 1 else "; the lines before are no longer kept"
-    last = 0 if report.head is None else report.head[0]
-    lines = f"lines {report.first:,} to {last:,}, each to the one before{gone}"
+    gone = "" if report.chain.first == 1 else "; the lines before are no longer kept"
+    last = 0 if report.chain.head is None else report.chain.head[0]
+    lines = f"lines {report.chain.first:,} to {last:,}, each to the one before{gone}"
     if report.said is None:
         why = f"{lines}; without ledger.head nothing says where it ends"
         return _finding(Outcome.UNSEEN, what, why)

@@ -20,10 +20,9 @@ from scrapy_walsh.proof.report.tally import DRAWN_KINDS, SHORT, Tally
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from scrapy_walsh.findings import Finding
     from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.proof.report.entries import Lines, Run
-    from scrapy_walsh.proof.report.tally import Document, Host, Rule
+    from scrapy_walsh.proof.report.tally import Host
 
 #: How many hosts are drawn at most.
 DRAWN: Final = 24
@@ -240,57 +239,15 @@ class NoRun(WalshError):
     """The ledger does not have the run that was named, or has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@dataclass(slots=True)
+class Report(Tally):
     """What a ledger says about one run, or about all of its runs.
 
-    ``runs``: those that it is about; ``others``: how many more the ledger has.
-
-    Of the whole ledger: ``count``: its lines. ``first``: the number of the first. ``head``: number
-    and hash of the last. ``said``: the same as the file ``ledger.head`` has them, None without that
-    file. ``broken``: the number of places where the hash chain breaks, with the first of them in
-    ``breaks``. ``lost``: what the ledger itself says is missing. ``notes``: remarks on the chain
-    that are not breaches.
-
-    Of the runs: ``began``: their start, Unix seconds. ``span``: their length, seconds. ``kinds``:
-    number of lines by kind. ``purposes``: number of exchanges by purpose. ``unread``: the number of
-    lines that lack what their kind must have. ``overlaps``: the number of exchanges that began
-    while another of their process was under way (R4.1). ``hosts``: all hosts, the most telling
-    first. ``decisions``: numbers by (requirement, kind, verdict). ``lanes``: the hosts that are
-    drawn. ``overview``: the columns of all hosts together.
+    ``lanes``: the hosts that are drawn. ``overview``: the columns of all hosts together.
     """
 
-    runs: tuple[Run, ...]
-    others: int
-    count: int
-    first: int
-    head: tuple[int, str] | None
-    said: tuple[int, str] | None
-    broken: int
-    breaks: tuple[Finding, ...]
-    lost: tuple[str, ...]
-    notes: tuple[str, ...]
-    began: float
-    span: float
-    kinds: Mapping[str, int]
-    purposes: Mapping[str, int]
-    unread: int
-    overlaps: int
-    hosts: tuple[Host, ...]
-    decisions: Mapping[tuple[str, str, str], int]
-    rules: tuple[Rule, ...]
-    documents: tuple[Document, ...]
-    lanes: tuple[Lane, ...]
-    overview: tuple[Column, ...]
-
-    @property
-    def ended(self) -> float:
-        """When the last thing in it happened, Unix seconds."""
-        return self.began + self.span
-
-    def total(self, verdict: str) -> int:
-        """The number of gaps with that verdict (``spacing.KEPT`` and so on), of all hosts."""
-        return sum(host.gaps.get(verdict, 0) for host in self.hosts)
+    lanes: tuple[Lane, ...] = ()
+    overview: Sequence[Column] = ()
 
 
 def build(lines: Lines, wanted: str = LAST, said: tuple[int, str] | None = None) -> Report:
@@ -303,41 +260,16 @@ def build(lines: Lines, wanted: str = LAST, said: tuple[int, str] | None = None)
     for what happened, and for what is drawn, since the most telling hosts must be known by then.
     """
     runs = runs_of(lines)
-    chosen = _chosen(runs, wanted)
-    tally = Tally(runs, frozenset(run.name for run in chosen), said)
+    report = Report(runs, _chosen(runs, wanted), said)
     for file, raw in lines():
-        tally.take(file, raw)
-    tally.end()
-    if not (tally.chain.count or tally.broken):
+        report.take(file, raw)
+    report.end()
+    if not (report.chain.count or report.broken):
         raise NoRun("the ledger is empty")
-    hosts = tally.hosts()
-    began, span = tally.extent()
-    drawing = Drawing(tally.names, hosts, began, span)
+    drawing = Drawing(report.names, report.hosts, report.began, report.span)
     drawing.read(lines)
-    return Report(
-        chosen,
-        len(runs) - len(chosen),
-        tally.chain.count,
-        tally.chain.first,
-        tally.chain.head,
-        said,
-        tally.broken,
-        tuple(tally.breaks),
-        tuple(tally.lost),
-        tuple(tally.notes),
-        began,
-        span,
-        dict(tally.kinds),
-        dict(tally.purposes),
-        tally.unread,
-        tally.overlaps,
-        hosts,
-        dict(tally.decisions),
-        tally.rules(),
-        tally.documents(began + span),
-        drawing.lanes(),
-        tuple(drawing.overview),
-    )
+    report.lanes, report.overview = drawing.lanes(), drawing.overview
+    return report
 
 
 def _chosen(runs: Mapping[str, Run], wanted: str) -> tuple[Run, ...]:

@@ -148,7 +148,9 @@ def decided(report: Report) -> list[tuple[str, str, str, int, str]]:
 
 def rules(report: Report) -> list[Rule]:
     """What refused, deferred or gave up targets: by requirement, the most frequent first."""
-    return sorted(report.rules, key=lambda rule: (_place(rule.requirement, rule.kind), -rule.count))
+    return sorted(
+        report.rules, key=lambda rule: (_place(rule.of.requirement, rule.of.kind), -rule.count)
+    )
 
 
 def _place(requirement: str, kind: str) -> tuple[int, int]:

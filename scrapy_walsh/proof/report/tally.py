@@ -6,8 +6,10 @@ counted is only of the chosen ones.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.findings import Finding, Outcome
@@ -217,9 +219,13 @@ class Host:
         """Count the gap before one of its exchanges."""
         self.gaps[gap.verdict] += 1
         if gap.verdict == EXEMPT:
-            self.exempt = gap if self.exempt is None else min(self.exempt, gap, key=_seconds)
+            self.exempt = (
+                gap if self.exempt is None else min(self.exempt, gap, key=attrgetter("seconds"))
+            )
         elif gap.verdict in (KEPT, SHORT):
-            self.closest = gap if self.closest is None else min(self.closest, gap, key=_ratio)
+            self.closest = (
+                gap if self.closest is None else min(self.closest, gap, key=attrgetter("ratio"))
+            )
         self.left_alone += gap.after_trouble and gap.verdict == KEPT
         if gap.verdict == SHORT and len(self.short) < _SHORT_KEPT:
             self.short.append(gap)
@@ -229,48 +235,23 @@ class Host:
 class Rule:
     """What refused or deferred targets, or gave them up, and how often.
 
-    ``kind``: of the ledger's lines. ``document``, ``line``, ``group``: where the rule stands: the
-    document's URL, the line in it, and the user agents of the group of its robots.txt. ``reason``:
-    that of its first target. ``examples``: of targets, (URL, number of the ledger's line).
+    ``of``: the line of its first target. ``examples``: of targets, (URL, number of its line).
     """
 
-    kind: str
-    requirement: str
-    verdict: str
-    rule: str
-    document: str
-    line: int | None
-    group: tuple[str, ...]
-    reason: str
+    of: Line
     count: int = 0
     examples: list[tuple[str, int]] = field(default_factory=list)
-
-    def key(self) -> tuple[object, ...]:
-        """What tells it from other rules. The reason does not, since it may name the target."""
-        decided = (self.kind, self.requirement, self.verdict, self.rule, self.document)
-        return (*decided, self.line, self.group)
 
 
 @dataclass(slots=True)
 class Document:
     """A document that came into force, or was rejected.
 
-    ``outcome``: the kind of its line. ``digest``: SHA-256 of its body, hexadecimal. ``group``: the
-    user agents of the group that a robots.txt has for the bot. ``status``: of HTTP. ``source``: the
-    line's member ``document``. ``line``: the number of the ledger's line. ``fetched``: when, Unix
-    seconds; None where the ledger does not say. ``age``: seconds from then to the end of the
-    report; None for a rejected one.
+    ``of``: the ledger's line on it. ``fetched``: when, Unix seconds; None where the ledger does not
+    say. ``age``: seconds from then to the end of the report; None for a rejected one.
     """
 
-    url: str
-    requirement: str
-    outcome: str
-    digest: str
-    group: tuple[str, ...]
-    status: int | None
-    reason: str
-    source: str
-    line: int
+    of: Line
     fetched: float | None
     age: float | None = None
 
@@ -279,12 +260,25 @@ class Document:
 class Tally:
     """Takes each line of a ledger once, in order.
 
-    ``runs``: all runs by name; ``names``: those that are counted. ``said``: number and hash of the
-    last line, as the file ``ledger.head`` has them. The other fields are those of ``model.Report``.
+    ``all_runs``: by name; ``runs``: those that are counted. ``said``: number and hash of the last
+    line, as the file ``ledger.head`` has them, None without that file.
+
+    Of the whole ledger: ``chain``: its hash chain, with number and hash of the last line as its
+    ``head``. ``broken``: the number of places where it breaks, with the first of them in
+    ``breaks``. ``lost``: what the ledger itself says is missing. ``notes``: remarks on the chain
+    that are not breaches.
+
+    Of the runs that are counted: ``kinds``: number of lines by kind. ``purposes``: number of
+    exchanges by purpose. ``decisions``: numbers by (requirement, kind, verdict). ``unread``: the
+    number of lines that lack what their kind must have. ``overlaps``: the number of exchanges that
+    began while another of their process was under way (R4.1). And since ``end``: ``began``: their
+    start, Unix seconds. ``span``: their length, seconds, never 0. ``hosts``: the most telling
+    first: gaps that were too short, back-offs, requests. ``rules``: by kind, the most frequent
+    first. ``documents``: the operator's first, then by URL.
     """
 
-    runs: Mapping[str, Run]
-    names: frozenset[str]
+    all_runs: Mapping[str, Run]
+    runs: tuple[Run, ...]
     said: tuple[int, str] | None = None
     chain: Chain = field(init=False)
     broken: int = 0
@@ -296,16 +290,22 @@ class Tally:
     decisions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     unread: int = 0
     overlaps: int = 0
+    began: float = math.inf
+    span: float = 0.001
+    hosts: tuple[Host, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    documents: tuple[Document, ...] = ()
+    names: frozenset[str] = frozenset()
     _hosts: dict[str, Host] = field(default_factory=dict)
     _rules: dict[tuple[object, ...], Rule] = field(default_factory=dict)
     _documents: dict[tuple[str, str], Document] = field(default_factory=dict)
     _fetched: dict[tuple[str, str], float] = field(default_factory=dict)
-    _first: float | None = None
     _last: float = 0.0
     _spacing: Spacing = field(init=False)
 
     def __post_init__(self) -> None:
-        self._spacing = Spacing(self.runs)
+        self.names = frozenset(run.name for run in self.runs)
+        self._spacing = Spacing(self.all_runs)
         heads = [] if self.said is None else [Head(*self.said, said_by=HEAD)]
         self.chain = Chain(self._break, self.notes.append, heads)
 
@@ -334,8 +334,30 @@ class Tally:
             self._decided(line, counts=counts)
 
     def end(self) -> None:
-        """Check the end of the hash chain. A run without an end is a finding elsewhere."""
+        """Check the end of the hash chain, and order what was found.
+
+        A run without an end is a finding elsewhere.
+        """
         self.chain.end(headed=self.said is not None, running=False, later=False)
+        self.began = min(self.began, self._last)
+        self.span = max(self._last - self.began, self.span)
+        self.hosts = tuple(sorted(self._hosts.values(), key=_weight))
+        rules = sorted(self._rules.values(), key=lambda rule: (rule.of.kind, -rule.count))
+        self.rules = tuple(rules)
+        for each in self._documents.values():
+            if each.fetched is not None and each.of.kind != events.REJECTED:
+                each.age = max(0.0, self.ended - each.fetched)
+        found = self._documents.values()
+        self.documents = tuple(sorted(found, key=lambda it: (it.of.requirement == "R2", it.of.url)))
+
+    @property
+    def ended(self) -> float:
+        """When the last thing in it happened, Unix seconds."""
+        return self.began + self.span
+
+    def total(self, verdict: str) -> int:
+        """The number of gaps with that verdict (KEPT and so on), of all hosts."""
+        return sum(host.gaps.get(verdict, 0) for host in self.hosts)
 
     def _break(self, line: int, why: str) -> None:
         self.broken += 1
@@ -381,38 +403,19 @@ class Tally:
             self._host(line, line.at).counts[line.kind] += 1
 
     def _rule(self, line: Line) -> None:
-        rule = Rule(
-            line.kind,
-            line.requirement[:_LONGEST],
-            line.verdict[:_LONGEST],
-            (line.rule or "")[:_LONGEST],
-            (line.document or "")[:_LONGEST],
-            line.line,
-            line.group,
-            line.reason[:_LONGEST],
-        )
-        rule = self._rules.setdefault(rule.key(), rule)
+        # the reason does not tell one rule from others, since it may name the target
+        decided = (line.kind, line.requirement, line.verdict, line.rule, line.document)
+        rule = self._rules.setdefault((*decided, line.line, line.group), Rule(line))
         rule.count += 1
         if len(rule.examples) < _EXAMPLES:
             rule.examples.append((line.url[:_LONGEST], line.n))
 
     def _document(self, line: Line, *, counts: bool) -> None:
-        digest = line.digest or ""
+        key = line.url, line.digest or ""
         if line.kind == events.ADOPTED and line.at:
-            self._fetched[line.url, digest] = line.at
+            self._fetched[key] = line.at
         if counts:
-            self._documents[line.url, line.kind] = Document(
-                line.url,
-                line.requirement,
-                line.kind,
-                digest,
-                line.group,
-                line.status,
-                line.reason[:_LONGEST],
-                line.document or "",
-                line.n,
-                self._fetched.get((line.url, digest)),
-            )
+            self._documents[line.url, line.kind] = Document(line, self._fetched.get(key))
 
     def _host(self, line: Line, at: float) -> Host:
         host = self._hosts.get(line.host)
@@ -423,41 +426,9 @@ class Tally:
 
     def _extend(self, at: float) -> None:
         if at:
-            self._first = at if self._first is None else min(self._first, at)
+            self.began = min(self.began, at)
             self._last = max(self._last, at)
-
-    # -- what came of it ------------------------------------------------------------------
-
-    def extent(self) -> tuple[float, float]:
-        """When the runs began, Unix seconds, and how many seconds they took: never 0."""
-        first = self._first or 0.0
-        return first, max(self._last - first, 0.001)
-
-    def hosts(self) -> tuple[Host, ...]:
-        """The hosts, the most telling first: gaps that were too short, back-offs, requests."""
-        return tuple(sorted(self._hosts.values(), key=_weight))
-
-    def rules(self) -> tuple[Rule, ...]:
-        """The rules, by kind, the most frequent first."""
-        return tuple(sorted(self._rules.values(), key=lambda rule: (rule.kind, -rule.count)))
-
-    def documents(self, now: float) -> tuple[Document, ...]:
-        """The documents, the operator's first, then by URL. *now*: Unix seconds, for their ages."""
-        for document in self._documents.values():
-            if document.fetched is not None and document.outcome != events.REJECTED:
-                document.age = max(0.0, now - document.fetched)
-        return tuple(
-            sorted(self._documents.values(), key=lambda each: (each.requirement == "R2", each.url))
-        )
 
 
 def _weight(host: Host) -> tuple[int, int, int, str]:
     return (-host.gaps[SHORT], -min(host.troubles, 1), -host.requests, host.name)
-
-
-def _seconds(gap: Gap) -> float:
-    return gap.seconds
-
-
-def _ratio(gap: Gap) -> float:
-    return gap.ratio

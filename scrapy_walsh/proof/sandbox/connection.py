@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from .answer import Answer
-from .log import host_key, without_port
+from .log import LoggedRequest, host_key, without_port
 from .site import Request, Route
 
 if TYPE_CHECKING:
@@ -201,16 +202,10 @@ class Connection:
         return place(head, self._scheme, self._tunnel)
 
     def _begin(self, head: Head) -> int:
-        where = self._place(head)
-        return self._log.begin(
-            scheme=where.scheme,
-            host=where.host,
-            method=head.method,
-            target=head.target,
-            path=where.path,
-            headers=head.headers,
-            connection=self._number,
-        )
+        scheme, host, path, _ = self._place(head)
+        now, wall, line = time.monotonic(), time.time(), (head.method, head.target, path)
+        found = LoggedRequest(now, None, wall, scheme, host, *line, head.headers, self._number)
+        return self._log.begin(found)
 
     async def _exchange(self, head: Head, number: int, answer: Answer) -> None:
         # The log is told in the same step of the loop that wrote the last octet, so the client's
@@ -227,17 +222,8 @@ class Connection:
         if not head.version.startswith("HTTP/"):
             return _NOT_HTTP
         scheme, host, path, query = self._place(head)
-        request = Request(
-            scheme=scheme,
-            host=host,
-            method=head.method,
-            target=head.target,
-            path=path,
-            query=query,
-            headers=head.headers,
-            body=body,
-            log=self._log.so_far,
-        )
+        line = head.method, head.target, path, query, head.headers
+        request = Request(scheme, host, *line, body, self._log.so_far)
         return self._sites.resolve(request)
 
     async def _watched(self, exchange: Coroutine[None, None, None]) -> None:
