@@ -41,6 +41,8 @@ def told(
 def asked_line(number: int, at: float, url: str, **members: Any) -> bytes:
     entry = {
         "at": at, "run": "r", "kind": "asked", "url": url, "method": "GET", "started": at - 0.1,
+        "host": HOST, "purpose": "target", "answered": True, "interval": 1.0, "exempt": False,
+        "attempt": 0, "gives_up": False,
         "ended": at, "status": 200, **members,
     }  # fmt: skip
     return chained(entry, number, "0" * 64)[0]

@@ -250,7 +250,7 @@ def test_own_members_of_another_type_do_not_stop_it():
         {**asked(6), "started": 1e300}, {**began("r2"), "settings": 3, "at": 5},
         {"kind": "asked", "at": "x", "run": 5},
     )  # fmt: skip
-    assert report.unread == 3
+    assert report.unread == 4
     assert report.purposes == {"target": 1}
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from scrapy_walsh.ledger.files import rotated
 from scrapy_walsh.ledger.lines import ASKED, FILE, REDACTED, parsed
-from scrapy_walsh.ledger.reading import GAP, lines_in, readable
+from scrapy_walsh.ledger.reading import GAP, line_of, lines_in
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.proof.audit.reading import Unreadable
 from scrapy_walsh.proof.audit.rows import Row
@@ -74,9 +74,7 @@ def _read(path: Path, asked: Collection[str], found: Ledgers) -> Iterator[float]
     first = last = None
     for number, (_, raw) in enumerate(lines_in([path]), 1):
         try:
-            line = readable(parsed(raw.removesuffix(b"\n")))
-            if not line.at:
-                raise ValueError("has no time")
+            line = line_of(parsed(raw.removesuffix(b"\n")))
             last = line.at
             first = last if first is None else first
             _take(line, asked, found, f"{path}:{number}")
@@ -94,8 +92,6 @@ def _take(line: Line, asked: Collection[str], found: Ledgers, place: str) -> Non
         return
     url = line.sent or line.url
     host = hosts.host_key(url)
-    if not line.started:
-        raise ValueError("has no start")
     if host in asked:
         redacted = url.endswith(REDACTED)
         found.sent.append(

@@ -1,7 +1,8 @@
 """The runs of a ledger, and members of JSON that is not trusted, read by type. Pure.
 
-A ledger or a source report may come from anybody. A member whose type is not the one that the
-format gives it (docs/ledger.md, docs/spider.md) is read as if it were missing.
+A ledger or a source report may come from anybody. A member of a line ``started`` whose type is not
+the one that docs/ledger.md gives it is read as if it were missing. A source report with such a
+member (docs/spider.md) is none.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, convert
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.ledger.lines import parsed
@@ -33,61 +36,52 @@ class NoReport(WalshError):
     """The file is not a source report; the message says why."""
 
 
+class _Requests(Struct):
+    sources: int
+    documents: int
+
+
+class _Document(Struct):
+    sources: list[outcomes.Row]
+    problems: list[str] = []
+    requests: _Requests | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a source report says.
+    """A source report.
 
-    ``rows``: one for each source, as in the file; those to look at come first. ``outcomes``: number
-    of rows by outcome. ``problems``: entries of the source file that cannot be used. ``requests``:
-    those for sources and for documents together; None where the file does not say. ``items``:
-    number of items. ``bytes``: octets of the sources' bodies.
+    ``rows``: its sources, those to look at first come first. ``outcomes``: how many sources had
+    each. ``problems``: what is wrong with entries of the list. ``requests``: for sources and for
+    documents together; None where they are not counted.
     """
 
-    rows: tuple[Mapping[str, Any], ...]
+    rows: tuple[outcomes.Row, ...]
     outcomes: Mapping[str, int]
-    problems: tuple[str, ...]
+    problems: list[str]
     requests: int | None
-    items: int
-    bytes: int
 
 
 def read_sources(body: bytes) -> Sources:
-    """The report in *body*, the content of the file that ``-a report=FILE`` wrote. Raises NoReport.
-
-    Only the list of sources must be there. All else that is missing or of another type is left out.
-    """
+    """The source report in *body*. Raises NoReport where it is none."""
     try:
-        found = json.loads(body)
+        found = convert(json.loads(body), _Document)
     except (ValueError, RecursionError) as error:
-        raise NoReport(f"is not JSON: {str(error)[:200]}") from None
-    rows = found.get("sources") if isinstance(found, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise NoReport("is not a source report: it has no list of sources (see -a report=FILE)")
-    return Sources(
-        tuple(sorted(rows, key=_place)),
-        Counter(outcome(row) for row in rows),
-        texts(found, "problems"),
-        _requests(found.get("requests")),
-        sum(whole(row, "items") or 0 for row in rows),
-        sum(whole(row, "bytes") or 0 for row in rows),
-    )
+        why = f"is not a source report (see -a report=FILE): {str(error)[:200]}"
+        raise NoReport(why) from None
+    rows, asked = tuple(sorted(found.sources, key=_place)), found.requests
+    requests = None if asked is None else asked.sources + asked.documents
+    return Sources(rows, Counter(map(outcome, rows)), found.problems, requests)
 
 
-def outcome(row: Mapping[str, Any]) -> str:
+def outcome(row: outcomes.Row) -> str:
     """The outcome of a source. It has none if the run ended before the source was done."""
-    return text(row, "outcome") or "not ended"
+    return row.outcome or "not ended"
 
 
-def _place(row: Mapping[str, Any]) -> int:
+def _place(row: outcomes.Row) -> int:
     name = outcome(row)
     return _ORDER.index(name) if name in _ORDER else -1
-
-
-def _requests(found: object) -> int | None:
-    if not isinstance(found, dict):
-        return None
-    sources, documents = whole(found, "sources"), whole(found, "documents")
-    return None if sources is None or documents is None else sources + documents
 
 
 #: A function that reads the ledger anew at each call: each line's file name, and its octets.
@@ -155,19 +149,7 @@ def number(entry: Mapping[str, Any], name: str) -> float | None:
     return float(value) if abs(value) < _MOST else None
 
 
-def whole(entry: Mapping[str, Any], name: str) -> int | None:
-    """The whole number *name*; None if it is missing, or larger than any in a ledger."""
-    value = entry.get(name)
-    return value if type(value) is int and abs(value) < _MOST else None
-
-
 def text(entry: Mapping[str, Any], name: str) -> str:
     """The string *name*; empty if it is missing."""
     value = entry.get(name)
     return value if isinstance(value, str) else ""
-
-
-def texts(entry: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """The strings of the list *name*; empty if it is missing."""
-    value = entry.get(name)
-    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.ledger.lines import ASKED, parsed
-from scrapy_walsh.ledger.reading import readable
+from scrapy_walsh.ledger.reading import line_of
 from scrapy_walsh.proof.report.entries import runs_of
 from scrapy_walsh.proof.report.tally import DRAWN_KINDS, SHORT, Tally
 
@@ -140,7 +140,7 @@ class Drawing:
 
     def _take(self, raw: bytes) -> None:
         try:
-            line = readable(parsed(raw))
+            line = line_of(parsed(raw))
         except (ValueError, RecursionError):
             return  # a damaged line, which the hash chain reports
         if line.run not in self.names:
@@ -148,9 +148,8 @@ class Drawing:
         lane = self._lanes.get(line.host)
         if line.kind == ASKED:
             mark = _exchange(line, self.began)
-            if mark is not None:
-                self._count(self.overview, mark)
-                self._put(lane, mark)
+            self._count(self.overview, mark)
+            self._put(lane, mark)
         elif line.kind in POINTS and lane is not None:
             self._put(lane, _point(line, self.began, self.span))
 
@@ -188,9 +187,7 @@ def _columns(span: float) -> list[Column]:
     return [Column(place * width, (place + 1) * width) for place in range(COLUMNS)]
 
 
-def _exchange(line: Line, began: float) -> Mark | None:
-    if not (line.started and line.ended):
-        return None
+def _exchange(line: Line, began: float) -> Mark:
     end = line.ended - began
     return Mark(
         line.purpose if line.purpose in EXCHANGES else EXCHANGES[0],
@@ -213,7 +210,7 @@ def _answer(line: Line) -> str:
 
 
 def _point(line: Line, began: float, span: float) -> Mark:
-    at = min(max((line.at or began) - began, 0.0), span)
+    at = min(max(line.at - began, 0.0), span)
     note = line.reason[:_LONGEST]
     return Mark(line.kind, line.n, at, at, line.url[:_LONGEST], note=note)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.ledger.chain import Chain, Head
 from scrapy_walsh.ledger.lines import ASKED, HEAD
-from scrapy_walsh.ledger.reading import GAP, readable
+from scrapy_walsh.ledger.reading import GAP, Malformed, line_of
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
@@ -315,7 +316,12 @@ class Tally:
         *file*: the name of the file that the line is in. *raw*: the line's octets.
         """
         members = self.chain.take(file, raw)
-        line = None if members is None else readable(members)
+        line = None
+        with suppress(Malformed):
+            line = None if members is None else line_of(members)
+        if members is not None and line is None:
+            self.unread += members.get("run") in [run.name for run in self.runs]
+            self._spacing.interrupted()
         if line is not None and line.kind == GAP:
             self.lost.append(line.reason or "lines are missing")
             self.chain.hole = True
@@ -367,10 +373,6 @@ class Tally:
     # -- exchanges ------------------------------------------------------------------------
 
     def _asked(self, line: Line, *, counts: bool) -> None:
-        if not (line.started and line.ended and line.host):
-            self.unread += counts
-            self._spacing.interrupted()
-            return
         gap = self._spacing.take(line)
         overlaps = self._spacing.overlapping(line)
         if not counts:

@@ -80,5 +80,5 @@ def _route(found: _Route | str) -> Route:
     if isinstance(found, str):
         return Route(body=found)
     turns, variants = tuple(map(_route, found.sequence)), _routes(found.accept)
-    given = {"body": found.body or b"", "sequence": turns, "accept": variants}
-    return Route(**{**structs.asdict(found), **given})
+    given = {"body": found.body or b"", "headers": found.headers or ()}
+    return Route(**{**structs.asdict(found), **given, "sequence": turns, "accept": variants})
