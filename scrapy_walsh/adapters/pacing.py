@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.turnstile import Turnstile
     from scrapy_walsh.policy.throttle import Throttle
     from scrapy_walsh.policy.verdict import Verdict
-    from scrapy_walsh.state.records import Store
+    from scrapy_walsh.state.base import Store
 
 #: What a host's interval is called until its robots.txt has been read in this run.
 EARLIER_RUN: Final = "earlier run"

@@ -21,6 +21,7 @@ from scrapy.exceptions import DontCloseSpider
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.asked import form_of
+from scrapy_walsh.adapters.context import Queue
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.queue_entries import Aside, Entries
@@ -29,11 +30,10 @@ from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.link import LONGEST_PAUSE
 from scrapy_walsh.fleet.store import SharedStore, Waiting
 from scrapy_walsh.policy import hosts
-from scrapy_walsh.policy.agenda import Load
 from scrapy_walsh.policy.chain import NeedDocument
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from scrapy import Spider
     from scrapy.crawler import Crawler
@@ -54,11 +54,15 @@ _KEYS: Final = ("", ":waiting", ":size", ":serial", ":workers", ":looked")
 _UNREADABLE_AT_ONCE: Final = 100
 
 
-class DueQueue:
+class DueQueue(Queue):
     """A queue as ``scrapy_redis.queue.Base``; ConfigError without WALSH_SHARED_STATE.
 
     It lives in the Redis of WALSH_SHARED_STATE, beside the pacing of the hosts. ``serializer``:
     that of SCHEDULER_SERIALIZER; JSON without one.
+
+    What waits takes up no memory here, says itself what it belongs to, and is judged when it is
+    claimed. No target gives way (D30), since another worker might claim it, to which T1's exemption
+    does not belong.
     """
 
     #: Seconds of silence after which what a worker has claimed is put back in line. Longer than
@@ -177,29 +181,10 @@ class DueQueue:
             if self._unsent:
                 logger.error("%d requests could not be given back: %s", len(self._unsent), error)
 
-    def load(self) -> Load:
-        """Nothing: what waits is in Redis, and takes up no memory here."""
-        return Load()
-
-    def earlier(self) -> Iterable[tuple[str, str]]:
-        """Nothing: each entry says itself what it belongs to."""
-        return ()
-
     def nudge(self, host: str) -> None:
         """A request to *host* was sent: let its queue wait until it is due again."""
         if not self._closed and self._crawl.pacing.wait(host) > 0:
             self._move(host, scripts.PUT_OFF)
-
-    def stands_for(self, request: Request) -> bool:  # noqa: ARG002
-        """False: a worker's own `Spider.start` does not name again what is in the queue."""
-        return False
-
-    def gives_way(self, host: str) -> bool:  # noqa: ARG002
-        """False: another worker might claim it, to which T1's exemption does not belong."""
-        return False
-
-    def judge_again(self, host: str) -> None:
-        """A document came: requests are judged when they are claimed."""
 
     # -- Redis ----------------------------------------------------------------------------
 

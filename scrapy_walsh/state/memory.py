@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.state.base import RecordStore
+from scrapy_walsh.state.base import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.state.tables import Key, R, Table
 
 
-class MemoryStore(RecordStore):
+class MemoryStore(Store):
     """A ``Store`` that keeps its records in dictionaries."""
 
     def __init__(self) -> None:

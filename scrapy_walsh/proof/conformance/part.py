@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.proof.conformance.evidence import OPERATOR_HOST, ROBOTS
+from scrapy_walsh.proof.conformance.check import MUST, Row
+from scrapy_walsh.proof.conformance.evidence import OPERATOR_HOST, ROBOTS, never, was_asked
 from scrapy_walsh.proof.sandbox import Route, Site
 from scrapy_walsh.proof.sandbox.routes import (
     HTML,
@@ -19,7 +20,6 @@ from scrapy_walsh.proof.sandbox.routes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from scrapy_walsh.proof.conformance.check import Row
     from scrapy_walsh.proof.sandbox.site import Answerer
 
 
@@ -59,3 +59,15 @@ def operator_site(*domains: str) -> Site:
     """The operator's host, its list with these *domains*."""
     documents = operator_documents(f"http://{OPERATOR_HOST}", *domains)
     return Site(OPERATOR_HOST, {ROBOTS: text(), **documents})
+
+
+def left_alone(identity: str, title: str, urls: str, control: str, level: str = MUST) -> Row:
+    """A row: none of *urls* is requested, though *control* is. By spaces, without ``http://``."""
+    wrong = [f"http://{url}" for url in urls.split()]
+    return Row(identity, title, lambda e: never(e.first, wrong, f"http://{control}"), level)
+
+
+def requested(identity: str, title: str, urls: str, level: str = MUST) -> Row:
+    """A row: each of *urls* is requested. By spaces, without ``http://``."""
+    wanted = [f"http://{url}" for url in urls.split()]
+    return Row(identity, title, lambda e: was_asked(e.first, *wanted), level)
