@@ -9,9 +9,8 @@ from __future__ import annotations
 import random
 import time
 from asyncio import CancelledError
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from scrapy.utils.conf import closest_scrapy_cfg, get_config
 from scrapy.utils.project import inside_project
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.signing import Signer
     from scrapy_walsh.state.base import Store
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 #: Seconds that a write to the store may wait for the next request's.
 _WRITE_WITHIN: Final = 0.01
@@ -79,26 +77,6 @@ class Queue:
 
     def stop(self) -> None:
         """Cancel all timers: the engine is not woken any more."""
-
-
-def ends_crawl(method: Callable[_P, _T]) -> Callable[_P, _T | None]:
-    """*method* of something with a ``_crawl``; where it raises, the crawl ends (``Context.fail``).
-
-    Its callers are Scrapy's engine and the turnstile: they would drop what it raises, and what it
-    should have moved on would wait for ever. ValueError, which Scrapy's scheduler knows, is raised.
-    """
-
-    @wraps(method)
-    def called(*args: _P.args, **kwargs: _P.kwargs) -> _T | None:
-        try:
-            return method(*args, **kwargs)
-        except (ValueError, Closing):
-            raise
-        except Exception as error:
-            cast("Any", args[0])._crawl.fail(error)
-            return None
-
-    return called
 
 
 class _Closed:

@@ -20,6 +20,7 @@ from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.pacing import FILTERED
 from scrapy_walsh.adapters.retries import TRY_HTTPS
+from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import revalidate
 from scrapy_walsh.policy.backoff import GiveUp, Retry, reaches_spider
@@ -59,10 +60,14 @@ class GateMiddleware(_Seat):
         if crawl.fetcher.owns(request):
             return None
         crawl.stop_if_halted()
-        with faults.ours("a request could not be judged"):
+        try:
             if (clean := crawl.intake.request(request)) is not request:
                 return crawl.pacing.again(clean)
             return await self.crawl.gate.at_gate(request)
+        except (IgnoreRequest, WalshError):
+            raise
+        except Exception as error:
+            raise faults.unexpected("a request could not be judged", error) from error
 
 
 class BackoffMiddleware(_Seat):

@@ -150,8 +150,8 @@ class Recorder:
     _hosts: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
     #: Hosts that gave no answer in an earlier run, by whether they have answered in this one (D31).
     _silent: Counter[bool] = field(default_factory=Counter)
-    #: What failed on this side, by cause: the line that was logged, and the hosts that it concerns.
-    own_faults: dict[str, tuple[str, set[str]]] = field(default_factory=dict)
+    #: What failed on this side, by cause: the hosts of which nothing is requested for that reason.
+    own_faults: dict[str, set[str]] = field(default_factory=dict)
     #: The first of them that means that records are lost to the next run.
     lost: str | None = None
 
@@ -166,9 +166,9 @@ class Recorder:
             self.lost = line
         cause = cause or line
         known = cause in self.own_faults
-        _, concerned = self.own_faults.setdefault(cause, (line, set()))
-        if host and len(concerned) < _HOSTS_COUNTED:
-            concerned.add(host)
+        hosts = self.own_faults.setdefault(cause, set())
+        if host and len(hosts) < _HOSTS_COUNTED:
+            hosts.add(host)
         if known:
             return
         self.count("own_faults")
@@ -193,12 +193,10 @@ class Recorder:
             )
         elif self.own_faults:
             count = plural(len(self.own_faults), "thing")
-            concerned = set().union(*(hosts for _, hosts in self.own_faults.values()))
+            hosts: set[str] = set().union(*self.own_faults.values())
+            cost = f"; nothing was requested of {plural(len(hosts), 'host')}" if hosts else ""
             logger.warning(
-                "this run is not well: %s of ours failed, so that nothing was requested of %s; see "
-                "ERROR above",
-                count,
-                plural(len(concerned), "host"),
+                "this run is not well: %s of ours failed%s; see ERROR above", count, cost
             )
 
     def record(self, event: Event) -> None:

@@ -133,8 +133,12 @@ def ours(what: str) -> Iterator[None]:
     except (IgnoreRequest, WalshError):
         raise
     except Exception as error:
-        where = f"{what} {type(error).__name__}"
-        raise _fault(f"{what}: {_text(error)}: please report it", where) from error
+        raise unexpected(what, error) from error
+
+
+def unexpected(what: str, error: Exception) -> OwnFault:
+    """The OwnFault, beginning with *what*, for an error that our own code should not raise."""
+    return _fault(f"{what}: {_text(error)}: please report it", f"{what} {type(error).__name__}")
 
 
 def _fails_for_us(proxy: str | None) -> bool:

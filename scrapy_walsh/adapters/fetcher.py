@@ -5,9 +5,9 @@ So they pass the project's downloader middlewares (a proxy, a password) and our 
 here, and that counts only while its fetch goes on. What a middleware or a signal receiver makes of
 such a request, or of its answer, does not count:
 
-- At the wire, :meth:`Fetcher.restored` puts the request back as it was made. So a spider that
+- At the wire, :meth:`Mark.restored` puts the request back as it was made. So a spider that
   copies ``meta`` gains nothing: it would request the document once more.
-- The answer is taken there (:meth:`Fetcher.brought`), before any middleware has it. Receivers of
+- The answer is taken there (:meth:`Mark.brought`), before any middleware has it. Receivers of
   ``headers_received`` and ``bytes_received`` never hear of a document (``compat.Quiet``).
 - How the fetch ends after that is nobody's business. Where it ends without having come to the wire,
   the document is not known because of us (``faults``).
@@ -81,6 +81,62 @@ class Mark:
     received: int = 0
     failure: Retry | GiveUp | None = None
     outcome: Fetched | OwnFault | IgnoreRequest | None = None
+
+    def restored(self, request: Request) -> Request:
+        """What to send for *request*, which the project's components have seen: as it was made.
+
+        Raises IgnoreRequest where the answer has come: a middleware sends it again.
+        """
+        made = self.request
+        if made is None or (isinstance(self.outcome, Fetched) and self.outcome.status is not None):
+            raise IgnoreRequest(f"{request.url} is not requested again: its answer has come")
+        kept = {name: request.meta[name] for name in _META_KEPT if name in request.meta}
+        headers: Headers = made.headers.copy()
+        for name in _HEADERS_KEPT:
+            if name in request.headers:
+                headers[name] = request.headers[name]
+        self.received, self.failure = 0, None
+        restored: Request = made.replace(headers=headers, meta=made.meta | kept)
+        return restored
+
+    def seen(self, response: Response) -> dict[str, Any]:
+        """What the ledger says of the body that came."""
+        found: dict[str, Any] = {"octets": len(response.body), "whole": self.received <= self.limit}
+        if self.kind == ROBOTS and response.status // 100 == 2:
+            body = bounded(response, self.limit, or_text=True)
+            found["body"] = None if body is None else hashlib.sha256(body).hexdigest()
+        return found
+
+    def brought(self, request: Request, response: Response) -> Response:
+        """Take the answer to *request*, as it was sent; the response for the middlewares.
+
+        That is a plain ``Response`` with its body unpacked, within bounds: a TextResponse would
+        decode the whole body when it is copied.
+        """
+        body = bounded(response, self.limit, or_text=self.kind == ROBOTS)
+        encoding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
+        response.headers.pop("Content-Encoding", None)
+        stopped = self.received <= self.limit and "download_stopped" in response.flags
+        fault = faults.of_answer(response.status, request.meta.get("proxy"), stopped=stopped)
+        self.outcome = fault or Fetched(
+            request.url,
+            response.status,
+            body or b"",
+            _headers(response),
+            failure=self.failure,
+            readable=body is not None,
+            encoding=encoding,
+        )
+        return _plain(response, body or b"")
+
+    def broke_off(self, request: Request, error: Exception) -> None:
+        """Note that the wire has ended *request*, as it was sent, with *error*."""
+        if isinstance(error, UNSENT):
+            self.outcome = error
+            return
+        why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        fault = faults.of_transfer(error, proxy=request.meta.get("proxy"))
+        self.outcome = fault or Fetched(request.url, None, error=why, failure=self.failure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,116 +213,48 @@ class Fetcher:
 
     def owns(self, request: Request) -> bool:
         """Whether *request* is one of this module's, and still under way."""
-        return self._mark(request) is not None
+        return self.mark(request) is not None
 
     def attempt(self, request: Request) -> int:
         """Retries made so far for the document that *request* is for; 0 for a target."""
-        mark = self._mark(request)
+        mark = self.mark(request)
         return 0 if mark is None else mark.attempt
 
     def purpose(self, request: Request) -> str:
         """What *request* is for: ``target``, ``robots`` or ``operator``."""
-        mark = self._mark(request)
+        mark = self.mark(request)
         return TARGET if mark is None else mark.kind
 
     def hops(self, request: Request) -> int:
         """Redirects that the fetch of a document has followed to *request*."""
-        mark = self._mark(request)
+        mark = self.mark(request)
         return 0 if mark is None else mark.hops
 
     def trial(self, request: Request) -> bool:
         """Whether the document is for a trial of https."""
-        mark = self._mark(request)
+        mark = self.mark(request)
         return mark is not None and mark.trial
 
     def is_operators(self, request: Request) -> bool:
         """Whether *request* was for the operator's list or schema."""
         return self.purpose(request) == "operator"
 
-    def _mark(self, request: Request) -> Mark | None:
+    def mark(self, request: Request) -> Mark | None:
+        """The fetch under way that *request* is for; None for a target."""
         mark = request.meta.get(_MARK)
         return mark if isinstance(mark, Mark) and mark in self._marks else None
 
     # -- at the wire ----------------------------------------------------------------------
 
-    def restored(self, request: Request) -> Request:
-        """What to send for *request*: a document's as it was made, any other as it is.
-
-        Raises IgnoreRequest for a document whose answer has come: a middleware sends it again.
-        """
-        mark = self._mark(request)
-        if mark is None or mark.request is None:
-            return request
-        if isinstance(mark.outcome, Fetched) and mark.outcome.status is not None:
-            raise IgnoreRequest(f"{mark.request.url} is not requested again: its answer has come")
-        made = mark.request
-        kept = {name: request.meta[name] for name in _META_KEPT if name in request.meta}
-        headers: Headers = made.headers.copy()
-        for name in _HEADERS_KEPT:
-            if name in request.headers:
-                headers[name] = request.headers[name]
-        mark.received, mark.failure = 0, None
-        restored: Request = made.replace(headers=headers, meta=made.meta | kept)
-        return restored
-
     def failed(self, request: Request, failure: Retry | GiveUp) -> None:
         """Note what R5 decided about *request*."""
-        mark = self._mark(request)
+        mark = self.mark(request)
         if mark is not None:
             mark.failure = failure
 
-    def seen(self, request: Request, response: Response | None) -> dict[str, Any]:
-        """What the ledger says of the body that came for a document; nothing for a target."""
-        mark = self._mark(request)
-        if mark is None or response is None:
-            return {}
-        found: dict[str, Any] = {"octets": len(response.body), "whole": mark.received <= mark.limit}
-        if mark.kind == ROBOTS and response.status // 100 == 2:
-            body = bounded(response, mark.limit, or_text=True)
-            found["body"] = None if body is None else hashlib.sha256(body).hexdigest()
-        return found
-
-    def brought(self, request: Request, response: Response) -> Response:
-        """Take the answer to *request*, a document's or not; the response for the middlewares.
-
-        A document's is a plain ``Response`` with its body unpacked, within bounds: a TextResponse
-        would decode the whole body when it is copied.
-        """
-        mark = self._mark(request)
-        if mark is None:
-            return response
-        body = bounded(response, mark.limit, or_text=mark.kind == ROBOTS)
-        encoding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
-        response.headers.pop("Content-Encoding", None)
-        stopped = mark.received <= mark.limit and "download_stopped" in response.flags
-        fault = faults.of_answer(response.status, request.meta.get("proxy"), stopped=stopped)
-        mark.outcome = fault or Fetched(
-            request.url,
-            response.status,
-            body or b"",
-            _headers(response),
-            failure=mark.failure,
-            readable=body is not None,
-            encoding=encoding,
-        )
-        return _plain(response, body or b"")
-
-    def broke_off(self, request: Request, error: Exception) -> None:
-        """Note that the wire has ended a document's *request* with *error*."""
-        mark = self._mark(request)
-        if mark is None:
-            return
-        if isinstance(error, UNSENT):
-            mark.outcome = error
-            return
-        why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        fault = faults.of_transfer(error, proxy=request.meta.get("proxy"))
-        unanswered = Fetched(request.url, None, error=why, failure=mark.failure)
-        mark.outcome = fault or unanswered
-
     def _count_bytes(self, data: bytes, request: Request) -> None:
         """Stop reading a body beyond its limit (R2.10, T40)."""
-        mark = self._mark(request)
+        mark = self.mark(request)
         if mark is not None:
             mark.received += len(data)
             if mark.received > mark.limit:

@@ -385,7 +385,9 @@ class Gate:
         answer = self._answer(request, host, response, spacing, unseen=unseen, whole=whole)
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         exchange = self._exchange(request, host, answer, concluded, started=started, ended=steady)
-        exchange = replace(exchange, **self._fetcher.seen(request, response))
+        mark = self._fetcher.mark(request)
+        if mark is not None and response is not None:
+            exchange = replace(exchange, **mark.seen(response))
         if concluded.failure is not None:
             self._retries.failed(request, concluded.failure)
         elif whole:

@@ -18,6 +18,7 @@ from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.adapters.turnstile import TURNSTILE
+from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.identity import may_send
 from scrapy_walsh.policy.signing import is_signature_field
 
@@ -53,52 +54,55 @@ class _Handler:
     def from_crawler(cls, crawler: Crawler) -> _Handler:
         return cls(crawler)
 
-    def _handler(self, request: Request) -> Any:
+    def _handler(self, request: Request, *, document: bool) -> Any:
         """Scrapy's handler, made at the first use: without a reactor it is another one.
 
         Documents have one of their own, which no receiver of the project's can stop.
         """
-        scheme, fetcher = request.url.partition(":")[0].lower(), self.crawl.fetcher
-        quiet = fetcher.owns(request)
-        if (scheme, quiet) not in self._inner:
+        scheme = request.url.partition(":")[0].lower()
+        if (scheme, document) not in self._inner:
             path = self.crawler.settings.get("DOWNLOAD_HANDLERS_BASE")[scheme]
-            handler = build_from_crawler(
-                load_object(path), cast("Crawler", fetcher.quiet) if quiet else self.crawler
-            )
+            crawler = cast("Crawler", self.crawl.fetcher.quiet) if document else self.crawler
+            handler = build_from_crawler(load_object(path), crawler)
             compat.no_persistent_connections(handler)
             compat.bound_headers(handler)
-            self._inner[scheme, quiet] = handler
-        return self._inner[scheme, quiet]
+            self._inner[scheme, document] = handler
+        return self._inner[scheme, document]
 
     async def _transfer(self, request: Request) -> Response:
         """The answer to *request*. Of a document it is taken here, whatever comes of it later."""
-        fetcher = self.crawl.fetcher
-        sent = fetcher.restored(request)
+        fetcher, intake = self.crawl.fetcher, self.crawl.intake
+        mark = fetcher.mark(request)
+        if mark is None:
+            return intake.answer(await self._exchange(request, document=False))
+        sent = mark.restored(request)
         try:
-            response = self.crawl.intake.answer(await self._exchange(sent))
+            response = intake.answer(await self._exchange(sent, document=True))
         except Exception as error:
-            fetcher.broke_off(sent, error)
+            mark.broke_off(sent, error)
             raise
-        if sent is not request:
-            request.meta["download_latency"] = sent.meta.get("download_latency", 0.0)
-        return fetcher.brought(sent, response)
+        request.meta["download_latency"] = sent.meta.get("download_latency", 0.0)
+        return mark.brought(sent, response)
 
-    async def _exchange(self, request: Request) -> Response:
+    async def _exchange(self, request: Request, *, document: bool) -> Response:
         """Send *request* in its turn, and do what follows from its answer; the response."""
         crawl = self.crawl
-        with faults.ours("a request could not be made"):
+        try:
             crawl.gate.before_wire(request)
-            handler = self._handler(request)
+            handler = self._handler(request, document=document)
             host = crawl.pacing.look_up(request.url)
-            unseen = await self._enter(request, host)
+            unseen = await self._enter(request, host, document=document)
+        except (IgnoreRequest, WalshError):
+            raise
+        except Exception as error:
+            raise faults.unexpected("a request could not be made", error) from error
         response: Response | None = None
         answered = True
         started = crawl.steady()
         try:
-            with faults.ours("a request could not be made"):
-                self._dress(request)
-                for tell in crawl.on_wire:
-                    tell(request)
+            self._dress(request)
+            for tell in crawl.on_wire:
+                tell(request)
             response = await self._send(handler, request)
         except BaseException as error:
             answered = faults.says_something(error)
@@ -109,11 +113,14 @@ class _Handler:
             raise
         finally:
             try:
-                with faults.ours("an answer could not be recorded"):
-                    exchange = crawl.gate.after(
-                        request, host, response, started=started, unseen=unseen, whole=answered
-                    )
-                    crawl.recorder.exchange(exchange)
+                exchange = crawl.gate.after(
+                    request, host, response, started=started, unseen=unseen, whole=answered
+                )
+                crawl.recorder.exchange(exchange)
+            except WalshError:
+                raise
+            except Exception as error:
+                raise faults.unexpected("an answer could not be recorded", error) from error
             finally:
                 self._leave(host, broken=response is None)
         return response
@@ -151,14 +158,13 @@ class _Handler:
             for name in fields:
                 request.headers.pop(name, None)
 
-    async def _enter(self, request: Request, host: str) -> bool:
+    async def _enter(self, request: Request, host: str, *, document: bool) -> bool:
         """Wait for a turn, and book the host for all processes (R4.6).
 
         Returns whether no process ever sent a request to the host before. Where a new blocklist has
         come while *request* waited, it is adopted or rejected first (R3).
         """
         crawl = self.crawl
-        document = crawl.fetcher.owns(request)
         while True:
             unseen = await TURNSTILE.enter(crawl, host, document=document)
             needed, booking = self._last_look(request, host)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +18,7 @@ from scrapy_walsh.adapters.list_store import ListStore
 from scrapy_walsh.adapters.outcomes import Closing, Halted, NotYet, Refused
 from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, WalshError
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy import hosts, operator, revalidate
+from scrapy_walsh.policy import hosts, operator, revalidate, schema
 from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.blocklist import lifted
 from scrapy_walsh.policy.event import Event, EventKind
@@ -268,11 +267,11 @@ class OperatorList:
             return None
         stored = self._context.store.get(StoredDocument, SCHEMA, url)
         if stored is not None and is_fresh(stored.fetched_at, self._context.wall(), SCHEMA_TTL):
-            return _schema_of(stored.body)
+            return schema.read_schema(stored.body)
         try:
             fetched = await self._fetch(url, stored)
             body = fetched.body if fetched.status == 200 or stored is None else stored.body
-            found = _schema_of(body)
+            found = schema.read_schema(body)
         except NotYet as error:
             await _pause(self._context, error.wait)
             return await self._standalone_schema()
@@ -280,7 +279,7 @@ class OperatorList:
             if stored is None:
                 raise DocumentInvalid(f"no schema inline, and none to be had: {error}") from error
             logger.warning("schema not refreshed: %s; the cached one is used (R10)", error)
-            return _schema_of(stored.body)
+            return schema.read_schema(stored.body)
         document = _record(SCHEMA, url, fetched, body, self._context.wall())
         self._context.remember(lambda: self._context.store.put(document))
         return found
@@ -316,13 +315,3 @@ def _record(kind: str, url: str, fetched: Fetched, body: bytes, now: float) -> S
         etag=fetched.headers.get("etag"),
         last_modified=fetched.headers.get("last-modified"),
     )
-
-
-def _schema_of(body: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise DocumentInvalid("the standalone schema is not JSON") from error
-    if not isinstance(found, dict):
-        raise DocumentInvalid("the standalone schema is not a JSON object")
-    return found

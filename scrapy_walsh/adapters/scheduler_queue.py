@@ -17,15 +17,17 @@ import heapq
 import itertools
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 from queuelib.queue import FifoDiskQueue, FifoMemoryQueue
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.context import Queue, ends_crawl
+from scrapy_walsh.adapters.context import Queue
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.disk_lines import DiskLines
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.agenda import Agenda, Load
 from scrapy_walsh.policy.chain import START, NeedDocument
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 #: Rank; negated priority, or since when it is deferred; start request or not; order of arrival.
 Key = tuple[int, int, bool, int]
 
@@ -100,6 +104,26 @@ class MemoryLines:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def ends_crawl(method: Callable[_P, _T]) -> Callable[_P, _T | None]:
+    """*method* of a queue; where it raises, the crawl ends (``Context.fail``).
+
+    Its callers are Scrapy's engine and the turnstile: they would drop what it raises, and what it
+    should have moved on would wait for ever. ValueError, which Scrapy's scheduler knows, is raised.
+    """
+
+    @wraps(method)
+    def called(*args: _P.args, **kwargs: _P.kwargs) -> _T | None:
+        try:
+            return method(*args, **kwargs)
+        except (ValueError, Closing):
+            raise
+        except Exception as error:
+            cast("HostQueue", args[0])._crawl.fail(error)
+            return None
+
+    return called
 
 
 class HostQueue(Queue):

@@ -116,10 +116,10 @@ SUBCOMMANDS: Final = {
         ("--port 8080", "--sites sites.toml --log requests.jsonl"),
     ),
     "state": Subcommand(
-        "show, verify, forget, export or import what is stored",
+        "show, verify or forget what is stored",
         "done, and in order",
         "not in order; nothing was stored of the host",
-        ("show", "verify", "forget www.site.example", "export state.jsonl", "import state.jsonl"),
+        ("show", "verify", "forget www.site.example"),
     ),
     "verify": Subcommand(
         "derive every decision of a ledger again, from its documents",

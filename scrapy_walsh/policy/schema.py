@@ -80,6 +80,15 @@ def read_document(body: bytes) -> dict[str, Any]:
     return found
 
 
+def read_schema(body: bytes) -> dict[str, Any]:
+    """Return the schema beside a list that *body* has. Raises DocumentInvalid for anything else.
+
+    It is read leniently: a crawl and ``verify`` must understand the same.
+    """
+    found: dict[str, Any] = json_object(body, "the standalone schema", once=())
+    return found
+
+
 def is_inline(found: dict[str, Any]) -> bool:
     """Tell whether the document brings its schema, so that no other is needed (R10.1)."""
     return "schema" in found

@@ -98,7 +98,7 @@ def connect(path: Path) -> tuple[sqlite3.Connection, bool]:
     except sqlite3.OperationalError as error:
         if _code(error) not in _READ_ONLY or not path.exists():
             raise
-        if _code(error) == sqlite3.SQLITE_READONLY and _may_write(path):
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY and _may_write(path):
             # Nothing in the way but the file's own header, and that is damage.
             raise DamageError("its header forbids writing") from error
     try:
@@ -250,7 +250,9 @@ def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
     # Written at every opening: where nothing can be written this fails, here and not later.
-    connection.execute(f"PRAGMA user_version={VERSION}")
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        connection.execute(f"PRAGMA user_version={VERSION}")
 
 
 def _may_write(path: Path) -> bool:

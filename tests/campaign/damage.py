@@ -87,7 +87,7 @@ def _round(
         report.broken(where, judge.unclean(ended, int(found)))
         report.broken(where, judge.lost(urls(page), place.parsed()))
         output += ended.output
-    said = [line for line in output.splitlines() if "was damaged" in line]
+    said = [line for line in output.splitlines() if "was damaged" in line and " ERROR: " in line]
     told = bool(said)
     report.figures["said so"] += told
     report.figures["nothing was lost"] += not lost

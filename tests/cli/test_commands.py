@@ -61,7 +61,7 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
 # -- help ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [*SUBCOMMANDS, "blocklist add", "state show", "state import"])
+@pytest.mark.parametrize("words", [*SUBCOMMANDS, "blocklist add", "state show", "state forget"])
 def test_own_each_help_has_examples_that_work_and_every_exit_code(
     words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,7 +139,7 @@ def test_own_a_ledger_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
 
 READING = (
     "state show", "state verify --json",
-    "state forget h.test", "state import none.jsonl", "verify", "verify none", "report",
+    "state forget h.test", "verify", "verify none", "report",
     "report none -o out.html", "plan", "plan -a sources=none.toml", "plan -a urls=http://h.test/",
     "doctor --json", "check http://h.test/ --robots robots.txt",
     "check http://h.test/ --robots none.txt", "audit none.log", "blocklist add h.test",

@@ -333,6 +333,13 @@ def test_own_docs_state_commands_run(folder: Path, tmp_path: Path) -> None:
     text = (ROOT / "docs/state.md").read_text()
     blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
     commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    backup = commands.pop(next(n for n, each in enumerate(commands) if each[0] == "sqlite3"))
+    with (
+        closing(sqlite3.connect(folder / "state" / "state.sqlite3")) as connection,
+        closing(sqlite3.connect(tmp_path / backup[2].split()[1])) as copy,
+    ):
+        connection.backup(copy)  # what the shell's .backup calls
+        assert copy.execute("SELECT count(*) FROM hosts").fetchone()[0]
     assert {command[3] for command in commands if command[2] == "state"} == {
         "show", "forget", "verify",
     }  # fmt: skip

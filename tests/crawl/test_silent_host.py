@@ -14,7 +14,7 @@ from scrapy_walsh.proof.sandbox import Request, Route, Sandbox
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import Deferral
 from tests.crawl.harness import Crawl, age_document, crawl, make_project, site, state_dir
-from tests.ledger.verify_kit import report_of, told
+from tests.ledger.verify_kit import report_of, wrong_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ OTHER = tuple(f"http://other.test/{number}" for number in range(3))
 def honest(project: Path) -> None:
     """The ledger of every run so far is found honest, and each R5 deferral is derived."""
     report = report_of(state_dir(project))
-    assert told(report) == []
+    assert wrong_in(report) == []
     assert not any("deferrals" in reason for reason in report.underived)
 
 

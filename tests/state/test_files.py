@@ -167,7 +167,7 @@ def test_own_r4_a_database_that_is_gone_is_said_while_anything_of_it_is_left(
     assert rows_lost
     (notice,) = notices
     assert "state.sqlite3 is gone" in notice
-    assert "holds may be lost" in notice
+    assert "holds and last requests may be lost" in notice
     assert "\n" not in notice
 
 

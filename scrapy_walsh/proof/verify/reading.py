@@ -12,8 +12,7 @@ from scrapy_walsh.ledger.files import read_head
 from scrapy_walsh.ledger.lines import HEAD
 from scrapy_walsh.ledger.reading import lines_in
 from scrapy_walsh.policy.robots import Robots, parse_robots
-from scrapy_walsh.policy.schema import reread_blocklist
-from scrapy_walsh.policy.strict_json import json_object
+from scrapy_walsh.policy.schema import read_schema, reread_blocklist
 from scrapy_walsh.proof.verify.judge import Judge
 from scrapy_walsh.proof.verify.report import Report
 
@@ -90,13 +89,8 @@ class _LookUp:
         beside = None if schema is None else self._documents.get(schema)
         if body is None or (schema is not None and beside is None):
             return None
-        return self._parse(body, _schema_of(beside), url)
+        return self._parse(body, None if beside is None else read_schema(beside), url)
 
     def _robots(self, digest: str, token: str, document: str) -> Robots | None:
         body = self._documents.get(digest)
         return None if body is None else parse_robots(body, token, document)
-
-
-def _schema_of(body: bytes | None) -> dict[str, Any] | None:
-    # As lenient as the crawl, which reads it by ``json.loads`` alone.
-    return None if body is None else json_object(body, "its standalone schema", once=())
