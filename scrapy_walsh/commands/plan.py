@@ -23,8 +23,8 @@ from scrapy_walsh.commands.project import (
     settings_to_send,
 )
 from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.database import has_records
-from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:

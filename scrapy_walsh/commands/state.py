@@ -17,9 +17,9 @@ from scrapy_walsh.commands.state_show import as_lines, summary
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import verify
+from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.forget import forget
-from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.sqlite import SqliteStore
 from scrapy_walsh.terminal import show
 

@@ -11,7 +11,7 @@ import pytest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.fleet import join, view
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.memory import MemoryStore
+from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     ROBOTS,

@@ -19,8 +19,8 @@ from scrapy_walsh.proof.attest import document
 from scrapy_walsh.proof.attest.document import IDS, Evidence, PolicyPage
 from scrapy_walsh.proof.audit.judge import Terms, judge
 from scrapy_walsh.proof.audit.reading import read_logs
-from scrapy_walsh.proof.conformance import show
 from scrapy_walsh.proof.conformance.check import WORDS, Check, in_order
+from scrapy_walsh.proof.conformance.check import lines as report_lines
 from scrapy_walsh.proof.conformance.evidence import spaced
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
@@ -292,7 +292,7 @@ def test_own_the_report_of_conformance() -> None:
         Check("R2", "R2", "SHOULD", "kept", Outcome.HELD, ""),
         Check("R1", "R1", "MUST NOT", "rotated", Outcome.UNSEEN, "nothing was asked"),
     ]
-    golden.note([*show.lines("title", in_order(checks), 1.5)])
+    golden.note([*report_lines("title", in_order(checks), 1.5)])
     golden.note([each.members() for each in checks])
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.state.memory import MemoryStore
+from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:

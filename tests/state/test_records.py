@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.memory import MemoryStore
+from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.records import (
     Attempts,
     Deferral,

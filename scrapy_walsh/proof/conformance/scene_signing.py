@@ -12,8 +12,7 @@ from scrapy_walsh.keys.files import make_keys
 from scrapy_walsh.policy import signing
 from scrapy_walsh.proof.conformance.check import SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import target_of
-from scrapy_walsh.proof.conformance.part import operator_site, site
-from scrapy_walsh.proof.conformance.scene import Scene, stage
+from scrapy_walsh.proof.conformance.part import Scene, operator_site, site, stage
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.proof.sandbox.routes import TEXT
 from scrapy_walsh.proof.signatures import Fault, Judgement, Seen, directory_keys, judge, repeated
