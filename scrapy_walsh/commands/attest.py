@@ -149,7 +149,7 @@ def _policy_page(config: WalshConfig, settings: Any) -> PolicyPage:
     url = config.identity.policy_url
     if settings is None:
         return PolicyPage(url)
-    from scrapy_walsh.commands.operator_pages import look  # noqa: PLC0415  slow
+    from scrapy_walsh.commands.attest_online import look  # noqa: PLC0415  slow
 
     return look(url, settings, iso(time.time()))
 

@@ -17,7 +17,6 @@ from scrapy_walsh.adapters.outcomes import NotModified
 from scrapy_walsh.commands.check_answer import Misuse
 from scrapy_walsh.commands.check_online import crawl_apart
 from scrapy_walsh.policy.words import one_line
-from scrapy_walsh.proof.attest.document import PolicyPage
 from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
@@ -130,28 +129,9 @@ def ask(
     return found
 
 
-# ``walsh attest --online``: requests the policy page through the gates (R1.4).
-
-_REASON: Final = "walsh attest looks at the policy page"
-
-
-class PolicySpider(PagesSpider):
-    """Requests the policy page."""
-
-    name = "walsh_attest"
-
-
-def look(url: str, settings: Settings, now: str) -> PolicyPage:
-    """The policy page at *url*, as its server has it *now* (ISO). ConfigError, StateError."""
-    answer = ask(settings, _REASON, PolicySpider, url=url).of(url)
-    if isinstance(answer, str):
-        return PolicyPage(url, now, None, answer)
-    return PolicyPage(url, now, answer, None if is_up(answer) else f"HTTP {answer}")
-
-
 # ``walsh blocklist check URL``: requests the list at a URL through the gates.
 
-_REASON_ONLINE: Final = "walsh blocklist check looks at the list"
+_REASON: Final = "walsh blocklist check looks at the list"
 
 
 class ListSpider(PagesSpider):
@@ -162,7 +142,7 @@ class ListSpider(PagesSpider):
 
 def fetch(url: str, settings: Settings) -> bytes:
     """The octets of the list at *url*. ConfigError, StateError; Misuse if it was not fetched."""
-    found = ask(settings, _REASON_ONLINE, ListSpider, url=url)
+    found = ask(settings, _REASON, ListSpider, url=url)
     if url not in found.bodies:
         why = found.of(url)
         raise Misuse(f"{url} gave no list: {f'HTTP {why}' if isinstance(why, int) else why}")

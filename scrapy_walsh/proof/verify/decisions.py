@@ -101,11 +101,8 @@ class Decisions:
 
     def _listed(self, run: Run, line: Line) -> None:
         """Take a sitemap that an index lists, as ``Scope.declare_child`` lets the crawl do."""
-        if recrawl.key_of(line.by, "") in run.answered:
-            declared = run.scope.declare_child(line.url, line.by)
-        else:
-            declared = False
-        if declared:
+        answered = recrawl.key_of(line.by, "") in run.answered
+        if answered and run.scope.declare_child(line.url, line.by):
             return
         if run.holes or self.partial or not run.begun:
             run.scope.declare(line.url)
