@@ -11,25 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
 from scrapy_walsh.policy.learned import NOTHING, Learned
-from scrapy_walsh.policy.readings import Reading
+from scrapy_walsh.policy.readings import Reading as Reading
 from scrapy_walsh.policy.recrawl import Visit
-from scrapy_walsh.policy.revalidate import Validators
-
-__all__ = [
-    "BLOCKLIST",
-    "DOCUMENT_KINDS",
-    "ROBOTS",
-    "SCHEMA",
-    "Attempts",
-    "Booking",
-    "Deferral",
-    "HostRecord",
-    "Reading",
-    "SeenItem",
-    "SourceRun",
-    "StoredDocument",
-    "Validators",
-]
+from scrapy_walsh.policy.revalidate import Validators as Validators
 
 R = TypeVar("R")
 

@@ -52,11 +52,8 @@ _REQUEST: Final = re.compile(rb"([!-~]+) (.+?)(?: HTTP/[0-9.]+)?", re.DOTALL)
 _NAME: Final = re.compile(rb"(?:[A-Za-z0-9_-]+\.)+[A-Za-z][A-Za-z0-9-]*(?::[0-9]+)?")
 _MONTHS: Final = {
     name: number
-    for number, name in enumerate(
-        (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov",
-         b"Dec"), 1,
-    )
-}  # fmt: skip
+    for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)
+}
 
 
 #: Seconds by which a zone may be off UTC: the farthest is 14 hours.
@@ -225,7 +222,7 @@ class Bot:
 
     With ``networks`` or ``names`` it is everything from there, and nothing else. ``host``: of
     lines that name none. ``only``: the one host to keep (its key of R4), or empty. ``vhost``: one
-    of ``accesslog.VHOSTS``. ``signed``: whether the fields of a signature are read.
+    of ``VHOSTS``. ``signed``: whether the fields of a signature are read.
     """
 
     token: bytes
