@@ -1,4 +1,4 @@
-"""R11: the records that one run keeps for the next, as frozen values, and the ``Store`` protocol.
+"""R11: the records that one run keeps for the next, as frozen values.
 
 Every time is in Unix seconds: those of hosts by the steady clock, all others by the wall clock
 (D9). A store keeps what it is given. Whether a record is still fresh, or stale because it lies in
@@ -11,9 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
 from scrapy_walsh.policy.learned import NOTHING, Learned
-from scrapy_walsh.policy.readings import Reading as Reading
+from scrapy_walsh.policy.readings import Reading
 from scrapy_walsh.policy.recrawl import Visit
-from scrapy_walsh.policy.revalidate import Validators as Validators
+from scrapy_walsh.policy.revalidate import Validators
+
+#: Records that policy declares.
+__all__ = ["Reading", "Validators"]
 
 R = TypeVar("R")
 
