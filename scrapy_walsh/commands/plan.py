@@ -23,8 +23,8 @@ from scrapy_walsh.commands.project import (
     settings_to_send,
 )
 from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.database import has_records
-from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
-    from scrapy_walsh.state.base import RecordStore
+    from scrapy_walsh.state.base import Store
 
 #: Seconds that an answer is assumed to take.
 _LATENCY = 0.2
@@ -79,6 +79,6 @@ def _spider(arguments: dict[str, str]) -> WalshMetadataSpider:
     return spider
 
 
-def _store(directory: Path | None) -> RecordStore:
+def _store(directory: Path | None) -> Store:
     """The store in *directory*, or an empty one: a plan makes no state directory."""
     return SqliteStore(directory) if directory and has_records(directory) else MemoryStore()

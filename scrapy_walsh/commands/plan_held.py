@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.policy.recrawl import Visit
-    from scrapy_walsh.state.records import Store
+    from scrapy_walsh.state.base import Store
 
 FETCH: Final = "fetch"
 REFRESH: Final = "refresh"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
-    from scrapy_walsh.state.records import Store
+    from scrapy_walsh.state.base import Store
 
 ASK: Final = "ask"
 SKIP: Final = "skip"

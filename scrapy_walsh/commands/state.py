@@ -17,9 +17,9 @@ from scrapy_walsh.commands.state_show import as_lines, summary
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import verify
+from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.forget import forget
-from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.sqlite import SqliteStore
 from scrapy_walsh.terminal import show
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy_walsh.config import WalshConfig
-    from scrapy_walsh.state.base import RecordStore
+    from scrapy_walsh.state.base import Store
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +90,7 @@ def _opened(directory: Path) -> Iterator[SqliteStore]:
 
 
 @contextmanager
-def _told(store: RecordStore) -> Iterator[None]:
+def _told(store: Store) -> Iterator[None]:
     try:
         yield
     finally:
@@ -105,7 +105,7 @@ def _told(store: RecordStore) -> Iterator[None]:
 def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:
     shared = _shared(args, config)
     held = has_records(directory) or shared is None
-    local: RecordStore = SqliteStore(directory) if held else MemoryStore()
+    local: Store = SqliteStore(directory) if held else MemoryStore()
     store = fleet.view(local, shared, config.identity.token)
     with _told(store):
         found = summary(store, config, directory, time.time())

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_walsh.config import WalshConfig
-    from scrapy_walsh.state.base import RecordStore
+    from scrapy_walsh.state.base import Store
     from scrapy_walsh.state.tables import Table
 
 #: The tables of which only the number of rows is told.
 _COUNTED: Final[tuple[Table[Any], ...]] = (VALIDATORS, ATTEMPTS, SEEN_ITEMS)
 
 
-def summary(store: RecordStore, config: WalshConfig, directory: Path, now: float) -> dict[str, Any]:
+def summary(store: Store, config: WalshConfig, directory: Path, now: float) -> dict[str, Any]:
     """Everything in *store*, as JSON data; times are Unix seconds. Raises StateError."""
     found = [_host(record, config, now) for record in store.rows(HostRecord)]
     intervals = {host["host"]: host["interval"] for host in found}

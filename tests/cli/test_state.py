@@ -33,7 +33,7 @@ from tests.crawl.harness import make_project, run_scrapy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_walsh.state.records import Store
+    from scrapy_walsh.state.base import Store
 
 ROOT = Path(__file__).parents[2]
 NOW = time.time()

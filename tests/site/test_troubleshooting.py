@@ -58,7 +58,7 @@ OTHERS = (
     ("commands/command.py", "would run without scrapy_walsh, and nothing be gated or "),
     ("fleet/link.py", "the shared store"),
     ("fleet/link.py", "cannot be relied on:"),
-    ("fleet/shared_view.py", "; this machine's copy is read instead"),
+    ("fleet/store.py", "; this machine's copy is read instead"),
     ("ledger/files.py", ": decisions go unrecorded:"),
     ("ledger/files.py", "; make room there, or set WALSH_LEDGER = False"),
     ("ledger/files.py", "is gone:"),
