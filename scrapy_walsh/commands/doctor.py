@@ -6,14 +6,12 @@ import json
 import os
 import platform
 import sqlite3
-import subprocess
-import sys
 import time
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters.validate import test_child
-from scrapy_walsh.commands import doctor_findings, doctor_settings, doctor_state
+from scrapy_walsh.commands import doctor_findings, doctor_settings, doctor_state, own_process
 from scrapy_walsh.commands.check_answer import Misuse
 from scrapy_walsh.commands.doctor_findings import LEAST, cells_of, members_of
 from scrapy_walsh.commands.project import add_json, add_settings, given_settings
@@ -186,27 +184,10 @@ def _of_signing(config: WalshConfig, *, idle: bool) -> Iterator[Finding]:
 
 def _probe(given: Mapping[str, Any]) -> dict[str, Any] | str:
     """The report of ``doctor_probe``, or why there is none."""
-    path = os.pathsep.join(os.path.abspath(each) for each in sys.path)  # noqa: PTH100  "" is here
     try:
-        done = subprocess.run(  # noqa: S603  our own module, by our own interpreter
-            [sys.executable, "-m", _PROBE, json.dumps(given)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            env={**os.environ, "PYTHONPATH": path},
-            timeout=_PROBE_TIMEOUT,
-            check=False,
-        )
-        report: dict[str, Any] = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        return f"looking at them took longer than {_PROBE_TIMEOUT:g} s"
-    except OSError as error:
-        return f"they cannot be looked at: {one_line(error)}"
-    except ValueError:
-        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        return f"looking at them ended with exit code {done.returncode}: {one_line(last[0])}"
-    return report
+        return own_process.ask(_PROBE, given, _PROBE_TIMEOUT)
+    except own_process.NoAnswerError as error:
+        return f"looking at them {error}"
 
 
 def _spiders(report: dict[str, Any] | str, reading: Reading) -> Iterator[Finding]:

@@ -9,13 +9,9 @@ memory, and this process can open no connection, whatever the project's code tri
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import pkgutil
-import sys
 import traceback
-import warnings
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -36,7 +32,7 @@ from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.commands import doctor_settings
+from scrapy_walsh.commands import doctor_settings, own_process
 from scrapy_walsh.config import is_shared, unknown_settings
 from scrapy_walsh.policy.words import one_line
 
@@ -47,14 +43,6 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings, Settings
     from twisted.python.failure import Failure
 
-#: Events of ``sys.audit`` that use the network, and the argument that has the other side's name.
-_ASKING: Final = {
-    "socket.connect": 1,
-    "socket.sendto": 1,
-    "socket.sendmsg": 1,
-    "socket.getaddrinfo": 0,
-    "socket.gethostbyname": 0,
-}
 #: Settings of a project that are left out: they would write, connect, or keep a crawl alive.
 _APART: Final[dict[str, Any]] = {
     "WALSH_STATE_DIR": "memory",
@@ -74,36 +62,13 @@ _NOT_THEIRS: Final = ("importlib", "site-packages", __file__)
 _FLEET_QUEUE: Final = "scrapy_walsh.adapters.redis_queue.DueQueue"
 
 
-def main() -> int:
-    """Look, and print. Exit code 0, whatever was found."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answer:
-        os.dup2(2, 1)  # what the project prints
-        reached = _shut_network()
-        warnings.simplefilter("ignore")
-        os.environ.pop("SHUB_JOBKEY", None)  # the look is no job, and must post no lease
-        settings = get_project_settings()
-        for name, value in json.loads(sys.argv[1]).items():
-            settings.set(name, value, priority="cmdline")
-        answer.write(json.dumps({**look(settings), "reached": reached}))
-    return 0
-
-
-def _shut_network() -> list[str]:
-    """Refuse every connection of this process from now on; the list of those that were tried."""
-    tried: list[str] = []
-
-    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in _ASKING:
-            return
-        whom = arguments[_ASKING[event]]
-        if event in ("socket.getaddrinfo", "socket.gethostbyname") or isinstance(whom, tuple):
-            name = str(whom[0] if isinstance(whom, tuple) else whom)
-            if name not in tried:
-                tried.append(name)
-            raise ConnectionRefusedError(f"walsh doctor allows no connection, here to {name}")
-
-    sys.addaudithook(refuse)
-    return tried
+def main(given: dict[str, Any]) -> dict[str, Any]:
+    """As :func:`look`, with the settings *given* on the command line."""
+    reached = own_process.shut_network()
+    settings = get_project_settings()
+    for name, value in given.items():
+        settings.set(name, value, priority="cmdline")
+    return {**look(settings), "reached": reached}
 
 
 def look(settings: Settings) -> dict[str, Any]:
@@ -307,4 +272,4 @@ def _look_at(crawler: Crawler, entry: dict[str, Any], queue: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    own_process.answer(main)

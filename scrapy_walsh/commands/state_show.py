@@ -12,7 +12,7 @@ from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh,
 from scrapy_walsh.policy.learned import eased
 from scrapy_walsh.policy.readings import is_unread
 from scrapy_walsh.policy.recrawl import due, not_due
-from scrapy_walsh.policy.times import duration, iso, when
+from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.state.records import (
     BLOCKLIST,
@@ -26,7 +26,7 @@ from scrapy_walsh.state.records import (
     StoredDocument,
 )
 from scrapy_walsh.state.tables import ATTEMPTS, SEEN_ITEMS, VALIDATORS
-from scrapy_walsh.terminal import table
+from scrapy_walsh.terminal import table, when
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
