@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.policy.times import duration, iso
+from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.records import BLOCKLIST, ROBOTS
 from scrapy_walsh.terminal import columns, local
@@ -55,7 +55,7 @@ def _every(host: Mapping[str, Any]) -> str:
     taught, silent = host["learned"], host["silent_since"]
     why = "" if taught is None else f" (its answers 429 have taught {round(taught, 2):g} s)"
     if silent is not None:
-        why += f", one request after all others (no answer since {iso(silent)})"
+        why += f", one request after all others (no answer since {local(silent)})"
     return f"every {round(host['interval'], 2):g} s{why}"
 
 

@@ -399,9 +399,11 @@ class _Plan:
         return Response(url, body=stored.body)
 
     def _empty(self, url: str, kind: str) -> Response:
-        """A robots.txt that is not there; a list that names nobody, and a schema for that."""
+        """A robots.txt with the interval of an earlier run; a list that names nobody; a schema."""
         if kind == ROBOTS:
-            return Response(url, status=404)
+            record = self._crawl.store.get(HostRecord, hosts.host_key(url))
+            rules = "" if record is None else f"User-agent: *\nCrawl-delay: {record.interval}\n"
+            return Response(url, body=rules.encode())
         document: dict[str, Any] = {"type": "object"}
         if kind == BLOCKLIST:
             document = {**blocklist(inline=False), "blocked": []}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -266,6 +267,12 @@ def test_own_the_report_of_conformance() -> None:
     golden.note([each.members() for each in checks])
 
 
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What people read has local times."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+
+
 def test_own_state_show(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,12 +298,14 @@ def test_own_state_show(
     store.close()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.time", lambda: T + 0.5)
-    for arguments in ((), ("--limit", "1"), ("--json",)):
+    in_utc(monkeypatch)
+    for arguments in ((), ("--limit", "1"), ("--json",), ("--all",)):
         assert main(["state", "show", "--dir", "state", *arguments]) == 0
         golden.note(capsys.readouterr().out.splitlines())
 
 
-def test_own_the_source_report() -> None:
+def test_own_the_source_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_utc(monkeypatch)
     due = "2026-05-24T00:00:00Z"
     moved = Row("b", "https://b.test/1", "left_out", "R9", "page: HTML", moved_to="https://c.test/")
     moved.suggested_feeds = ["https://c.test/f", "https://c.test/"]
