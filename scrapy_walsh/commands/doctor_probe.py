@@ -32,8 +32,9 @@ from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.commands import doctor_settings, own_process
-from scrapy_walsh.config import is_shared, unknown_settings
+from scrapy_walsh.commands import own_process
+from scrapy_walsh.config import WalshConfig, is_shared, unknown_settings
+from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings, Settings
     from twisted.python.failure import Failure
 
+#: Seconds: a DOWNLOAD_TIMEOUT below this is worth a warning.
+_LEAST_TIMEOUT: Final = 5.0
 #: Settings of a project that are left out: they would write, connect, or keep a crawl alive.
 _APART: Final[dict[str, Any]] = {
     "WALSH_STATE_DIR": "memory",
@@ -80,9 +83,9 @@ def look(settings: Settings) -> dict[str, Any]:
     classes, broken = _spider_classes(settings.getlist("SPIDER_MODULES"))
     if not classes and not broken:
         classes = [type("AnySpider", (Spider,), {"name": "(no spider yet)"})]
-    entries = [_entry(each, settings) for each in classes]
+    entries = [entry(each, settings) for each in classes]
     _open_crawls(settings, [(c, e) for c, e in zip(classes, entries, strict=True) if _startable(e)])
-    return {"project": _entry(Spider, settings), "spiders": entries, "broken": broken}
+    return {"project": entry(Spider, settings), "spiders": entries, "broken": broken}
 
 
 def _startable(entry: dict[str, Any]) -> bool:
@@ -117,27 +120,49 @@ def _explained(error: BaseException) -> str:
     return f"{type(error).__name__}: {one_line(error)}{'' if 'line ' in str(error) else place}"
 
 
-def _entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
+def entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
     """What is found in the settings of a spider, without a crawl."""
-    entry: dict[str, Any] = {
+    found: dict[str, Any] = {
         "name": getattr(cls, "name", None), "addon": False, "config": [], "unknown": [],
-        "overridden": [], "plugins": [], "jobdir": [], "missing": None, "bare": False,
+        "hasty": [], "overridden": [], "plugins": [], "jobdir": [], "missing": None, "bare": False,
         "error": None,
     }  # fmt: skip
     settings = project.copy()
     try:
         cls.update_settings(settings)
         load_object(settings.get("TWISTED_REACTOR") or "scrapy.Spider")
-        entry["config"] = doctor_settings.read(settings, default_state_dir).problems
-        entry["unknown"] = unknown_settings(settings)
-        entry["jobdir"] = _jobdir(settings)
-        entry["plugins"] = [plugin.line for plugin in plugins.named_in(settings)]
-        entry["addon"] = _has_addon(settings)
-        if entry["addon"] and not entry["config"] and not entry["jobdir"]:
-            entry["overridden"] = _overridden(settings, entry["unknown"] + entry["plugins"])
+        found["config"] = _refused(settings)
+        found["hasty"] = _hasty(settings)
+        found["unknown"] = unknown_settings(settings)
+        found["jobdir"] = _jobdir(settings)
+        found["plugins"] = [plugin.line for plugin in plugins.named_in(settings)]
+        found["addon"] = _has_addon(settings)
+        if found["addon"] and not found["config"] and not found["jobdir"]:
+            found["overridden"] = _overridden(settings, found["unknown"] + found["plugins"])
     except (Exception, SystemExit) as error:
-        entry["error"] = _explained(error)
-    return entry
+        found["error"] = _explained(error)
+    return found
+
+
+def _refused(settings: Settings) -> list[str]:
+    """Why no crawl starts with these settings, in its own words."""
+    try:
+        WalshConfig.from_settings(settings, default_state_dir)
+    except ConfigError as error:
+        return [str(error)]
+    return []
+
+
+def _hasty(settings: Settings) -> list[str]:
+    """Whether a robots.txt has so little time that a slow site's would not be read."""
+    seconds = settings.getfloat("DOWNLOAD_TIMEOUT")
+    if not 0 < seconds < _LEAST_TIMEOUT:
+        return []
+    line = (
+        f"DOWNLOAD_TIMEOUT is {seconds:g} s, give it {_LEAST_TIMEOUT:g} s or more: a robots.txt "
+        "that takes longer counts as the site's silence"
+    )
+    return [line]
 
 
 def _jobdir(settings: Settings) -> list[str]:

@@ -12,11 +12,10 @@ from __future__ import annotations
 import json
 import logging
 import math
-import shutil
 import sys
 import tempfile
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,8 +48,7 @@ from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.signals import walsh_asked, walsh_taken_up
-from scrapy_walsh.state import clock, connect, files, mark
-from scrapy_walsh.state.database import DATABASE, has_records
+from scrapy_walsh.state.database import copy_to, has_records
 from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, HostRecord, StoredDocument
 from scrapy_walsh.state.sqlite import SqliteStore
 from scrapy_walsh.state.tables import TABLES
@@ -203,15 +201,7 @@ class _Plan:
         """Copy what is stored: nothing is written there, whatever the crawl finds or does."""
         directory = config.state_dir
         if directory is not None and has_records(directory):
-            for name in (*files.COPIES, clock.FILE, mark.LOST):
-                with suppress(FileNotFoundError):
-                    shutil.copy2(directory / name, self._copy)
-            if (directory / DATABASE).exists():
-                with (
-                    closing(connect.read_only(directory / DATABASE)) as source,
-                    closing(connect.connect(self._copy / DATABASE)[0]) as target,
-                ):
-                    source.backup(target)
+            copy_to(directory, self._copy)
         if config.shared_state is None:
             return
         with closing(SqliteStore(self._copy)) as local:

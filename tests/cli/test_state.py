@@ -357,7 +357,8 @@ def test_own_an_unwritable_directory_can_be_verified(told: Any, folder: Path) ->
 def test_own_docs_state_commands_run(folder: Path, tmp_path: Path) -> None:
     text = (ROOT / "docs/state.md").read_text()
     blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-    commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    lines = [line for block in blocks for line in block.splitlines()]
+    commands = [shlex.split(line) for line in lines if line.startswith("scrapy ")]
     assert {command[3] for command in commands if command[2] == "state"} == {
         "show", "forget", "verify",
     }  # fmt: skip

@@ -26,6 +26,7 @@ from scrapy_walsh.proof.conformance.evidence import spaced
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
 from scrapy_walsh.proof.report.model import ALL
+from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.sources.report import Row, as_lines
 from scrapy_walsh.state.records import (
     Deferral,
@@ -203,13 +204,13 @@ def test_own_doctor_on_settings_and_versions() -> None:
         WALSH_REVISIT_REASON="x",
         WALSH_BLOCKLIST_URL="http://mirror.test/b.json",
     )
-    told(doctor_findings.of_identity(given, ()))
+    told(doctor_findings.of_identity(given))
     needs = [("Python", ">=3.11", "3.11.2", True), ("redis", ">=5", None, False)]
     told(doctor_findings.of_versions(needs, "none"))
     told(doctor_findings.of_versions(needs[:1], "none"))
 
 
-def test_own_doctor_on_state_and_clock() -> None:
+def test_own_doctor_on_state() -> None:
     place = doctor_state.Place(
         Path("state"), True, None, 5 << 20, 1, 2, True, ("x.sqlite: cut",), ("x.bad-1",)
     )
@@ -217,19 +218,16 @@ def test_own_doctor_on_state_and_clock() -> None:
     told(doctor_state.of_place(doctor_state.Place(Path("state"), True, "no")))
     told(doctor_state.of_place(doctor_state.Place(Path("state"), False)))
     url = "http://l.test/"
-    held = StoredDocument("blocklist", url, url, b"{}", T, 200, "", refresh=3600.0)
-    told([doctor_state.of_memory(), doctor_state.of_blocklist(doctor_state.Held(), url, T, "deny")])
-    for now in (T + 60, T + 4000, T - 60):
-        told([doctor_state.of_blocklist(doctor_state.Held(held), url, now)])
-
-
-def test_own_doctor_on_clocks() -> None:
-    told(doctor_state.of_clocks(doctor_state.Clocks(T, T), {"host": T - 9}))
-    told(doctor_state.of_clocks(doctor_state.Clocks(1.0, T), {"document": T}))
+    text = json.dumps(blocklist()).encode()
+    held = StoredDocument("blocklist", url, url, text, T, 200, "", refresh=21600.0)
+    denying = config(WALSH_BLOCKLIST_URL=url, WALSH_BLOCKLIST_UNREACHABLE="deny")
+    told([doctor_state.of_memory(), doctor_state.of_blocklist(None, None, T, denying)])
+    for now in (T + 60, T + 30_000, T - 60):
+        told([doctor_state.of_blocklist(held, None, now, denying)])
 
 
 def test_own_doctor_on_spiders() -> None:
-    each = {"config": [], "unknown": [], "overridden": [], "plugins": [], "jobdir": []}
+    each = {"config": [], "unknown": [], "overridden": [], "plugins": [], "jobdir": [], "hasty": []}
     spider = {**each, "name": "a", "missing": [], "bare": False, "error": "", "addon": True}
     bare = {**spider, "name": "b", "missing": None, "error": "Boom", "unknown": ["WALSH_X is new"]}
     project = {**each, "overridden": ["RETRY_ENABLED is True, set it to False"]}
