@@ -85,11 +85,11 @@ def of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
     url, told = config.blocklist_url, list[str]()
     with tempfile.TemporaryDirectory() as name:
         copy_to(directory, copy := Path(name))
-        clock.steady_clock(copy, told)
         with closing(open_store(copy)) as store:
             held = store.get(StoredDocument, BLOCKLIST, url)
             host = store.get(HostRecord, hosts.host_key(url))
             lost = [each.replace(str(copy), str(directory)) for each in store.notices]
+        clock.steady_clock(copy, told)
     for each in lost:
         yield Finding(Outcome.WARNING, "R11", "state", each)
     yield of_blocklist(held, host, time.time(), config)

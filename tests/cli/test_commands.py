@@ -61,7 +61,7 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
 # -- help ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [*SUBCOMMANDS, "blocklist add", "state show", "state import"])
+@pytest.mark.parametrize("words", [*SUBCOMMANDS, "blocklist add", "state show"])
 def test_own_each_help_has_examples_that_work_and_every_exit_code(
     words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
