@@ -46,15 +46,9 @@ if TYPE_CHECKING:
 
 #: Seconds: a DOWNLOAD_TIMEOUT below this is worth a warning.
 _LEAST_TIMEOUT: Final = 5.0
-#: Settings of a project that are left out: they would write, connect, or keep a crawl alive.
 _APART: Final[dict[str, Any]] = {
+    **own_process.APART,
     "WALSH_STATE_DIR": "memory",
-    "WALSH_SHARED_STATE": None,
-    "ITEM_PIPELINES": {},
-    "FEEDS": {},
-    "JOBDIR": None,
-    "LOG_FILE": None,
-    "TWISTED_REACTOR_ENABLED": True,
     **{
         name: getattr(default_settings, name)
         for name in ("DUPEFILTER_CLASS", "STATS_CLASS", "TWISTED_REACTOR")

@@ -27,6 +27,15 @@ _ASKING: Final = {
     "socket.getaddrinfo": 0,
     "socket.gethostbyname": 0,
 }
+#: Settings of a project that a look leaves out: they would write, connect, or keep a crawl alive.
+APART: Final[Mapping[str, Any]] = {
+    "WALSH_SHARED_STATE": None,
+    "ITEM_PIPELINES": {},
+    "FEEDS": {},
+    "JOBDIR": None,
+    "LOG_FILE": None,
+    "TWISTED_REACTOR_ENABLED": True,
+}
 
 
 class NoAnswerError(WalshError):

@@ -36,7 +36,7 @@ from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import Refused
 from scrapy_walsh.commands.check_answer import Misuse
-from scrapy_walsh.commands.own_process import shut_network
+from scrapy_walsh.commands.own_process import APART, shut_network
 from scrapy_walsh.commands.plan_clock import Loop
 from scrapy_walsh.commands.project import NO_IDENTITY
 from scrapy_walsh.config import LEDGER_OFF, WalshConfig, has_identity, is_shared
@@ -54,7 +54,7 @@ from scrapy_walsh.state.sqlite import SqliteStore
 from scrapy_walsh.state.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings, Settings
@@ -63,29 +63,23 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.event import Event, Exchange
     from scrapy_walsh.policy.verdict import Verdict
 
-_OURS: Final = "scrapy_walsh.spiders"
-#: Settings of a project that are left out: they would write, or send past our handler.
+#: What stands in the place of a project's own: it would write, or send past our handler.
 _APART: Final[dict[str, Any]] = {
-    "WALSH_SHARED_STATE": None,
+    **APART,
+    **{f"{chain}_MIDDLEWARES": {} for chain in ("DOWNLOADER", "SPIDER")},
+    **{name: {} for name in ("EXTENSIONS", "EXTENSIONS_BASE")},
+    **dict.fromkeys(("WALSH_SIGN_REQUESTS", "WALSH_SIGNING_KEY")),
     "WALSH_LEDGER": LEDGER_OFF,
-    "WALSH_SIGN_REQUESTS": None,
-    "WALSH_SIGNING_KEY": None,
-    "ITEM_PIPELINES": {},
-    "FEEDS": {},
-    "EXTENSIONS": {},
-    "EXTENSIONS_BASE": {},
-    "DOWNLOADER_MIDDLEWARES": {},
-    "SPIDER_MIDDLEWARES": {},
-    "JOBDIR": None,
     "LOG_ENABLED": False,
     "ASYNCIO_EVENT_LOOP": Loop,
-    "TWISTED_REACTOR_ENABLED": True,
     "TWISTED_REACTOR": "twisted.internet.asyncioreactor.AsyncioSelectorReactor",
     **{
         name: getattr(default_settings, name)
         for name in ("SCHEDULER", "DUPEFILTER_CLASS", "STATS_CLASS")
     },
 }
+#: A robots.txt that asks for an interval.
+_DELAY: Final = b"User-agent: *\nCrawl-delay: %r\n"
 
 
 def look(given: dict[str, Any]) -> dict[str, Any]:
@@ -133,7 +127,7 @@ class _Plan:
         self._documents: dict[tuple[str, str], dict[str, Any]] = {}
         self._targets: dict[str, dict[str, Any]] = {}
         self._hosts: dict[str, dict[str, Any]] = {}
-        self._token = ""
+        self._token = self._place = ""
         self._idle = False
 
     def made(self, settings: Settings) -> dict[str, Any]:
@@ -147,7 +141,7 @@ class _Plan:
         process.crawl(spider, **self._given["arguments"]).addErrback(self._failed)
         process.start(install_signal_handlers=False)
         if not self._idle:
-            raise Misuse(self._said[-1] if self._said else "the crawl ended before it had begun")
+            raise Misuse(([*self._notices()] or ["the crawl ended before it had begun"])[-1])
         asked = [each for each in self._targets.values() if each["decision"] == "ask"]
         return {
             "token": self._token,
@@ -165,8 +159,12 @@ class _Plan:
             "more": sum(each["also"] for each in asked),
             "children": sum(each["children"] for each in asked),
             "seconds": self._ended - self._now,
-            "notices": self._said,
+            "notices": [*self._notices()],
         }
+
+    def _notices(self) -> Iterator[str]:
+        """What was said, with the state directory in the place of its copy."""
+        yield from (each.replace(str(self._copy), self._place) for each in self._said)
 
     def _failed(self, failure: Failure) -> None:
         self._said.append(str(failure.value))
@@ -199,7 +197,7 @@ class _Plan:
 
     def _copy_state(self, config: WalshConfig) -> None:
         """Copy what is stored: nothing is written there, whatever the crawl finds or does."""
-        directory = config.state_dir
+        directory, self._place = config.state_dir, str(config.state_dir)
         if directory is not None and has_records(directory):
             copy_to(directory, self._copy)
         if config.shared_state is None:
@@ -380,23 +378,18 @@ class _Plan:
         stored = crawl.store.get(StoredDocument, kind, key)
         known = stored is not None and bool(stored.body or stored.outcome == NO_RULES)
         self._document(kind, key, "refresh" if known else "fetch", stored if known else None)
-        return self._unchanged(url, stored) if known and stored else self._empty(url, kind)
-
-    @staticmethod
-    def _unchanged(url: str, stored: StoredDocument) -> Response:
-        if stored.outcome == NO_RULES:
+        if kind == ROBOTS and known and stored and stored.outcome == NO_RULES:
             return Response(url, status=404)
-        return Response(url, body=stored.body)
+        return Response(url, body=stored.body if known and stored else self._empty(url, kind))
 
-    def _empty(self, url: str, kind: str) -> Response:
+    def _empty(self, url: str, kind: str) -> bytes:
         """A robots.txt with the interval of an earlier run; a list that names nobody; a schema."""
         if kind == ROBOTS:
             record = self._crawl.store.get(HostRecord, hosts.host_key(url))
-            rules = "" if record is None else f"User-agent: *\nCrawl-delay: {record.interval}\n"
-            return Response(url, body=rules.encode())
+            return b"" if record is None else _DELAY % record.interval
         document: dict[str, Any] = {"type": "object"}
         if kind == BLOCKLIST:
             document = {**blocklist(inline=False), "blocked": []}
             if self._crawl.config.schema_url is None:
                 document["schema"] = {"type": "object"}
-        return Response(url, body=json.dumps(document).encode())
+        return json.dumps(document).encode()

@@ -43,17 +43,21 @@ def has_records(directory: Path) -> bool:
 def copy_to(directory: Path, copy: Path) -> None:
     """Copy what is stored in *directory*, damaged or not, into *copy*; nothing is written there.
 
-    For a look at what a crawl would find and do. Raises OSError and sqlite3.Error.
+    For a look at what a crawl would find and do. Raises OSError.
     """
     for name in (*files.COPIES, clock.FILE, mark.LOST):
         with suppress(FileNotFoundError):
             shutil.copy2(directory / name, copy)
-    if (directory / DATABASE).exists():
+    if not (directory / DATABASE).exists():
+        return
+    try:
         with (
             closing(read_only(directory / DATABASE)) as source,
             closing(sqlite3.connect(copy / DATABASE)) as target,
         ):
             source.backup(target)
+    except sqlite3.DatabaseError:  # as it is: whoever opens the copy says what is wrong with it
+        shutil.copy2(directory / DATABASE, copy)
 
 
 class Database:

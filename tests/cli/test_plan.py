@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -212,6 +214,26 @@ def test_own_a_blocklist_that_cannot_be_used_is_said(planned: Any, put: Any) -> 
     _, plan, err = planned("https://a.test/")
     assert err.startswith("walsh plan: the blocklist that was held cannot be read (")
     assert documents(plan)[f"blocklist {LIST}"] == "refresh"
+
+
+@pytest.mark.parametrize("what", ["not a database", "of another version"])
+def test_own_a_state_that_no_crawl_can_read_is_said_and_left_as_it_is(
+    folder: Path, put: Any, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    put(operator_list())
+    file = folder / "state" / "state.sqlite3"
+    if what == "not a database":
+        file.write_bytes(file.read_bytes()[:100] + b"x" * 5000)
+    else:
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("PRAGMA user_version=99")
+    before = held(folder / "state")
+    code = main(["plan", "-a", "urls=https://a.test/", *given(folder)])
+    assert code == (0 if what == "not a database" else 2)
+    err = capsys.readouterr().err
+    assert err.startswith(f"walsh plan: {file} ")
+    assert ("was damaged" if what == "not a database" else "has schema version 99") in err
+    assert held(folder / "state") == before
 
 
 # -- order and time -----------------------------------------------------------------------
