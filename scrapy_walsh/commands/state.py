@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from scrapy_walsh import fleet
 from scrapy_walsh.commands.check_answer import Misuse, absolute, blocklist_of, printable
 from scrapy_walsh.commands.project import add_json, add_settings, read_config
-from scrapy_walsh.commands.state_show import as_lines, summary
+from scrapy_walsh.commands.state_show import as_lines, everything, summary
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import verify
@@ -48,7 +48,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         return made
 
     show = add("show", _show, "hosts due and deferred, documents and ages, sources and next run")
-    show.add_argument("--limit", type=int, default=50, metavar="N", help="lines of a table")
+    show.add_argument("--limit", type=int, default=50, metavar="N", help="rows of a table")
+    show.add_argument("--all", action="store_true", help="every record, a JSON object a line")
     forgets = add("forget", _forget, "drop what is stored of a host, but for promises to it")
     forgets.add_argument("host", metavar="HOST", help="host or host:port")
     add("verify", _verify, "check the files, every row, and the copy of the blocklist")
@@ -108,11 +109,15 @@ def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int
     local: Store = SqliteStore(directory) if held else MemoryStore()
     store = fleet.view(local, shared, config.identity.token)
     with _told(store):
-        found = summary(store, config, directory, time.time())
+        if args.all:
+            for record in everything(store, config, time.time()):
+                print(json.dumps(record))
+            return 0
+        found = summary(store, config, directory, time.time(), max(0, args.limit))
     if args.json:
         print(json.dumps(found))
     else:
-        show(as_lines(found, max(0, args.limit)))
+        show(as_lines(found))
     return 0
 
 

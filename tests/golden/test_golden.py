@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from scrapy_walsh.proof.conformance.evidence import spaced
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
 from scrapy_walsh.proof.report.lanes import ALL, Report
+from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.sources.report import Row, as_lines
 from scrapy_walsh.state.records import (
     Deferral,
@@ -232,13 +234,13 @@ def test_own_doctor_on_settings_and_versions() -> None:
         WALSH_REVISIT_REASON="x",
         WALSH_BLOCKLIST_URL="http://mirror.test/b.json",
     )
-    told(doctor_findings.of_identity(given, ()))
+    told(doctor_findings.of_identity(given))
     needs = [("Python", ">=3.11", "3.11.2", True), ("redis", ">=5", None, False)]
     told(doctor_findings.of_versions(needs, "none"))
     told(doctor_findings.of_versions(needs[:1], "none"))
 
 
-def test_own_doctor_on_state_and_clock() -> None:
+def test_own_doctor_on_state() -> None:
     place = doctor_state.Place(
         Path("state"), True, None, 5 << 20, 1, 2, True, ("x.sqlite: cut",), ("x.bad-1",)
     )
@@ -246,19 +248,16 @@ def test_own_doctor_on_state_and_clock() -> None:
     told(doctor_state.of_place(doctor_state.Place(Path("state"), True, "no")))
     told(doctor_state.of_place(doctor_state.Place(Path("state"), False)))
     url = "http://l.test/"
-    held = StoredDocument("blocklist", url, url, b"{}", T, 200, "", refresh=3600.0)
-    told([doctor_state.of_memory(), doctor_state.of_blocklist(doctor_state.Held(), url, T, "deny")])
-    for now in (T + 60, T + 4000, T - 60):
-        told([doctor_state.of_blocklist(doctor_state.Held(held), url, now)])
-
-
-def test_own_doctor_on_clocks() -> None:
-    told(doctor_state.of_clocks(doctor_state.Clocks(T, T), {"host": T - 9}))
-    told(doctor_state.of_clocks(doctor_state.Clocks(1.0, T), {"document": T}))
+    text = json.dumps(blocklist()).encode()
+    held = StoredDocument("blocklist", url, url, text, T, 200, "", refresh=21600.0)
+    denying = config(WALSH_BLOCKLIST_URL=url, WALSH_BLOCKLIST_UNREACHABLE="deny")
+    told([doctor_state.of_memory(), doctor_state.of_blocklist(None, None, T, denying)])
+    for now in (T + 60, T + 30_000, T - 60):
+        told([doctor_state.of_blocklist(held, None, now, denying)])
 
 
 def test_own_doctor_on_spiders() -> None:
-    each = {"config": [], "unknown": [], "overridden": [], "plugins": [], "jobdir": []}
+    each = {"config": [], "unknown": [], "overridden": [], "plugins": [], "jobdir": [], "hasty": []}
     spider = {**each, "name": "a", "missing": [], "bare": False, "error": "", "addon": True}
     bare = {**spider, "name": "b", "missing": None, "error": "Boom", "unknown": ["WALSH_X is new"]}
     project = {**each, "overridden": ["RETRY_ENABLED is True, set it to False"]}
@@ -296,6 +295,12 @@ def test_own_the_report_of_conformance() -> None:
     golden.note([each.members() for each in checks])
 
 
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What people read has local times."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+
+
 def test_own_state_show(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -321,12 +326,14 @@ def test_own_state_show(
     store.close()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.time", lambda: T + 0.5)
-    for arguments in ((), ("--limit", "1"), ("--json",)):
+    in_utc(monkeypatch)
+    for arguments in ((), ("--limit", "1"), ("--json",), ("--all",)):
         assert main(["state", "show", "--dir", "state", *arguments]) == 0
         golden.note(capsys.readouterr().out.splitlines())
 
 
-def test_own_the_source_report() -> None:
+def test_own_the_source_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_utc(monkeypatch)
     due = "2026-05-24T00:00:00Z"
     moved = Row("b", "https://b.test/1", "left_out", "R9", "page: HTML", moved_to="https://c.test/")
     moved.suggested_feeds = ["https://c.test/f", "https://c.test/"]
