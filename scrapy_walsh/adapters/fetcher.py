@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.backoff import GiveUp, Retry
 
 _MARK: Final = "walsh_document"
+#: What a request for the operator's list or schema is for.
+OPERATOR: Final = "operator"
 _META: Final[Mapping[str, Any]] = {
     "handle_httpstatus_all": True,
     "dont_redirect": True,
@@ -215,20 +217,10 @@ class Fetcher:
         """Whether *request* is one of this module's, and still under way."""
         return self.mark(request) is not None
 
-    def attempt(self, request: Request) -> int:
-        """Retries made so far for the document that *request* is for; 0 for a target."""
-        mark = self.mark(request)
-        return 0 if mark is None else mark.attempt
-
     def purpose(self, request: Request) -> str:
         """What *request* is for: ``target``, ``robots`` or ``operator``."""
         mark = self.mark(request)
         return TARGET if mark is None else mark.kind
-
-    def hops(self, request: Request) -> int:
-        """Redirects that the fetch of a document has followed to *request*."""
-        mark = self.mark(request)
-        return 0 if mark is None else mark.hops
 
     def trial(self, request: Request) -> bool:
         """Whether the document is for a trial of https."""
@@ -237,7 +229,7 @@ class Fetcher:
 
     def is_operators(self, request: Request) -> bool:
         """Whether *request* was for the operator's list or schema."""
-        return self.purpose(request) == "operator"
+        return self.purpose(request) == OPERATOR
 
     def mark(self, request: Request) -> Mark | None:
         """The fetch under way that *request* is for; None for a target."""

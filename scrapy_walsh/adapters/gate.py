@@ -21,6 +21,7 @@ from scrapy.exceptions import IgnoreRequest
 
 from scrapy_walsh.adapters.asked import form_of
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.fetcher import OPERATOR
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.retries import retry_after
 from scrapy_walsh.policy import chain, hosts
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.asked import Asked
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.documents import Documents
-    from scrapy_walsh.adapters.fetcher import Fetcher
+    from scrapy_walsh.adapters.fetcher import Fetcher, Mark
     from scrapy_walsh.adapters.intake import Intake
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.adapters.retries import Retries
@@ -382,18 +383,18 @@ class Gate:
         context, steady = self._context, self._context.steady()
         started, steady = round(started, 6), round(steady, 6)
         spacing = self._pacing.spacing(host, started, steady)
-        answer = self._answer(request, host, response, spacing, unseen=unseen, whole=whole)
+        mark = self._fetcher.mark(request)
+        answer = self._answer(request, mark, host, response, spacing, unseen=unseen, whole=whole)
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         exchange = self._exchange(request, host, answer, concluded, started=started, ended=steady)
-        mark = self._fetcher.mark(request)
         if mark is not None and response is not None:
             exchange = replace(exchange, **mark.seen(response))
+            if mark.kind == OPERATOR:
+                self._documents.operator.answered()
         if concluded.failure is not None:
             self._retries.failed(request, concluded.failure)
-        elif whole:
-            self._retries.succeeded(request)
-        if response is not None and self._fetcher.is_operators(request):
-            self._documents.operator.answered()
+        elif whole and mark is None:
+            self._retries.succeeded(request.url)
         self._pacing.answered(host, answer.status, steady)
         self._pacing.finished(host, concluded, visit=bool(exchange.visit))
         sent_at = context.wall() - (steady - started)
@@ -408,6 +409,7 @@ class Gate:
     def _answer(
         self,
         request: Request,
+        mark: Mark | None,
         host: str,
         response: Response | None,
         spacing: Spacing,
@@ -417,12 +419,12 @@ class Gate:
     ) -> chain.Answer:
         silent = response is None and whole
         return chain.Answer(
-            self._fetcher.purpose(request),
+            TARGET if mark is None else mark.kind,
             None if response is None else response.status,
             request.method,
             () if response is None else tuple(retry_after(response)),
-            self._retries.attempt(request),
-            self._fetcher.hops(request),
+            self._retries.tried(request.url) if mark is None else mark.attempt,
+            0 if mark is None else mark.hops,
             unseen,
             whole,
             self._retries.unanswered(request) if silent else "",

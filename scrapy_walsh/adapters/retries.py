@@ -77,24 +77,16 @@ class Retries:
         self._failures[request] = failure
         self._fetcher.failed(request, failure)
 
-    def succeeded(self, request: Request) -> None:
-        """Note that *request* was answered: its count of retries is dropped."""
+    def succeeded(self, url: str) -> None:
+        """Note that the target *url* was answered: its count of retries is dropped."""
         context = self._context
-        if self._fetcher.owns(request):
-            return
-        if self.attempt(request):
-            context.remember(lambda: context.store.delete(Attempts, request.url))
+        if self.tried(url):
+            context.remember(lambda: context.store.delete(Attempts, url))
         else:
-            del self._attempts[request.url]
+            del self._attempts[url]
 
-    def attempt(self, request: Request) -> int:
-        """Retries made so far for this URL."""
-        if self._fetcher.owns(request):
-            return self._fetcher.attempt(request)
-        return self._tried(request.url)
-
-    def _tried(self, url: str) -> int:
-        """Retries made so far for *url*, those of a run within the last hour included (R5.6)."""
+    def tried(self, url: str) -> int:
+        """Retries made so far for the target *url*, also by a run within the last hour (R5.6)."""
         if url in self._attempts:
             return self._attempts[url]
         context = self._context
@@ -111,7 +103,7 @@ class Retries:
     def retry(self, request: Request) -> Request:
         """The request to send in place of *request* after a back-off. It is counted."""
         context = self._context
-        count = self._attempts[request.url] = self._tried(request.url) + 1
+        count = self._attempts[request.url] = self.tried(request.url) + 1
         tried = Attempts(request.url, count, context.wall())
         context.remember(lambda: context.store.put(tried))
         return self._pacing.again(request)
