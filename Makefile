@@ -9,9 +9,10 @@ SCRAPY ?=
 COMMA := ,
 EXTRAS := test,deploy-test$(if $(SCRAPY),,$(COMMA)plugins-test)
 TESTS ?= tests
-# Most tests wait for a host's time: more of them run at once than there are processors. What they
-# import is compiled once, also where the environment says otherwise: they start many processes.
-WORKERS ?= 8
+# Most tests wait for a host's time: more of them run at once than there are processors. Each worker imports
+# Scrapy and all tests. What they import is compiled once, before they start, also where the environment says
+# otherwise: each would compile all of it.
+WORKERS ?= 4
 
 # What the package needs beside Scrapy, one a line.
 OTHER_DEPENDENCIES := "import tomllib; \
@@ -37,7 +38,8 @@ test: $(TEST_VENV)/test.stamp
 	mkdir build/suite
 	tar xzf build/*.tar.gz --strip-components=1 -C build/suite
 	rm -r build/suite/scrapy_walsh
-	cd build/suite && PYTHONPATH= PYTHONDONTWRITEBYTECODE= \
+	cd build/suite && export PYTHONPATH= PYTHONDONTWRITEBYTECODE= && \
+		{ $(abspath $(TEST_VENV))/bin/python -m pytest --collect-only -qq $(TESTS) > /dev/null || true; } && \
 		$(abspath $(TEST_VENV))/bin/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
 
 # What starts no process and no server, and takes no second: between two edits.

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.crawl
 NAMES = ("deep", "markdown-200kB", "brackets", "sitemap-gz", "laughs")
 DOCUMENTS = [each for each in ALL if each.name in NAMES]
 #: Seconds after which a document is given up in this test, where its reader would take minutes.
-LIMIT = 5.0
+LIMIT = 3.0
 #: The others are read to their end, however slow the machine is.
 LIMITS = f"""
 from scrapy_walsh.adapters import apart
