@@ -364,7 +364,11 @@ def scale_time(interval: float) -> None:
     agenda._bucket = lambda work: bucket(work / interval)
     agenda.ASSUMED_INTERVAL *= interval
     agenda.MOMENT *= interval
-    config.MIN_REQUEST_INTERVAL = interval
+    check = config._number(interval)
+    config.SETTINGS = tuple(
+        each._replace(row=each.row._replace(check=check)) if each.field == "min_interval" else each
+        for each in config.SETTINGS
+    )
     TURNSTILE.throttle.min_interval = interval
 
 

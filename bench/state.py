@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median
 
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.base import RecordStore
-from scrapy_walsh.state.records import HostRecord, SourceRun, Store, Validators
+from scrapy_walsh.state.base import Store
+from scrapy_walsh.state.records import HostRecord, SourceRun, Validators
 from scrapy_walsh.state.tables import HOSTS
 
 REQUESTS = 5000
@@ -32,7 +32,7 @@ def one_request(store: Store, number: int, now: float) -> None:
 
 def fill(store: Store, hosts: int) -> None:
     """Write through the store's own bulk path, so that the rows are the real ones."""
-    assert isinstance(store, RecordStore)
+    assert isinstance(store, Store)
     for start in range(0, hosts, 10_000):
         names = range(start, min(start + 10_000, hosts))
         store._put(HOSTS, [HostRecord(f"h{n}.test", 1.7e9 + n, 1.0) for n in names])

@@ -6,14 +6,13 @@ docs/api.md has the arguments. Importing this module loads neither Scrapy nor Tw
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
-from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.event import EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_walsh.policy.event import EventKind
 
 walsh_refused = object()
 walsh_held = object()
@@ -31,15 +30,5 @@ walsh_asked = object()
 
 #: The signal of each kind of event.
 OF_KIND: Final[Mapping[EventKind, object]] = {
-    events.REFUSED: walsh_refused,
-    events.HELD: walsh_held,
-    events.FETCHED: walsh_fetched,
-    events.RETRIED: walsh_retried,
-    events.DEFERRED: walsh_deferred,
-    events.GIVEN_UP: walsh_given_up,
-    events.NOT_MODIFIED: walsh_not_modified,
-    events.TOO_MANY_REDIRECTS: walsh_too_many_redirects,
-    events.ADOPTED: walsh_adopted,
-    events.REJECTED: walsh_rejected,
-    events.TAKEN_UP: walsh_taken_up,
+    kind: globals()[f"walsh_{kind}"] for kind in get_args(EventKind)
 }

@@ -11,11 +11,14 @@ words of an outcome have colours, unless NO_COLOR is set (no-color.org)::
 from __future__ import annotations
 
 import io
+import math
 import os
 import shutil
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
+from scrapy_walsh.policy.times import LAST_SECOND, duration
 from scrapy_walsh.policy.words import visible
 
 if TYPE_CHECKING:
@@ -32,6 +35,17 @@ _COLOURS: Final = {
 #: A column is not folded below the width of its longest word, where that is no longer than this:
 #: a time (20) stays whole, a URL does not.
 _WORD: Final = 20
+
+
+def local(seconds: float) -> str:
+    """Unix seconds, rounded up, by this machine's clock and zone, as Scrapy's log has its times."""
+    moment = datetime.fromtimestamp(min(math.ceil(seconds), LAST_SECOND - 86400))
+    return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def when(due: float, now: float) -> str:
+    """A due time, and how far off it is."""
+    return "now" if due <= now else f"{local(due)} (in {duration(round(due - now))})"
 
 
 def columns(

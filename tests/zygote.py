@@ -74,8 +74,12 @@ BROKEN: Final = "WALSH_TESTS_BROKEN"
 WATCHED: Final = "WALSH_TESTS_WATCHED"
 #: What the server can run: these, and their modules.
 PACKAGES: Final = frozenset({"scrapy", "scrapy_walsh"})
+#: What Scrapy Cloud starts in a job's container.
+START_CRAWL: Final = Path(sys.executable).with_name("start-crawl")
+#: But for this module, which sets clocks before any import.
+CLOCK: Final = "scrapy_walsh.commands.plan_clock"
 #: And these programs. One measures how an interpreter starts, one sets clocks before any import.
-SCRIPTS: Final = frozenset((ROOT / "bench").glob("*.py")) - {
+SCRIPTS: Final = frozenset([*(ROOT / "bench").glob("*.py"), START_CRAWL]) - {
     ROOT / "bench" / "hanging.py",
     ROOT / "bench" / "start.py",
 }
@@ -241,7 +245,8 @@ def why_not(words: Any, directory: Any, environment: Mapping[str, str]) -> str |
     if isinstance(words, str) or list(words[:2]) != [_PYTHON, "-m"]:
         return "not a module of this interpreter"
     own = Path(directory or ".", f"{words[2]}.py").is_file()
-    if words[2].partition(".")[0] not in PACKAGES and not own:
+    known = words[2].partition(".")[0] in PACKAGES and words[2] != CLOCK
+    if not known and not own:
         return f"{words[2]} is not what the server runs"
     return _set_at_the_start(environment) or _hidden(directory, environment)
 

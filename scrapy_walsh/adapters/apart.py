@@ -18,8 +18,7 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.validate import AtLimit, ask_child
 from scrapy_walsh.exceptions import DocumentTooCostly
 from scrapy_walsh.policy import formats, links
-from scrapy_walsh.policy.feeds import Entry
-from scrapy_walsh.policy.links import Heading, Links
+from scrapy_walsh.policy.feeds import Entry, Heading, Links
 
 #: The largest body, in octets, that is read in the crawl's own process: at worst in 0.1 s.
 SMALL: Final = 8 * 1024

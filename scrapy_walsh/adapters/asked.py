@@ -210,19 +210,13 @@ class Asked:
             self.note(request, "200", self._context.wall())
 
     def next_due(self, url: str) -> float | None:
-        """Unix seconds before which no run sends the target *url* again; None: the next run may.
-
-        It follows from R8, and from holds on its host (R5).
-        """
+        """As ``recrawl.next_due``, of the target *url*, with what this run was answered."""
         context, url = self._context, Request(url).url
         held = self._pacing.throttle.held_until(self._pacing.look_up(url)) - context.monotonic()
         run = next((run for _, run in self._untaken if run.url == url), None)
         run = run or context.store.get(SourceRun, url)
-        due = max(
-            0.0 if run is None else recrawl.opens(run.visit, context.config.revisit),
-            context.wall() + held if held > 0 else 0.0,
-        )
-        return due if due > context.wall() else None
+        last, now = None if run is None else run.visit, context.wall()
+        return recrawl.next_due(last, now + held, now, context.config.revisit)
 
     def settle(self) -> None:
         """Store the sources whose answers their spider has taken, together with all items."""

@@ -488,6 +488,12 @@ def watch_selectors(look: Callable[[Any], None]) -> None:
     Selector.__init__ = make_watched  # type: ignore[method-assign]
 
 
+def header(message: Request | Response, name: str) -> str | None:
+    """The value of the header field *name*, the last if there are more; None without it."""
+    value = message.headers.get(name)
+    return None if value is None else value.decode("latin-1")
+
+
 def is_shell(crawler: Crawler) -> bool:
     """Whether this crawl is a ``scrapy shell``; to be called when the spider opens.
 

@@ -10,7 +10,7 @@ import random
 import time
 from asyncio import CancelledError
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from scrapy.utils.conf import closest_scrapy_cfg, get_config
 from scrapy.utils.project import inside_project
@@ -21,6 +21,7 @@ from scrapy_walsh.adapters.outcomes import Closing, Halted
 from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.exceptions import OwnFault, StateError
 from scrapy_walsh.fleet import join
+from scrapy_walsh.policy.agenda import Load
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.state import open_store, underway
 from scrapy_walsh.state.clock import steady_clock
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.adapters.signing import Signer
-    from scrapy_walsh.policy.agenda import Load
-    from scrapy_walsh.state.records import Store
+    from scrapy_walsh.state.base import Store
 
 _T = TypeVar("_T")
 #: Seconds that a write to the store may wait for the next request's.
@@ -47,17 +47,19 @@ NOT_WELL: Final = "walsh_not_well"
 FINISHED: Final = "finished"
 
 
-class Queue(Protocol):
+class Queue:
     """A queue of the scheduler, as the crawl calls it."""
 
     #: Whether workers take their requests from it together.
-    shared: bool
+    shared = False
 
     def load(self) -> Load:
         """How much waits in it: what the intake goes by."""
+        return Load()
 
     def earlier(self) -> Iterable[tuple[str, str]]:
         """URLs that an earlier run left in it, and the declared target that each belongs to."""
+        return ()
 
     def nudge(self, host: str) -> None:
         """*host* has been requested: look at its due time again."""
@@ -65,11 +67,13 @@ class Queue(Protocol):
     def judge_again(self, host: str) -> None:
         """A document that concerns *host* has come: what it refuses need not wait."""
 
-    def gives_way(self, host: str) -> bool:
+    def gives_way(self, host: str) -> bool:  # noqa: ARG002
         """Whether the target for which the robots.txt of *host* was fetched comes back (D30)."""
+        return False
 
-    def stands_for(self, request: Request) -> bool:
+    def stands_for(self, request: Request) -> bool:  # noqa: ARG002
         """Whether an earlier run has left the same request, so that *request* need not come in."""
+        return False
 
     def stop(self) -> None:
         """Cancel all timers: the engine is not woken any more."""

@@ -23,8 +23,7 @@ from scrapy_walsh.adapters.fetcher import Fetcher
 from scrapy_walsh.adapters.gate import Gate
 from scrapy_walsh.adapters.intake import Intake
 from scrapy_walsh.adapters.lease import Lease
-from scrapy_walsh.adapters.pacing import Pacing
-from scrapy_walsh.adapters.pulse import Pulse
+from scrapy_walsh.adapters.pacing import Pacing, Pulse
 from scrapy_walsh.adapters.readings import Readings
 from scrapy_walsh.adapters.retries import Retries
 from scrapy_walsh.adapters.scraping import Scraping

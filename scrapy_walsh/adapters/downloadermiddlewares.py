@@ -15,7 +15,7 @@ from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRe
 from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import default_settings
 
-from scrapy_walsh.adapters import faults
+from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.pacing import FILTERED
@@ -178,7 +178,7 @@ class RevalidateMiddleware(_Seat):
 
     def _content_type(self, request: Request, response: Response) -> str | None:
         held = self.crawl.store.get(Validators, request.url, _representation(request))
-        return _header(response, "Content-Type") or (held.content_type if held else None)
+        return compat.header(response, "Content-Type") or (held.content_type if held else None)
 
     def _applies(self, request: Request) -> bool:
         return request.method == "GET" and not self.crawl.fetcher.owns(request)
@@ -188,10 +188,10 @@ class RevalidateMiddleware(_Seat):
         kept = revalidate.validators_from(
             request.url,
             key,
-            _header(response, "ETag"),
-            _header(response, "Last-Modified"),
+            compat.header(response, "ETag"),
+            compat.header(response, "Last-Modified"),
             now=self.crawl.wall(),
-            content_type=_header(response, "Content-Type"),
+            content_type=compat.header(response, "Content-Type"),
         )
         if kept is None:
             self.crawl.remember(lambda: store.delete(Validators, request.url, key))
@@ -247,13 +247,7 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
 
 
 def _representation(request: Request) -> str:
-    accept = request.headers.get("Accept")
-    return revalidate.representation_key(None if accept is None else accept.decode("latin-1"))
-
-
-def _header(response: Response, name: str) -> str | None:
-    value = response.headers.get(name)
-    return None if value is None else value.decode("latin-1")
+    return revalidate.representation_key(compat.header(request, "Accept"))
 
 
 def _drop_validators(hop: Request) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -153,7 +154,8 @@ class OperatorList:
                     wait = error.wait
                 else:
                     return
-            await _pause(context, wait)
+            # While another crawl of the process requests it, only the end of that says how long.
+            await _pause(context, _CLOSING_CHECK if wait == math.inf else wait)
 
     async def _taken_up(self) -> bool:
         """Go by the list in the store where that is a later one; whether it is fresh."""

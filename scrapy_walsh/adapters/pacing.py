@@ -12,7 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing
+from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
@@ -28,11 +31,60 @@ if TYPE_CHECKING:
     from scrapy import Request
 
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.pulse import Pulse
     from scrapy_walsh.adapters.turnstile import Turnstile
+    from scrapy_walsh.fleet.store import SharedStore
     from scrapy_walsh.policy.throttle import Throttle
     from scrapy_walsh.policy.verdict import Verdict
-    from scrapy_walsh.state.records import Store
+    from scrapy_walsh.state.base import Store
+
+# R4.6: looks regularly whether a fleet's Redis answers. While it is away nothing is sent.
+
+
+class Pulse:
+    """The heartbeat of one crawl; it does nothing where the store is not shared."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._store: SharedStore | None = None
+        self._shut_at: float | None = None
+        self._timer = compat.Timer(self._beat)
+        if context.config.shared_state is not None:
+            from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
+
+            if isinstance(context.store, SharedStore):
+                self._store = context.store
+
+    def start(self) -> None:
+        """Look now, and again whenever the store says (``SharedStore.beat``)."""
+        if self._store is not None:
+            self._beat()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+
+    def _beat(self) -> None:
+        if self._store is not None:
+            delay = self._store.beat()
+            self.look()
+            self._timer.set(delay)
+
+    def look(self) -> None:
+        """Shut the turnstile if the store is away, open it if it is back; log either once."""
+        if self._store is None:
+            return
+        away = self._store.link.away is not None
+        if away and self._shut_at is None:
+            self._shut_at = self._context.monotonic()
+            logger.error("%s; nothing is sent until it is back", self._store.link.outage())
+            TURNSTILE.shut(self._context)
+        elif not away and self._shut_at is not None:
+            seconds = self._context.monotonic() - self._shut_at
+            self._shut_at = None
+            name = self._store.link.name
+            logger.warning("the shared store %s is back after %.0f s", name, seconds)
+            TURNSTILE.open(self._context)
+
 
 #: What a host's interval is called until its robots.txt has been read in this run.
 EARLIER_RUN: Final = "earlier run"
@@ -84,11 +136,11 @@ class Pacing:
     # -- a host ---------------------------------------------------------------------------
 
     def look_up(self, url: str) -> str:
-        """As :func:`host_of`.
+        """As :func:`~scrapy_walsh.policy.hosts.host_or_url`.
 
         At first use of a host, what earlier runs stored about it goes into the throttle.
         """
-        host = host_of(url)
+        host = hosts.host_or_url(url)
         if host != url:
             self.know(host)
         return host
@@ -340,14 +392,6 @@ class Pacing:
             return None if record is None else replace(record, silent_since=since)
 
         context.remember(lambda: context.store.update_host(host, change))
-
-
-def host_of(url: str) -> str:
-    """The throttle key of *url*, or *url* itself where it has no readable host."""
-    try:
-        return hosts.host_key(url)
-    except ValueError:
-        return url
 
 
 def restore(

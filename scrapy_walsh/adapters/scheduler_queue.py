@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 from queuelib.queue import FifoDiskQueue, FifoMemoryQueue
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.context import Queue
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.disk_lines import DiskLines
 from scrapy_walsh.adapters.events import logger
@@ -125,16 +126,13 @@ def ends_crawl(method: Callable[_P, _T]) -> Callable[_P, _T | None]:
     return called
 
 
-class HostQueue:
+class HostQueue(Queue):
     """Gives out a request when its host is due; ``policy/agenda.py`` says which host goes first.
 
     Within a host: retries first, then what earlier runs deferred, the earliest first, then
     ``request.priority``, then the order of the memory or disk queue class that the project
     configured (first or last in, first out).
     """
-
-    #: Whether workers take their requests from it together.
-    shared = False
 
     @classmethod
     def from_crawler(

@@ -64,8 +64,7 @@ def _look(response: Any) -> None:
 
 
 def _is_page(response: Any) -> bool:
-    content_type = response.headers.get("Content-Type")
-    declared = None if content_type is None else content_type.decode("latin-1")
+    declared = compat.header(response, "Content-Type")
     return is_html(declared, response.body, taken_for=isinstance(response, HtmlResponse))
 
 

@@ -74,7 +74,7 @@ def _tell(line: str) -> None:
 def _attest(args: argparse.Namespace) -> int:
     from scrapy_walsh.adapters.context import default_state_dir  # noqa: PLC0415  slow
     from scrapy_walsh.proof.attest.document import document, judge  # noqa: PLC0415
-    from scrapy_walsh.proof.attest.indexes import indexes_in  # noqa: PLC0415
+    from scrapy_walsh.proof.attest.evidence import indexes_in  # noqa: PLC0415
 
     settings = settings_to_send(args)
     config = WalshConfig.from_settings(settings, default_state_dir)

@@ -27,12 +27,9 @@ from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.robots import parse_robots
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.proof.audit.accesslog import VHOSTS
-from scrapy_walsh.proof.audit.judge import Terms, judge, outcome
-from scrapy_walsh.proof.audit.ledgers import read_ledgers
-from scrapy_walsh.proof.audit.match import match_rows
-from scrapy_walsh.proof.audit.own import Own, tell_apart
-from scrapy_walsh.proof.audit.reading import Bot, Log, read_logs
+from scrapy_walsh.proof.audit.judge import Own, Terms, judge, outcome, tell_apart
+from scrapy_walsh.proof.audit.match import match_rows, read_ledgers
+from scrapy_walsh.proof.audit.reading import VHOSTS, Bot, Log, read_logs
 from scrapy_walsh.proof.audit.robots_rows import Timeline, Version
 from scrapy_walsh.proof.audit.rows import KEPT
 from scrapy_walsh.terminal import show, table

@@ -188,7 +188,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _fetched(args: argparse.Namespace) -> bytes:
-    from scrapy_walsh.commands.blocklist_online import fetch  # noqa: PLC0415  files need no crawl
+    from scrapy_walsh.commands.operator_pages import fetch  # noqa: PLC0415  files need no crawl
 
     return fetch(args.list, settings_to_send(args, "a file"))
 

@@ -6,22 +6,19 @@ import json
 import os
 import platform
 import sqlite3
-import subprocess
-import sys
 import time
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters.validate import test_child
-from scrapy_walsh.commands import doctor_findings, doctor_settings, doctor_state
+from scrapy_walsh.commands import doctor_findings, doctor_state, own_process
 from scrapy_walsh.commands.check_answer import Misuse
 from scrapy_walsh.commands.doctor_findings import LEAST, cells_of, members_of
 from scrapy_walsh.commands.project import add_json, add_settings, given_settings
-from scrapy_walsh.config import has_idle_key
-from scrapy_walsh.exceptions import ConfigError, OwnFault, WalshError
+from scrapy_walsh.config import WalshConfig, has_idle_key
+from scrapy_walsh.exceptions import ConfigError, OwnFault, StateError, WalshError
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.words import one_line, plural
-from scrapy_walsh.state.database import has_records
 from scrapy_walsh.terminal import show, table
 
 if TYPE_CHECKING:
@@ -30,11 +27,11 @@ if TYPE_CHECKING:
 
     from scrapy.settings import Settings
 
-    from scrapy_walsh.commands.doctor_settings import Reading
-    from scrapy_walsh.config import WalshConfig
 
 _PACKAGE: Final = "scrapy-walsh"
 _PROBE: Final = "scrapy_walsh.commands.doctor_probe"
+#: What must not fail for ``--online`` to request anything.
+_NEEDED: Final = ("signing", "state", "blocklist")
 #: Seconds that the look at the spiders may take.
 _PROBE_TIMEOUT: Final = 120.0
 #: Seconds that the shared store may take to answer.
@@ -92,9 +89,13 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
         return
     for name, value in given.items():
         settings.set(name, value, priority="cmdline")
-    reading = doctor_settings.read(settings, default_state_dir)
+    config, problem = None, ""
     try:
-        needs = _versions(reading.config)
+        config = WalshConfig.from_settings(settings, default_state_dir)
+    except ConfigError as error:
+        problem = str(error)
+    try:
+        needs = _versions(config)
     except metadata.PackageNotFoundError:
         yield Finding(
             Outcome.UNSEEN,
@@ -104,32 +105,38 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
         )
     else:
         yield from doctor_findings.of_versions(needs, _reactor(settings))
-    yield from doctor_findings.of_identity(reading.config, reading.replaced)
-    yield from doctor_findings.of_owner(reading.config, reading.replaced)
+    if config is None:  # no crawl starts, and that is all that its start would say
+        yield from _spiders(_probe(given), [problem])
+        yield _of_child()
+        return
     sound = True
-    for finding in _of_signing(reading.config, idle=has_idle_key(settings)):
-        sound = sound and finding.outcome is not Outcome.BROKEN
-        yield finding
-    report = _probe(given)
-    yield from _spiders(report, reading)
-    for finding in _of_state(reading):
-        sound = sound and finding.outcome is not Outcome.BROKEN
+    for finding in (
+        *doctor_findings.of_identity(config),
+        *doctor_findings.of_owner(config),
+        *_of_signing(config, idle=has_idle_key(settings)),
+        *_spiders(_probe(given), []),
+        *_of_state(config),
+    ):
+        sound = sound and not (finding.outcome is Outcome.BROKEN and finding.about in _NEEDED)
         yield finding
     yield _of_child()
-    yield from _of_fleet(reading.config)
-    yield from _of_cloud(reading.config, settings)
-    yield from _of_operator(reading, settings, online=online, sound=sound)
+    yield from _of_fleet(config)
+    yield from _of_cloud(config, settings)
+    yield from _of_operator(config, settings, online=online, sound=sound)
 
 
 # -- versions -----------------------------------------------------------------------------
 
 
-def _versions(config: WalshConfig) -> list[tuple[str, str, str | None, bool]]:
+def _versions(config: WalshConfig | None) -> list[tuple[str, str, str | None, bool]]:
     """The packages that these settings need, as ``doctor_findings.of_versions`` takes them."""
     from packaging.requirements import Requirement  # noqa: PLC0415  slow
     from packaging.specifiers import SpecifierSet  # noqa: PLC0415
 
-    extras = {"", "redis" if config.shared_state else "", "sign" if config.sign_requests else ""}
+    extras = {""}
+    if config is not None:
+        extras |= {"redis"} if config.shared_state else set()
+        extras |= {"sign"} if config.sign_requests else set()
     python = SpecifierSet(metadata.metadata(_PACKAGE)["Requires-Python"])
     version = platform.python_version()
     rows: list[tuple[str, str, str | None, bool]] = [
@@ -186,73 +193,43 @@ def _of_signing(config: WalshConfig, *, idle: bool) -> Iterator[Finding]:
 
 def _probe(given: Mapping[str, Any]) -> dict[str, Any] | str:
     """The report of ``doctor_probe``, or why there is none."""
-    path = os.pathsep.join(os.path.abspath(each) for each in sys.path)  # noqa: PTH100  "" is here
     try:
-        done = subprocess.run(  # noqa: S603  our own module, by our own interpreter
-            [sys.executable, "-m", _PROBE, json.dumps(given)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            env={**os.environ, "PYTHONPATH": path},
-            timeout=_PROBE_TIMEOUT,
-            check=False,
-        )
-        report: dict[str, Any] = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        return f"looking at them took longer than {_PROBE_TIMEOUT:g} s"
-    except OSError as error:
-        return f"they cannot be looked at: {one_line(error)}"
-    except ValueError:
-        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        return f"looking at them ended with exit code {done.returncode}: {one_line(last[0])}"
-    return report
+        return own_process.ask(_PROBE, given, _PROBE_TIMEOUT)
+    except own_process.NoAnswerError as error:
+        return f"looking at them {error}"
 
 
-def _spiders(report: dict[str, Any] | str, reading: Reading) -> Iterator[Finding]:
+def _spiders(report: dict[str, Any] | str, problems: list[str]) -> Iterator[Finding]:
     if isinstance(report, str):
-        yield from doctor_findings.of_settings(reading.problems)
+        yield from doctor_findings.of_settings(problems)
         yield Finding(Outcome.BROKEN, "R0.6", "spiders", f"pins and seats are not seen: {report}")
         return
     if not report["spiders"]:  # each module is broken
-        yield from doctor_findings.of_settings(reading.problems)
+        yield from doctor_findings.of_settings(problems)
     yield from doctor_findings.of_spiders(report)
 
 
 # -- state --------------------------------------------------------------------------------
 
 
-def _of_state(reading: Reading) -> Iterator[Finding]:
-    config, directory = reading.config, reading.config.state_dir
-    if "WALSH_STATE_DIR" in reading.replaced:
-        return
-    held = doctor_state.Held()
+def _of_state(config: WalshConfig) -> Iterator[Finding]:
+    directory = config.state_dir
     if directory is None:
         yield doctor_state.of_memory()
-    else:
-        place = doctor_state.place_of(directory)
-        yield from doctor_state.of_place(place)
-        if place.error is None and has_records(directory):
-            if place.problems:
-                yield Finding(
-                    Outcome.UNSEEN,
-                    "R3",
-                    "blocklist",
-                    "not looked at in damaged files: see the next crawl",
-                )
-                return
-            try:
-                held = doctor_state.held_in(directory, config)
-            except sqlite3.Error as error:
-                yield Finding(
-                    Outcome.BROKEN, "R11", "state", f"{directory} cannot be read: {error}"
-                )
-                return
-        if "WALSH_IDENTITY" not in reading.replaced:
-            yield doctor_state.of_blocklist(
-                held, config.blocklist_url, time.time(), config.blocklist_unreachable
-            )
-    yield from doctor_state.of_clocks(doctor_state.clocks_of(directory), held.latest)
+        return
+    place = doctor_state.place_of(directory)
+    yield from doctor_state.of_place(place)
+    if place.error is not None or (directory.exists() and not place.exists):
+        return
+    if place.problems:
+        text = "not looked at in damaged files: see the next crawl"
+        yield Finding(Outcome.UNSEEN, "R3", "blocklist", text)
+        return
+    try:
+        yield from doctor_state.of_start(config, directory)
+    except (StateError, OSError, sqlite3.Error) as error:
+        text = f"{directory} cannot be read: {one_line(error)}"
+        yield Finding(Outcome.BROKEN, "R11", "state", text)
 
 
 def _of_child() -> Finding:
@@ -318,16 +295,14 @@ def _of_cloud(config: WalshConfig, settings: Settings) -> Iterator[Finding]:
 
 
 def _of_operator(
-    reading: Reading, settings: Settings, *, online: bool, sound: bool
+    config: WalshConfig, settings: Settings, *, online: bool, sound: bool
 ) -> Iterator[Finding]:
-    url = reading.config.identity.policy_url
-    if "WALSH_IDENTITY" in reading.replaced:
-        return
+    url = config.identity.policy_url
     if not online:
         text = f"{url} not looked at; --online requests it"
         yield Finding(Outcome.UNSEEN, "R1.4", "policy", text)
         return
-    if reading.problems or not sound:
+    if not sound:
         yield Finding(
             Outcome.UNSEEN, "R1.4", "policy", f"{url} not requested: correct the FAILs above first"
         )
@@ -335,7 +310,7 @@ def _of_operator(
     from scrapy_walsh.commands.doctor_online import findings  # noqa: PLC0415  slow
 
     try:
-        yield from findings(reading.config, settings)
+        yield from findings(config, settings)
     except WalshError as error:
         yield Finding(
             Outcome.BROKEN, "R1.4", "policy", f"{url} could not be requested: {one_line(error)}"

@@ -84,26 +84,25 @@ def of_settings(lines: Iterable[str], spiders: str = "") -> Iterator[Finding]:
         yield Finding(Outcome.BROKEN, requirement_of(line), "settings", f"{line}{spiders}")
 
 
-def of_identity(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Finding]:
+def of_identity(config: WalshConfig) -> Iterator[Finding]:
     """Who the bot is, where the operator's documents come from, and settings that a requirement
-    forbids or limits. *replaced*: settings that cannot be used.
+    forbids or limits.
     """
     identity = config.identity
-    if "WALSH_IDENTITY" not in replaced:
+    yield Finding(
+        Outcome.HELD,
+        "R1",
+        "identity",
+        f"sends {identity.user_agent!r}; robots.txt is read for {identity.token}",
+    )
+    if config.mirrored:
         yield Finding(
-            Outcome.HELD,
-            "R1",
-            "identity",
-            f"sends {identity.user_agent!r}; robots.txt is read for {identity.token}",
+            Outcome.NOTE,
+            "R3",
+            "documents",
+            f"blocklist from {config.blocklist_url}, schema from {config.schema_url}: not "
+            "the identity's own; an attestation says so",
         )
-        if config.mirrored:
-            yield Finding(
-                Outcome.NOTE,
-                "R3",
-                "documents",
-                f"blocklist from {config.blocklist_url}, schema from {config.schema_url}: not "
-                "the identity's own; an attestation says so",
-            )
     if config.follow_links:
         yield Finding(
             Outcome.WARNING,
@@ -130,11 +129,9 @@ def of_identity(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Findin
         )
 
 
-def of_owner(config: WalshConfig, replaced: Iterable[str]) -> Iterator[Finding]:
+def of_owner(config: WalshConfig) -> Iterator[Finding]:
     """Whether the identity is one's own: not the docs' example, nor another operator's."""
     identity = config.identity
-    if "WALSH_IDENTITY" in replaced:
-        return
     if config.is_walsh_research:
         yield Finding(
             Outcome.NOTE,
@@ -195,6 +192,8 @@ def of_spiders(report: Mapping[str, Any]) -> Iterator[Finding]:
             "pins",
             f"{text}; it is pinned: remove yours{suffix}",
         )
+    for text, suffix in _grouped(spiders, "hasty", project):
+        yield Finding(Outcome.WARNING, "R2", "settings", f"{text}{suffix}")
     for text, suffix in _grouped(spiders, "plugins", project):
         plugin = BY_LINE[text]
         outcome = Outcome.WARNING if plugin.warns else Outcome.NOTE

@@ -9,13 +9,9 @@ memory, and this process can open no connection, whatever the project's code tri
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import pkgutil
-import sys
 import traceback
-import warnings
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -36,8 +32,9 @@ from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.commands import doctor_settings
-from scrapy_walsh.config import is_shared, unknown_settings
+from scrapy_walsh.commands import own_process
+from scrapy_walsh.config import WalshConfig, is_shared, unknown_settings
+from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
@@ -47,23 +44,11 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings, Settings
     from twisted.python.failure import Failure
 
-#: Events of ``sys.audit`` that use the network, and the argument that has the other side's name.
-_ASKING: Final = {
-    "socket.connect": 1,
-    "socket.sendto": 1,
-    "socket.sendmsg": 1,
-    "socket.getaddrinfo": 0,
-    "socket.gethostbyname": 0,
-}
-#: Settings of a project that are left out: they would write, connect, or keep a crawl alive.
+#: Seconds: a DOWNLOAD_TIMEOUT below this is worth a warning.
+_LEAST_TIMEOUT: Final = 5.0
 _APART: Final[dict[str, Any]] = {
+    **own_process.APART,
     "WALSH_STATE_DIR": "memory",
-    "WALSH_SHARED_STATE": None,
-    "ITEM_PIPELINES": {},
-    "FEEDS": {},
-    "JOBDIR": None,
-    "LOG_FILE": None,
-    "TWISTED_REACTOR_ENABLED": True,
     **{
         name: getattr(default_settings, name)
         for name in ("DUPEFILTER_CLASS", "STATS_CLASS", "TWISTED_REACTOR")
@@ -74,36 +59,13 @@ _NOT_THEIRS: Final = ("importlib", "site-packages", __file__)
 _FLEET_QUEUE: Final = "scrapy_walsh.adapters.redis_queue.DueQueue"
 
 
-def main() -> int:
-    """Look, and print. Exit code 0, whatever was found."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answer:
-        os.dup2(2, 1)  # what the project prints
-        reached = _shut_network()
-        warnings.simplefilter("ignore")
-        os.environ.pop("SHUB_JOBKEY", None)  # the look is no job, and must post no lease
-        settings = get_project_settings()
-        for name, value in json.loads(sys.argv[1]).items():
-            settings.set(name, value, priority="cmdline")
-        answer.write(json.dumps({**look(settings), "reached": reached}))
-    return 0
-
-
-def _shut_network() -> list[str]:
-    """Refuse every connection of this process from now on; the list of those that were tried."""
-    tried: list[str] = []
-
-    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in _ASKING:
-            return
-        whom = arguments[_ASKING[event]]
-        if event in ("socket.getaddrinfo", "socket.gethostbyname") or isinstance(whom, tuple):
-            name = str(whom[0] if isinstance(whom, tuple) else whom)
-            if name not in tried:
-                tried.append(name)
-            raise ConnectionRefusedError(f"walsh doctor allows no connection, here to {name}")
-
-    sys.addaudithook(refuse)
-    return tried
+def main(given: dict[str, Any]) -> dict[str, Any]:
+    """As :func:`look`, with the settings *given* on the command line."""
+    reached = own_process.shut_network()
+    settings = get_project_settings()
+    for name, value in given.items():
+        settings.set(name, value, priority="cmdline")
+    return {**look(settings), "reached": reached}
 
 
 def look(settings: Settings) -> dict[str, Any]:
@@ -115,9 +77,9 @@ def look(settings: Settings) -> dict[str, Any]:
     classes, broken = _spider_classes(settings.getlist("SPIDER_MODULES"))
     if not classes and not broken:
         classes = [type("AnySpider", (Spider,), {"name": "(no spider yet)"})]
-    entries = [_entry(each, settings) for each in classes]
+    entries = [entry(each, settings) for each in classes]
     _open_crawls(settings, [(c, e) for c, e in zip(classes, entries, strict=True) if _startable(e)])
-    return {"project": _entry(Spider, settings), "spiders": entries, "broken": broken}
+    return {"project": entry(Spider, settings), "spiders": entries, "broken": broken}
 
 
 def _startable(entry: dict[str, Any]) -> bool:
@@ -152,27 +114,49 @@ def _explained(error: BaseException) -> str:
     return f"{type(error).__name__}: {one_line(error)}{'' if 'line ' in str(error) else place}"
 
 
-def _entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
+def entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
     """What is found in the settings of a spider, without a crawl."""
-    entry: dict[str, Any] = {
+    found: dict[str, Any] = {
         "name": getattr(cls, "name", None), "addon": False, "config": [], "unknown": [],
-        "overridden": [], "plugins": [], "jobdir": [], "missing": None, "bare": False,
+        "hasty": [], "overridden": [], "plugins": [], "jobdir": [], "missing": None, "bare": False,
         "error": None,
     }  # fmt: skip
     settings = project.copy()
     try:
         cls.update_settings(settings)
         load_object(settings.get("TWISTED_REACTOR") or "scrapy.Spider")
-        entry["config"] = doctor_settings.read(settings, default_state_dir).problems
-        entry["unknown"] = unknown_settings(settings)
-        entry["jobdir"] = _jobdir(settings)
-        entry["plugins"] = [plugin.line for plugin in plugins.named_in(settings)]
-        entry["addon"] = _has_addon(settings)
-        if entry["addon"] and not entry["config"] and not entry["jobdir"]:
-            entry["overridden"] = _overridden(settings, entry["unknown"] + entry["plugins"])
+        found["config"] = _refused(settings)
+        found["hasty"] = _hasty(settings)
+        found["unknown"] = unknown_settings(settings)
+        found["jobdir"] = _jobdir(settings)
+        found["plugins"] = [plugin.line for plugin in plugins.named_in(settings)]
+        found["addon"] = _has_addon(settings)
+        if found["addon"] and not found["config"] and not found["jobdir"]:
+            found["overridden"] = _overridden(settings, found["unknown"] + found["plugins"])
     except (Exception, SystemExit) as error:
-        entry["error"] = _explained(error)
-    return entry
+        found["error"] = _explained(error)
+    return found
+
+
+def _refused(settings: Settings) -> list[str]:
+    """Why no crawl starts with these settings, in its own words."""
+    try:
+        WalshConfig.from_settings(settings, default_state_dir)
+    except ConfigError as error:
+        return [str(error)]
+    return []
+
+
+def _hasty(settings: Settings) -> list[str]:
+    """Whether a robots.txt has so little time that a slow site's would not be read."""
+    seconds = settings.getfloat("DOWNLOAD_TIMEOUT")
+    if not 0 < seconds < _LEAST_TIMEOUT:
+        return []
+    line = (
+        f"DOWNLOAD_TIMEOUT is {seconds:g} s, give it {_LEAST_TIMEOUT:g} s or more: a robots.txt "
+        "that takes longer counts as the site's silence"
+    )
+    return [line]
 
 
 def _jobdir(settings: Settings) -> list[str]:
@@ -307,4 +291,4 @@ def _look_at(crawler: Crawler, entry: dict[str, Any], queue: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    own_process.answer(main)

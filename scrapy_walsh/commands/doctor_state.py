@@ -1,7 +1,6 @@
 """What ``walsh doctor`` says of the state directory, the cached blocklist, and the clocks.
 
-``place_of``, ``held_in`` and ``clocks_of`` look, and leave nothing behind; the other functions
-are pure.
+``place_of`` and ``of_start`` look, and leave nothing behind; the other functions are pure.
 """
 
 from __future__ import annotations
@@ -11,42 +10,31 @@ import shutil
 import stat
 import tempfile
 import time
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.adapters.validate import text_of
 from scrapy_walsh.commands.check_answer import blocklist_of
+from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.files import written_to
 from scrapy_walsh.findings import Finding, Outcome
-from scrapy_walsh.policy import hosts
-from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
+from scrapy_walsh.policy import hosts, schema
+from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import one_line
-from scrapy_walsh.state import clock, connect, files, verify
-from scrapy_walsh.state.database import DATABASE, has_records
-from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
-from scrapy_walsh.state.tables import DOCUMENTS
+from scrapy_walsh.state import clock, files, open_store, verify
+from scrapy_walsh.state.database import copy_to, has_records
+from scrapy_walsh.state.records import BLOCKLIST, HostRecord, StoredDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from scrapy_walsh.config import WalshConfig
 
 #: Octets that should be free: a blocklist may take 64 MiB, twice.
 _ROOM: Final = 128 << 20
-#: Seconds by which two looks at a clock may differ.
-_TOLERANCE: Final = 5.0
-#: Seconds by which the wall clock may be off the steady one before it is worth a word.
-_DRIFT: Final = 60.0
-#: Unix seconds of 2026-05-24, the date of the specification's v1.3: no right clock is before it.
-_SPEC_DATE: Final = 1779580800.0
-#: SQL for the latest time of each kind of record.
-_LATEST: Final = {
-    "document": "SELECT max(fetched_at) FROM documents",
-    "source": "SELECT max(last_run_at) FROM sources",
-    "host": "SELECT max(last_end) FROM hosts",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,28 +52,6 @@ class Place:
     open_to_all: bool = False
     problems: tuple[str, ...] = ()
     set_aside: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What the store has. Times are Unix seconds.
-
-    ``blocklist``: of the configured URL; ``others``: URLs of other lists; ``asked``: when the
-    list's host last had a request; ``latest``: the latest time of each kind of record.
-    """
-
-    blocklist: StoredDocument | None = None
-    others: tuple[str, ...] = ()
-    asked: float | None = None
-    latest: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """Unix seconds: ``wall`` by the wall clock, ``steady`` by the steady clock (D9)."""
-
-    wall: float
-    steady: float
 
 
 # -- looking ------------------------------------------------------------------------------
@@ -111,37 +77,24 @@ def place_of(directory: Path) -> Place:
     )
 
 
-def held_in(directory: Path, config: WalshConfig) -> Held:
-    """What is stored in the files of *directory*, which are undamaged. Raises sqlite3.Error."""
-    url = config.blocklist_url
-    with closing(connect.read_only(directory / DATABASE)) as connection:
+def of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
+    """What the start of a crawl finds in its state, by its own code, in a copy of *directory*.
 
-        def ask(question: str, *given: str) -> list[Any]:
-            return [row[0] for row in connection.execute(question, given)]
-
-        row = connection.execute(DOCUMENTS.select, (BLOCKLIST, url)).fetchone()
-        asked = ask("SELECT last_end FROM hosts WHERE host = ?", hosts.host_key(url))
-        others = ask("SELECT key FROM documents WHERE kind = ? AND key <> ?", BLOCKLIST, url)
-        latest = {kind: ask(question)[0] or 0.0 for kind, question in _LATEST.items()}
-    copies = [files.read_copy(directory, name) for name in files.COPIES]
-    return Held(
-        files.newer(
-            None if row is None else StoredDocument(*row),
-            *(copy for copy in copies if copy is not None and copy.key == url),
-        ),
-        tuple(others),
-        asked[0] if asked else None,
-        latest,
-    )
-
-
-def clocks_of(directory: Path | None) -> Clocks:
-    """The clocks now. The clock file is copied first, since reading it may write it."""
-    with tempfile.TemporaryDirectory() as copy:
-        if directory is not None and (directory / clock.FILE).is_file():
-            with suppress(OSError):
-                shutil.copy(directory / clock.FILE, copy)
-        return Clocks(time.time(), clock.steady_clock(Path(copy))())
+    Raises StateError, OSError and sqlite3.Error.
+    """
+    url, told = config.blocklist_url, list[str]()
+    with tempfile.TemporaryDirectory() as name:
+        copy_to(directory, copy := Path(name))
+        with closing(open_store(copy)) as store:
+            held = store.get(StoredDocument, BLOCKLIST, url)
+            host = store.get(HostRecord, hosts.host_key(url))
+            lost = [each.replace(str(copy), str(directory)) for each in store.notices]
+        clock.steady_clock(copy, told)
+    for each in lost:
+        yield Finding(Outcome.WARNING, "R11", "state", each)
+    yield of_blocklist(held, host, time.time(), config)
+    for each in told:
+        yield Finding(Outcome.WARNING, "R12", "clock", each)
 
 
 # -- judging ------------------------------------------------------------------------------
@@ -197,73 +150,40 @@ def of_place(place: Place) -> Iterator[Finding]:
         )
 
 
-def of_blocklist(held: Held, url: str, now: float, position: str = "allow") -> Finding:
-    """How old the cached blocklist is. ``position``: the value of WALSH_BLOCKLIST_UNREACHABLE."""
-
-    def finding(outcome: Outcome, text: str) -> Finding:
-        return Finding(outcome, "R3", "blocklist", text)
-
-    document = held.blocklist
-    if document is None:
-        return finding(Outcome.WARNING, _never_held(held, url, position))
-    if not document.body:
-        return finding(
-            Outcome.BROKEN,
-            f"one of {url} was adopted and cannot be read any more: every target is deferred until "
-            f"it is fetched again; restore {files.COPY} from a backup, or see --online",
+def of_blocklist(
+    held: StoredDocument | None, host: HostRecord | None, now: float, config: WalshConfig
+) -> Finding:
+    """Whether the list that is *held* can be read, and how old it is; *host*: of its server."""
+    url, asked = config.blocklist_url, 0.0 if host is None else host.last_end
+    if held is None:
+        goes_on = "no opt-out is known, R3 blocks nothing"
+        if config.blocklist_unreachable != "allow":
+            goes_on = f"WALSH_BLOCKLIST_UNREACHABLE is {config.blocklist_unreachable}: nothing is"
+            goes_on += " requested without one"
+        before = f", though its host had a request at {iso(asked)}: {goes_on}; see --online"
+        text = f"no list of {url} was ever adopted"
+        text += before if asked else ": the first crawl requests it first"
+        return Finding(Outcome.WARNING, "R3", "blocklist", text)
+    try:
+        refresh = schema.reread_blocklist(text_of(held), url).refresh
+    except WalshError as error:
+        text = (
+            f"one of {url} was adopted and cannot be read any more ({error}): every target is "
+            f"deferred until it is fetched again; restore {files.COPY} from a backup, or see "
+            "--online"
         )
-    age, refresh = now - document.fetched_at, document.refresh or DEFAULT_REFRESH
+        return Finding(Outcome.BROKEN, "R3", "blocklist", text)
+    age = now - held.fetched_at
     since = f"was fetched {duration(round(age))} ago" if age >= 0 else "is from the future"
     said = f"{url} {since}"
-    if 0 <= age < refresh:
-        return finding(Outcome.HELD, f"{said}; it is refreshed in {duration(round(refresh - age))}")
-    if held.asked is not None and held.asked > document.fetched_at + refresh + _TOLERANCE:
-        return finding(
-            Outcome.WARNING,
-            f"{said}, was due after {duration(refresh)}, and a request at {iso(held.asked)} "
-            "brought no newer one: the old one stays in force; see --online",
+    if is_fresh(held.fetched_at, now, refresh):
+        left = duration(round(refresh - age))
+        return Finding(Outcome.HELD, "R3", "blocklist", f"{said}; it is refreshed in {left}")
+    if asked > held.fetched_at + refresh:
+        text = (
+            f"{said}, was due after {duration(refresh)}, and a request at {iso(asked)} brought no "
+            "newer one: the old one stays in force; see --online"
         )
-    return finding(
-        Outcome.NOTE,
-        f"{said}, due after {duration(refresh)}: the next run requests it before any target",
-    )
-
-
-def _never_held(held: Held, url: str, position: str) -> str:
-    others = f" (cached, but not used: {', '.join(held.others)})" if held.others else ""
-    goes_on = "no opt-out is known, R3 blocks nothing"
-    if position != "allow":
-        goes_on = f"WALSH_BLOCKLIST_UNREACHABLE is {position}: nothing is requested without one"
-    if held.asked is not None:
-        return (
-            f"no list of {url} was ever adopted, though its host had a request at "
-            f"{iso(held.asked)}: "
-            f"{goes_on}; see --online and the log{others}"
-        )
-    return f"none of {url} was ever adopted: the first crawl requests it first{others}"
-
-
-def of_clocks(clocks: Clocks, latest: Mapping[str, float]) -> Iterator[Finding]:
-    """Whether the clocks can be right, and no record is from the future (D9)."""
-    found = []
-    if clocks.wall < _SPEC_DATE:
-        found.append(f"it is {iso(clocks.wall)} here, before this package was written: set it")
-    if abs(clocks.wall - clocks.steady) > _DRIFT:
-        found.append(
-            f"it was set by {duration(round(abs(clocks.wall - clocks.steady)))} since the machine "
-            "started: pacing goes by the machine's own count; ages of documents may be wrong until "
-            "refreshed"
-        )
-    for kind, at in latest.items():
-        now = clocks.steady if kind == "host" else clocks.wall
-        if at > now + _TOLERANCE:
-            found.append(
-                f"a {kind} on record is of {iso(at)}, in the future: set the clock if it is slow; "
-                "else such records count as stale"
-            )
-    for text in found:
-        yield Finding(Outcome.WARNING, "R12", "clock", text)
-    if not found:
-        yield Finding(
-            Outcome.HELD, "R12", "clock", f"{iso(clocks.wall)}, and no record is in the future"
-        )
+        return Finding(Outcome.WARNING, "R3", "blocklist", text)
+    text = f"{said}, due after {duration(refresh)}: the next run requests it before any target"
+    return Finding(Outcome.NOTE, "R3", "blocklist", text)

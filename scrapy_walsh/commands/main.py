@@ -98,10 +98,10 @@ SUBCOMMANDS: Final = {
         ("--product ExampleBot/1.0 --site https://bot.example --write",),
     ),
     "plan": Subcommand(
-        "tell what the next run would request, sending nothing",
+        "tell what a spider's next run would request, sending nothing",
         "the next run would request a target",
         "it would request none",
-        ("-a sources=sources.toml", "-a sources=sources.toml --json"),
+        ("-a sources=sources.toml", "my_spider --json"),
     ),
     "report": Subcommand(
         "draw a run: its ledger as one HTML file",
@@ -119,7 +119,7 @@ SUBCOMMANDS: Final = {
         "show, verify or forget what is stored",
         "done, and in order",
         "not in order; nothing was stored of the host",
-        ("show", "verify", "forget www.site.example"),
+        ("show", "show --all", "verify", "forget www.site.example"),
     ),
     "verify": Subcommand(
         "derive every decision of a ledger again, from its documents",

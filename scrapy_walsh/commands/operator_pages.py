@@ -14,6 +14,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import NotModified
+from scrapy_walsh.commands.check_answer import Misuse
 from scrapy_walsh.commands.check_online import crawl_apart
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.state.records import Validators
@@ -126,3 +127,23 @@ def ask(
     kept = {name: getattr(found, name) for name in ("answers", "bodies", "types", "ahead")}
     crawl_apart(ours, spider, found.problems, url=url, **kept)
     return found
+
+
+# ``walsh blocklist check URL``: requests the list at a URL through the gates.
+
+_REASON: Final = "walsh blocklist check looks at the list"
+
+
+class ListSpider(PagesSpider):
+    """Requests the list."""
+
+    name = "walsh_blocklist"
+
+
+def fetch(url: str, settings: Settings) -> bytes:
+    """The octets of the list at *url*. ConfigError, StateError; Misuse if it was not fetched."""
+    found = ask(settings, _REASON, ListSpider, url=url)
+    if url not in found.bodies:
+        why = found.of(url)
+        raise Misuse(f"{url} gave no list: {f'HTTP {why}' if isinstance(why, int) else why}")
+    return found.bodies[url]

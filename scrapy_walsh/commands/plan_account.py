@@ -1,92 +1,101 @@
-"""A plan as JSON data, and as lines for a person."""
+"""A plan for a person, in lines; the JSON is what ``plan_crawl`` has made."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.commands.plan_held import FETCH, REFRESH, Document
-from scrapy_walsh.commands.plan_judge import ASK, DEFER, SKIP, Host, Plan, Target
-from scrapy_walsh.policy.times import duration, iso, when
+from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.state.records import BLOCKLIST
-from scrapy_walsh.terminal import columns
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS
+from scrapy_walsh.terminal import columns, local
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
-def as_document(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON data; times are Unix seconds, durations seconds."""
-    return asdict(plan)
-
-
-def as_lines(plan: Plan) -> Iterator[str]:
+def as_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     """The plan, in the order in which it would be carried out."""
-    counts = Counter(target.decision for target in plan.targets)
-    yield f"plan for {plan.token} at {iso(plan.now)}, made without a request"
+    now, targets = plan["now"], {target["url"]: target for target in plan["targets"]}
+    counts = Counter(target["decision"] for target in targets.values())
+    yield f"plan of {plan['spider']} for {plan['token']} at {local(now)}, made without a request"
     yield ""
     yield "documents"
-    cells = [_document_cells(document, plan) for document in plan.documents]
-    yield from columns(cells, indent=2)
-    if not _is_held(plan, BLOCKLIST):
-        yield "  no blocklist is cached: what it will block is not known"
+    yield from columns([_document(each, now) for each in plan["documents"]], indent=2)
+    unknown = Counter(each["kind"] for each in plan["documents"] if each["action"] == "fetch")
+    if count := unknown[ROBOTS]:
+        what = "it is assumed to refuse nothing, and to ask for no Crawl-delay"
+        yield f"  robots.txt of {plural(count, 'host')} is not known yet: {what}"
+    if unknown[BLOCKLIST]:
+        yield "  no blocklist is known yet: it is assumed to name nobody"
     yield ""
-    due, hosts = plural(counts[ASK], "target"), plural(len(plan.hosts), "host")
-    yield f"ask {due} of {hosts}, in this order of hosts"
-    asked = {target.url: target for target in plan.targets}
-    for host in plan.hosts:
-        only = "" if host.urls else ", for its robots.txt only"
-        yield f"  {host.host}, {_every(host)}, from {when(host.due, plan.now)}{only}"
-        yield from (f"    {_target(asked[url])}" for url in host.urls)
-    for decision in (SKIP, DEFER):
+    asked, of = plural(counts["ask"], "target"), plural(len(plan["hosts"]), "host")
+    yield f"ask {asked} of {of}, in this order of hosts"
+    at = {request["url"]: request["at"] - now for request in plan["order"]}
+    for host in plan["hosts"]:
+        only = "" if host["urls"] else ", for its robots.txt only"
+        first = f"first request in {_in(host['first_request'] - now)}"
+        yield f"  {host['host']}, {_every(host)}, {first}{only}"
+        yield from (f"    {_target(targets[url], at)}" for url in host["urls"] if url in targets)
+    for decision in ("skip", "defer"):
         if counts[decision]:
             yield ""
             yield f"{decision} {plural(counts[decision], 'target')}"
-            yield from (f"  {_target(t)}" for t in plan.targets if t.decision == decision)
+            yield from (
+                f"  {_target(each, at)}"
+                for each in targets.values()
+                if each["decision"] == decision
+            )
     yield ""
     yield _estimate(plan)
 
 
-def _every(host: Host) -> str:
-    taught = host.learned
+def _every(host: Mapping[str, Any]) -> str:
+    taught, silent = host["learned"], host["silent_since"]
     why = "" if taught is None else f" (its answers 429 have taught {round(taught, 2):g} s)"
-    if host.silent_since is not None:
-        why += f", one request after all others (no answer since {iso(host.silent_since)})"
-    return f"every {round(host.interval, 2):g} s{why}"
+    if silent is not None:
+        why += f", one request after all others (no answer since {local(silent)})"
+    return f"every {round(host['interval'], 2):g} s{why}"
 
 
-def _document_cells(document: Document, plan: Plan) -> tuple[str, str, str, str]:
-    if document.fetched_at is None:
+def _document(document: Mapping[str, Any], now: float) -> tuple[str, str, str, str]:
+    fetched_at = document["fetched_at"]
+    if fetched_at is None:
         age = "never fetched"
-    elif document.fetched_at == 0:
+    elif fetched_at == 0:
         age = "too old to be used"
     else:
-        age = f"{duration(round(plan.now - document.fetched_at))} old"
-    return (document.action, document.kind, document.key, age)
+        age = f"{duration(round(now - fetched_at))} old"
+    return document["action"], document["kind"], document["key"], age
 
 
-def _is_held(plan: Plan, kind: str) -> bool:
-    return any(d.kind == kind and d.action != FETCH for d in plan.documents)
-
-
-def _target(target: Target) -> str:
-    verdict = target.verdict
+def _target(target: Mapping[str, Any], at: Mapping[str, float]) -> str:
+    url, verdict = target["url"], target["verdict"]
+    sent = f", in {_in(at[url])}" if target["decision"] == "ask" and url in at else ""
     if verdict is None:
-        return f"{target.url}: unknown, robots.txt must be fetched first"
-    doubt = "; robots.txt is requested again first" if target.robots == REFRESH else ""
-    return f"{target.url}: {verdict.name} ({verdict.requirement}): {verdict.reason}{doubt}"
+        return f"{url}{sent}: unknown, robots.txt must be fetched first"
+    doubt = "; robots.txt is requested again first" if target["robots"] == "refresh" else ""
+    due = f"; next due {_local(target['next_due'])}" if target["next_due"] else ""
+    said = f"{verdict['name']} ({verdict['requirement']}): {verdict['reason']}"
+    return f"{url}{sent}: {said}{doubt}{due}"
 
 
-def _estimate(plan: Plan) -> str:
-    if not plan.requests:
+def _local(moment: str) -> str:
+    return local(datetime.fromisoformat(moment).timestamp())
+
+
+def _in(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 120 else duration(round(seconds))
+
+
+def _estimate(plan: Mapping[str, Any]) -> str:
+    if not plan["requests"]:
         return "nothing would be requested"
-    listed = (
-        f", and up to {plan.children:,} for sitemaps that an index lists" if plan.children else ""
-    )
+    children, more = plan["children"], plural(plan["more"], "request")
+    listed = f", and up to {children:,} for sitemaps that an index lists" if children else ""
     return (
-        f"it takes at least {plan.seconds:.1f} s: {plural(plan.requests, 'request')}, "
-        f"{plan.latency:g} s assumed for each answer; an unknown Crawl-delay counts as none, and "
-        f"up to {plural(plan.more, 'request')} more where first answers are of no use{listed}"
+        f"it takes {_in(plan['seconds'])}: {plural(plan['requests'], 'request')}, "
+        f"{plan['latency']:g} s assumed for each answer; up to {more} more where first answers are "
+        f"of no use{listed}"
     )

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from scrapy_walsh.config import SettingsLike
 
 _CONFIG: Final = "scrapy.cfg"
+NO_IDENTITY: Final = (
+    "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity"
+)
 
 
 def in_project() -> bool:
@@ -93,10 +96,7 @@ def settings_to_send(args: argparse.Namespace, instead: str = "") -> Settings:
     """
     settings = settings_of(args)
     if not has_identity(settings):
-        raise Misuse(
-            "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity"
-            + (f", or {instead}" if instead else "")
-        )
+        raise Misuse(NO_IDENTITY + (f", or {instead}" if instead else ""))
     return settings
 
 

@@ -12,10 +12,10 @@ from scrapy_walsh.files import replace_file
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.files import read_head
 from scrapy_walsh.ledger.reading import files_of, lines_in
+from scrapy_walsh.proof.report.entries import NoReport, Sources, read_sources
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
-from scrapy_walsh.proof.report.model import ALL, LAST, build
-from scrapy_walsh.proof.report.sources import NoReport, Sources, read_sources
+from scrapy_walsh.proof.report.lanes import ALL, LAST, build
 
 if TYPE_CHECKING:
     import argparse

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from scrapy_walsh import fleet
 from scrapy_walsh.commands.check_answer import Misuse, absolute, blocklist_of, printable
 from scrapy_walsh.commands.project import add_json, add_settings, read_config
-from scrapy_walsh.commands.state_show import as_lines, summary
+from scrapy_walsh.commands.state_show import as_lines, everything, summary
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import verify
+from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.forget import forget
-from scrapy_walsh.state.memory import MemoryStore
 from scrapy_walsh.state.sqlite import SqliteStore
 from scrapy_walsh.terminal import show
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy_walsh.config import WalshConfig
-    from scrapy_walsh.state.base import RecordStore
+    from scrapy_walsh.state.base import Store
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         return made
 
     show = add("show", _show, "hosts due and deferred, documents and ages, sources and next run")
-    show.add_argument("--limit", type=int, default=50, metavar="N", help="lines of a table")
+    show.add_argument("--limit", type=int, default=50, metavar="N", help="rows of a table")
+    show.add_argument("--all", action="store_true", help="every record, a JSON object a line")
     forgets = add("forget", _forget, "drop what is stored of a host, but for promises to it")
     forgets.add_argument("host", metavar="HOST", help="host or host:port")
     add("verify", _verify, "check the files, every row, and the copy of the blocklist")
@@ -90,7 +91,7 @@ def _opened(directory: Path) -> Iterator[SqliteStore]:
 
 
 @contextmanager
-def _told(store: RecordStore) -> Iterator[None]:
+def _told(store: Store) -> Iterator[None]:
     try:
         yield
     finally:
@@ -105,14 +106,18 @@ def _told(store: RecordStore) -> Iterator[None]:
 def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:
     shared = _shared(args, config)
     held = has_records(directory) or shared is None
-    local: RecordStore = SqliteStore(directory) if held else MemoryStore()
+    local: Store = SqliteStore(directory) if held else MemoryStore()
     store = fleet.view(local, shared, config.identity.token)
     with _told(store):
-        found = summary(store, config, directory, time.time())
+        if args.all:
+            for record in everything(store, config, time.time()):
+                print(json.dumps(record))
+            return 0
+        found = summary(store, config, directory, time.time(), max(0, args.limit))
     if args.json:
         print(json.dumps(found))
     else:
-        show(as_lines(found, max(0, args.limit)))
+        show(as_lines(found))
     return 0
 
 

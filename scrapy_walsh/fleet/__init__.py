@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from scrapy_walsh.state.base import RecordStore
-    from scrapy_walsh.state.records import Store
+    from scrapy_walsh.state.base import Store
 
 __all__ = ["join", "view"]
 
 
-def join(local: RecordStore, shared: str | None, token: str) -> Store:
+def join(local: Store, shared: str | None, token: str) -> Store:
     """*local*, or for a fleet a store around it that shares records through Redis.
 
     ``shared``: the URL of that Redis; None where there is no fleet. ``token``: the product token of
@@ -25,10 +24,10 @@ def join(local: RecordStore, shared: str | None, token: str) -> Store:
     return SharedStore(local, shared, token)
 
 
-def view(local: RecordStore, shared: str | None, token: str) -> RecordStore:
+def view(local: Store, shared: str | None, token: str) -> Store:
     """As :func:`join`, to read only: nothing is written to Redis, or to *local*."""
     if shared is None:
         return local
-    from scrapy_walsh.fleet.shared_view import SharedView  # noqa: PLC0415  an extra
+    from scrapy_walsh.fleet.store import SharedView  # noqa: PLC0415  an extra
 
     return SharedView(local, shared, token)

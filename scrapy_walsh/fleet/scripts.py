@@ -96,7 +96,7 @@ return {'0', known, text(now), last, record[5] or ''}
 #: seconds of hold that are left, 1 where it went ahead of a slow host's Crawl-delay (D11), and what
 #: the host has taught. The record's ``by`` stays the worker only if nobody else has booked the host
 #: since. Otherwise it is empty, that other request counts as under way, every worker keeps the
-#: spacing, and the longer interval that was taught stays, as in ``RecordStore.book_host``.
+#: spacing, and the longer interval that was taught stays, as in ``Store.book_host``.
 BOOK: Final = (
     _COMMON
     + """

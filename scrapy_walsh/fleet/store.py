@@ -30,7 +30,7 @@ from scrapy_walsh.exceptions import StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.link import BEAT, LONGEST_PAUSE, TIMEOUT, Command, Link
 from scrapy_walsh.policy.learned import NOTHING, Learned
-from scrapy_walsh.state.base import RecordStore
+from scrapy_walsh.state.base import Store
 from scrapy_walsh.state.records import BLOCKLIST, Booking, HostRecord, StoredDocument
 from scrapy_walsh.state.tables import DEFERRALS, DOCUMENTS, HOSTS, READINGS, SOURCES
 
@@ -82,7 +82,7 @@ class Waiting(NamedTuple):
     told: Callable[[Any], object]
 
 
-class SharedStore(RecordStore):
+class SharedStore(Store):
     """A ``Store`` that shares some of its records through the Redis at *url*; see the module.
 
     :meth:`tend` must be called as often as it asks for. Its first call connects.
@@ -90,7 +90,7 @@ class SharedStore(RecordStore):
 
     def __init__(
         self,
-        local: RecordStore,
+        local: Store,
         url: str,
         token: str,
         *,
@@ -519,3 +519,46 @@ def _field_of(taught: Learned, link: Link) -> str:
     if taught.calm is None:
         return ""
     return f"{taught.interval!r} {taught.accepted!r} {taught.calm} {link.to_shared(taught.at):.6f}"
+
+
+# R11: a fleet's shared records for a command that only reads: nothing is written anywhere.
+
+
+class SharedView(SharedStore):
+    """A ``SharedStore`` that only reads: the local copy while Redis is away, with a notice."""
+
+    def tend(self) -> float:
+        """Ask Redis for its time, and write nothing there."""
+        self.link.asked = True
+        try:
+            seconds, micros = self.link.client.time()
+        except redis.RedisError as error:
+            self.link.lose(error)
+        else:
+            self.link.set_time(f"{seconds}.{micros:06}".encode())
+        return BEAT
+
+    def ask(self, question: Callable[[], Any]) -> Any:
+        """As ``SharedStore.ask``, with a notice where Redis does not answer."""
+        try:
+            return super().ask(question)
+        except StoreAway as error:
+            notice = f"{error}; this machine's copy is read instead"
+            if notice not in self.notices:
+                self.notices.append(notice)
+            raise
+
+    def _newest(self, key: Key) -> StoredDocument | None:
+        """The later of the shared document and the local one."""
+        local, found = self._local.get(StoredDocument, *key), self._found(DOCUMENTS, key)
+        return found if found is not None and supersedes(found, local) else local
+
+    def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
+        rows = list(super()._rows(table, after))
+        shared = set(self._shared_keys(table)) if table is DEFERRALS else set()
+        if table is DEFERRALS and self.link.away is None:  # another worker may have dropped it
+            rows = [row for row in rows if table.key_of(row) in shared]
+        return iter(rows)
+
+    def _share(self, table: Table[Any], key: Key, record: Any) -> None:
+        raise NotImplementedError("a view writes nothing")

@@ -1,13 +1,14 @@
 """A ledger read back: its files, their lines, and the members of a line by type.
 
 A ledger may come from anybody: nothing in it is believed. ``line_of`` refuses a line with a member
-of another type than the format gives it; ``readable`` takes such a member as not there.
+of another type than the format gives it, or without a member that its kind has.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import fields
@@ -35,8 +36,6 @@ _LATEST: Final = 1e11
 _LONGEST: Final = 1.7e308
 #: Of a count or a status; a line's own number may be larger.
 _LARGEST: Final = 10**9
-#: A number beyond this is one that no reader can draw, or needs to: ``readable`` leaves it out.
-_READABLE: Final = 10**15
 
 
 # -- files and lines ----------------------------------------------------------------------
@@ -90,7 +89,8 @@ class Moment(NamedTuple):
 
 
 _Time = Annotated[float, Meta(ge=0, le=_LATEST)]
-_Seconds = Annotated[float, Meta(ge=0, le=_LONGEST)]
+#: A duration, or a due time, that can be reckoned with.
+Seconds = Annotated[float, Meta(ge=0, le=_LONGEST)]
 _Count = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
 
 
@@ -120,13 +120,13 @@ class Line(Struct, frozen=True):
     group: tuple[str, ...] = ()
     line: _Count | None = None
     status: _Count | None = None
-    wait: _Seconds | None = None
-    due: _Seconds | None = None
+    wait: Seconds | None = None
+    due: Seconds | None = None
     purpose: str = ""
     started: _Time = 0.0
     ended: _Time = 0.0
     answered: bool = False
-    interval: _Seconds = 0.0
+    interval: Seconds = 0.0
     exempt: bool = False
     attempt: _Count = 0
     hops: _Count = 0
@@ -145,8 +145,8 @@ class Line(Struct, frozen=True):
     usage: tuple[str, ...] = ()
     process: str = ""
     lost: _Count | None = None
-    learned: _Seconds | None = None
-    taught: tuple[_Seconds, ...] = ()
+    learned: Seconds | None = None
+    taught: tuple[Seconds, ...] = ()
     silent: bool = False
 
     @property
@@ -159,12 +159,15 @@ class Line(Struct, frozen=True):
 _TYPES: Final = {field.name: field.type for field in fields(Line)}
 #: How msgspec says that it is not; the latter, of text with a lone surrogate in some places.
 _UNFIT: Final = (ValidationError, UnicodeEncodeError)
-_DURATIONS: Final = ("wait", "due", "interval")
 
 
-def seconds(value: object) -> bool:
-    """Whether *value* is a duration, or a due time, that can be reckoned with."""
-    return type(value) in (int, float) and 0 <= cast(float, value) <= _LONGEST
+def fits(value: object, kind: Any) -> bool:
+    """Whether *value* is there, and of the type *kind*."""
+    try:
+        convert(value, kind)
+    except _UNFIT:
+        return False
+    return True
 
 
 _ABOUT: Final = ("run", "url", "requirement")
@@ -201,49 +204,11 @@ def line_of(members: Mapping[str, Any]) -> Line:
     missing = [name for name in ("at", *_REQUIRED[kind]) if name not in members]
     if missing:
         raise Malformed(f"has no {missing[0]}, which a line {kind!r} has")
-    line = _at_once(members)
-    if line is not None:
-        return line
-    known, wrong = _one_by_one(members)
-    if wrong:
-        name = wrong[0]
-        raise Malformed(f"its {name} is {str(members[name])[:40]!r}, which is of another type")
-    return Line(**known)
-
-
-def readable(members: Mapping[str, Any]) -> Line:
-    """The line as far as it can be read, of whatever kind: ``at`` is 0 where it has no time."""
-    line = _at_once(members)
-    if line is not None and max(line.wait or 0, line.due or 0, line.interval) < _READABLE:
-        return line
-    known, _ = _one_by_one(members)
-    for name in _DURATIONS:
-        if known.get(name, 0) >= _READABLE:
-            del known[name]
-    return Line(**{"at": 0.0, **known, "n": members["n"]})
-
-
-def _at_once(members: Mapping[str, Any]) -> Line | None:
-    """The line, or None where a member has to be looked at by itself."""
-    if None in members.values():
-        return None  # a Line has None for what is not there, and a line of a ledger must not
-    try:
-        return convert(members, Line)
-    except _UNFIT:
-        return None
-
-
-def _one_by_one(members: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The members that are of their type, and the names of those that are not."""
-    ours = [name for name in members if name in _TYPES]
-    wrong = [name for name in ours if not _fits(name, members[name])]
-    known = {name: convert(members[name], _TYPES[name]) for name in ours if name not in wrong}
-    return known, wrong
-
-
-def _fits(name: str, value: object) -> bool:
-    try:
-        convert(value, _TYPES[name])
-    except _UNFIT:
-        return False
-    return value is not None
+    known = {name: value for name, value in members.items() if name in _TYPES}
+    with suppress(*_UNFIT):
+        if None not in known.values():  # what a Line has for a member that is not there
+            return convert(known, Line)
+    wrong = next(
+        name for name in known if known[name] is None or not fits(known[name], _TYPES[name])
+    )
+    raise Malformed(f"its {wrong} is {str(members[wrong])[:40]!r}, which is of another type")

@@ -41,6 +41,10 @@ TAKEN_UP: Final = "taken_up"
 TARGET: Final = "target"
 
 
+#: What an event has from its verdict, beside the name.
+_OF_A_VERDICT: Final = ("requirement", "reason", "document", "line", "rule", "group", "digest")
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """What was decided about ``url``.
@@ -76,16 +80,8 @@ class Event:
     @classmethod
     def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **more: Any) -> Event:
         """The event of *kind* that *verdict* on *url* caused; *more*: members not in a verdict."""
-        decided = {
-            "requirement": verdict.requirement,
-            "verdict": verdict.name,
-            "reason": verdict.reason,
-            "document": verdict.document,
-            "line": verdict.line,
-            "rule": verdict.rule,
-            "group": verdict.group,
-            "digest": verdict.digest,
-        }
+        decided = {name: getattr(verdict, name) for name in _OF_A_VERDICT}
+        decided["verdict"] = verdict.name
         return cls(kind, url, host=host, **{**decided, **more})
 
     def __str__(self) -> str:

@@ -11,13 +11,13 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin
 
 import feedparser
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
-from scrapy_walsh.policy.formats import HTML, JSON_FEED, representation
+from scrapy_walsh.policy.formats import HTML, JSON_FEED, Section, representation
 from scrapy_walsh.policy.text import absolute_http_url, plain_text
 from scrapy_walsh.policy.times import utc_iso
 from scrapy_walsh.policy.xmltext import xml_text
@@ -36,6 +36,37 @@ class Entry:
     title: str
     url: str
     published: str | None
+
+
+class Heading(NamedTuple):
+    """Where a section of a markdown text begins: ``first`` is the index of its first entry."""
+
+    level: int
+    title: str
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The links of one answer, in its order. ``headings``: those of markdown, empty for a feed.
+
+    ``note``: one line about what was not read, empty where all was. ``children``: the sitemaps of a
+    sitemap index; None where it is none.
+    """
+
+    entries: tuple[Entry, ...]
+    headings: tuple[Heading, ...] = ()
+    note: str = ""
+    children: tuple[str, ...] | None = None
+
+    def sections(self) -> list[Section]:
+        """The links under their headings; those of a feed as one section."""
+        headings = self.headings or (Heading(0, "", 0),)
+        ends = (*(each.first for each in headings[1:]), len(self.entries))
+        return [
+            Section(level, title, [(entry.title, entry.url) for entry in self.entries[first:end]])
+            for (level, title, first), end in zip(headings, ends, strict=True)
+        ]
 
 
 def read_feed(body: bytes, content_type: str | None, url: str) -> list[Entry]:

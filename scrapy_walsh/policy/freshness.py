@@ -57,7 +57,7 @@ def refresh_seconds(declared: object) -> float:
     MAX_REFRESH.
     """
     try:
-        seconds = parse_duration(cast(str, declared))
+        seconds = parse_duration(cast("str", declared))
     except ValueError:
         return DEFAULT_REFRESH
     return min(max(seconds, MIN_REFRESH), MAX_REFRESH)

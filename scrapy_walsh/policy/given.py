@@ -90,7 +90,7 @@ class Given:
             found = chain.judge(url, Scope(follow_links=True), self, gates, 0.0)
         except ValueError as error:  # a host that can be read, with a port that cannot
             return Verdict(False, BLOCKED_OPERATOR, "R3", f"no readable host: {error}")
-        verdict = cast(Verdict, found)  # never NeedDocument, see blocklist() and robots()
+        verdict = cast("Verdict", found)  # never NeedDocument, see blocklist() and robots()
         if not verdict.allowed:
             return verdict
         return replace(verdict, reason="; ".join([verdict.reason, *self._not_judged()]))

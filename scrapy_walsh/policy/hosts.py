@@ -140,6 +140,22 @@ def origin(url: str) -> str:
     return name
 
 
+def host_or_url(url: str) -> str:
+    """:func:`host_key` of *url*; *url* itself where it has no readable host."""
+    try:
+        return host_key(url)
+    except ValueError:
+        return url
+
+
+def origin_or_url(url: str) -> str:
+    """:func:`origin` of *url*; *url* itself where it has no readable host."""
+    try:
+        return origin(url)
+    except ValueError:
+        return url
+
+
 def robots_url(url: str) -> str:
     """Return the URL of the robots.txt for ``url`` (RFC 9309 section 2.3). Raises as ``origin``."""
     return f"{origin(url)}/robots.txt"

@@ -6,44 +6,9 @@ read in a child process, with limits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
 from scrapy_walsh.policy import formats
-from scrapy_walsh.policy.feeds import Entry, read_feed
-from scrapy_walsh.policy.formats import Section
+from scrapy_walsh.policy.feeds import Entry, Heading, Links, read_feed
 from scrapy_walsh.policy.sitemaps import read_sitemap
-
-
-class Heading(NamedTuple):
-    """Where a section of a markdown text begins: ``first`` is the index of its first entry."""
-
-    level: int
-    title: str
-    first: int
-
-
-@dataclass(frozen=True, slots=True)
-class Links:
-    """The links of one answer, in its order. ``headings``: those of markdown, empty for a feed.
-
-    ``note``: one line about what was not read, empty where all was. ``children``: the sitemaps of a
-    sitemap index; None where it is none.
-    """
-
-    entries: tuple[Entry, ...]
-    headings: tuple[Heading, ...] = ()
-    note: str = ""
-    children: tuple[str, ...] | None = None
-
-    def sections(self) -> list[Section]:
-        """The links under their headings; those of a feed as one section."""
-        headings = self.headings or (Heading(0, "", 0),)
-        ends = (*(each.first for each in headings[1:]), len(self.entries))
-        return [
-            Section(level, title, [(entry.title, entry.url) for entry in self.entries[first:end]])
-            for (level, title, first), end in zip(headings, ends, strict=True)
-        ]
 
 
 def links_of(kind: str, body: bytes, content_type: str | None, url: str) -> Links:
@@ -55,8 +20,7 @@ def links_of(kind: str, body: bytes, content_type: str | None, url: str) -> Link
     if kind in (formats.FEED, formats.JSON_FEED):
         return Links(tuple(read_feed(body, content_type, url)))
     if kind in (formats.SITEMAP, formats.GZIP):
-        found = read_sitemap(body, content_type, url)
-        return Links(found.entries, note=found.note, children=found.children)
+        return read_sitemap(body, content_type, url)
     text = formats.text_of(body, content_type)
     entries: list[Entry] = []
     headings: list[Heading] = []

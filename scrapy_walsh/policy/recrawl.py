@@ -71,6 +71,17 @@ def opens(last: Visit, revisit: float) -> float:
     return max(last.sent_at + rest, due(last, revisit) - SLACK * interval)
 
 
+def next_due(last: Visit | None, held: float, now: float, revisit: float) -> float | None:
+    """Unix seconds before which no run sends a source again; None: the next run may.
+
+    *last*: as for :func:`not_due`. *held*: until when its host is left alone (R5), Unix seconds.
+    This is what every command and report calls "next due".
+    """
+    bound = last is not None and not_due(last, now, revisit, None) is not None
+    moment = max(held, opens(last, revisit) if bound and last is not None else 0.0)
+    return moment if moment > now else None
+
+
 def met(sent_at: float, last: Visit | None, revisit: float) -> Visit:
     """The visit that begins at *sent_at*, counted from the due time if it met that."""
     if last is None:

@@ -9,14 +9,13 @@ publishers forget to declare it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from xml.parsers.expat import ExpatError, ParserCreate
 from zlib import error as zlib_error
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
-from scrapy_walsh.policy.feeds import Entry
+from scrapy_walsh.policy.feeds import Entry, Links
 from scrapy_walsh.policy.formats import GZIP_MAGIC
 from scrapy_walsh.policy.packing import unpacked
 from scrapy_walsh.policy.text import absolute_http_url, plain_text
@@ -44,20 +43,7 @@ _KEPT: Final = {
 _NO_DAY: Final = re.compile(r"(\d{4})(?:-(\d\d))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Sitemap:
-    """What a sitemap lists, in its order.
-
-    ``children``: the URLs of an index, each once; None where it is no index. ``note``: one line
-    about what was not read, empty where all was.
-    """
-
-    entries: tuple[Entry, ...] = ()
-    children: tuple[str, ...] | None = None
-    note: str = ""
-
-
-def read_sitemap(body: bytes, content_type: str | None, url: str) -> Sitemap:
+def read_sitemap(body: bytes, content_type: str | None, url: str) -> Links:
     """The sitemap in *body*, XML that may be packed with gzip.
 
     ``content_type``: the header's value or None. ``url``: where it was fetched, for messages. Of a
@@ -74,8 +60,8 @@ def read_sitemap(body: bytes, content_type: str | None, url: str) -> Sitemap:
     entries = [entry for entry in map(_entry, reader.found) if entry is not None]
     note = _note(reader, fault, len(reader.found) - len(entries))
     if reader.root == "sitemapindex":
-        return Sitemap(children=tuple(dict.fromkeys(entry.url for entry in entries)), note=note)
-    return Sitemap(tuple(entries), note=note)
+        return Links((), note=note, children=tuple(dict.fromkeys(it.url for it in entries)))
+    return Links(tuple(entries), note=note)
 
 
 def _note(reader: _Reader, fault: bool, unusable: int) -> str:

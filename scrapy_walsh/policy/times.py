@@ -38,11 +38,6 @@ def duration(seconds: float) -> str:
     return ("-" if seconds < 0 else "") + _in_two_units(size)
 
 
-def when(due: float, now: float) -> str:
-    """A due time, and how far off it is."""
-    return "now" if due <= now else f"{iso(due)} (in {duration(round(due - now))})"
-
-
 def _in_two_units(size: float) -> str:
     """*size*: seconds, 120 or more."""
     units = (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))

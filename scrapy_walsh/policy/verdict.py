@@ -7,18 +7,21 @@ use too. The ledger, the stats and ``check`` have all of them, so they stay as t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, final
+from typing import TYPE_CHECKING, Final, Literal, final, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: The names of verdicts.
-VerdictName = Literal[
+#: The names of verdicts: the answers of robots.txt, and all.
+RobotsName = Literal[
     "allowed_explicit",
     "allowed_implicit",
     "disallowed_explicit",
     "unknown_unreachable",
     "unknown_parse_error",
+]
+VerdictName = Literal[
+    RobotsName,
     "blocked_operator",
     "unknown_blocklist",
     "excluded_tld",
@@ -46,25 +49,8 @@ BY_SETTING: Final = "WALSH_EXCLUDED_TLDS"
 #: The same for ``DISALLOWED_USAGE``.
 BY_USAGE: Final = "WALSH_USAGE"
 
-#: The answers of robots.txt.
-ROBOTS_NAMES: Final[frozenset[VerdictName]] = frozenset(
-    {
-        ALLOWED_EXPLICIT,
-        ALLOWED_IMPLICIT,
-        DISALLOWED_EXPLICIT,
-        UNKNOWN_UNREACHABLE,
-        UNKNOWN_PARSE_ERROR,
-    }
-)
-NAMES: Final[frozenset[VerdictName]] = ROBOTS_NAMES | {
-    BLOCKED_OPERATOR,
-    UNKNOWN_BLOCKLIST,
-    EXCLUDED_TLD,
-    DISALLOWED_USAGE,
-    DEFERRED,
-    OUT_OF_SCOPE,
-    NOT_DUE,
-}
+ROBOTS_NAMES: Final[frozenset[VerdictName]] = frozenset(get_args(RobotsName))
+NAMES: Final[frozenset[VerdictName]] = frozenset(get_args(VerdictName))
 
 #: What a person can do about a target that was not sent, by requirement and name of the verdict.
 REMEDIES: Final[Mapping[tuple[str, str], str]] = {

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy.spidermiddlewares.httperror import HttpError
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.apart import links_of
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused, TooManyRedirects
 from scrapy_walsh.adapters.readings import moved_for_good
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
 from scrapy_walsh.policy import formats, sitemaps
-from scrapy_walsh.policy.links import Links
+from scrapy_walsh.policy.feeds import Links
 from scrapy_walsh.policy.readings import refusal_line
 from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
 from scrapy_walsh.policy.words import one_line, plural
@@ -73,7 +74,7 @@ async def from_response(step: Step, response: Response) -> Answer:
     """What *response* means for *step*; a large body is read in a child process."""
     if response.status != 200:
         return _from_status(step, response)
-    content_type = _header(response, "Content-Type")
+    content_type = compat.header(response, "Content-Type")
     kind = formats.representation(content_type, response.body)
     answered = _usable(step, kind)
     if answered is None:
@@ -175,7 +176,7 @@ def _from_feed(step: Step, response: Response, found: Links) -> Answer:
         found,
         moved_to=moved_to,
         suggested_feeds=(moved_to,) if moved_to else (),
-        forget=_is_known_page(step, _header(response, "Content-Type")),
+        forget=_is_known_page(step, compat.header(response, "Content-Type")),
     )
 
 
@@ -221,11 +222,6 @@ def _called(step: Step) -> str:
     return "llms.txt" if step.kind == "llms" else step.kind
 
 
-def _header(response: Response, name: str) -> str | None:
-    value = response.headers.get(name)
-    return value.decode("latin-1") if value is not None else None
-
-
 def _moved_to(response: Response) -> str | None:
     """The URL of *response*, if permanent redirects (301, 308), and no others, led to it."""
     return moved_for_good(response.request) if response.request else None
@@ -236,5 +232,5 @@ def _suggested(response: Response, kind: str) -> tuple[str, ...]:
     html = ""
     if kind == formats.HTML:  # its head: a character has four octets at most
         head = response.body[: 4 * formats.MAX_HEAD]
-        html = formats.text_of(head, _header(response, "Content-Type"))
+        html = formats.text_of(head, compat.header(response, "Content-Type"))
     return tuple(formats.suggested_feeds(links, html, response.url))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Request, signals
 from scrapy.extensions.feedexport import FeedExporter
 
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.revalidate import representation_key
@@ -173,5 +174,4 @@ def _remember(crawl: Crawl, batches: Sequence[_Batch], renewed: Sequence[str]) -
 
 def _key(request: Request) -> tuple[str, str]:
     """Where the validators of the answer to *request* are kept (T20)."""
-    accept = request.headers.get("Accept")
-    return request.url, representation_key(None if accept is None else accept.decode("latin-1"))
+    return request.url, representation_key(compat.header(request, "Accept"))

@@ -6,12 +6,13 @@ import json
 import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
-from scrapy_walsh.terminal import columns
+from scrapy_walsh.terminal import columns, local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -115,7 +116,7 @@ def _cells(row: Row, names: Counter[str]) -> tuple[str, ...]:
     counts = (str(row.requests), str(row.bytes), str(row.new), str(row.known))
     name = row.source if names[row.source] == 1 else row.url  # unnamed sources of one host
     name = name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…"
-    due = row.next_due or "next run"
+    due = local(datetime.fromisoformat(row.next_due).timestamp()) if row.next_due else "next run"
     return (name, row.outcome or FAILED, row.requirement or "-", *counts, due, _why(row))
 
 

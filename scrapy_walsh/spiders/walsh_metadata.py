@@ -26,8 +26,8 @@ from scrapy_walsh.adapters.progress import Counts, Progress
 from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
+from scrapy_walsh.policy.feeds import Links
 from scrapy_walsh.policy.formats import Step, plan, sitemap_step
-from scrapy_walsh.policy.links import Links
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso, utc_iso
 from scrapy_walsh.policy.urls import canonical_url

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.state.memory import MemoryStore
+from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scrapy_walsh.state.base import RecordStore
+    from scrapy_walsh.state.base import Store
 
 __all__ = ["open_store"]
 
 
-def open_store(directory: Path | None) -> RecordStore:
+def open_store(directory: Path | None) -> Store:
     """The store in *directory*, which is made where it is missing; for None, one in memory.
 
     Raises StateError where the directory cannot be used, or where its database was written by

@@ -22,8 +22,18 @@ if TYPE_CHECKING:
     from scrapy_walsh.state.tables import Key, R, Table
 
 
-class RecordStore(ABC):
-    """A ``Store`` that does not say yet where its records are kept; subclasses do."""
+class Store(ABC):
+    """Where a crawl keeps its records. Only one thread may use it.
+
+    ``notices``: lines for the log: what was found damaged or could not be written, and what was
+    done about it. ``rows_lost``: rows may be missing, so a host without a record may have been
+    requested before.
+
+    Any method may raise ``StateError`` when the disk cannot be read. When it cannot be written, the
+    first write raises it; this process still reads back what it wrote, and each later write tries
+    again. ValueError is raised for text that is not valid Unicode and for a time that is NaN.
+    Iterators are in key order, and records may be written while one is in use.
+    """
 
     #: URL, without password, of the Redis that records are shared through; None without one.
     shared: str | None = None
@@ -50,22 +60,31 @@ class RecordStore(ABC):
     def close(self) -> None: ...
 
     def let_wait(self, told: Callable[[], None]) -> None:  # noqa: B027
-        """Write at once all the same: only a disk makes it worth waiting."""
+        """From now on a write may wait for the next :meth:`reserve_host`, or for :meth:`flush`.
+
+        *told* is called when a first one begins to wait. This process reads back what waits; a
+        blocklist never does. What ends the wait raises StateError for all that could not be
+        written, and is kept in memory. Here nothing waits: only a disk makes it worth it.
+        """
 
     def flush(self) -> None:  # noqa: B027
-        """Do nothing, since nothing waits."""
+        """Write what waits."""
 
     def get(self, record: type[R], *key: str) -> R | None:
+        """The record of class *record* with the *key*, the class's own (``tables.TABLES``)."""
         return self._get(table_of(record), key)
 
     def put(self, *records: Any) -> None:
+        """Write *records*, which are of one class, in place of those with the same keys."""
         if records:
             self._put(table_of(type(records[0])), records)
 
     def delete(self, record: type[Any], *key: str) -> None:
+        """Delete the record of class *record* with the *key*, if there is one."""
         self._delete(table_of(record), [key])
 
     def rows(self, record: type[R], *begin: str) -> Iterator[R]:
+        """All records of class *record* whose keys begin with *begin*."""
         table = table_of(record)
         if not begin:
             return self._rows(table)
@@ -75,11 +94,21 @@ class RecordStore(ABC):
     def update_host(
         self, host: str, change: Callable[[HostRecord | None], HostRecord | None]
     ) -> None:
+        """Replace the record of *host* by what *change* makes of it, in one transaction.
+
+        *change* may be called more than once. It returns None to leave the record as it is.
+        """
         changed = change(self.get(HostRecord, host))
         if changed is not None:
             self.put(changed)
 
     def reserve_host(self, host: str, interval: float, now: float) -> Booking:
+        """Book a request to *host* at *now*, unless *interval* or a hold forbids it (R4.6).
+
+        *interval*: seconds, without what the host has taught; the store has that.
+        Read and written in one transaction, so that processes which share the store keep the
+        spacing together. Raises StoreAway where a shared store does not answer: nothing is booked.
+        """
         found = Booking(0.0, known=False)
 
         def book(record: HostRecord | None) -> HostRecord | None:
@@ -117,6 +146,12 @@ class RecordStore(ABC):
         visit: bool = False,
         taught: Learned = NOTHING,
     ) -> None:
+        """Store the end of a request to *host* at *now*, and a hold of *hold* seconds (R5).
+
+        ``visit``: it was the target of a slow host that went ahead of the Crawl-delay (D11).
+        ``taught``: what the host has taught by now. Where another process has requested the host
+        meanwhile, the slower of this and of what is on record stays (D28).
+        """
         mine = self._own.get(host)
 
         def merge(record: HostRecord | None) -> HostRecord:
@@ -146,4 +181,39 @@ class RecordStore(ABC):
         self.update_host(host, change)
 
     def prune(self, now: float) -> None:  # noqa: B027  most stores end with their process
-        """Drop nothing: a store that ends with its process does not grow over the years."""
+        """Drop records that nothing has used for a long time (``tables.KEPT`` says how long).
+
+        *now*: Unix seconds; it is called when a run begins. Here nothing is dropped: a store that
+        ends with its process does not grow over the years.
+        """
+
+
+# R11: the store of a one-off run. Everything in it is gone when the run ends.
+
+
+class MemoryStore(Store):
+    """A ``Store`` that keeps its records in dictionaries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tables: dict[str, dict[Key, Any]] = {}
+
+    def _records(self, table: Table[R]) -> dict[Key, R]:
+        return self._tables.setdefault(table.name, {})
+
+    def _get(self, table: Table[R], key: Key) -> R | None:
+        return self._records(table).get(key)
+
+    def _put(self, table: Table[R], records: Sequence[R]) -> None:
+        self._records(table).update((table.key_of(record), record) for record in records)
+
+    def _delete(self, table: Table[Any], keys: Sequence[Key]) -> None:
+        for key in keys:
+            self._records(table).pop(key, None)
+
+    def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
+        rows = sorted(self._records(table).items(), key=lambda row: row[0])
+        return iter([record for key, record in rows if after is None or key > after])
+
+    def close(self) -> None:
+        """Nothing to release."""

@@ -7,15 +7,16 @@ could be read.
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.state import files, mark
-from scrapy_walsh.state.connect import connect, explain, is_damage, one_line, salvage
+from scrapy_walsh.state import clock, files, mark
+from scrapy_walsh.state.connect import connect, explain, is_damage, one_line, read_only, salvage
 from scrapy_walsh.state.tables import DamageError
 
 if TYPE_CHECKING:
@@ -37,6 +38,26 @@ _MISUSE: Final = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.Data
 def has_records(directory: Path) -> bool:
     """Whether there is a database, or a copy of the blocklist, in *directory*."""
     return any((directory / name).exists() for name in (DATABASE, *files.COPIES))
+
+
+def copy_to(directory: Path, copy: Path) -> None:
+    """Copy what is stored in *directory*, damaged or not, into *copy*; nothing is written there.
+
+    For a look at what a crawl would find and do. Raises OSError.
+    """
+    for name in (*files.COPIES, clock.FILE, mark.LOST):
+        with suppress(FileNotFoundError):
+            shutil.copy2(directory / name, copy)
+    if not (directory / DATABASE).exists():
+        return
+    try:
+        with (
+            closing(read_only(directory / DATABASE)) as source,
+            closing(sqlite3.connect(copy / DATABASE)) as target,
+        ):
+            source.backup(target)
+    except sqlite3.DatabaseError:  # as it is: whoever opens the copy says what is wrong with it
+        shutil.copy2(directory / DATABASE, copy)
 
 
 class Database:

@@ -23,8 +23,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
-import portalocker
-
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
 from scrapy_walsh.state.tables import DamageError
@@ -138,6 +136,8 @@ def lock(file: IO[Any], *, wait: bool = True) -> bool:
 
     False where another process has locked it; ``wait``: wait for that one instead. Raises OSError.
     """
+    import portalocker  # noqa: PLC0415  it imports redis, where that is installed
+
     flags = portalocker.LockFlags.EXCLUSIVE
     try:
         portalocker.lock(file, flags if wait else flags | portalocker.LockFlags.NON_BLOCKING)
@@ -150,6 +150,8 @@ def lock(file: IO[Any], *, wait: bool = True) -> bool:
 
 def unlock(file: IO[Any]) -> None:
     """Let others lock *file*."""
+    import portalocker  # noqa: PLC0415  as above
+
     portalocker.unlock(file)
 
 

@@ -21,7 +21,7 @@ from scrapy_walsh.state.tables import ATTEMPTS, READINGS, SEEN_ITEMS, VALIDATORS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_walsh.state.base import RecordStore
+    from scrapy_walsh.state.base import Store
     from scrapy_walsh.state.tables import Table
 
 
@@ -33,7 +33,7 @@ class Forgotten:
     kept: Counter[str] = field(default_factory=Counter)
 
 
-def forget(store: RecordStore, host: str, now: float, revisit: float) -> Forgotten:
+def forget(store: Store, host: str, now: float, revisit: float) -> Forgotten:
     """Drop from *store* what concerns *host* (a ``hosts.host_key``) and is not a promise to it.
 
     *now*: Unix seconds. *revisit*: WALSH_REVISIT in seconds. Raises StateError.
@@ -66,7 +66,7 @@ def forget(store: RecordStore, host: str, now: float, revisit: float) -> Forgott
 
 
 def _drop(
-    store: RecordStore,
+    store: Store,
     table: Table[Any],
     host: str,
     url_of: Callable[[Any], str],

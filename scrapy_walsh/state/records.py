@@ -1,4 +1,4 @@
-"""R11: the records that one run keeps for the next, as frozen values, and the ``Store`` protocol.
+"""R11: the records that one run keeps for the next, as frozen values.
 
 Every time is in Unix seconds: those of hosts by the steady clock, all others by the wall clock
 (D9). A store keeps what it is given. Whether a record is still fresh, or stale because it lies in
@@ -8,32 +8,15 @@ the future, is decided in ``policy``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from scrapy_walsh.policy.learned import NOTHING, Learned
 from scrapy_walsh.policy.readings import Reading
 from scrapy_walsh.policy.recrawl import Visit
 from scrapy_walsh.policy.revalidate import Validators
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-__all__ = [
-    "BLOCKLIST",
-    "DOCUMENT_KINDS",
-    "ROBOTS",
-    "SCHEMA",
-    "Attempts",
-    "Booking",
-    "Deferral",
-    "HostRecord",
-    "Reading",
-    "SeenItem",
-    "SourceRun",
-    "Store",
-    "StoredDocument",
-    "Validators",
-]
+#: Records that policy declares.
+__all__ = ["Reading", "Validators"]
 
 R = TypeVar("R")
 
@@ -195,96 +178,3 @@ class Booking(NamedTuple):
     known: bool
     rested: float = 0.0
     taught: Learned = NOTHING
-
-
-class Store(Protocol):
-    """Where a crawl keeps its records. Only one thread may use it.
-
-    ``notices``: lines for the log: what was found damaged or could not be written, and what was
-    done about it. ``rows_lost``: rows may be missing, so a host without a record may have been
-    requested before.
-
-    Any method may raise ``StateError`` when the disk cannot be read. When it cannot be written, the
-    first write raises it; this process still reads back what it wrote, and each later write tries
-    again. ValueError is raised for text that is not valid Unicode and for a time that is NaN.
-    Iterators are in key order, and records may be written while one is in use.
-    """
-
-    notices: list[str]
-
-    @property
-    def rows_lost(self) -> bool: ...
-
-    def get(self, record: type[R], *key: str) -> R | None:
-        """The record of class *record* with the *key*, the class's own (``tables.TABLES``)."""
-        ...
-
-    def put(self, *records: Any) -> None:
-        """Write *records*, which are of one class, in place of those with the same keys."""
-        ...
-
-    def delete(self, record: type[Any], *key: str) -> None:
-        """Delete the record of class *record* with the *key*, if there is one."""
-        ...
-
-    def rows(self, record: type[R], *begin: str) -> Iterator[R]:
-        """All records of class *record* whose keys begin with *begin*."""
-        ...
-
-    def update_host(
-        self, host: str, change: Callable[[HostRecord | None], HostRecord | None]
-    ) -> None:
-        """Replace the record of *host* by what *change* makes of it, in one transaction.
-
-        *change* may be called more than once. It returns None to leave the record as it is.
-        """
-        ...
-
-    def reserve_host(self, host: str, interval: float, now: float) -> Booking:
-        """Book a request to *host* at *now*, unless *interval* or a hold forbids it (R4.6).
-
-        *interval*: seconds, without what the host has taught; the store has that.
-        Read and written in one transaction, so that processes which share the store keep the
-        spacing together. Raises StoreAway where a shared store does not answer: nothing is booked.
-        """
-        ...
-
-    def book_host(
-        self,
-        host: str,
-        interval: float,
-        now: float,
-        hold: float,
-        *,
-        visit: bool = False,
-        taught: Learned = NOTHING,
-    ) -> None:
-        """Store the end of a request to *host* at *now*, and a hold of *hold* seconds (R5).
-
-        ``visit``: it was the target of a slow host that went ahead of the Crawl-delay (D11).
-        ``taught``: what the host has taught by now. Where another process has requested the host
-        meanwhile, the slower of this and of what is on record stays (D28).
-        """
-        ...
-
-    def let_wait(self, told: Callable[[], None]) -> None:
-        """From now on a write may wait for the next :meth:`reserve_host`, or for :meth:`flush`.
-
-        *told* is called when a first one begins to wait. This process reads back what waits; a
-        blocklist never does. What ends the wait raises StateError for all that could not be
-        written, and is kept in memory.
-        """
-        ...
-
-    def flush(self) -> None:
-        """Write what waits."""
-        ...
-
-    def prune(self, now: float) -> None:
-        """Drop records that nothing has used for a long time (``tables.KEPT`` says how long).
-
-        *now*: Unix seconds; it is called when a run begins.
-        """
-        ...
-
-    def close(self) -> None: ...

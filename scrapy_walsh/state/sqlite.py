@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import files, mark
-from scrapy_walsh.state.base import RecordStore
+from scrapy_walsh.state.base import Store
 from scrapy_walsh.state.connect import explain
 from scrapy_walsh.state.database import Database
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
@@ -49,7 +49,7 @@ class _Change(NamedTuple):
     row: Row | None = None
 
 
-class SqliteStore(RecordStore):
+class SqliteStore(Store):
     """A ``Store`` in ``state.sqlite3`` of *directory*, made when missing. Raises StateError."""
 
     def __init__(self, directory: Path) -> None:

@@ -14,8 +14,15 @@ from types import SimpleNamespace
 import pytest
 
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.proof.audit.accesslog import method_and_target, parse_line, text
-from scrapy_walsh.proof.audit.reading import LONGEST_LINE, Bot, Unreadable, read_logs
+from scrapy_walsh.proof.audit.reading import (
+    LONGEST_LINE,
+    Bot,
+    Unreadable,
+    method_and_target,
+    parse_line,
+    read_logs,
+    text,
+)
 from tests.audit.weblog import BOT, T0, line, written
 from tests.crawl.harness import USER_AGENT
 

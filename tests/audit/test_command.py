@@ -49,7 +49,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("old.txt", "robots.txt"):
         Path(name).write_text(ROBOTS)
     first = T0 - 100
-    asked = {"kind": "asked", "url": "http://www.site.example/", "method": "GET", "status": 200}
+    asked = {
+        "run": "r", "kind": "asked", "url": "http://www.site.example/", "method": "GET",
+        "status": 200, "host": "www.site.example", "purpose": "target", "answered": True,
+        "interval": 1.0, "exempt": False, "attempt": 0, "gives_up": False,
+    }  # fmt: skip
     lines = [
         chained({"at": first, "kind": "ledger", "contract": "walsh-ledger/v1"}, 1, "0" * 64)[0],
         chained({"at": first, **asked, "started": first, "ended": first}, 2, "0" * 64)[0],

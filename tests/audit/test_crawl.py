@@ -11,8 +11,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from scrapy_walsh.proof.audit.ledgers import read_ledgers
-from scrapy_walsh.proof.audit.match import match_rows
+from scrapy_walsh.proof.audit.match import match_rows, read_ledgers
 from scrapy_walsh.proof.audit.reading import Bot, Log, read_logs
 from scrapy_walsh.proof.sandbox import (
     LoggedRequest,

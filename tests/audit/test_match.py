@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_walsh.ledger.lines import chained
-from scrapy_walsh.proof.audit.ledgers import Ledgers, Sent, read_ledgers
-from scrapy_walsh.proof.audit.match import match_rows, pair
+from scrapy_walsh.proof.audit.match import Ledgers, Sent, match_rows, pair, read_ledgers
 from scrapy_walsh.proof.audit.reading import Entry, Log, Unreadable
 from tests.audit.weblog import T0
 from tests.crawl.harness import USER_AGENT
@@ -42,6 +41,8 @@ def told(
 def asked_line(number: int, at: float, url: str, **members: Any) -> bytes:
     entry = {
         "at": at, "run": "r", "kind": "asked", "url": url, "method": "GET", "started": at - 0.1,
+        "host": HOST, "purpose": "target", "answered": True, "interval": 1.0, "exempt": False,
+        "attempt": 0, "gives_up": False,
         "ended": at, "status": 200, **members,
     }  # fmt: skip
     return chained(entry, number, "0" * 64)[0]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import sqlite3
 import time
+import tracemalloc
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.commands.main import main
+from scrapy_walsh.commands.state_show import summary
+from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import Sandbox, blocklist
 from scrapy_walsh.state.files import COPY
 from scrapy_walsh.state.records import (
@@ -33,7 +38,7 @@ from tests.crawl.harness import make_project, run_scrapy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_walsh.state.records import Store
+    from scrapy_walsh.state.base import Store
 
 ROOT = Path(__file__).parents[2]
 NOW = time.time()
@@ -100,18 +105,18 @@ def told(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tupl
 def test_r11_show_tells_what_is_due_and_deferred(told: Any) -> None:
     code, out, err = told("show")
     assert (code, err) == (0, "")
-    assert "hosts: 1 due, 2 not yet" in out
-    assert re.search(r"h\.test +\S+Z \(in (?:2 h|1 h \d+ min)\) +30 s", out)
+    assert "hosts: 1 may be requested now, 2 not yet" in out
+    assert re.search(r"h\.test +\S+ \S+ \(in (?:2 h|1 h \d+ min)\) +30 s", out)
     assert re.search(r"free\.test +now +1 s", out)
-    assert re.search(r"https://h\.test/late +\S+Z \(in (?:2 h|1 h \d+ min)\) +Retry-After", out)
-    assert re.search(r"blocklist +https://o\.test/blocklist\.json +[\d.]+ s +fresh", out)
-    assert re.search(r"https://h\.test/feed +\S+Z +200 +\S+Z \(in (?:1 d|23 h)[^)]*\)", out)
+    assert re.search(r"https://h\.test/late +\S+ \S+ \(in (?:2 h|1 h \d+ min)\) +Retry-After", out)
+    assert re.search(r"blocklist +https://o\.test/blocklist\.json +[\w. ]+ +fresh", out)
+    assert re.search(r"https://h\.test/feed +\S+ \S+ +200 +\S+ \S+ \(in (?:22|21) h[^)]*\)", out)
     assert "validators of 2 URLs, attempts at 2 targets, 2 items seen" in out
 
 
 def test_own_show_has_a_limit_and_says_so(told: Any) -> None:
     _, out, _ = told("show", "--limit", "1")
-    assert "  ... and 2 more (--limit, --json)" in out
+    assert "  ... and 2 more (--limit, --all)" in out
     assert "free.test" not in out
 
 
@@ -119,11 +124,31 @@ def test_own_show_as_json_is_complete(told: Any) -> None:
     code, out, _ = told("show", "--json")
     found = json.loads(out)
     assert code == 0
-    due = {each["host"]: each["due"] for each in found["hosts"]}
+    due = {each["host"]: each["next_request"] for each in found["hosts"]}
     assert due == {"free.test": NOW - 599, "h.test": NOW + 7200, "other.test": NOW + 7200}
     assert [each["kind"] for each in found["documents"]] == ["blocklist", "robots", "robots"]
-    assert {each["next_run"] for each in found["sources"]} == {NOW - 60 + 86400}
+    opens = iso(math.ceil(NOW - 60 + 0.9 * 86400))
+    assert {each["next_due"] for each in found["sources"]} == {opens}
     assert (found["validators"], found["attempts"], found["seen_items"]) == (2, 2, 2)
+
+
+def test_own_show_holds_no_more_of_a_state_with_many_hosts(folder: Path) -> None:
+    """All are counted, and as many rows as are shown are in memory at a time."""
+    config = WalshConfig.from_settings({"WALSH_IDENTITY": "walsh-research"}, lambda: folder)
+    peaks = []
+    with closing(SqliteStore(folder / "many")) as store:
+        for hosts in (1_500, 6_000):
+            names = [f"{number}.test" for number in range(hosts)]
+            store.put(*(HostRecord(name, NOW - 600, 1.0) for name in names))
+            store.put(*(SourceRun(f"https://{name}/", NOW, "200") for name in names))
+            store.put(HostRecord("held.test", NOW, 1.0, NOW + 7200))
+            tracemalloc.start()
+            found = summary(store, config, folder, NOW, 5)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+            assert found["counts"]["hosts"] == hosts + 1
+            assert [found["hosts"][0]["host"], len(found["hosts"])] == ["held.test", 5]
+    assert peaks[1] < 1.2 * peaks[0]
 
 
 @pytest.mark.parametrize("action", ["show", "verify"])
@@ -151,7 +176,7 @@ def test_own_in_a_project_its_directory_is_taken(folder: Path) -> None:
     with Sandbox() as box:
         done = run_scrapy(project, box, "walsh", "state", "show")
         assert done.returncode == 0, done.stdout
-        assert "hosts: 1 due, 2 not yet" in done.stdout
+        assert "hosts: 1 may be requested now, 2 not yet" in done.stdout
         assert box.log == []
 
 
@@ -169,11 +194,11 @@ def test_own_show_names_what_is_not_read(told: Any, store: SqliteStore) -> None:
     urls = [URL, "https://other.test/feed", "https://cutoff.test/", "https://never.test/"]
     assert [line.split()[0] for line in table[1:]] == urls
     assert re.fullmatch(
-        rf"  {URL} +\S+Z \(10 d ago\) +\d+ (s|min) ago +HTTP 403 +{URL}/new", table[1]
+        rf"  {URL} +\S+ \S+ \(10 d ago\) +[\w ]+ ago +HTTP 403 +{URL}/new", table[1]
     )
     assert re.fullmatch(r"  https://never\.test/ +never +5 d ago +HTTP 404", table[4])
-    found = json.loads(told("show", "--json")[1])["readings"]
-    unread = {each["url"]: each["unread"] for each in found}
+    found = [json.loads(line) for line in told("show", "--all")[1].splitlines()]
+    unread = {each["url"]: each["unread"] for each in found if each["record"] == "readings"}
     assert unread == dict.fromkeys(urls, True) | {never.url: False, read.url: False}
 
 
@@ -332,8 +357,9 @@ def test_own_an_unwritable_directory_can_be_verified(told: Any, folder: Path) ->
 def test_own_docs_state_commands_run(folder: Path, tmp_path: Path) -> None:
     text = (ROOT / "docs/state.md").read_text()
     blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-    commands = [shlex.split(line) for block in blocks for line in block.splitlines()]
-    backup = commands.pop(next(n for n, each in enumerate(commands) if each[0] == "sqlite3"))
+    lines = [line for block in blocks for line in block.splitlines()]
+    commands = [shlex.split(line) for line in lines if line.startswith("scrapy ")]
+    (backup,) = (shlex.split(line) for line in lines if line.startswith("sqlite3 "))
     with (
         closing(sqlite3.connect(folder / "state" / "state.sqlite3")) as connection,
         closing(sqlite3.connect(tmp_path / backup[2].split()[1])) as copy,

@@ -9,7 +9,7 @@ import pytest
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.findings import Outcome
-from scrapy_walsh.proof.conformance import fixtures, parts, vectors
+from scrapy_walsh.proof.conformance import live, parts, vectors
 from scrapy_walsh.proof.conformance.check import WORDS, holds, in_order, judged
 from scrapy_walsh.proof.conformance.evidence import Evidence, Run, intervals, spaced
 from scrapy_walsh.proof.conformance.run import SCENES
@@ -429,9 +429,9 @@ def told(document: object, **more: object) -> Run:
 
 def test_r13f_the_fixtures_are_read_from_the_account_of_a_run() -> None:
     document = {"contract": "walsh-research-test-fixtures/v1", "fixtures": FOUND}
-    assert fixtures.fixtures_of(told(document), URL) == FOUND
+    assert live.fixtures_of(told(document), URL) == FOUND
     null = {**document, "fixtures": {**FOUND, "flaky_429_endpoint": None}}
-    assert fixtures.fixtures_of(told(null), URL) == FOUND
+    assert live.fixtures_of(told(null), URL) == FOUND
 
 
 @pytest.mark.parametrize(
@@ -458,4 +458,4 @@ def test_r13f_the_fixtures_are_read_from_the_account_of_a_run() -> None:
 )
 def test_own_a_fixtures_document_that_cannot_be_used_is_refused(document: object) -> None:
     with pytest.raises(DocumentInvalid, match="test-fixtures"):
-        fixtures.fixtures_of(told(document), URL)
+        live.fixtures_of(told(document), URL)

@@ -10,7 +10,7 @@ import pytest
 from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import Crawl, side_by_side, site, state_dir
 from tests.documents.kit import final_stats
-from tests.ledger.verify_kit import report_of, told
+from tests.ledger.verify_kit import report_of, wrong_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,7 +118,7 @@ def test_own_the_ledger_of_such_a_run_verifies(
 ) -> None:
     assert runs[name].returncode == 0
     report = report_of(state_dir(folder / str([*QUEUES].index(name))))
-    assert told(report) == []
+    assert wrong_in(report) == []
 
 
 @pytest.mark.parametrize("name", QUEUES)

@@ -16,15 +16,19 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from tests import zygote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from scrapy_walsh.proof.sandbox import Sandbox
 
 PROJECT = 12345
+#: What an interpreter reads at its start: as here, so that one can be forked.
+_PYTHON_S = ("PYTHON", "LC_", "LANG")
 #: The AWS command line, as far as DotScrapy uses it: ``aws s3 sync [--delete] FROM TO``.
 AWS = """#!/bin/sh
 shift 2
@@ -111,6 +115,7 @@ class Container:
         }
         settings = {"enabled_addons": list(addons), **layers}
         environment = {
+            **{name: value for name, value in os.environ.items() if name.startswith(_PYTHON_S)},
             "PATH": f"{self._tools()}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(self.home),
             "PYTHONPATH": os.pathsep.join([str(self.egg), os.environ.get("PYTHONPATH", "")]),
@@ -125,8 +130,8 @@ class Container:
         }
         if self.storage is not None:
             environment["SHUB_STORAGE"] = self.storage.url
-        process = subprocess.Popen(
-            [str(Path(sys.executable).parent / "start-crawl")],
+        process = zygote.Popen(
+            [sys.executable, str(zygote.START_CRAWL)],
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,

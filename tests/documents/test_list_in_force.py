@@ -149,7 +149,7 @@ def test_r3_5_a_small_list_is_in_force_beside_a_copy_of_any_size(
     run = again(project, Route(404))
     assert refused(run)
     assert targets(run, "free.test") == ["/x"]
-    assert len(run.lines(COPY, "was damaged", "set aside")) == 1
+    assert len(run.lines("ERROR", COPY, "was damaged", "set aside")) == 1
 
 
 def test_own_d3_a_list_held_need_not_pass_a_later_schema(tmp_path: Path) -> None:

@@ -735,7 +735,7 @@ _OWN = (
     _own("throttle raises", "A defect in what paces the hosts.",
          "scrapy_walsh.policy.throttle:Throttle.wait", "RuntimeError", _DEFECT),
     _own("host cannot be booked", "The record of a host cannot be written.",
-         "scrapy_walsh.state.base:RecordStore.reserve_host", "full disk state", ("No space left",)),
+         "scrapy_walsh.state.base:Store.reserve_host", "full disk state", ("No space left",)),
 )  # fmt: skip
 
 

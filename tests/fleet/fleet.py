@@ -102,10 +102,10 @@ class Worker:
         """What it has said so far."""
         return (self.project / "output").read_text()
 
-    def finish(self, timeout: float = 180) -> str:
-        """Its output; AssertionError unless it exits with 0."""
+    def finish(self, timeout: float = 180, *, code: int = 0) -> str:
+        """Its output; AssertionError unless it exits with *code*."""
         self.process.wait(timeout)
-        assert self.process.returncode == 0, self.output
+        assert self.process.returncode == code, self.output
         return self.output
 
 

@@ -222,7 +222,7 @@ def test_own_bad_lines_of_the_list_lose_nothing_but_themselves(
     for _ in range(5):
         put(server, "a.test", entry(_class="marker.Request"))
     crawl = worker(tmp_path / "one", box, server, spider=SPIDER, **SETTINGS, REDIS_URL=server.url)
-    said = crawl.finish()
+    said = crawl.finish(code=1)
     assert sorted(each.path for each in targets(box.log)) == ["/page/1", "/page/4"]
     assert too_close(box.log) == []
     assert "a.test" in hosts(box.log)

@@ -16,7 +16,7 @@ from scrapy_walsh.fleet.store import _AHEAD, SharedStore
 from scrapy_walsh.policy.learned import Learned
 from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.memory import MemoryStore
+from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     ROBOTS,

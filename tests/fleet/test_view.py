@@ -11,7 +11,7 @@ import pytest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.fleet import join, view
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.memory import MemoryStore
+from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     ROBOTS,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_walsh.proof.sandbox import Sandbox
-    from scrapy_walsh.state.base import RecordStore
+    from scrapy_walsh.state.base import Store
     from tests.fleet.fleet import Server
 
 HOUR = 3600.0
@@ -54,7 +54,7 @@ def content(server: Server) -> dict[bytes, bytes]:
     return {key: server.client.dump(key) for key in server.client.scan_iter()}
 
 
-def rows(store: RecordStore) -> list[Any]:
+def rows(store: Store) -> list[Any]:
     return [
         *(record.host for record in store.rows(HostRecord)),
         *(deferral.url for deferral in store.rows(Deferral)),
@@ -112,7 +112,7 @@ def test_own_state_show_tells_what_the_fleet_holds(
     shown = run_scrapy(project, box, "walsh", "state", "show")
     assert shown.returncode == 0
     assert server.url in shown.stdout.splitlines()[0]
-    assert "hosts: 0 due, 1 not yet" in shown.stdout
+    assert "hosts: 0 may be requested now, 1 not yet" in shown.stdout
     assert "deferred targets: 1" in shown.stdout
     assert "documents: 1 blocklist, 1 robots" in shown.stdout
     assert "http://asked.test/feed" in shown.stdout

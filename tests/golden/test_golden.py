@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -19,12 +20,13 @@ from scrapy_walsh.proof.attest import document
 from scrapy_walsh.proof.attest.document import IDS, Evidence, PolicyPage
 from scrapy_walsh.proof.audit.judge import Terms, judge
 from scrapy_walsh.proof.audit.reading import read_logs
-from scrapy_walsh.proof.conformance import show
 from scrapy_walsh.proof.conformance.check import WORDS, Check, in_order
+from scrapy_walsh.proof.conformance.check import lines as report_lines
 from scrapy_walsh.proof.conformance.evidence import spaced
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
-from scrapy_walsh.proof.report.model import ALL
+from scrapy_walsh.proof.report.lanes import ALL, Report
+from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.sources.report import Row, as_lines
 from scrapy_walsh.state.records import (
     Deferral,
@@ -146,13 +148,43 @@ def plain(value: Any) -> Any:
     return sorted(value) if isinstance(value, frozenset) else value
 
 
+#: What the golden file calls members of the ledger's lines on rules and on documents.
+OF_RULES = ("kind", "requirement", "verdict", "rule", "document", "line", "group", "reason")
+OF_DOCUMENTS = {
+    **dict.fromkeys(("url", "requirement", "digest", "group", "status", "reason"), ""),
+    "outcome": "kind",
+    "source": "document",
+    "line": "n",
+}
+
+
+def model_of(report: Report) -> dict[str, Any]:
+    """A report as JSON, but for its hash chain, which is in the findings."""
+    here = ("runs", "said", "began", "span", "kinds", "purposes", "unread", "overlaps", "hosts")
+    found = {name: getattr(report, name) for name in (*here, "decisions", "lanes", "overview")}
+    found["others"] = len(report.all_runs) - len(report.runs)
+    found["rules"] = [
+        {**{name: getattr(each.of, name) for name in OF_RULES}, "count": each.count}
+        | {"examples": each.examples}
+        for each in report.rules
+    ]
+    found["documents"] = [
+        {name: getattr(each.of, of or name) for name, of in OF_DOCUMENTS.items()}
+        | {"fetched": each.fetched, "age": each.age}
+        for each in report.documents
+    ]
+    empty = (None, [], {}, "", ())
+    for each in (*found["rules"], *found["documents"], found):
+        for name in [name for name, value in each.items() if value in empty]:
+            del each[name]
+    return plain(found)  # type: ignore[no-any-return]
+
+
 def test_own_the_model_of_a_report_and_its_page(tmp_path: Path) -> None:
     forge = honest()
     write(tmp_path, forge.entries)
     report = report_on((tmp_path / FILE).read_bytes().splitlines(), ALL)
-    model = plain(report)
-    for of_the_chain in ("count", "first", "head", "breaks", "broken", "lost", "notes"):
-        model.pop(of_the_chain, None)  # which is in the findings
+    model = model_of(report)
     model["overview"] = [each for each in model["overview"] if "counts" in each]
     golden.note(model)
     golden.note(" ".join(Read(page(report, None)).text.split()))
@@ -202,13 +234,13 @@ def test_own_doctor_on_settings_and_versions() -> None:
         WALSH_REVISIT_REASON="x",
         WALSH_BLOCKLIST_URL="http://mirror.test/b.json",
     )
-    told(doctor_findings.of_identity(given, ()))
+    told(doctor_findings.of_identity(given))
     needs = [("Python", ">=3.11", "3.11.2", True), ("redis", ">=5", None, False)]
     told(doctor_findings.of_versions(needs, "none"))
     told(doctor_findings.of_versions(needs[:1], "none"))
 
 
-def test_own_doctor_on_state_and_clock() -> None:
+def test_own_doctor_on_state() -> None:
     place = doctor_state.Place(
         Path("state"), True, None, 5 << 20, 1, 2, True, ("x.sqlite: cut",), ("x.bad-1",)
     )
@@ -216,19 +248,16 @@ def test_own_doctor_on_state_and_clock() -> None:
     told(doctor_state.of_place(doctor_state.Place(Path("state"), True, "no")))
     told(doctor_state.of_place(doctor_state.Place(Path("state"), False)))
     url = "http://l.test/"
-    held = StoredDocument("blocklist", url, url, b"{}", T, 200, "", refresh=3600.0)
-    told([doctor_state.of_memory(), doctor_state.of_blocklist(doctor_state.Held(), url, T, "deny")])
-    for now in (T + 60, T + 4000, T - 60):
-        told([doctor_state.of_blocklist(doctor_state.Held(held), url, now)])
-
-
-def test_own_doctor_on_clocks() -> None:
-    told(doctor_state.of_clocks(doctor_state.Clocks(T, T), {"host": T - 9}))
-    told(doctor_state.of_clocks(doctor_state.Clocks(1.0, T), {"document": T}))
+    text = json.dumps(blocklist()).encode()
+    held = StoredDocument("blocklist", url, url, text, T, 200, "", refresh=21600.0)
+    denying = config(WALSH_BLOCKLIST_URL=url, WALSH_BLOCKLIST_UNREACHABLE="deny")
+    told([doctor_state.of_memory(), doctor_state.of_blocklist(None, None, T, denying)])
+    for now in (T + 60, T + 30_000, T - 60):
+        told([doctor_state.of_blocklist(held, None, now, denying)])
 
 
 def test_own_doctor_on_spiders() -> None:
-    each = {"config": [], "unknown": [], "overridden": [], "plugins": [], "jobdir": []}
+    each = {"config": [], "unknown": [], "overridden": [], "plugins": [], "jobdir": [], "hasty": []}
     spider = {**each, "name": "a", "missing": [], "bare": False, "error": "", "addon": True}
     bare = {**spider, "name": "b", "missing": None, "error": "Boom", "unknown": ["WALSH_X is new"]}
     project = {**each, "overridden": ["RETRY_ENABLED is True, set it to False"]}
@@ -262,8 +291,14 @@ def test_own_the_report_of_conformance() -> None:
         Check("R2", "R2", "SHOULD", "kept", Outcome.HELD, ""),
         Check("R1", "R1", "MUST NOT", "rotated", Outcome.UNSEEN, "nothing was asked"),
     ]
-    golden.note([*show.lines("title", in_order(checks), 1.5)])
+    golden.note([*report_lines("title", in_order(checks), 1.5)])
     golden.note([each.members() for each in checks])
+
+
+def in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What people read has local times."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
 
 
 def test_own_state_show(
@@ -291,12 +326,14 @@ def test_own_state_show(
     store.close()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("time.time", lambda: T + 0.5)
-    for arguments in ((), ("--limit", "1"), ("--json",)):
+    in_utc(monkeypatch)
+    for arguments in ((), ("--limit", "1"), ("--json",), ("--all",)):
         assert main(["state", "show", "--dir", "state", *arguments]) == 0
         golden.note(capsys.readouterr().out.splitlines())
 
 
-def test_own_the_source_report() -> None:
+def test_own_the_source_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_utc(monkeypatch)
     due = "2026-05-24T00:00:00Z"
     moved = Row("b", "https://b.test/1", "left_out", "R9", "page: HTML", moved_to="https://c.test/")
     moved.suggested_feeds = ["https://c.test/f", "https://c.test/"]

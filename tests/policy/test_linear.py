@@ -1,6 +1,6 @@
-"""What a server sends is read in linear time: twice the length takes less than three times as long.
+"""What a server sends is read in linear time: a text of eight times the length takes no 24 times.
 
-Processor time of this thread, the least of five, so that a busy machine does not matter.
+Processor time of this thread, the least of some runs, so that a busy machine does not matter.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
 
 URL = "http://hostile.test/"
 TOKEN = "examplebot"
-#: Seconds of processor time from which two lengths are compared, and the longest that is tried.
-_LEAST, _LONGEST = 0.010, 32 * 1024
-#: The length with which the search for the first one begins.
-_FIRST = 4096
+#: The shorter of the two lengths; the longer is eight times as long.
+_SHORT = 2048
+#: How much longer the longer may take: 8 is linear, 64 is a square.
+_MOST = 24
+#: Seconds of processor time that need no comparison.
+_LEAST = 0.004
 
 #: What a text begins with, and what is repeated after it: what makes a parser begin something,
 #: look ahead to its end, or go back.
@@ -192,27 +194,19 @@ def seconds(work: Callable[[], object], times: int) -> float:
     return min(found)
 
 
-def growth(work: Callable[[int], Callable[[], object]]) -> float:
-    """How much longer *work* takes with twice the length, where it takes 10 ms.
-
-    0 for what takes less with the longest length that is tried.
-    """
-    length = _FIRST
-    while length <= _LONGEST:
-        if seconds(work(length), 1) >= _LEAST and (single := seconds(work(length), 5)) >= _LEAST:
-            twice = work(2 * length)
-            once = seconds(twice, 1) / single
-            return once if once < 2.5 else seconds(twice, 5) / single
-        length *= 2
-    return 0.0
-
-
 def is_linear(work: Callable[[int], Callable[[], object]]) -> bool:
-    """Whether twice the length takes less than three times as long, in one of three trials."""
-    gc.collect()
+    """Whether eight times the length takes less than ``_MOST`` as long, in one of three trials.
+
+    What takes less than ``_LEAST`` with the longer of the two is linear enough.
+    """
     gc.disable()
     try:
-        return any(growth(work) < 3 for _ in range(3))
+        short, long = work(_SHORT), work(8 * _SHORT)
+        for times in (1, 2, 4):
+            taken = seconds(long, times)
+            if taken < max(_LEAST, _MOST * seconds(short, times)):
+                return True
+        return False
     finally:
         gc.enable()
 
@@ -241,4 +235,4 @@ def test_own_empty_members_of_gzip_are_read_in_linear_time() -> None:
 
 
 def test_own_the_test_finds_a_square() -> None:
-    assert not is_linear(lambda length: lambda: [0 for _ in range(length * length // 64)])
+    assert not is_linear(lambda length: lambda: [0 for _ in range(length * length // 256)])

@@ -6,13 +6,17 @@ import gzip
 import json
 import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy import formats, packing, sitemaps
 from scrapy_walsh.policy.scope import MAX_CHILDREN, Scope
-from scrapy_walsh.policy.sitemaps import MAX_ENTRIES, MAX_OCTETS, Sitemap, read_sitemap
+from scrapy_walsh.policy.sitemaps import MAX_ENTRIES, MAX_OCTETS, read_sitemap
+
+if TYPE_CHECKING:
+    from scrapy_walsh.policy.feeds import Links
 
 FOLDER = Path(__file__).parents[1] / "data" / "sitemaps"
 FILES = sorted(FOLDER.glob("*.xml"))
@@ -23,7 +27,7 @@ def urlset(*urls: str) -> bytes:
     return f"<urlset>{''.join(f'<url><loc>{url}</loc></url>' for url in urls)}</urlset>".encode()
 
 
-def read(body: bytes) -> Sitemap:
+def read(body: bytes) -> Links:
     return read_sitemap(body, "application/xml", URL)
 
 

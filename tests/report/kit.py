@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.lines import CONTRACT, GENESIS, chained
 from scrapy_walsh.proof.report.findings import findings
-from scrapy_walsh.proof.report.model import LAST, Report, build
+from scrapy_walsh.proof.report.lanes import LAST, Report, build
 from tests import golden
 
 if TYPE_CHECKING:

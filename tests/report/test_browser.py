@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scrapy_walsh.proof.report.entries import read_sources
 from scrapy_walsh.proof.report.html import page
-from scrapy_walsh.proof.report.sources import read_sources
 from tests.report.browser import browser, found
 from tests.report.kit import asked, began, decided, ended, lines_of, report_of
 from tests.report.test_page import evil_lines, evil_report

@@ -73,7 +73,10 @@ def test_own_a_tampered_ledger_is_named_at_the_top(
         (["--ledger", "none.jsonl"], "none.jsonl: no ledger there"),
         (["--ledger", "other.jsonl", "--run", "x"], "no run 'x' begins"),
         (["--ledger", "other.jsonl", "--sources", "none.json"], "none.json: No such file"),
-        (["--ledger", "other.jsonl", "--sources", "other.jsonl"], "other.jsonl is not JSON"),
+        (
+            ["--ledger", "other.jsonl", "--sources", "other.jsonl"],
+            "other.jsonl is not a source report",
+        ),
         (["--ledger", "other.jsonl", "--output", "no/such/place"], "no/such/place: No such file"),
         ([], "no ledger .scrapy/walsh/ledger.jsonl: run it in the project, or give LEDGER"),
     ],

@@ -8,9 +8,8 @@ import pytest
 
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.proof.report.findings import findings, other_than_default
-from scrapy_walsh.proof.report.lanes import COLUMNS, DRAWN, EXACT
-from scrapy_walsh.proof.report.model import ALL, NoRun, Report
-from scrapy_walsh.proof.report.spacing import EXEMPT, KEPT, SHORT, UNCLEAR
+from scrapy_walsh.proof.report.lanes import ALL, COLUMNS, DRAWN, EXACT, NoRun, Report
+from scrapy_walsh.proof.report.tally import EXEMPT, KEPT, SHORT, UNCLEAR
 from tests.report.kit import (
     HOST,
     SAID,
@@ -141,8 +140,8 @@ def chain_of(lines: list[bytes]) -> tuple[int, list[tuple[int | None, str]]]:
 
 def test_own_a_whole_chain_holds_and_says_where_it_ends():
     report = report_of(CHAINED)
-    assert (report.broken, report.first) == (0, 1)
-    assert report.head == (5, re.findall(rb'"hash":"(\w+)"', CHAINED[-1])[0].decode())
+    assert (report.broken, report.chain.first) == (0, 1)
+    assert report.chain.head == (5, re.findall(rb'"hash":"(\w+)"', CHAINED[-1])[0].decode())
 
 
 def test_own_an_altered_octet_is_named_by_its_line():
@@ -175,7 +174,7 @@ def test_own_gaps_over_a_break_are_not_said_to_be_kept():
 def test_own_a_ledger_that_begins_later_is_not_broken():
     report = report_of(lines_of(began(), asked(0), ended(), first=70, previous="ab" * 32))
     assert report.broken == 0
-    assert report.first == 70
+    assert report.chain.first == 70
 
 
 @pytest.mark.parametrize(
@@ -187,7 +186,7 @@ def test_own_the_end_of_the_ledger_is_what_its_head_says(
 ):
     report = report_of(CHAINED, said=said)
     assert say(report, "chained") == expected
-    assert say(report_of(CHAINED, said=report.head), "chained") == YES
+    assert say(report_of(CHAINED, said=report.chain.head), "chained") == YES
 
 
 # -- runs, documents, rules ---------------------------------------------------------------
@@ -225,7 +224,12 @@ def test_own_rules_are_counted_with_their_line_and_document():
     }  # fmt: skip
     report = made(*(decided("refused", at, **rule) for at in (1.0, 2.0, 3.0, 4.0)))
     (found,) = report.rules
-    assert (found.count, found.rule, found.line, found.group) == (4, "Disallow: /p", 7, ("*",))
+    assert (found.count, found.of.rule, found.of.line, found.of.group) == (
+        4,
+        "Disallow: /p",
+        7,
+        ("*",),
+    )
     assert [line for _, line in found.examples] == [2, 3, 4]
     assert report.decisions == {("R2", "refused", "disallowed_explicit"): 4}
 
@@ -246,7 +250,7 @@ def test_own_members_of_another_type_do_not_stop_it():
         {**asked(6), "started": 1e300}, {**began("r2"), "settings": 3, "at": 5},
         {"kind": "asked", "at": "x", "run": 5},
     )  # fmt: skip
-    assert report.unread == 3
+    assert report.unread == 4
     assert report.purposes == {"target": 1}
 
 

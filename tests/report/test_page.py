@@ -10,8 +10,8 @@ import pytest
 
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import visible
+from scrapy_walsh.proof.report.entries import NoReport, read_sources
 from scrapy_walsh.proof.report.html import LARGEST, environment, page
-from scrapy_walsh.proof.report.sources import NoReport, read_sources
 from scrapy_walsh.proof.report.words import cut
 from scrapy_walsh.proof.sandbox import gaps, hosts
 from scrapy_walsh.sources.report import Row, as_document
@@ -192,8 +192,10 @@ def test_own_long_urls_are_cut_with_the_whole_beside_them():
 def test_own_the_size_of_a_page_is_bounded():
     long = "http://h.test/?" + "&'<" * 400
     entries = [asked(n * 1.1, host=f"h{n}.test{'x' * 200}", url=long) for n in range(1500)]
-    rules = [decided("refused", n, rule=f"{n}{long}", document=long, url=long) for n in range(900)]
-    documents = [decided("adopted", n, url=f"{n}{long}", digest="d" * 64) for n in range(900)]
+    by = {"requirement": "R2", "verdict": "disallowed_explicit", "document": long, "url": long}
+    rules = [decided("refused", n, rule=f"{n}{long}", **by) for n in range(900)]
+    more = {"requirement": "R2", "digest": "d" * 64}
+    documents = [decided("adopted", n, url=f"{n}{long}", **more) for n in range(900)]
     html = page(report_of(lines_of(began(), *entries, *rules, *documents, ended())))
     assert len(html.encode()) <= LARGEST
     text = Read(html).text

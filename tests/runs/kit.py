@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.base import RecordStore
+from scrapy_walsh.state.base import Store
 from scrapy_walsh.state.records import HostRecord, SourceRun
 from scrapy_walsh.state.tables import TABLES
 from tests.crawl.harness import (
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from scrapy_walsh.state.records import Store
+    from scrapy_walsh.state.base import Store
 
 LIST = "/.well-known/walsh-research/blocklist.json"
 SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
@@ -91,7 +91,6 @@ class Runs:
     def pass_time(self, seconds: float) -> None:
         """Make everything on record *seconds* older."""
         with self.store() as store:
-            assert isinstance(store, RecordStore)
             for table in TABLES:
                 for record in list(store._rows(table)):
                     store._put(table, [_older(record, seconds)])

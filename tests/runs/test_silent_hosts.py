@@ -11,7 +11,7 @@ import pytest
 from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import Crawl, site, state_dir
 from tests.ledger.test_crawl import ledger_of
-from tests.ledger.verify_kit import report_of, told
+from tests.ledger.verify_kit import report_of, wrong_in
 from tests.pacing.test_learned import walsh
 from tests.runs.kit import AGAIN, Runs
 
@@ -128,7 +128,7 @@ def test_own_the_ledger_says_it_and_verify_finds_nothing_wrong(days: Days) -> No
     said = [line for line in ledger_of(days.project) if line.get("silent")]
     assert [(line["host"], line.get("status")) for line in said] == [(DEAD, None), (DEAD, 200)]
     report = report_of(state_dir(days.project))
-    assert told(report) == []
+    assert wrong_in(report) == []
     assert not any("deferrals" in reason for reason in report.underived)
 
 

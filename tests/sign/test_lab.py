@@ -11,7 +11,7 @@ import pytest
 
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.proof.conformance.check import judged
-from scrapy_walsh.proof.conformance.signing_rows import ROWS
+from scrapy_walsh.proof.conformance.scene_signing import ROWS
 from tests.conformance.kit import conformance, evidence, request
 from tests.sign.kit import DIRECTORY, keygen
 from tests.sign.test_signature import KEYS, OTHER, SIGNER, Signer, Target

@@ -9,7 +9,7 @@ import pytest
 
 from scrapy_walsh.proof.sandbox import Route, Site, requests
 from tests.crawl.harness import Crawl, crawl, make_project, state_dir
-from tests.ledger.verify_kit import report_of, told
+from tests.ledger.verify_kit import report_of, wrong_in
 from tests.sources.world import MARKDOWN, QUICK
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def bare(box: Sandbox, tmp_path: Path, host: str, **settings: Any) -> tuple[Craw
     written = ("-a", "report=report.json")
     run = crawl(project, box, host, spider_name="walsh_metadata", arguments=written)
     report = report_of(state_dir(project))
-    assert told(report) == []
+    assert wrong_in(report) == []
     (row,) = json.loads((project / "report.json").read_text())["sources"]
     return run, row
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from scrapy_walsh.sources.report import Row, as_document, as_lines
 
 
 def test_own_table_lines_up() -> None:
-    due = "2026-05-24T00:00:00Z"
+    due = datetime.fromtimestamp(1779580800.0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    shown = datetime.fromtimestamp(1779580800.0).strftime("%Y-%m-%d %H:%M:%S")
     rows = [
         Row("a", "https://a.test/", "fed", "R9", "", 1, 1234, 10, 10, 3, next_due=due),
         Row("x" * 50, "https://x.test/", "refused", "R2", "robots.txt line 3", 0, 0, 0),
@@ -25,9 +28,9 @@ def test_own_table_lines_up() -> None:
         "due",
         "why",
     ]
-    assert lines[1].split() == ["a", "fed", "R9", "1", "1234", "10", "3", due]
+    assert lines[1].split() == ["a", "fed", "R9", "1", "1234", "10", "3", *shown.split()]
     assert lines[2].startswith("x" * 39 + "…  refused  R2")
-    assert lines[2].endswith("  next run              robots.txt line 3")
+    assert lines[2].endswith("  next run             robots.txt line 3")
     assert (
         len(
             {

@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.state.memory import MemoryStore
+from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from scrapy_walsh.state.base import RecordStore
+    from scrapy_walsh.state.base import Store
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordStore]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     found = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "state")
     yield found
     found.close()

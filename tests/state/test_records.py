@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.memory import MemoryStore
+from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.records import (
     Attempts,
     Deferral,
@@ -26,7 +26,7 @@ from scrapy_walsh.state.tables import TABLES, VERSION, table_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scrapy_walsh.state.base import RecordStore
+    from scrapy_walsh.state.base import Store
 
 NOW = 1_700_000_000.125
 URL = "https://h.test/a?b=1"
@@ -63,9 +63,7 @@ def key_of(record: Any) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("first", "second"), [row[1:] for row in RECORDS], ids=[row[0] for row in RECORDS]
 )
-def test_r11_record_is_kept_replaced_and_deleted(
-    store: RecordStore, first: Any, second: Any
-) -> None:
+def test_r11_record_is_kept_replaced_and_deleted(store: Store, first: Any, second: Any) -> None:
     key = key_of(first)
     get, put, delete = (
         partial(store.get, type(first)),
@@ -106,7 +104,7 @@ def test_d10_only_documents_have_a_body() -> None:
     assert with_bytes == ["documents"]
 
 
-def test_t20_validators_of_representations_are_apart(store: RecordStore) -> None:
+def test_t20_validators_of_representations_are_apart(store: Store) -> None:
     store.put(Validators(URL, "markdown", '"m"', None, NOW))
     store.put(Validators(URL, "html", '"h"', None, NOW))
     store.put(Validators(URL + "/", "html", '"slash"', None, NOW))
@@ -114,7 +112,7 @@ def test_t20_validators_of_representations_are_apart(store: RecordStore) -> None
     assert [each and each.etag for each in found] == ['"m"', '"h"', None]
 
 
-def test_r11_documents_are_listed_by_kind(store: RecordStore) -> None:
+def test_r11_documents_are_listed_by_kind(store: Store) -> None:
     for number in range(25):
         store.put(document(key=f"https://h{number:02}.test"))
     store.put(document("schema", "https://o.test/s"))
@@ -126,7 +124,7 @@ def test_r11_documents_are_listed_by_kind(store: RecordStore) -> None:
     ]
 
 
-def test_r11_listings_are_in_key_order_beyond_one_page(store: RecordStore) -> None:
+def test_r11_listings_are_in_key_order_beyond_one_page(store: Store) -> None:
     names = [f"h{number:04}.test" for number in range(1203)]
     for name in reversed(names):
         store.put(HostRecord(name, NOW, 1.0))
@@ -137,7 +135,7 @@ def test_r11_listings_are_in_key_order_beyond_one_page(store: RecordStore) -> No
     assert list(store.rows(Deferral)) == [Deferral(URL, "h.test", NOW, "429")]
 
 
-def test_r11_listing_bears_writes_between_its_steps(store: RecordStore) -> None:
+def test_r11_listing_bears_writes_between_its_steps(store: Store) -> None:
     for number in range(600):
         store.put(Deferral(f"https://h.test/{number:03}", "h.test", NOW, "429"))
     for deferral in store.rows(Deferral):
@@ -145,7 +143,7 @@ def test_r11_listing_bears_writes_between_its_steps(store: RecordStore) -> None:
     assert list(store.rows(Deferral)) == []
 
 
-def test_r7_seen_items(store: RecordStore) -> None:
+def test_r7_seen_items(store: Store) -> None:
     store.put()
     store.put(SeenItem("https://a.test/1", NOW), SeenItem("https://a.test/2", NOW))
     store.put(SeenItem("https://a.test/2", NOW + 1), SeenItem("https://a.test/3", NOW + 1))

@@ -6,22 +6,141 @@ stricter than the project's, and was not edited since.
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.config import SETTINGS, Setting, WalshConfig
+from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, StateError
+from scrapy_walsh.ledger.reading import DECLARED, files_of, lines_in
 from scrapy_walsh.proof.attest.document import TOOL, Evidence
-from scrapy_walsh.proof.attest.terms import compare
 from scrapy_walsh.proof.conformance.record import code_digest, read_record
 from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
-    from scrapy_walsh.config import WalshConfig
+
+# Compares the settings of a conformance run with those of the project that attests. Pure.
+#
+# A run with stricter settings than the project's says nothing about the project. A project that is
+# stricter than the run keeps what the run showed: that difference is only mentioned.
+
+#: The settings that change what a run shows.
+_SHOWN: Final = [each for each in SETTINGS if each.row.stricter is not None]
+#: Scrapy's setting that can raise WALSH_MIN_INTERVAL.
+_DELAY: Final = "DOWNLOAD_DELAY"
+
+
+class Terms(NamedTuple):
+    """``problem``: why the run says nothing about the project. ``note``: differences that are fine.
+
+    Each in one line; None where there is nothing to say.
+    """
+
+    problem: str | None = None
+    note: str | None = None
+
+
+class _Difference(NamedTuple):
+    """A setting whose value in the run differs from that of the project (``here``)."""
+
+    setting: Setting
+    run: Any
+    here: Any
+
+    def __str__(self) -> str:
+        return f"{self.setting.name} {self.run}, here {self.here}"
+
+    def stricter_run(self) -> bool:
+        """Whether the run was stricter than the project, and than the default.
+
+        A project below the default is judged for that by ``document``, whatever the run had.
+        """
+        row = self.setting.row
+        strictness = row.stricter or float
+        return strictness(self.run) > max(strictness(self.here), strictness(row.default))
+
+
+def compare(settings: Mapping[str, Any], config: WalshConfig) -> Terms:
+    """Compare *settings*, that member of a conformance record, with *config*, the project's.
+
+    Raises nothing: settings that cannot be read are a problem.
+    """
+    overrides = settings.get("overrides")
+    if not isinstance(overrides, dict):
+        return Terms("does not say with which settings it was made")
+    names = (*(each.name for each in _SHOWN), _DELAY)
+    given = {name: overrides[name] for name in names if name in overrides}
+    try:
+        run = WalshConfig.from_settings({**given, "WALSH_IDENTITY": "walsh-research"}, Path)
+    except ConfigError as error:
+        return Terms(f"has settings with which nothing can run ({error})")
+    found = list(_differences(run, config))
+    stricter = [each for each in found if each.stricter_run()]
+    if stricter:
+        return Terms(f"is of a run with stricter settings ({_listed(stricter)})")
+    return Terms(note=f"the conformance run had {_listed(found)}" if found else None)
+
+
+def _differences(run: WalshConfig, here: WalshConfig) -> Iterator[_Difference]:
+    for each in _SHOWN:
+        found = _Difference(each, getattr(run, each.field), getattr(here, each.field))
+        if found.run != found.here:
+            yield found
+
+
+def _listed(found: list[_Difference]) -> str:
+    return "; ".join(map(str, found))
+
+
+# The sitemap indexes that a project's runs let declare targets, as its ledger says (R6).
+#
+# ``children = true`` stands in a file of sources, which an attestation does not see. The ledger has
+# it: a line ``declared`` with ``children``, for each such index of each run.
+
+#: For how long a run counts, in seconds.
+COUNTED: Final = 30 * 86_400.0
+#: What such a line holds, so that others need not be read.
+_MARK: Final = b'"children":true'
+
+
+def indexes_in(state_dir: Path | None, now: float) -> tuple[str, ...]:
+    """The URLs of the indexes that runs of the last 30 days let declare sitemaps, each once.
+
+    *now*: Unix seconds; *state_dir*: None where nothing is kept. Raises StateError where there is a
+    ledger, and it cannot be read.
+    """
+    if state_dir is None:
+        return ()
+    try:
+        files = files_of(state_dir)
+    except StateError:
+        return ()  # there is none, so no run of this project is on record
+    try:
+        lines = [raw for _, raw in lines_in(files.parts) if _MARK in raw]
+    except OSError as error:
+        raise StateError(f"{state_dir}: its ledger cannot be read: {error.strerror}") from None
+    found = (_members(raw) for raw in lines)
+    late = (each for each in found if each.get("kind") == DECLARED and _within(each, now))
+    return tuple(dict.fromkeys(str(each.get("url")) for each in late if each.get("children")))
+
+
+def _within(members: dict[str, Any], now: float) -> bool:
+    at = members.get("at")
+    return not isinstance(at, (int, float)) or at > now - COUNTED  # without a time it counts
+
+
+def _members(raw: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
 
 #: What to do about it: the end of a message.
 _RUN: Final = "run walsh conformance"

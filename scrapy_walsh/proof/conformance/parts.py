@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.proof.conformance.check import judged
 from scrapy_walsh.proof.conformance.part import operator_site
 from scrapy_walsh.proof.conformance.parts_data import AGAIN, FORMATS, SCOPE
-from scrapy_walsh.proof.conformance.parts_hostile import HOSTILE
 from scrapy_walsh.proof.conformance.parts_pace import BACKOFF, PACING
-from scrapy_walsh.proof.conformance.parts_rules import BLOCKLIST, IDENTITY, ROBOTS_RULES
+from scrapy_walsh.proof.conformance.parts_rules import BLOCKLIST, HOSTILE, IDENTITY, ROBOTS_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

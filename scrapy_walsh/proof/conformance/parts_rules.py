@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
@@ -10,14 +11,15 @@ from scrapy_walsh.proof.conformance.evidence import (
     OPERATOR_HOST,
     ROBOTS,
     Evidence,
+    asked_for,
     exact_user_agent,
     never,
     nothing_of,
     was_asked,
 )
-from scrapy_walsh.proof.conformance.part import Part, site
-from scrapy_walsh.proof.sandbox import Site, hosts, requests, user_agents
-from scrapy_walsh.proof.sandbox.routes import LIST, SCHEMA, missing
+from scrapy_walsh.proof.conformance.part import Part, left_alone, requested, site
+from scrapy_walsh.proof.sandbox import Route, Site, hosts, requests, user_agents
+from scrapy_walsh.proof.sandbox.routes import LIST, SCHEMA, TEXT, missing, text
 
 if TYPE_CHECKING:
     from scrapy_walsh.proof.sandbox import LoggedRequest
@@ -150,63 +152,38 @@ ROBOTS_RULES: Final = Part(
     (
         Row("R2", "robots.txt asked before any target of a host", _robots_first),
         Row("R2", "robots.txt asked once per host and run", _robots_once, SHOULD),
-        Row(
-            "R2",
-            "no request for a disallowed path",
-            lambda e: never(e.first, ["http://path.test/private/notes"], _PUBLIC),
+        left_alone(
+            "R2", "no request for a disallowed path", "path.test/private/notes", "path.test/public"
         ),
-        Row(
+        requested(
             "R2",
             "404 means no rules, empty Disallow allows",
-            lambda e: was_asked(e.first, "http://robots-404.test/page", "http://empty.test/page"),
+            "robots-404.test/page empty.test/page",
         ),
-        Row(
-            "R2a",
-            "named group allows where `*` disallows",
-            lambda e: was_asked(e.first, "http://named-allow.test/page"),
-        ),
-        Row(
+        requested("R2a", "named group allows where `*` disallows", "named-allow.test/page"),
+        left_alone(
             "R2a",
             "named group disallows where `*` allows",
-            lambda e: never(e.first, ["http://named-deny.test/page"], _PUBLIC),
+            "named-deny.test/page",
+            "path.test/public",
         ),
-        Row(
-            "R2a",
-            "longest matching name selected",
-            lambda e: never(e.first, ["http://longest.test/long"], "http://longest.test/short"),
+        left_alone(
+            "R2a", "longest matching name selected", "longest.test/long", "longest.test/short"
         ),
-        Row(
-            "R2a",
-            "a prefix of the token is a match",
-            lambda e: never(e.first, ["http://prefix.test/no"], "http://prefix.test/page"),
+        left_alone("R2a", "a prefix of the token is a match", "prefix.test/no", "prefix.test/page"),
+        left_alone(
+            "R2a", "groups of one name merge", "merged.test/one merged.test/two", "merged.test/page"
         ),
-        Row(
-            "R2a",
-            "groups of one name merge",
-            lambda e: never(
-                e.first,
-                ["http://merged.test/one", "http://merged.test/two"],
-                "http://merged.test/page",
-            ),
-        ),
-        Row(
+        left_alone(
             "R2b",
             "`*`, `$` and the query in a Disallow",
-            lambda e: never(
-                e.first,
-                ["http://wild.test/docs/report.pdf", "http://wild.test/find?q=tides"],
-                "http://wild.test/tie",
-            ),
+            "wild.test/docs/report.pdf wild.test/find?q=tides",
+            "wild.test/tie",
         ),
-        Row(
+        requested(
             "R2b",
             "longer Allow wins, Allow wins a tie, `$` ends the path",
-            lambda e: was_asked(
-                e.first,
-                "http://path.test/private/open",
-                "http://wild.test/tie",
-                "http://wild.test/docs/report.pdf?x=1",
-            ),
+            "path.test/private/open wild.test/tie wild.test/docs/report.pdf?x=1",
             SHOULD,  # R2c: over-blocking is conformant
         ),
         Row(
@@ -274,5 +251,104 @@ BLOCKLIST: Final = Part(
         ),
         Row("R3", "unrelated hosts not blocked", lambda e: was_asked(e.first, *_UNRELATED)),
         Row("R10", "inline schema: no schema request", _no_schema_request),
+    ),
+)
+
+
+# A part of the lab: hosts, files and URLs with which bots have broken R1, R2, R3 or R5.
+
+_CONTROL: Final = "http://written.test/page"
+#: Ways to write a URL of a host that is on the operator's list.
+_BLOCKED_HOSTILE: Final = (
+    "http://blocked.test./written",
+    "http://name@blocked.test/written",
+    "http:////blocked.test/written",
+)
+_SILENT: Final = tuple(f"http://silent.test/{number}" for number in range(3))
+#: Requests of a run to a host that ends each connection without an answer: five retries (R5).
+_ATTEMPTS: Final = 6
+_ENDLESS: Final = "http://headers.test/page"
+#: Octets of header lines before which a crawler must break off, buffers on the way included.
+_ENOUGH: Final = 16 << 20
+#: Header names by which a request says that it comes from somebody else.
+_MISLEADING: Final = (
+    "Forwarded",
+    "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Real-Ip",
+    "X-Original-User-Agent",
+)
+
+
+def _sites(token: str) -> list[Site]:
+    packed = gzip.compress(f"User-agent: {token}\nDisallow: /no\n".encode(), mtime=0)
+    encoded = {"Content-Encoding": "gzip"}
+    silent = Route(behaviour="close")
+    return [
+        site("written.test"),
+        site("blanks.test", text(f"User-agent:\u00a0{token}\u00a0\nDisallow:\u00a0/no\u2003\n")),
+        site("packed.test", Route(body=packed, content_type=TEXT, headers=encoded)),
+        Site("silent.test", {"*": silent}),
+        site("headers.test", page=Route(behaviour="headers", pause=0.0)),
+    ]
+
+
+def misled(evidence: Evidence) -> Finding:
+    """No request had a header line that names another sender."""
+    for each in evidence.log:
+        for name in _MISLEADING:
+            if each.values(name):
+                return held_if(False, f"{name} to {each.host}{each.path}")
+    return held_if(True, f"requests={len(evidence.log)}") if evidence.log else unseen("not asked")
+
+
+def _listed(evidence: Evidence) -> Finding:
+    return nothing_of(evidence.first, ["blocked.test"], _CONTROL)
+
+
+def _given_up(evidence: Evidence) -> Finding:
+    asked = len(evidence.first.asked("silent.test"))
+    return held_if(asked <= _ATTEMPTS, f"requests={asked}") if asked else unseen("it was not asked")
+
+
+def _cut_off(evidence: Evidence) -> Finding:
+    asked = evidence.first.get("headers.test", "/page")
+    if not asked or not asked_for(evidence.first, _CONTROL):
+        return unseen("it was not asked, or the run came no further")
+    most = max(each.sent for each in asked)
+    return held_if(most < _ENOUGH, f"KiB={most // 1024}")
+
+
+HOSTILE: Final = Part(
+    "hostile",
+    ("R1", "R2", "R3", "R5"),
+    _sites,
+    (
+        *_SILENT,
+        _ENDLESS,
+        *_BLOCKED_HOSTILE,
+        "http://blanks.test/page",
+        "http://blanks.test/no",
+        "http://packed.test/page",
+        "http://packed.test/no",
+        _CONTROL,
+    ),
+    (
+        Row("R1", "no header line that names another asker", misled, MUST_NOT),
+        left_alone(
+            "R2",
+            "a robots.txt that came compressed is obeyed",
+            "packed.test/no",
+            "packed.test/page",
+        ),
+        left_alone(
+            "R2a",
+            "no-break spaces around names and values are blanks",
+            "blanks.test/no",
+            "blanks.test/page",
+        ),
+        Row("R3a", "a listed host blocked in whatever way its URL is written", _listed),
+        Row("R5", "a host that never answers: six requests in all at most", _given_up, SHOULD),
+        Row("R5", "header lines without end are cut off", _cut_off, SHOULD),
     ),
 )

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.conformance import crawl, parts, vectors
 from scrapy_walsh.proof.conformance.check import Check, in_order, judged
-from scrapy_walsh.proof.conformance.scene import Scene, stage
-from scrapy_walsh.proof.conformance.scene_again import AGAIN_OWN
-from scrapy_walsh.proof.conformance.scene_documents import DOCUMENTS
-from scrapy_walsh.proof.conformance.scene_edges import EDGES
+from scrapy_walsh.proof.conformance.part import Scene, stage
+from scrapy_walsh.proof.conformance.scene_edges import AGAIN_OWN, EDGES
 from scrapy_walsh.proof.conformance.scene_formats import FORMATS_OWN
-from scrapy_walsh.proof.conformance.scene_operator import OPERATOR
+from scrapy_walsh.proof.conformance.scene_operator import DOCUMENTS, OPERATOR
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
 from scrapy_walsh.proof.conformance.scene_spider import SPIDER
 from scrapy_walsh.proof.signatures import have_library

@@ -9,8 +9,7 @@ from scrapy_walsh.findings import Finding, held_if, unseen
 from scrapy_walsh.proof.conformance import crawl
 from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import ROBOTS, Evidence
-from scrapy_walsh.proof.conformance.part import operator_site, site
-from scrapy_walsh.proof.conformance.scene import Scene, stage
+from scrapy_walsh.proof.conformance.part import Scene, operator_site, site, stage
 from scrapy_walsh.proof.sandbox import Route, Site, default_sites, page
 from scrapy_walsh.proof.sandbox.routes import MARKDOWN
 

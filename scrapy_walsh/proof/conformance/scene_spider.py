@@ -18,9 +18,8 @@ from scrapy_walsh.proof.conformance.evidence import (
     nothing_of,
     split,
 )
-from scrapy_walsh.proof.conformance.part import operator_site, refreshing, site
-from scrapy_walsh.proof.conformance.parts_hostile import misled
-from scrapy_walsh.proof.conformance.scene import Scene, stage
+from scrapy_walsh.proof.conformance.part import Scene, operator_site, refreshing, site, stage
+from scrapy_walsh.proof.conformance.parts_rules import misled
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.proof.sandbox.routes import TEXT
 

@@ -1,6 +1,6 @@
 """``scrapy walsh report``: a run as one HTML page, from its ledger and its source report.
 
-``model.build`` reads a ledger three times and makes frozen values: ``entries`` finds the runs,
+``lanes.build`` reads a ledger three times and makes frozen values: ``entries`` finds the runs,
 ``tally`` counts what happened (with ``spacing`` for the gaps between requests), and ``lanes``
 collects what the pictures show. ``findings`` says which promises the ledger shows to hold. Then
 ``html`` renders the templates with them: ``sections`` has the texts and tables, ``pictures`` the

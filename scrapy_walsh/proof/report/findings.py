@@ -5,7 +5,7 @@ The outcome of each is HELD, BROKEN, or UNSEEN where the ledger does not show it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from scrapy_walsh.config import DEFAULTS
 from scrapy_walsh.findings import Finding, Outcome
@@ -14,22 +14,32 @@ from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.report.entries import text
-from scrapy_walsh.proof.report.spacing import EXEMPT, KEPT, SHORT, UNCLEAR
+from scrapy_walsh.proof.report.tally import EXEMPT, KEPT, SHORT, UNCLEAR
 from scrapy_walsh.proof.report.words import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.proof.report.entries import Run
-    from scrapy_walsh.proof.report.model import Report
-    from scrapy_walsh.proof.report.sources import Sources
+    from scrapy_walsh.proof.report.entries import Run, Sources
+    from scrapy_walsh.proof.report.lanes import Report
+
+
+#: An outcome and the reason for it; None where there is nothing to say.
+_Judged: TypeAlias = tuple[Outcome, str] | None
 
 
 def findings(report: Report, sources: Sources | None) -> list[Finding]:
     """The findings, in the order of the page. *sources*: the run's source report, if any."""
-    found = [_chain(report), *_lost(report), _spacing(report), _serial(report), _backoff(report)]
-    found += [] if sources is None else [_agreement(report, sources)]
-    return found + list(_unended(report))
+    judged = {
+        "The ledger's lines are chained, to its end": _chain(report),
+        "Nothing is left out of the ledger": _lost(report),
+        "Each host was left alone as long as it had to be (R4, R5)": _spacing(report),
+        "One request at a time in a process (R4)": _serial(report),
+        "After 429, 503 or no answer the host was left alone (R5)": _backoff(report),
+        "Source report and ledger count the same requests": _agreement(report, sources),
+        "The run came to its end": _unended(report),
+    }
+    return [Finding(it[0], about=what, text=it[1]) for what, it in judged.items() if it]
 
 
 def verdict(report: Report, found: list[Finding]) -> str:
@@ -48,121 +58,91 @@ def verdict(report: Report, found: list[Finding]) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _finding(outcome: Outcome, promise: str, why: str) -> Finding:
-    return Finding(outcome, about=promise, text=why)
-
-
-def _chain(report: Report) -> Finding:
-    what = "The ledger's lines are chained, to its end"
+def _chain(report: Report) -> _Judged:
     if report.broken:
         first = report.breaks[0]
         more = f", and {report.broken - 1:,} more" if report.broken > 1 else ""
-        return _finding(Outcome.BROKEN, what, f"line {first.line:,}: {first.text}{more}")
-    gone = "" if report.first == 1 else "; the lines before are no longer kept"
-    last = 0 if report.head is None else report.head[0]
-    lines = f"lines {report.first:,} to {last:,}, each to the one before{gone}"
+        return Outcome.BROKEN, f"line {first.line:,}: {first.text}{more}"
+    gone = "" if report.chain.first == 1 else "; the lines before are no longer kept"
+    last = 0 if report.chain.head is None else report.chain.head[0]
+    lines = f"lines {report.chain.first:,} to {last:,}, each to the one before{gone}"
     if report.said is None:
-        why = f"{lines}; without ledger.head nothing says where it ends"
-        return _finding(Outcome.UNSEEN, what, why)
-    return _finding(Outcome.HELD, what, "; ".join([lines, *report.notes]))
+        return Outcome.UNSEEN, f"{lines}; without ledger.head nothing says where it ends"
+    return Outcome.HELD, "; ".join([lines, *report.notes])
 
 
-def _lost(report: Report) -> Iterator[Finding]:
-    lost = report.lost
-    if lost:
-        more = f"; and {len(lost) - 1:,} more such places" if len(lost) > 1 else ""
-        what = "Nothing is left out of the ledger"
-        yield _finding(Outcome.UNSEEN, what, f"it says itself: {cut(lost[0], 200)}{more}")
+def _lost(report: Report) -> _Judged:
+    if not report.lost:
+        return None
+    more = f"; and {len(report.lost) - 1:,} more such places" if len(report.lost) > 1 else ""
+    return Outcome.UNSEEN, f"it says itself: {cut(report.lost[0], 200)}{more}"
 
 
-def _spacing(report: Report) -> Finding:
-    what = "Each host was left alone as long as it had to be (R4, R5)"
+def _spacing(report: Report) -> _Judged:
     short, kept = report.total(SHORT), report.total(KEPT)
-    exempt, unclear = report.total(EXEMPT), report.total(UNCLEAR)
-    rest = [
-        f"{plural(exempt, 'first robots.txt', 'first robots.txt')} with its target, exempt"
-        if exempt
-        else "",
-        f"{unclear:,} over missing lines, not seen" if unclear else "",
-    ]
-    besides = "".join(f"; {each}" for each in rest if each)
+    besides = ""
+    if exempt := report.total(EXEMPT):
+        found = plural(exempt, "first robots.txt", "first robots.txt")
+        besides += f"; {found} with its target, exempt"
+    if unclear := report.total(UNCLEAR):
+        besides += f"; {unclear:,} over missing lines, not seen"
     if short:
         host = next(host for host in report.hosts if host.short)
         gap = host.short[0]
-        return _finding(
-            Outcome.BROKEN,
-            what,
-            f"{short:,} of {plural(short + kept, 'gap')} too short, the first at line"
-            f" {gap.line:,}: {cut(host.name, 60)} requested after {duration(gap.seconds)},"
-            f" {duration(gap.required)} required{besides}",
+        why = (
+            f"{short:,} of {plural(short + kept, 'gap')} too short, the first at line {gap.line:,}"
         )
+        took, need = duration(gap.seconds), duration(gap.required)
+        name = cut(host.name, 60)
+        return Outcome.BROKEN, f"{why}: {name} requested after {took}, {need} required{besides}"
     if not kept:
-        return _finding(Outcome.UNSEEN, what, f"no host was requested twice{besides}")
+        return Outcome.UNSEEN, f"no host was requested twice{besides}"
     closest = min(host.closest.ratio for host in report.hosts if host.closest is not None)
-    return _finding(
-        Outcome.HELD,
-        what,
-        f"{plural(kept, 'gap')}, the closest {closest:.3f} times the required one{besides}",
-    )
+    why = f"{plural(kept, 'gap')}, the closest {closest:.3f} times the required one{besides}"
+    return Outcome.HELD, why
 
 
-def _serial(report: Report) -> Finding:
-    what = "One request at a time in a process (R4)"
+def _serial(report: Report) -> _Judged:
     asked = sum(report.purposes.values())
     if report.overlaps:
-        return _finding(
-            Outcome.BROKEN,
-            what,
-            f"{plural(report.overlaps, 'request')} began before another had ended",
-        )
+        overlaps = plural(report.overlaps, "request")
+        return Outcome.BROKEN, f"{overlaps} began before another had ended"
     if asked < 2:
-        return _finding(Outcome.UNSEEN, what, plural(asked, "request"))
-    if report.broken:
-        seen = f"{plural(asked, 'request')} in the lines that are whole, none while another was"
-        return _finding(Outcome.UNSEEN, what, f"{seen} under way")
-    return _finding(
-        Outcome.HELD, what, f"{plural(asked, 'request')}, none while another was under way"
-    )
+        return Outcome.UNSEEN, plural(asked, "request")
+    whole = " in the lines that are whole" if report.broken else ""
+    outcome = Outcome.UNSEEN if report.broken else Outcome.HELD
+    return outcome, f"{plural(asked, 'request')}{whole}, none while another was under way"
 
 
-def _backoff(report: Report) -> Finding:
-    what = "After 429, 503 or no answer the host was left alone (R5)"
+def _backoff(report: Report) -> _Judged:
     troubles = sum(host.troubles for host in report.hosts)
     if not troubles:
-        return _finding(Outcome.UNSEEN, what, "no such answer came")
+        return Outcome.UNSEEN, "no such answer came"
     early = sum(gap.after_trouble for host in report.hosts for gap in host.short)
     came = f"{plural(troubles, 'such answer')} came"
     if early:
-        return _finding(
-            Outcome.BROKEN, what, f"{plural(early, 'request')} too early after one; {came}"
-        )
+        return Outcome.BROKEN, f"{plural(early, 'request')} too early after one; {came}"
     followed = sum(host.left_alone for host in report.hosts)
     if not followed:
-        return _finding(Outcome.UNSEEN, what, f"{came}, and no request after it")
-    return _finding(
-        Outcome.HELD, what, f"{plural(followed, 'request')} after one, none too early; {came}"
-    )
+        return Outcome.UNSEEN, f"{came}, and no request after it"
+    return Outcome.HELD, f"{plural(followed, 'request')} after one, none too early; {came}"
 
 
-def _agreement(report: Report, sources: Sources) -> Finding:
-    what = "Source report and ledger count the same requests"
+def _agreement(report: Report, sources: Sources | None) -> _Judged:
     asked = sum(report.purposes.values())
+    if sources is None:
+        return None
     if sources.requests is None:
-        return _finding(Outcome.UNSEEN, what, "the source report does not count them")
+        return Outcome.UNSEEN, "the source report does not count them"
     if sources.requests != asked:
-        return _finding(
-            Outcome.BROKEN,
-            what,
-            f"{sources.requests:,} in the report, {asked:,} in the ledger: is it of this run?",
-        )
-    return _finding(Outcome.HELD, what, f"{plural(asked, 'request')} in both")
+        why = f"{sources.requests:,} in the report, {asked:,} in the ledger: is it of this run?"
+        return Outcome.BROKEN, why
+    return Outcome.HELD, f"{plural(asked, 'request')} in both"
 
 
-def _unended(report: Report) -> Iterator[Finding]:
-    open_ = [run.name for run in report.runs if run.ended is None]
-    if open_:
-        names = cut(", ".join(open_), 80)
-        yield _finding(Outcome.UNSEEN, "The run came to its end", f"no line says so of {names}")
+def _unended(report: Report) -> _Judged:
+    names = cut(", ".join(run.name for run in report.runs if run.ended is None), 80)
+    return (Outcome.UNSEEN, f"no line says so of {names}") if names else None
 
 
 # -- settings -----------------------------------------------------------------------------

@@ -17,17 +17,15 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.proof.report import pictures, sections, words
-from scrapy_walsh.proof.report.entries import text, whole
+from scrapy_walsh.proof.report.entries import outcome, text
 from scrapy_walsh.proof.report.findings import findings, other_than_default, verdict
-from scrapy_walsh.proof.report.sources import outcome
 from scrapy_walsh.spec import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.proof.report.entries import Run
-    from scrapy_walsh.proof.report.model import Report
-    from scrapy_walsh.proof.report.sources import Sources
+    from scrapy_walsh.proof.report.entries import Run, Sources
+    from scrapy_walsh.proof.report.lanes import Report
 
 #: Octets that a page may have. One that would have more is rendered again with shorter tables.
 LARGEST: Final = 4_500_000
@@ -48,7 +46,7 @@ _FILTERS: Final = {
 }  # fmt: skip
 _GLOBALS: Final[dict[str, Any]] = {
     "outcome": outcome, "parts": sections, "pictures": pictures, "plural": plural,
-    "signs": _SIGNS, "text": text, "version": __version__, "whole": whole,
+    "signs": _SIGNS, "text": text, "version": __version__,
 }  # fmt: skip
 
 
@@ -182,5 +180,5 @@ def _numbers(report: Report, sources: Sources | None) -> Iterator[tuple[str, obj
     if redirected := kinds.get(events.TOO_MANY_REDIRECTS, 0):
         yield "Redirected too often", redirected, "not followed further (D5)"
     if sources is not None:
-        yield "Items", sources.items, "of the source report"
-        yield "Received", words.octets(sources.bytes), "bodies of sources"
+        yield "Items", sum(row.items for row in sources.rows), "of the source report"
+        yield "Received", words.octets(sum(row.bytes for row in sources.rows)), "bodies of sources"

@@ -11,16 +11,17 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.ledger.lines import ASKED, parsed
-from scrapy_walsh.ledger.reading import readable
-from scrapy_walsh.proof.report.spacing import SHORT
-from scrapy_walsh.proof.report.tally import DRAWN_KINDS
+from scrapy_walsh.ledger.reading import line_of
+from scrapy_walsh.proof.report.entries import runs_of
+from scrapy_walsh.proof.report.tally import DRAWN_KINDS, SHORT, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from scrapy_walsh.ledger.reading import Line
-    from scrapy_walsh.proof.report.entries import Lines
+    from scrapy_walsh.proof.report.entries import Lines, Run
     from scrapy_walsh.proof.report.tally import Host
 
 #: How many hosts are drawn at most.
@@ -139,7 +140,7 @@ class Drawing:
 
     def _take(self, raw: bytes) -> None:
         try:
-            line = readable(parsed(raw))
+            line = line_of(parsed(raw))
         except (ValueError, RecursionError):
             return  # a damaged line, which the hash chain reports
         if line.run not in self.names:
@@ -147,9 +148,8 @@ class Drawing:
         lane = self._lanes.get(line.host)
         if line.kind == ASKED:
             mark = _exchange(line, self.began)
-            if mark is not None:
-                self._count(self.overview, mark)
-                self._put(lane, mark)
+            self._count(self.overview, mark)
+            self._put(lane, mark)
         elif line.kind in POINTS and lane is not None:
             self._put(lane, _point(line, self.began, self.span))
 
@@ -187,9 +187,7 @@ def _columns(span: float) -> list[Column]:
     return [Column(place * width, (place + 1) * width) for place in range(COLUMNS)]
 
 
-def _exchange(line: Line, began: float) -> Mark | None:
-    if not (line.started and line.ended):
-        return None
+def _exchange(line: Line, began: float) -> Mark:
     end = line.ended - began
     return Mark(
         line.purpose if line.purpose in EXCHANGES else EXCHANGES[0],
@@ -212,7 +210,7 @@ def _answer(line: Line) -> str:
 
 
 def _point(line: Line, began: float, span: float) -> Mark:
-    at = min(max((line.at or began) - began, 0.0), span)
+    at = min(max(line.at - began, 0.0), span)
     note = line.reason[:_LONGEST]
     return Mark(line.kind, line.n, at, at, line.url[:_LONGEST], note=note)
 
@@ -222,3 +220,64 @@ def _placed(lane: Lane, mark: Mark) -> Mark:
     gap = None if lane.last is None else mark.at - lane.last
     lane.last = mark.until
     return replace(mark, gap=gap, short=mark.line in lane.short)
+
+
+# What a report says about a run, as values, and how they are made from a ledger's lines. Pure.
+#
+# Times are Unix seconds. Those of exchanges are by the steady clock (D9), all others by the wall
+# clock (docs/ledger.md).
+
+#: Values of ``--run`` beside the name of a run.
+LAST: Final = "last"
+ALL: Final = "all"
+
+
+class NoRun(WalshError):
+    """The ledger does not have the run that was named, or has none."""
+
+
+@dataclass(slots=True)
+class Report(Tally):
+    """What a ledger says about one run, or about all of its runs.
+
+    ``lanes``: the hosts that are drawn. ``overview``: the columns of all hosts together.
+    """
+
+    lanes: tuple[Lane, ...] = ()
+    overview: Sequence[Column] = ()
+
+
+def build(lines: Lines, wanted: str = LAST, said: tuple[int, str] | None = None) -> Report:
+    """The report on *wanted*: ALL runs, the run of that name, or the LAST one that has ended.
+
+    Where no run has ended, LAST is the one that began last. *said*: number and hash of the last
+    line, from ``ledger.head``. Raises NoRun.
+
+    The lines are read three times, so that a large ledger never has to be in memory: for the runs,
+    for what happened, and for what is drawn, since the most telling hosts must be known by then.
+    """
+    runs = runs_of(lines)
+    report = Report(runs, _chosen(runs, wanted), said)
+    for file, raw in lines():
+        report.take(file, raw)
+    report.end()
+    if not (report.chain.count or report.broken):
+        raise NoRun("the ledger is empty")
+    drawing = Drawing(report.names, report.hosts, report.began, report.span)
+    drawing.read(lines)
+    report.lanes, report.overview = drawing.lanes(), drawing.overview
+    return report
+
+
+def _chosen(runs: Mapping[str, Run], wanted: str) -> tuple[Run, ...]:
+    if wanted == ALL:
+        return tuple(runs.values())
+    if wanted in runs:
+        return (runs[wanted],)
+    if wanted != LAST:
+        known = ", ".join(list(runs)[-5:]) or "none"
+        raise NoRun(f"no run {wanted!r} begins in this ledger; its last ones: {known}")
+    if not runs:
+        raise NoRun("no run begins in this ledger; see --run all")
+    ended = [run for run in runs.values() if run.ended is not None]
+    return ((ended or list(runs.values()))[-1],)

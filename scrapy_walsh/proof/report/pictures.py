@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.proof.report.lanes import EXCHANGES, POINTS, TROUBLE
-from scrapy_walsh.proof.report.spacing import SHORT
+from scrapy_walsh.proof.report.tally import SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

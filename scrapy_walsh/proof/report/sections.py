@@ -9,19 +9,19 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.report import pictures
-from scrapy_walsh.proof.report.entries import text, texts
 from scrapy_walsh.proof.report.lanes import POINTS, Column, Lane, Mark
-from scrapy_walsh.proof.report.spacing import SHORT
+from scrapy_walsh.proof.report.tally import SHORT
 from scrapy_walsh.proof.report.words import WORDS, cut, instant
 from scrapy_walsh.spec import REQUIREMENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from scrapy_walsh.proof.report.model import Report
+    from scrapy_walsh.proof.report.entries import Sources
+    from scrapy_walsh.proof.report.lanes import Report
     from scrapy_walsh.proof.report.pictures import Picture
-    from scrapy_walsh.proof.report.sources import Sources
     from scrapy_walsh.proof.report.tally import Host, Rule
+    from scrapy_walsh.sources.report import Row as SourceRow
 
 #: Bars of one picture, and outcomes of sources that are listed, at most. A ledger that nobody
 #: forged has fewer.
@@ -148,7 +148,9 @@ def decided(report: Report) -> list[tuple[str, str, str, int, str]]:
 
 def rules(report: Report) -> list[Rule]:
     """What refused, deferred or gave up targets: by requirement, the most frequent first."""
-    return sorted(report.rules, key=lambda rule: (_place(rule.requirement, rule.kind), -rule.count))
+    return sorted(
+        report.rules, key=lambda rule: (_place(rule.of.requirement, rule.of.kind), -rule.count)
+    )
 
 
 def _place(requirement: str, kind: str) -> tuple[int, int]:
@@ -164,9 +166,8 @@ def outcomes(sources: Sources) -> str:
     return ", ".join([*(f"{count:,} {name}" for name, count in found[:_MOST_BARS]), *more])
 
 
-def why(source: Mapping[str, object]) -> str:
-    """What a source report says about a source besides its outcome, in one line."""
-    moved = text(source, "moved_to")
-    parts = [text(source, "reason"), f"moved for good to {moved}" if moved else ""]
-    parts += [f"offers {feed}" for feed in texts(source, "suggested_feeds")[:3]]
-    return "; ".join(each for each in parts if each)
+def why(source: SourceRow) -> str:
+    """Why a source has its outcome, and what its list could say instead."""
+    moved = f"moved for good to {source.moved_to}" if source.moved_to else ""
+    offered = [f"offers {feed}" for feed in source.suggested_feeds[:3]]
+    return "; ".join(filter(None, (source.reason, moved, *offered)))

@@ -6,22 +6,160 @@ counted is only of the chosen ones.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.ledger.chain import Chain, Head
 from scrapy_walsh.ledger.lines import ASKED, HEAD
-from scrapy_walsh.ledger.reading import GAP, readable
+from scrapy_walsh.ledger.reading import GAP, Malformed, line_of
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.proof.report.spacing import EXEMPT, KEPT, SHORT, Gap, Spacing
+from scrapy_walsh.policy.event import TARGET
+from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.proof.report.entries import number
+from scrapy_walsh.proof.spacing import TWO_CLOCKS, is_short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.proof.report.entries import Run
+
+# R4 and R5 by the ledger: was each host left alone for as long as it had to be? Pure.
+#
+# A gap is the time from the end of one exchange with a host to the start of the next, whichever
+# runs they belong to. It must be at least a second, at least the host's ``interval`` (R4.3), and
+# at least R5's hold (D6). Interval and hold are taken from the exchanges' lines: whether those
+# follow from robots.txt and from the answers is what ``walsh verify`` checks.
+
+#: The purpose of an exchange for a robots.txt.
+ROBOTS: Final = "robots"
+
+#: The verdicts on a gap.
+KEPT: Final = "kept"
+SHORT: Final = "too short"
+EXEMPT: Final = "exempt"
+UNCLEAR: Final = "not seen"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The time between two exchanges with a host that follow each other.
+
+    ``seconds``: how long it was; ``required``: how long it had to be, in seconds. ``verdict``:
+    KEPT, SHORT, EXEMPT (between the first robots.txt and its target, T1), or UNCLEAR where lines
+    are missing in between, or the clock was set back between two runs. ``held``: R5 required more
+    than R4. ``after_trouble``: R5 held the host after the earlier exchange. ``line``: the number of
+    the later exchange's line.
+    """
+
+    seconds: float
+    required: float
+    verdict: str
+    held: bool
+    after_trouble: bool
+    line: int
+
+    @property
+    def ratio(self) -> float:
+        """Its length, as a multiple of what was required."""
+        return self.seconds / self.required
+
+
+@dataclass(slots=True)
+class _Last:
+    """A host's last exchange.
+
+    ``until``: the end of all of R5's holds so far. ``stretch``: see ``Spacing._stretch``.
+    """
+
+    ended: float
+    until: float
+    exempt: bool
+    trouble: bool
+    stretch: int
+    run: str
+
+
+@dataclass(slots=True)
+class Spacing:
+    """Takes the exchanges of all runs, in the order of the ledger. ``runs``: the runs by name."""
+
+    runs: Mapping[str, Run]
+    _hosts: dict[str, _Last] = field(default_factory=dict)
+    #: By process, the end of its last exchange.
+    _busy: dict[str, float] = field(default_factory=dict)
+    #: The number of places so far at which lines are missing.
+    _stretch: int = 0
+
+    def interrupted(self) -> None:
+        """Note that lines are missing here: a gap across this place cannot be shown to be kept."""
+        self._stretch += 1
+
+    def take(self, line: Line) -> Gap | None:
+        """The gap before the exchange *line*; None if it is its host's first in the ledger."""
+        last = self._hosts.get(line.host)
+        gap = None if last is None else self._gap(line, last)
+        until = line.ended + (line.wait or 0.0)
+        self._hosts[line.host] = _Last(
+            line.ended,
+            until if last is None else max(until, last.until),
+            line.exempt and line.purpose == ROBOTS,
+            line.wait is not None,
+            self._stretch,
+            line.run,
+        )
+        return gap
+
+    def overlapping(self, line: Line) -> bool:
+        """Whether the exchange began before its process's previous one had ended (R4.1)."""
+        run = self.runs.get(line.run)
+        process = line.run if run is None else run.process
+        before = self._busy.get(process)
+        self._busy[process] = line.ended
+        return before is not None and line.started < before - TWO_CLOCKS
+
+    def _gap(self, line: Line, last: _Last) -> Gap:
+        seconds = line.started - last.ended
+        floor, exempt = self._floor(line, last)
+        hold = last.until - last.ended
+        required = max(floor, hold)
+        return Gap(
+            seconds,
+            required if required > 0 else MIN_REQUEST_INTERVAL,
+            self._verdict(line, seconds, required, last, exempt=exempt),
+            hold > floor,
+            last.trouble,
+            line.n,
+        )
+
+    def _verdict(
+        self, line: Line, seconds: float, required: float, last: _Last, *, exempt: bool
+    ) -> str:
+        run = self.runs.get(last.run)
+        set_back = seconds < 0 and last.run != line.run and run is not None
+        if set_back and run is not None and run.ended is not None:
+            return UNCLEAR
+        if is_short(seconds, required, TWO_CLOCKS):
+            return SHORT
+        if last.stretch != self._stretch:
+            return UNCLEAR
+        return EXEMPT if exempt else KEPT
+
+    def _floor(self, line: Line, last: _Last) -> tuple[float, bool]:
+        """Seconds that R4 requires, and whether T1 exempts this exchange from them."""
+        interval = max(MIN_REQUEST_INTERVAL, line.interval)
+        if not (last.exempt and line.purpose == TARGET):
+            return interval, False
+        run = self.runs.get(line.run)
+        if run is not None and run.setting("pace_robots") is True:
+            return number(run.terms["settings"], "min_interval") or MIN_REQUEST_INTERVAL, False
+        return 0.0, True
+
 
 #: Kinds whose lines carry a decision about one target or document.
 DECIDED: Final = (
@@ -82,9 +220,13 @@ class Host:
         """Count the gap before one of its exchanges."""
         self.gaps[gap.verdict] += 1
         if gap.verdict == EXEMPT:
-            self.exempt = gap if self.exempt is None else min(self.exempt, gap, key=_seconds)
+            self.exempt = (
+                gap if self.exempt is None else min(self.exempt, gap, key=attrgetter("seconds"))
+            )
         elif gap.verdict in (KEPT, SHORT):
-            self.closest = gap if self.closest is None else min(self.closest, gap, key=_ratio)
+            self.closest = (
+                gap if self.closest is None else min(self.closest, gap, key=attrgetter("ratio"))
+            )
         self.left_alone += gap.after_trouble and gap.verdict == KEPT
         if gap.verdict == SHORT and len(self.short) < _SHORT_KEPT:
             self.short.append(gap)
@@ -94,48 +236,23 @@ class Host:
 class Rule:
     """What refused or deferred targets, or gave them up, and how often.
 
-    ``kind``: of the ledger's lines. ``document``, ``line``, ``group``: where the rule stands: the
-    document's URL, the line in it, and the user agents of the group of its robots.txt. ``reason``:
-    that of its first target. ``examples``: of targets, (URL, number of the ledger's line).
+    ``of``: the line of its first target. ``examples``: of targets, (URL, number of its line).
     """
 
-    kind: str
-    requirement: str
-    verdict: str
-    rule: str
-    document: str
-    line: int | None
-    group: tuple[str, ...]
-    reason: str
+    of: Line
     count: int = 0
     examples: list[tuple[str, int]] = field(default_factory=list)
-
-    def key(self) -> tuple[object, ...]:
-        """What tells it from other rules. The reason does not, since it may name the target."""
-        decided = (self.kind, self.requirement, self.verdict, self.rule, self.document)
-        return (*decided, self.line, self.group)
 
 
 @dataclass(slots=True)
 class Document:
     """A document that came into force, or was rejected.
 
-    ``outcome``: the kind of its line. ``digest``: SHA-256 of its body, hexadecimal. ``group``: the
-    user agents of the group that a robots.txt has for the bot. ``status``: of HTTP. ``source``: the
-    line's member ``document``. ``line``: the number of the ledger's line. ``fetched``: when, Unix
-    seconds; None where the ledger does not say. ``age``: seconds from then to the end of the
-    report; None for a rejected one.
+    ``of``: the ledger's line on it. ``fetched``: when, Unix seconds; None where the ledger does not
+    say. ``age``: seconds from then to the end of the report; None for a rejected one.
     """
 
-    url: str
-    requirement: str
-    outcome: str
-    digest: str
-    group: tuple[str, ...]
-    status: int | None
-    reason: str
-    source: str
-    line: int
+    of: Line
     fetched: float | None
     age: float | None = None
 
@@ -144,12 +261,25 @@ class Document:
 class Tally:
     """Takes each line of a ledger once, in order.
 
-    ``runs``: all runs by name; ``names``: those that are counted. ``said``: number and hash of the
-    last line, as the file ``ledger.head`` has them. The other fields are those of ``model.Report``.
+    ``all_runs``: by name; ``runs``: those that are counted. ``said``: number and hash of the last
+    line, as the file ``ledger.head`` has them, None without that file.
+
+    Of the whole ledger: ``chain``: its hash chain, with number and hash of the last line as its
+    ``head``. ``broken``: the number of places where it breaks, with the first of them in
+    ``breaks``. ``lost``: what the ledger itself says is missing. ``notes``: remarks on the chain
+    that are not breaches.
+
+    Of the runs that are counted: ``kinds``: number of lines by kind. ``purposes``: number of
+    exchanges by purpose. ``decisions``: numbers by (requirement, kind, verdict). ``unread``: the
+    number of lines that lack what their kind must have. ``overlaps``: the number of exchanges that
+    began while another of their process was under way (R4.1). And since ``end``: ``began``: their
+    start, Unix seconds. ``span``: their length, seconds, never 0. ``hosts``: the most telling
+    first: gaps that were too short, back-offs, requests. ``rules``: by kind, the most frequent
+    first. ``documents``: the operator's first, then by URL.
     """
 
-    runs: Mapping[str, Run]
-    names: frozenset[str]
+    all_runs: Mapping[str, Run]
+    runs: tuple[Run, ...]
     said: tuple[int, str] | None = None
     chain: Chain = field(init=False)
     broken: int = 0
@@ -161,16 +291,22 @@ class Tally:
     decisions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     unread: int = 0
     overlaps: int = 0
+    began: float = math.inf
+    span: float = 0.001
+    hosts: tuple[Host, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    documents: tuple[Document, ...] = ()
+    names: frozenset[str] = frozenset()
     _hosts: dict[str, Host] = field(default_factory=dict)
     _rules: dict[tuple[object, ...], Rule] = field(default_factory=dict)
     _documents: dict[tuple[str, str], Document] = field(default_factory=dict)
     _fetched: dict[tuple[str, str], float] = field(default_factory=dict)
-    _first: float | None = None
     _last: float = 0.0
     _spacing: Spacing = field(init=False)
 
     def __post_init__(self) -> None:
-        self._spacing = Spacing(self.runs)
+        self.names = frozenset(run.name for run in self.runs)
+        self._spacing = Spacing(self.all_runs)
         heads = [] if self.said is None else [Head(*self.said, said_by=HEAD)]
         self.chain = Chain(self._break, self.notes.append, heads)
 
@@ -180,7 +316,12 @@ class Tally:
         *file*: the name of the file that the line is in. *raw*: the line's octets.
         """
         members = self.chain.take(file, raw)
-        line = None if members is None else readable(members)
+        line = None
+        with suppress(Malformed):
+            line = None if members is None else line_of(members)
+        if members is not None and line is None:
+            self.unread += members.get("run") in [run.name for run in self.runs]
+            self._spacing.interrupted()
         if line is not None and line.kind == GAP:
             self.lost.append(line.reason or "lines are missing")
             self.chain.hole = True
@@ -199,8 +340,30 @@ class Tally:
             self._decided(line, counts=counts)
 
     def end(self) -> None:
-        """Check the end of the hash chain. A run without an end is a finding elsewhere."""
+        """Check the end of the hash chain, and order what was found.
+
+        A run without an end is a finding elsewhere.
+        """
         self.chain.end(headed=self.said is not None, running=False, later=False)
+        self.began = min(self.began, self._last)
+        self.span = max(self._last - self.began, self.span)
+        self.hosts = tuple(sorted(self._hosts.values(), key=_weight))
+        rules = sorted(self._rules.values(), key=lambda rule: (rule.of.kind, -rule.count))
+        self.rules = tuple(rules)
+        for each in self._documents.values():
+            if each.fetched is not None and each.of.kind != events.REJECTED:
+                each.age = max(0.0, self.ended - each.fetched)
+        found = self._documents.values()
+        self.documents = tuple(sorted(found, key=lambda it: (it.of.requirement == "R2", it.of.url)))
+
+    @property
+    def ended(self) -> float:
+        """When the last thing in it happened, Unix seconds."""
+        return self.began + self.span
+
+    def total(self, verdict: str) -> int:
+        """The number of gaps with that verdict (KEPT and so on), of all hosts."""
+        return sum(host.gaps.get(verdict, 0) for host in self.hosts)
 
     def _break(self, line: int, why: str) -> None:
         self.broken += 1
@@ -210,10 +373,6 @@ class Tally:
     # -- exchanges ------------------------------------------------------------------------
 
     def _asked(self, line: Line, *, counts: bool) -> None:
-        if not (line.started and line.ended and line.host):
-            self.unread += counts
-            self._spacing.interrupted()
-            return
         gap = self._spacing.take(line)
         overlaps = self._spacing.overlapping(line)
         if not counts:
@@ -246,38 +405,19 @@ class Tally:
             self._host(line, line.at).counts[line.kind] += 1
 
     def _rule(self, line: Line) -> None:
-        rule = Rule(
-            line.kind,
-            line.requirement[:_LONGEST],
-            line.verdict[:_LONGEST],
-            (line.rule or "")[:_LONGEST],
-            (line.document or "")[:_LONGEST],
-            line.line,
-            line.group,
-            line.reason[:_LONGEST],
-        )
-        rule = self._rules.setdefault(rule.key(), rule)
+        # the reason does not tell one rule from others, since it may name the target
+        decided = (line.kind, line.requirement, line.verdict, line.rule, line.document)
+        rule = self._rules.setdefault((*decided, line.line, line.group), Rule(line))
         rule.count += 1
         if len(rule.examples) < _EXAMPLES:
             rule.examples.append((line.url[:_LONGEST], line.n))
 
     def _document(self, line: Line, *, counts: bool) -> None:
-        digest = line.digest or ""
+        key = line.url, line.digest or ""
         if line.kind == events.ADOPTED and line.at:
-            self._fetched[line.url, digest] = line.at
+            self._fetched[key] = line.at
         if counts:
-            self._documents[line.url, line.kind] = Document(
-                line.url,
-                line.requirement,
-                line.kind,
-                digest,
-                line.group,
-                line.status,
-                line.reason[:_LONGEST],
-                line.document or "",
-                line.n,
-                self._fetched.get((line.url, digest)),
-            )
+            self._documents[line.url, line.kind] = Document(line, self._fetched.get(key))
 
     def _host(self, line: Line, at: float) -> Host:
         host = self._hosts.get(line.host)
@@ -288,41 +428,9 @@ class Tally:
 
     def _extend(self, at: float) -> None:
         if at:
-            self._first = at if self._first is None else min(self._first, at)
+            self.began = min(self.began, at)
             self._last = max(self._last, at)
-
-    # -- what came of it ------------------------------------------------------------------
-
-    def extent(self) -> tuple[float, float]:
-        """When the runs began, Unix seconds, and how many seconds they took: never 0."""
-        first = self._first or 0.0
-        return first, max(self._last - first, 0.001)
-
-    def hosts(self) -> tuple[Host, ...]:
-        """The hosts, the most telling first: gaps that were too short, back-offs, requests."""
-        return tuple(sorted(self._hosts.values(), key=_weight))
-
-    def rules(self) -> tuple[Rule, ...]:
-        """The rules, by kind, the most frequent first."""
-        return tuple(sorted(self._rules.values(), key=lambda rule: (rule.kind, -rule.count)))
-
-    def documents(self, now: float) -> tuple[Document, ...]:
-        """The documents, the operator's first, then by URL. *now*: Unix seconds, for their ages."""
-        for document in self._documents.values():
-            if document.fetched is not None and document.outcome != events.REJECTED:
-                document.age = max(0.0, now - document.fetched)
-        return tuple(
-            sorted(self._documents.values(), key=lambda each: (each.requirement == "R2", each.url))
-        )
 
 
 def _weight(host: Host) -> tuple[int, int, int, str]:
     return (-host.gaps[SHORT], -min(host.troubles, 1), -host.requests, host.name)
-
-
-def _seconds(gap: Gap) -> float:
-    return gap.seconds
-
-
-def _ratio(gap: Gap) -> float:
-    return gap.ratio

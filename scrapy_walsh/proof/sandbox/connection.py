@@ -3,20 +3,295 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import gzip
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from email.utils import formatdate
+from functools import cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, NamedTuple
 
-from .answer import Answer
-from .log import host_key, without_port
+from .log import LoggedRequest, host_key, without_port
 from .site import Request, Route
-from .wire import Head, Place, WatchedReader, place, read_body, read_head
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from .log import RequestLog
-    from .site import Sites
+    from .site import Behaviour, Headers, Sites
     from .tls import Authority
+
+# Sending an answer, well-behaved or not.
+
+_BLOCK = b"x" * (1 << 14)
+_HEADER_LINES = b"X-More: of the same\r\n" * 1000
+#: More than all buffers between two programs of one machine take together.
+HEADER_OCTETS = 32 << 20
+_BOMB_OCTETS = 64 << 20
+_MISSING_OCTETS = 1000
+
+
+class Answer:
+    """One answer on its way. ``status`` is None until a status line is sent; ``keep`` says whether
+    the connection can take another request afterwards; ``sent``: octets that the kernel took;
+    ``handed``: monotonic seconds when it took the last of them, before the call if it took all that
+    was written at once; None before the first."""
+
+    def __init__(
+        self, writer: asyncio.StreamWriter, *, keep: bool, head_only: bool = False
+    ) -> None:
+        self._writer = writer
+        self._head_only = head_only
+        self.keep = keep
+        self.status: int | None = None
+        self.sent = 0
+        self.handed: float | None = None
+
+    async def send(self, route: Route) -> None:
+        """Send ``route``. Returns when its last octet is with the kernel.
+
+        Raises: ConnectionError when the client has left.
+        """
+        if route.delay:
+            await asyncio.sleep(route.delay)
+        await _BEHAVIOURS[route.behaviour](self, route)
+
+    async def _whole(self, route: Route) -> None:
+        await self._content(route, route.content)
+
+    async def _bomb(self, route: Route) -> None:
+        body = await asyncio.to_thread(_bomb)
+        await self._content(route, body, (("Content-Encoding", "gzip"),))
+
+    async def _content(self, route: Route, body: bytes, extra: Headers = ()) -> None:
+        length = None if route.status in (204, 304) else len(body)
+        sent = b"" if length is None or self._head_only else body
+        await self._write(self._head(route, length, extra) + sent)
+
+    async def _close(self, route: Route) -> None:  # noqa: ARG002
+        self.keep = False
+
+    async def _reset(self, route: Route) -> None:  # noqa: ARG002
+        self.keep = False
+        connection: socket.socket = self._writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
+
+    async def _hang(self, route: Route) -> None:  # noqa: ARG002
+        self.keep = False
+        await asyncio.Event().wait()
+
+    async def _truncate(self, route: Route) -> None:
+        self.keep = False
+        announced = len(route.content) + _MISSING_OCTETS
+        await self._write(self._head(route, announced) + route.content)
+
+    async def _drip(self, route: Route) -> None:
+        await self._write(self._head(route, len(route.content)))
+        for octet in route.content:
+            await asyncio.sleep(route.pause)
+            await self._write(bytes((octet,)))
+
+    async def _endless(self, route: Route) -> None:
+        self.keep = False
+        await self._write(self._head(route, None) + route.content)
+        while True:
+            await self._write(_BLOCK)
+            await asyncio.sleep(route.pause)
+
+    async def _headers(self, route: Route) -> None:
+        self.keep = False
+        await self._write(self._head(route, None).removesuffix(b"\r\n"))
+        while self.sent < HEADER_OCTETS:
+            await self._write(_HEADER_LINES)
+            await asyncio.sleep(route.pause)
+
+    async def _write(self, data: bytes) -> None:
+        self.handed = time.monotonic()
+        self._writer.write(data)
+        at_once = not self._writer.transport.get_write_buffer_size()
+        await self._writer.drain()
+        if not at_once:
+            self.handed = time.monotonic()
+        self.sent += len(data)
+
+    def _head(self, route: Route, length: int | None, extra: Headers = ()) -> bytes:
+        self.status = route.status
+        own = [*_pairs(route.headers), *_pairs(extra)]
+        taken = {name.lower() for name, _ in own}
+        given = [
+            (name, value) for name, value in self._standard(route, length) if value is not None
+        ]
+        fields = [(name, value) for name, value in given if name.lower() not in taken] + own
+        lines = [f"HTTP/1.1 {route.status} {_phrase(route.status)}"]
+        lines += [f"{name}: {value}" for name, value in fields]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
+
+    def _standard(self, route: Route, length: int | None) -> list[tuple[str, str | None]]:
+        return [
+            ("Date", formatdate(usegmt=True)),
+            ("Content-Type", route.content_type if length != 0 else None),
+            ("ETag", route.etag),
+            ("Last-Modified", route.last_modified),
+            ("Location", route.location),
+            ("Content-Length", None if length is None else str(length)),
+            ("Connection", "keep-alive" if self.keep else "close"),
+        ]
+
+
+_BEHAVIOURS: dict[Behaviour, Callable[[Answer, Route], Awaitable[None]]] = {
+    "answer": Answer._whole,
+    "close": Answer._close,
+    "reset": Answer._reset,
+    "hang": Answer._hang,
+    "truncate": Answer._truncate,
+    "endless": Answer._endless,
+    "drip": Answer._drip,
+    "bomb": Answer._bomb,
+    "headers": Answer._headers,
+}
+
+
+def _pairs(headers: Headers) -> list[tuple[str, str]]:
+    return list(headers.items() if hasattr(headers, "items") else headers)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"
+
+
+@cache
+def _bomb() -> bytes:
+    return gzip.compress(bytes(_BOMB_OCTETS), 1, mtime=0)
+
+
+# Just enough HTTP/1.1 (RFC 9112) to see a request as it arrived: lenient, nothing rewritten.
+
+_MAX_BODY = 1 << 20
+
+
+class WatchedReader(asyncio.StreamReader):
+    """A stream reader that tells when the peer has left, without reading."""
+
+    def __init__(self, limit: int = 1 << 20) -> None:
+        super().__init__(limit=limit, loop=asyncio.get_running_loop())
+        self.left = asyncio.Event()
+
+    def feed_eof(self) -> None:
+        super().feed_eof()
+        self.left.set()
+
+    def set_exception(self, exc: BaseException) -> None:
+        super().set_exception(exc)  # type: ignore[arg-type]
+        self.left.set()
+
+
+@dataclass(frozen=True)
+class Head:
+    """A request line and its header lines. Text is ISO 8859-1, so no octet is lost."""
+
+    method: str
+    target: str
+    version: str
+    headers: tuple[tuple[str, str], ...]
+
+    def values(self, name: str) -> list[str]:
+        return [value for key, value in self.headers if key.lower() == name]
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether the client wants the connection kept (RFC 9112, 9.3)."""
+        lines = self.values("connection") + self.values("proxy-connection")
+        options = ",".join(lines).lower().replace(" ", "").split(",")
+        if self.values("transfer-encoding") or "close" in options:
+            return False
+        return self.version == "HTTP/1.1" or "keep-alive" in options
+
+
+class Place(NamedTuple):
+    """What a request target names: ``host`` with its port as written, path and query raw."""
+
+    scheme: str
+    host: str
+    path: str
+    query: str
+
+
+async def read_head(reader: asyncio.StreamReader) -> Head | None:
+    """The next request's head; None where the client ended, or the head is cut off or too long."""
+    try:
+        lines = await _head_lines(reader)
+    except (ValueError, ConnectionError):
+        return None
+    if lines is None:
+        return None
+    parts = lines[0].split(" ")
+    if len(parts) < 3:
+        parts += [""] * (3 - len(parts))
+    return Head(parts[0], " ".join(parts[1:-1]), parts[-1], _fields(lines[1:]))
+
+
+async def _head_lines(reader: asyncio.StreamReader) -> list[str] | None:
+    lines: list[str] = []
+    while True:
+        raw = await reader.readline()
+        if not raw:
+            return None
+        line = raw.decode("latin-1").rstrip("\r\n")
+        if line:
+            lines.append(line)
+        elif lines:
+            return lines
+
+
+def _fields(lines: list[str]) -> tuple[tuple[str, str], ...]:
+    fields: list[tuple[str, str]] = []
+    for line in lines:
+        if line[0] in " \t" and fields:
+            name, value = fields.pop()
+            fields.append((name, f"{value} {line.strip()}"))
+            continue
+        name, _, value = line.partition(":")
+        fields.append((name, value.strip(" \t")))
+    return tuple(fields)
+
+
+async def read_body(reader: asyncio.StreamReader, head: Head) -> bytes:
+    """The body that Content-Length announces; a chunked one is left where it is."""
+    lengths = head.values("content-length")
+    if not lengths or not lengths[0].isdigit():
+        return b""
+    try:
+        return await reader.readexactly(min(int(lengths[0]), _MAX_BODY))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return b""
+
+
+def place(head: Head, scheme: str, tunnel: str) -> Place:
+    """Where a request is going: RFC 9112, 3.2 (absolute-form, authority-form, origin-form).
+
+    ``scheme`` and ``tunnel`` (``host:port`` of the CONNECT, or empty) belong to the connection.
+    """
+    if head.method == "CONNECT":
+        return Place("https", head.target, "", "")
+    front, separator, rest = head.target.partition("://")
+    if not separator or not front.isalnum():
+        host = (head.values("host") or [tunnel])[0]
+        return _place(scheme, host, head.target)
+    end = min((at for at in map(rest.find, "/?#") if at >= 0), default=len(rest))
+    return _place(front.lower(), rest[:end], rest[end:])
+
+
+def _place(scheme: str, host: str, rest: str) -> Place:
+    path, _, query = rest.partition("#")[0].partition("?")
+    return Place(scheme, host, path or "/", query)
+
 
 _HANDSHAKE_SECONDS = 10.0
 _TEXT = "text/plain; charset=utf-8"
@@ -79,16 +354,10 @@ class Connection:
         return place(head, self._scheme, self._tunnel)
 
     def _begin(self, head: Head) -> int:
-        where = self._place(head)
-        return self._log.begin(
-            scheme=where.scheme,
-            host=where.host,
-            method=head.method,
-            target=head.target,
-            path=where.path,
-            headers=head.headers,
-            connection=self._number,
-        )
+        scheme, host, path, _ = self._place(head)
+        now, wall, line = time.monotonic(), time.time(), (head.method, head.target, path)
+        found = LoggedRequest(now, None, wall, scheme, host, *line, head.headers, self._number)
+        return self._log.begin(found)
 
     async def _exchange(self, head: Head, number: int, answer: Answer) -> None:
         # The log is told in the same step of the loop that wrote the last octet, so the client's
@@ -105,17 +374,8 @@ class Connection:
         if not head.version.startswith("HTTP/"):
             return _NOT_HTTP
         scheme, host, path, query = self._place(head)
-        request = Request(
-            scheme=scheme,
-            host=host,
-            method=head.method,
-            target=head.target,
-            path=path,
-            query=query,
-            headers=head.headers,
-            body=body,
-            log=self._log.so_far,
-        )
+        line = head.method, head.target, path, query, head.headers
+        request = Request(scheme, host, *line, body, self._log.so_far)
         return self._sites.resolve(request)
 
     async def _watched(self, exchange: Coroutine[None, None, None]) -> None:

@@ -44,8 +44,8 @@ class LoggedRequest:
     path: str
     headers: tuple[tuple[str, str], ...]
     connection: int
-    in_flight: int
-    status: int | None
+    in_flight: int = 0
+    status: int | None = None
     sent: int = 0
 
     def values(self, name: str) -> list[str]:
@@ -64,37 +64,11 @@ class RequestLog:
         if path:
             self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115 (see close)
 
-    def begin(
-        self,
-        *,
-        scheme: str,
-        host: str,
-        method: str,
-        target: str,
-        path: str,
-        headers: tuple[tuple[str, str], ...],
-        connection: int,
-    ) -> int:
-        """Record an arrival. Returns the number to call ``end`` with."""
-        arrived, wall = time.monotonic(), time.time()
+    def begin(self, request: LoggedRequest) -> int:
+        """Note *request*, which has just arrived. Returns its number, for ``end``."""
         number = self._cleared + len(self._records)
         self._pending.add(number)
-        self._records.append(
-            LoggedRequest(
-                arrived=arrived,
-                completed=None,
-                wall=wall,
-                scheme=scheme,
-                host=host,
-                method=method,
-                target=target,
-                path=path,
-                headers=headers,
-                connection=connection,
-                in_flight=len(self._pending),
-                status=None,
-            )
-        )
+        self._records.append(replace(request, in_flight=len(self._pending)))
         return number
 
     def end(

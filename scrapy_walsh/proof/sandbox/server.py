@@ -11,11 +11,10 @@ import os
 import threading
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from .connection import Connection
+from .connection import Connection, WatchedReader
 from .log import LoggedRequest, RequestLog
 from .scenario import default_sites
 from .site import Answerer, Route, Site, Sites
-from .wire import WatchedReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable

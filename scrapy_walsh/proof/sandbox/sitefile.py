@@ -21,88 +21,64 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+
+from msgspec import Struct, convert, structs
 
 from scrapy_walsh.exceptions import ConfigError
 
 from .site import Behaviour, Route, Site
 
-if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
 
-_NUMBER = (int, float)
-_ROUTE_TYPES: dict[str, type | tuple[type, ...]] = {
-    "status": int,
-    "body": str,
-    "content_type": str,
-    "headers": (dict, list),
-    "delay": _NUMBER,
-    "etag": str,
-    "last_modified": str,
-    "location": str,
-    "behaviour": str,
-    "pause": _NUMBER,
-    "sequence": list,
-    "accept": dict,
-}
-_SITE_KEYS = {field.name for field in fields(Site)}
+class _Route(Struct, forbid_unknown_fields=True):
+    """As :class:`Route`, whose members it has."""
+
+    status: int = 200
+    body: str = ""
+    content_type: str | None = Route.content_type
+    headers: dict[str, str] | list[tuple[str, str]] = {}
+    delay: float = 0.0
+    etag: str | None = None
+    last_modified: str | None = None
+    location: str | None = None
+    sequence: list[_Route | str] = []
+    accept: dict[str, _Route | str] = {}
+    behaviour: Behaviour = "answer"
+    pause: float = 0.01
+
+
+class _Site(Struct, forbid_unknown_fields=True):
+    host: str
+    routes: dict[str, _Route | str] = {}
+    tls: bool = True
+
+
+class _File(Struct):
+    sites: list[_Site]
 
 
 def load_sites(path: Path | str) -> list[Site]:
-    """The sites that a file describes.
+    """The sites of a file, in its order.
 
-    Raises ConfigError, which names the file and the place; OSError when it cannot be read.
+    Raises ConfigError, in one line that names the place, and OSError.
     """
     path = Path(path)
     text = path.read_text(encoding="utf-8")
     try:
         document = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        found = convert(document, _File)
     except ValueError as error:
-        raise ConfigError(f"{path}: not {path.suffix.lstrip('.') or 'JSON'}: {error}") from None
-    if not isinstance(document, dict) or not isinstance(document.get("sites"), list):
-        raise ConfigError(f"{path}: needs a list 'sites'")
-    return [_site(entry, f"{path}: sites[{n}]") for n, entry in enumerate(document["sites"])]
+        raise ConfigError(f"{path}: {error}") from None
+    return [Site(each.host, _routes(each.routes), each.tls) for each in found.sites]
 
 
-def _site(entry: Any, where: str) -> Site:
-    table = _table(entry, _SITE_KEYS, where)
-    if not isinstance(table.get("host"), str):
-        raise ConfigError(f"{where}: needs a string 'host'")
-    routes = _table(table.get("routes", {}), None, f"{where}: routes")
-    return Site(
-        table["host"],
-        {path: _route(each, f"{where}: routes[{path!r}]") for path, each in routes.items()},
-        tls=bool(table.get("tls", True)),
-    )
+def _routes(found: dict[str, _Route | str]) -> dict[str, Route]:
+    return {key: _route(each) for key, each in found.items()}
 
 
-def _route(entry: Any, where: str) -> Route:
-    if isinstance(entry, str):
-        return Route(body=entry)
-    table = dict(_table(entry, _ROUTE_TYPES.keys(), where))
-    for key, value in table.items():
-        if not isinstance(value, _ROUTE_TYPES[key]):
-            raise ConfigError(f"{where}: {key} cannot be {value!r}")
-    if table.get("behaviour", "answer") not in get_args(Behaviour):
-        raise ConfigError(f"{where}: behaviour is one of {', '.join(get_args(Behaviour))}")
-    turns = table.pop("sequence", ())
-    variants = table.pop("accept", {})
-    return Route(
-        **table,
-        sequence=tuple(_route(each, f"{where}: sequence[{n}]") for n, each in enumerate(turns)),
-        accept={
-            media: _route(each, f"{where}: accept[{media!r}]") for media, each in variants.items()
-        },
-    )
-
-
-def _table(entry: Any, known: AbstractSet[str] | None, where: str) -> dict[str, Any]:
-    if not isinstance(entry, dict):
-        raise ConfigError(f"{where}: must be a table")
-    unknown = entry.keys() - (known or entry.keys())
-    if unknown:
-        names = ", ".join(sorted(known or ()))
-        raise ConfigError(f"{where}: unknown key {min(unknown)!r}; known: {names}")
-    return entry
+def _route(found: _Route | str) -> Route:
+    if isinstance(found, str):
+        return Route(body=found)
+    turns, variants = tuple(map(_route, found.sequence)), _routes(found.accept)
+    given = {"body": found.body or b"", "headers": found.headers or ()}
+    return Route(**{**structs.asdict(found), **given, "sequence": turns, "accept": variants})

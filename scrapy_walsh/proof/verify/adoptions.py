@@ -15,14 +15,13 @@ from scrapy_walsh.policy.robots import Robots, no_rules
 from scrapy_walsh.policy.robots_fetch import Keep, Leave, StandIn
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, NotKnown
-from scrapy_walsh.proof.verify.documents import Known, ListHeld, RulesHeld
+from scrapy_walsh.proof.verify.run import Known, ListHeld, RulesHeld
 
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.policy.verdict import Verdict, VerdictName
-    from scrapy_walsh.proof.verify.documents import LookUp
     from scrapy_walsh.proof.verify.report import Report
-    from scrapy_walsh.proof.verify.run import Run
+    from scrapy_walsh.proof.verify.run import LookUp, Run
 
 _ROBOTS = "/robots.txt"
 _NO_AGE = "age of a document: its fetch is not in this ledger"

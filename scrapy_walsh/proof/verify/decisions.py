@@ -20,7 +20,6 @@ from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.usage import IN_ROBOTS
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, OUT_OF_SCOPE, Verdict
-from scrapy_walsh.proof.verify.documents import origin_of
 from scrapy_walsh.proof.verify.run import Snapshot
 
 if TYPE_CHECKING:
@@ -102,11 +101,8 @@ class Decisions:
 
     def _listed(self, run: Run, line: Line) -> None:
         """Take a sitemap that an index lists, as ``Scope.declare_child`` lets the crawl do."""
-        if recrawl.key_of(line.by, "") in run.answered:
-            declared = run.scope.declare_child(line.url, line.by)
-        else:
-            declared = False
-        if declared:
+        answered = recrawl.key_of(line.by, "") in run.answered
+        if answered and run.scope.declare_child(line.url, line.by):
             return
         if run.holes or self.partial or not run.begun:
             run.scope.declare(line.url)
@@ -348,7 +344,7 @@ class Decisions:
             found = self._judge_proxy(run, line, snapshot)
         self._compare(run, line, found, snapshot)
         if not isinstance(found, NeedDocument) and REDACTED not in line.url and not line.proxy:
-            basis = run.basis(origin_of(line.url), line.moment)
+            basis = run.basis(hosts.origin_or_url(line.url), line.moment)
             run.refused[line.url] = (line.n, line.requirement, basis)
 
     @staticmethod

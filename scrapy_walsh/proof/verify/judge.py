@@ -6,7 +6,9 @@ and targets, never with lines.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from scrapy_walsh.config import SLOW_SKIP, SLOW_VISIT
 from scrapy_walsh.ledger import reading
@@ -15,18 +17,16 @@ from scrapy_walsh.ledger.reading import Malformed, line_of
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, robots_fetch
 from scrapy_walsh.policy.scope import Scope
+from scrapy_walsh.policy.tagging import is_operator_url, tag_url
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR, BY_SETTING, DEFERRED, UNKNOWN_PARSE_ERROR
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
 from scrapy_walsh.proof.verify import pacing
 from scrapy_walsh.proof.verify.adoptions import Adoptions
 from scrapy_walsh.proof.verify.decisions import Decisions
-from scrapy_walsh.proof.verify.documents import origin_of
-from scrapy_walsh.proof.verify.learned import Lessons
-from scrapy_walsh.proof.verify.pacing import Asked, Pacing
-from scrapy_walsh.proof.verify.retries import wait_faults
+from scrapy_walsh.proof.verify.pacing import Asked, Lessons, Pacing
 from scrapy_walsh.proof.verify.run import CLOCK_SET, Run
-from scrapy_walsh.proof.verify.tags import sent_fault
+from scrapy_walsh.proof.verify.silence import wait_faults
 from scrapy_walsh.proof.verify.terms import Terms, broken_terms, terms_of
 from scrapy_walsh.spec import SPEC_VERSION
 
@@ -34,8 +34,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from scrapy_walsh.ledger.reading import Line
-    from scrapy_walsh.proof.verify.documents import LookUp
     from scrapy_walsh.proof.verify.report import Report
+    from scrapy_walsh.proof.verify.run import LookUp
+
+# R13: is the URL that was sent the one that was judged, with the tags and nothing else added?
+
+_TAGS: Final = re.compile(r"[?&]impl=([^&#]+)(?:&sha=([^&#]+))?&spec=[^&#]+(?:#|\Z)")
+
+
+def sent_fault(line: Line, terms: Terms) -> str | None:
+    """What is wrong with the tagged URL that was sent; None where nothing is, or it had no tags."""
+    if line.sent is None or REDACTED in line.sent:
+        return None
+    found = _TAGS.search(line.sent)
+    impl, sha = (None, None) if found is None else found.groups()
+    tagged = tag_url(line.url, unquote(impl or ""), sha and unquote(sha), terms.spec)
+    if not impl or tagged != line.sent:
+        return f"{line.sent} was sent, which is not {line.url} with its tags"
+    if not (terms.tag_requests or terms.in_shell):
+        return f"{line.sent} carries tags, and this run sends none"
+    if not is_operator_url(line.url, terms.operator_urls):
+        return f"{line.sent} carries tags, and is not of the operator"
+    return None
+
 
 #: Seconds that a deferral's wait may seem short by: it was computed before its line was written.
 _RECKONED: Final = 0.1
@@ -160,7 +181,7 @@ class Judge:
         self._report.requests += 1
         run.note_clocks(line)
         self._clock_set = self._clock_set or abs(run.ahead or 0.0) > CLOCK_SET
-        host = _host(line.url)
+        host = hosts.host_or_url(line.url)
         if line.host != host:
             self._report.find(line.n, "R4", f"{line.url} is of the host {host}, not {line.host}")
         self._pace(run, line, host)
@@ -282,7 +303,7 @@ class Judge:
     def _asked_operator(self, run: Run, line: Line) -> None:
         terms = run.terms
         known = [url for url in (terms.blocklist_url, terms.schema_url) if url]
-        if run.begun and origin_of(line.url) not in map(origin_of, known):
+        if run.begun and hosts.origin_or_url(line.url) not in map(hosts.origin_or_url, known):
             self._report.find(line.n, "R3", f"{line.url} is not of the operator")
         elif run.begun and line.url not in known and not (run.operator_hop or run.holes):
             text = f"{line.url} is neither blocklist nor schema, and neither redirected to it"
@@ -302,12 +323,15 @@ class Judge:
     def _rejected(self, run: Run, line: Line) -> None:
         self._adoptions.take(run, line)
         if line.requirement == "R2" and not (line.verdict or line.digest or line.status):
-            host, why = _host(line.url), f"line {line.n} leaves it to a later run (429, D7)"
+            host, why = (
+                hosts.host_or_url(line.url),
+                f"line {line.n} leaves it to a later run (429, D7)",
+            )
             since = self._pacing.last_end(host)
             self._pacing.hold(host, since, robots_fetch.REASK, run.process, why)
 
     def _held(self, run: Run, line: Line) -> None:
-        host = _host(line.url)
+        host = hosts.host_or_url(line.url)
         if line.host != host:
             self._report.find(line.n, "R4", f"{line.url} is of the host {host}, not {line.host}")
         elif self._steady(run, line) + (line.wait or 0.0) <= self._due(run, host, line) + _RESTORED:
@@ -369,13 +393,6 @@ class Judge:
             text = f"{line.verdict} is deferred, and this run's setting is not 'defer'"
             self._report.find(line.n, "R2", text)
         self._decisions.refused(run, line)
-
-
-def _host(url: str) -> str:
-    try:
-        return hosts.host_key(url)
-    except ValueError:
-        return url
 
 
 def _is_robots(url: str) -> bool:

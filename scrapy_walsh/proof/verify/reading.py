@@ -68,7 +68,7 @@ def _take(chain: Chain, judge: Judge, name: str, raw: bytes) -> None:
 
 
 class _LookUp:
-    """``documents.LookUp``: each document is parsed once, and the latest are kept."""
+    """``run.LookUp``: each document is parsed once, and the latest are kept."""
 
     def __init__(self, documents: Documents, parse: Parse) -> None:
         self._documents = documents

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
+
+from msgspec import Meta
 
 from scrapy_walsh.config import SETTINGS, SLOW_SKIP, out_of_bounds
-from scrapy_walsh.ledger.reading import Malformed, seconds
+from scrapy_walsh.ledger.reading import Malformed, Seconds, fits
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, granted
 from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.freshness import ROBOTS_TTL
@@ -20,7 +22,7 @@ from scrapy_walsh.policy.usage import REFUSE
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 _SHELL: Final = "asked from a shell"
 _AGENT: Final = re.compile(r"Mozilla/5\.0 \(compatible; ([A-Za-z_-]+)/[0-9]+\.[0-9]+; \+[^ ;)]+\)")
@@ -80,59 +82,32 @@ class Terms:
         return Gates(self.excluded_tlds, self.revisit, self.revisit_reason, refused_uses=refused)
 
 
-def _words(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+class _Key(TypedDict):
+    keyid: str
+    directory: str
 
 
-def _texts(value: object) -> bool:
-    return isinstance(value, dict) and _words([*value.values()])
-
-
-def _text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _text_or_none(value: object) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _count(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _key_or_none(value: object) -> bool:
-    named = isinstance(value, dict) and value.keys() == {"keyid", "directory"}
-    return value is None or (named and all(map(_text, value.values())))  # type: ignore[attr-defined]
-
-
-_TOP: Final[Mapping[str, Callable[[object], bool]]] = {
-    "version": _text,
-    "user_agent": _text,
-    "token": _text,
-    "spec": _text,
-    "blocklist_url": _text,
-    "schema_url": _text_or_none,
-    "signed": _key_or_none,
+_TOP: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("version", "user_agent", "token", "spec", "blocklist_url"), str),
+    "schema_url": str | None,
+    "signed": _Key | None,
 }
-#: How JSON has the values of each kind of setting.
-_KINDS: Final[Mapping[str, Callable[[object], bool]]] = {
-    "seconds": seconds,
-    "count": _count,
-    "flag": _flag,
-    "text": _text_or_none,
-    "texts": _words,
-    "uses": _texts,
+_COUNT: Final = Annotated[int, Meta(ge=0)]
+#: What a setting is in a ledger, by the kind of its check.
+_KINDS: Final[Mapping[str, Any]] = {
+    "seconds": Seconds,
+    "count": _COUNT,
+    "flag": bool,
+    "text": str | None,
+    "texts": list[str],
+    "uses": dict[str, str],
 }
-_SETTINGS: Final[Mapping[str, Callable[[object], bool]]] = {
+_SETTINGS: Final[Mapping[str, Any]] = {
     **{each.field: _KINDS[each.row.check.kind] for each in SETTINGS if each.row.terms},
-    **{each.field: _text for each in SETTINGS if each.row.terms and each.row.check.choices},
-    "shared": _flag,
-    "silent_attempts": _count,
-    "longest_learned": seconds,
+    **{each.field: str for each in SETTINGS if each.row.terms and each.row.check.choices},
+    "shared": bool,
+    "silent_attempts": _COUNT,
+    "longest_learned": Seconds,
 }
 
 
@@ -146,13 +121,11 @@ def terms_of(members: Mapping[str, Any]) -> Terms:
     return Terms(**found)
 
 
-def _taken(
-    members: Mapping[str, Any], checks: Mapping[str, Callable[[object], bool]]
-) -> dict[str, Any]:
-    for name, check in checks.items():
-        if not check(members.get(name)):
+def _taken(members: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    for name, kind in kinds.items():
+        if not fits(members.get(name), kind):
             raise Malformed(f"its {name} is {str(members.get(name))[:40]!r}")
-    return {name: members.get(name) for name in checks}
+    return {name: members.get(name) for name in kinds}
 
 
 def broken_terms(terms: Terms) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,97 @@
+"""A look at a project's crawls in a process of its own, which can open no connection.
+
+``walsh doctor`` and ``walsh plan`` have the project's own code run, whatever it tries. What they
+ask for and what they are told are JSON objects.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.policy.words import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: Events of ``sys.audit`` that use the network, and the argument that has the other side's name.
+_ASKING: Final = {
+    "socket.connect": 1,
+    "socket.sendto": 1,
+    "socket.sendmsg": 1,
+    "socket.getaddrinfo": 0,
+    "socket.gethostbyname": 0,
+}
+#: Settings of a project that a look leaves out: they would write, connect, or keep a crawl alive.
+APART: Final[Mapping[str, Any]] = {
+    "WALSH_SHARED_STATE": None,
+    "ITEM_PIPELINES": {},
+    "FEEDS": {},
+    "JOBDIR": None,
+    "LOG_FILE": None,
+    "TWISTED_REACTOR_ENABLED": True,
+}
+
+
+class NoAnswerError(WalshError):
+    """The process gave no answer. Its text says why, in one line."""
+
+
+def ask(module: str, given: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+    """What ``python -m MODULE`` answers to *given*, in *timeout* seconds; NoAnswerError."""
+    path = os.pathsep.join(os.path.abspath(each) for each in sys.path)  # noqa: PTH100  "" is here
+    try:
+        done = subprocess.run(  # noqa: S603  our own module, by our own interpreter
+            [sys.executable, "-m", module, json.dumps(given)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            env={**os.environ, "PYTHONPATH": path},
+            timeout=timeout,
+            check=False,
+        )
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        raise NoAnswerError(f"took longer than {timeout:g} s") from None
+    except OSError as error:
+        raise NoAnswerError(f"cannot be done: {one_line(error)}") from error
+    except ValueError:
+        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        ended = f"ended with exit code {done.returncode}: {one_line(last[0])}"
+        raise NoAnswerError(ended) from None
+    return answer
+
+
+def answer(look: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """In that process: write what *look* answers. It ends here, whatever is still under way."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as file:
+        os.dup2(2, 1)  # what the project prints
+        warnings.simplefilter("ignore")
+        os.environ.pop("SHUB_JOBKEY", None)  # the look is no job, and must post no lease
+        file.write(json.dumps(look(json.loads(sys.argv[1]))))
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def shut_network() -> list[str]:
+    """Refuse every connection of this process from now on; the list of those that were tried."""
+    tried: list[str] = []
+
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in _ASKING:
+            return
+        whom = arguments[_ASKING[event]]
+        if event in ("socket.getaddrinfo", "socket.gethostbyname") or isinstance(whom, tuple):
+            name = str(whom[0] if isinstance(whom, tuple) else whom)
+            if name not in tried:
+                tried.append(name)
+            raise ConnectionRefusedError(f"this command allows no connection, here to {name}")
+
+    sys.addaudithook(refuse)
+    return tried
