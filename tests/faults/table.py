@@ -966,6 +966,7 @@ BY_HAND: Final = frozenset(
                 *("child killed", "no process", "no memory for a process"),
             )
         ),
+        *("short feed", "sitemap.gz", "sitemap.gz, typing.py", "walsh check"),
     }
 )
 _ALL: Final[tuple[Row, ...]] = (
