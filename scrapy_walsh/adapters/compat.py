@@ -20,8 +20,9 @@ from scrapy.settings import default_settings
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import TimeoutError as TwistedTimeoutError
 from twisted.python.failure import Failure
-from twisted.web._newclient import HEADER, STATUS
+from twisted.web._newclient import HEADER, STATUS, ResponseFailed
 
 from scrapy_walsh.policy.signing import Target, target
 
@@ -44,9 +45,12 @@ JITTER_SETTING: Final[tuple[str, Any]] = (
 #: Whether download handlers are coroutine functions (2.14 and later).
 ASYNC_HANDLERS: Final = version_info >= (2, 14)
 
-#: The errors of the network, by Scrapy's own default: what a project sets does not matter.
-TRANSPORT_ERRORS: Final[tuple[type[BaseException], ...]] = tuple(
-    map(load_object, cast("list[str]", default_settings.RETRY_EXCEPTIONS))
+#: The errors of the network, by Scrapy's own default: what a project sets does not matter. The last
+#: two are in it before 2.14 only; later versions put errors of their own around them.
+TRANSPORT_ERRORS: Final[tuple[type[BaseException], ...]] = (
+    *map(load_object, cast("list[str]", default_settings.RETRY_EXCEPTIONS)),
+    ResponseFailed,
+    TwistedTimeoutError,
 )
 
 #: The error of a body over DOWNLOAD_MAXSIZE. It is not one of the network: nothing is retried.

@@ -695,6 +695,16 @@ def fetched_without_an_exchange(forge: Forge) -> dict[str, Any]:
     return forge.only("not_modified")
 
 
+def half_a_robots_txt(forge: Forge) -> dict[str, Any]:
+    change(forge.only("asked", ROBOTS_URL), octets=100, whole=False)
+    return forge.only("adopted", ROBOTS_URL)
+
+
+def half_a_list(forge: Forge) -> dict[str, Any]:
+    change(forge.only("asked", LIST_URL), octets=100, whole=False)
+    return forge.only("adopted", LIST_URL)
+
+
 def sent_elsewhere(forge: Forge) -> dict[str, Any]:
     return change(forge.only("asked", f"{H}/d"), sent=f"{H}/private/x")
 
@@ -761,6 +771,7 @@ BREAKS: dict[Break, str] = {
     told_and_sent_again: "R5", told_and_followed: "run",
     redirected_out_by_a_page: "D5", redirected_out_unasked: "run",
     sent_elsewhere: "R13", tags_of_no_operator: "R13",
+    half_a_robots_txt: "R2", half_a_list: "R3",
     a_304_for_an_answer: "R7", fetched_without_an_exchange: "run",
     within_the_hour: "R8", twice_in_a_run: "R8", held_for_another_host: "R4",
 }  # fmt: skip

@@ -1,0 +1,133 @@
+"""D33: the line between a site that cannot be reached, and what is not known because of us.
+
+Each row is an error that a fetch may end with. That real crawls keep to it is in ``tests/faults``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+
+import pytest
+from scrapy.core.downloader.handlers.http11 import TunnelError
+from scrapy.exceptions import IgnoreRequest, NotSupported
+from twisted.internet import error as net
+from twisted.python.failure import Failure
+from twisted.web.client import ResponseFailed
+
+from scrapy_walsh.adapters import compat, faults
+from scrapy_walsh.exceptions import OwnFault, StateError
+
+PROXY = "http://proxy.test:3128"
+#: Scrapy's own names of the network's errors, of the oldest version that we support and the newest.
+NETWORK = [each for each in compat.TRANSPORT_ERRORS if each.__module__.startswith("scrapy.")]
+OF_THIS_MACHINE = [
+    *(errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EACCES, errno.EPERM),
+    *(errno.EADDRNOTAVAIL, errno.EADDRINUSE, errno.ENETDOWN, errno.ENETUNREACH),
+]
+
+
+def caused(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+def failed(*causes: BaseException) -> ResponseFailed:
+    return ResponseFailed([Failure(each) for each in causes])
+
+
+SITES = {
+    "refused": net.ConnectionRefusedError(osError=errno.ECONNREFUSED),
+    "timed out": net.TCPTimedOutError(osError=errno.ETIMEDOUT),
+    "no such host": net.DNSLookupError("no results"),
+    "lost": net.ConnectionLost(),
+    "closed": net.ConnectionDone(),
+    "lost in the answer": failed(net.ConnectionLost()),
+    "header too large": compat.HeaderTooLarge("too long"),
+    "reset": ConnectionResetError(errno.ECONNRESET, "reset"),
+    # OpenSSL's and getaddrinfo's numbers are of other tables: 1 is EPERM in errno's.
+    "tls": caused(failed(net.ConnectionLost()), ssl.SSLError(1, "certificate verify failed")),
+    "name": caused(net.ConnectError(), socket.gaierror(-2, "Name or service not known")),
+}
+
+
+@pytest.mark.parametrize("error", SITES.values(), ids=SITES)
+def test_own_an_error_of_the_network_is_the_sites(error: BaseException) -> None:
+    assert faults.of_transfer(error, proxy=None) is None
+    assert faults.says_something(error)
+
+
+@pytest.mark.parametrize("error", NETWORK, ids=lambda each: each.__name__)
+def test_own_so_is_each_that_scrapy_knows(error: type[BaseException]) -> None:
+    assert faults.of_transfer(error("why"), proxy=None) is None
+
+
+@pytest.mark.parametrize("number", OF_THIS_MACHINE, ids=errno.errorcode.get)
+def test_own_an_error_number_of_this_machine_is_ours_wherever_it_stands(number: int) -> None:
+    plain = OSError(number, os.strerror(number))
+    for error in (
+        plain,
+        net.ConnectError(osError=number),
+        caused(net.ConnectionRefusedError("all attempts failed"), plain),
+        caused(net.ConnectError(), ExceptionGroup("all attempts failed", [plain])),
+        failed(net.ConnectionLost(), plain),
+    ):
+        fault = faults.of_transfer(error, proxy=None)
+        assert isinstance(fault, OwnFault)
+        assert not faults.says_something(error)
+        assert "\n" not in str(fault)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        net.ConnectBindError(),
+        net.NoRouteError(),
+        NotSupported("ftp"),
+        ValueError("why"),
+        IgnoreRequest("why"),
+        StateError("the disk failed"),
+        OwnFault("why"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_own_what_is_no_error_of_the_network_is_ours(error: BaseException) -> None:
+    assert isinstance(faults.of_transfer(error, proxy=None), OwnFault)
+
+
+@pytest.mark.parametrize("error", SITES.values(), ids=SITES)
+def test_own_behind_a_proxy_it_may_be_the_proxys_so_it_is_ours(error: BaseException) -> None:
+    fault = faults.of_transfer(error, proxy="http://me:secret@proxy.test:3128")
+    assert isinstance(fault, OwnFault)
+    assert "proxy.test" in str(fault)
+    assert "secret" not in str(fault)
+
+
+@pytest.mark.parametrize(("status", "ours"), [(502, False), (504, False), (403, True), (407, True)])
+def test_own_a_tunnel_that_ends_with_5xx_is_the_sites(status: int, ours: bool) -> None:
+    text = f"Could not open CONNECT tunnel with proxy proxy.test:3128 [{{'status': {status}}}]"
+    assert isinstance(faults.of_transfer(TunnelError(text), proxy=PROXY), OwnFault) == ours
+
+
+def test_own_the_sandbox_is_no_proxy_but_the_sites(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(faults.LAB_PROXY, f"http://127.0.0.1:1,{PROXY}")
+    assert faults.of_transfer(net.ConnectionLost(), proxy=PROXY) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "proxy", "stopped", "ours"),
+    [
+        (200, None, False, False),
+        (404, PROXY, False, False),
+        (503, PROXY, False, False),
+        (407, None, False, False),
+        (407, PROXY, False, True),
+        (200, None, True, True),
+    ],
+)
+def test_own_an_answer_counts_unless_the_proxy_or_a_component_gave_it(
+    status: int, proxy: str | None, stopped: bool, ours: bool
+) -> None:
+    assert isinstance(faults.of_answer(status, proxy, stopped=stopped), OwnFault) == ours
