@@ -26,13 +26,15 @@ from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import scrapy_walsh
 from tests.crawl.harness import side_by_side, site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 ROOT: Final = Path(__file__).parents[1]
-PACKAGE: Final = ROOT / "scrapy_walsh"
+#: The package that is tested: in CI it is the wheel's.
+PACKAGE: Final = Path(scrapy_walsh.__file__).parent
 TABLE: Final = Path(__file__).with_suffix(".md")
 #: Text of the package that runs or is shown, and is no Python.
 OTHER_TEXT: Final = frozenset({".css", ".html", ".js", ".lua", ".sql", ".svg"})

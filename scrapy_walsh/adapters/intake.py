@@ -145,6 +145,9 @@ class Intake:
         while self._full() and not compat.closing(context.crawler):
             await compat.sleep(_LOOK)
         self._began = context.monotonic()
+        # Meanwhile the scheduler may have been empty. A `start` that waits to hear so hears it now,
+        # and not at the engine's next heartbeat.
+        compat.wake_engine(context.crawler)
 
     async def _exempt(self) -> None:
         """Exempt what is there from the garbage collector's looks, when it is time to."""

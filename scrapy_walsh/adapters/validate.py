@@ -120,7 +120,7 @@ def test_child() -> None:
 def _ask(
     task: dict[str, Any], body: bytes, timeout: float, memory: int, started: Started
 ) -> tuple[dict[str, Any], bytes]:
-    path = [_ROOT, *map(str, sys.path)]
+    path = [*map(str, sys.path), _ROOT]  # in the order in which this process looks
     head = json.dumps({**task, "length": len(body), "memory": memory, "path": path}).encode()
     code, output, said = _run(b"%s\n%s" % (head, body), timeout, started)
     first, _, rest = output.partition(b"\n")

@@ -78,7 +78,7 @@ BOTH = "check http://h.test/ --robots robots.txt --blocklist blocklist.json"
         ("verify .scrapy/walsh", ["0", "msgspec"]),
         ("report --output run.html", ["0", "jinja2", "msgspec"]),
         ("audit -h", ["0", "msgspec"]),
-        ("demo -h", ["0"]),
+        ("demo -h", ["0", "msgspec"]),
     ],
 )
 def test_own_a_command_outside_a_project_loads_neither_scrapy_nor_twisted(

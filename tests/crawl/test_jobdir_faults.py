@@ -301,7 +301,7 @@ def test_own_a_disk_that_fills_up_ends_the_crawl_and_nothing_is_lost(tmp_path: P
         project = make_project(tmp_path, FULL, settings)
         first = crawl(project, box, arguments=("-a", "full=1"), timeout=60)
         assert first.returncode == 1, first.output
-        assert len(first.lines("requests.sqlite3 cannot be used (")) == 1, first.output
+        assert len(first.lines("ERROR", "requests.sqlite3 cannot be used (")) == 1, first.output
         assert first.stats["close_reason"] == "walsh_not_well"
         assert "Traceback" not in first.output
         second = crawl(project, box, timeout=60)
