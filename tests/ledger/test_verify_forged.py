@@ -851,6 +851,26 @@ HONEST_MORE = {
             3 * DAY + 3, "rejected", url="http://new.test/robots.txt", requirement="R2",
             verdict="deferred", host="new.test", reason="not known because of us: no disk",
         ),
+        f.declare(3 * DAY + 4, "http://new.test/x"),
+        f.add(
+            3 * DAY + 5, "deferred", url="http://new.test/x", requirement="R2", verdict="deferred",
+            host="new.test", reason="not known because of us: no disk", due=T + 3 * DAY + 5,
+            document="http://new.test/robots.txt",
+        ),
+    ),
+    "the list is not known because of us, though one is held": lambda f: (
+        f.start(3 * DAY, "three", "p3"),
+        f.operator_list(3 * DAY + 1),
+        f.add(
+            3 * DAY + 3, "rejected", url=LIST_URL, requirement="R3", verdict="deferred",
+            reason="blocklist not refreshed: no disk",
+        ),
+        f.declare(3 * DAY + 4, "http://new.test/x"),
+        f.add(
+            3 * DAY + 5, "deferred", url="http://new.test/x", requirement="R3", verdict="deferred",
+            host="new.test", reason="not known because of us: no disk", due=T + 3 * DAY + 5,
+            document=LIST_URL,
+        ),
     ),
 }  # fmt: skip
 

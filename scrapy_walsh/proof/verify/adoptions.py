@@ -79,8 +79,8 @@ class Adoptions:
             self._new_list(run, line, line.digest, answer)
 
     def _keep_list(self, run: Run, line: Line) -> None:
-        ours = line.verdict == DEFERRED and run.terms.blocklist_unreachable != "defer"
-        if run.held.latest_list() is not None and not ours:
+        # Where a list is held, only what failed on our own side defers everything.
+        if run.held.latest_list() is not None and line.verdict != DEFERRED:
             run.held.keep_list()
             return
         verdict = self._without_list(run, line)

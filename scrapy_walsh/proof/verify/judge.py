@@ -340,8 +340,8 @@ class Judge:
             self._report.missed("holds that rest on what is not in this ledger")
 
     def _deferred(self, run: Run, line: Line) -> None:
-        if line.requirement == "R3":
-            self._decisions.refused(run, line)
+        if line.requirement == "R3" or (line.requirement, line.verdict) == ("R2", DEFERRED):
+            self._decisions.refused(run, line)  # by what stands for a document that is not known
             return
         if line.verdict != DEFERRED:
             self._unreachable(run, line)
