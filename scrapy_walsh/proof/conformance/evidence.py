@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
-from scrapy_walsh.proof.sandbox import LoggedRequest, host_key, hosts, requests
+from scrapy_walsh.proof.exchanges import gaps
+from scrapy_walsh.proof.sandbox import LoggedRequest, exchanged, host_key, hosts, requests
 from scrapy_walsh.proof.sandbox.routes import LIST, SCHEMA
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-ROBOTS: Final = "/robots.txt"
 OPERATOR_HOST: Final = "operator.test"
 LIST_URL: Final = f"http://{OPERATOR_HOST}{LIST}"
 SCHEMA_URL: Final = f"http://{OPERATOR_HOST}{SCHEMA}"
@@ -154,12 +153,9 @@ def exact_user_agent(evidence: Evidence, asked: Iterable[LoggedRequest]) -> Find
 
 
 def intervals(asked: Sequence[LoggedRequest], *, exempt: bool = False) -> list[float]:
-    """Seconds from each request's arrival to the next one's.
-
-    *exempt*: leave out the first gap where it follows a robots.txt (T1: the one exemption).
-    """
-    found = [later.arrived - earlier.arrived for earlier, later in pairwise(asked)]
-    return found[1:] if exempt and found and asked[0].path == ROBOTS else found
+    """Seconds from each request of a host to its next one, by arrival; *exempt*: but T1's pair."""
+    found = gaps(exchanged(asked))
+    return [gap.apart for gap in found if not (exempt and gap.first_pair)]
 
 
 def spaced(found: Sequence[float], seconds: float) -> Finding:

@@ -12,12 +12,12 @@ from scrapy_walsh.proof.conformance import crawl
 from scrapy_walsh.proof.conformance.check import MUST, Row
 from scrapy_walsh.proof.conformance.evidence import (
     OPERATOR_HOST,
-    ROBOTS,
     Evidence,
     Run,
     never,
     was_asked,
 )
+from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site
 from scrapy_walsh.proof.sandbox.routes import (
     HTML,

@@ -8,7 +8,6 @@ from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import (
     OPERATOR_HOST,
-    ROBOTS,
     Evidence,
     asked_for,
     never,
@@ -16,6 +15,7 @@ from scrapy_walsh.proof.conformance.evidence import (
     target_of,
 )
 from scrapy_walsh.proof.conformance.part import Part, left_alone, refreshing, site
+from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Site, host_key
 from scrapy_walsh.proof.sandbox.routes import HTML, LIST, TEXT, negotiated
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.findings import Finding, held_if, unseen
 from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import (
-    ROBOTS,
     Evidence,
     asked_for,
     intervals,
@@ -19,6 +18,7 @@ from scrapy_walsh.proof.conformance.evidence import (
     was_asked,
 )
 from scrapy_walsh.proof.conformance.part import Part, site
+from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Request, Route, Site, hosts, max_in_flight, routes
 from scrapy_walsh.proof.sandbox.routes import negotiated
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short

@@ -9,7 +9,6 @@ from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import (
     OPERATOR_HOST,
-    ROBOTS,
     Evidence,
     asked_for,
     exact_user_agent,
@@ -18,6 +17,7 @@ from scrapy_walsh.proof.conformance.evidence import (
     was_asked,
 )
 from scrapy_walsh.proof.conformance.part import Part, left_alone, requested, site
+from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Site, hosts, requests, user_agents
 from scrapy_walsh.proof.sandbox.routes import LIST, SCHEMA, TEXT, missing, text
 

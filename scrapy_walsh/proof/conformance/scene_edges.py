@@ -13,7 +13,6 @@ from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
 from scrapy_walsh.proof.conformance.evidence import (
     LIST_URL,
     OPERATOR_HOST,
-    ROBOTS,
     Evidence,
     asked_for,
     exact_user_agent,
@@ -24,6 +23,7 @@ from scrapy_walsh.proof.conformance.evidence import (
     split,
 )
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site, stage
+from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Site, routes
 from scrapy_walsh.proof.sandbox.routes import LIST, OPEN, TEXT, negotiated, text
 from scrapy_walsh.proof.spacing import THE_WIRE

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.findings import Finding, held_if, unseen
 from scrapy_walsh.proof.conformance import crawl
 from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
-from scrapy_walsh.proof.conformance.evidence import ROBOTS, Evidence
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site, stage
+from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Site, default_sites, page
 from scrapy_walsh.proof.sandbox.routes import MARKDOWN
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_walsh.proof.conformance.crawl import Bot
+    from scrapy_walsh.proof.conformance.evidence import Evidence
 
 _HOSTS: Final = ("rss.test", "markdown.test", "llms.test", "html.test")
 _SOURCES: Final = """\

@@ -13,7 +13,6 @@ from scrapy_walsh.proof.conformance.crawl import IMPLEMENTATION
 from scrapy_walsh.proof.conformance.evidence import (
     LIST_URL,
     OPERATOR_HOST,
-    ROBOTS,
     SCHEMA_URL,
     Evidence,
     asked_for,
@@ -21,6 +20,7 @@ from scrapy_walsh.proof.conformance.evidence import (
     target_of,
 )
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site, stage
+from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Site, blocklist, page
 from scrapy_walsh.proof.sandbox.routes import (
     FIXTURES,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import time
+from bisect import bisect_right
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from scrapy_walsh.policy.hosts import DEFAULT_PORT
+from scrapy_walsh.proof.exchanges import Exchange
+from scrapy_walsh.proof.exchanges import gaps as neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -160,6 +162,27 @@ def paths(log: Iterable[LoggedRequest], host: str | None = None) -> list[str]:
     return [record.path for record in requests(log, host)]
 
 
+def exchanged(
+    log: Iterable[LoggedRequest], host: str | None = None, cuts: Sequence[float] = ()
+) -> list[Exchange[LoggedRequest]]:
+    """The requests of the log, or of one host, as :mod:`scrapy_walsh.proof.exchanges` has them.
+
+    *cuts*: when one process ended and the next one went on, in order; monotonic seconds.
+    """
+    return [
+        Exchange(
+            host_key(each.scheme, each.host),
+            each.path,
+            each.arrived,
+            math.inf if each.completed is None else each.completed,
+            each.status,
+            each,
+            by=bisect_right(cuts, each.arrived),
+        )
+        for each in requests(log, host)
+    ]
+
+
 def gaps(
     log: Iterable[LoggedRequest], host: str | None = None, *, start_to_start: bool = False
 ) -> list[float]:
@@ -169,13 +192,8 @@ def gaps(
     infinity when the earlier one is still being answered. With ``start_to_start``, from arrival
     to arrival.
     """
-    pairs = itertools.pairwise(requests(log, host))
-    if start_to_start:
-        return [later.arrived - earlier.arrived for earlier, later in pairs]
-    return [
-        -math.inf if earlier.completed is None else later.arrived - earlier.completed
-        for earlier, later in pairs
-    ]
+    found = neighbours(each._replace(host="") for each in exchanged(log, host))
+    return [gap.apart if start_to_start else gap.rest for gap in found]
 
 
 def max_in_flight(log: Iterable[LoggedRequest]) -> int:
