@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event
@@ -29,7 +31,10 @@ IMPLEMENTATION: Final = "example/conformance@0123abc"
 _PROXIES: Final = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 #: Of the environment, what would lead the crawl to another project or past the proxy.
 _DROPPED: Final = ("SCRAPY_SETTINGS_MODULE", "SCRAPY_PROJECT", "all_proxy", "ALL_PROXY")
-_OUTPUT: Final = 4000
+#: Octets of a command's output that are kept: its end.
+_OUTPUT: Final = 16 * 4096
+#: Seconds between asking a command to end and ending it.
+_GRACE: Final = 5.0
 #: The operator's documents, played by the sandbox.
 MIRROR: Final = {"WALSH_BLOCKLIST_URL": LIST_URL, "WALSH_BLOCKLIST_SCHEMA_URL": SCHEMA_URL}
 
@@ -61,18 +66,7 @@ class Bot:
 
 
 def make_project(directory: Path, bot: Bot, **settings: Any) -> Path:
-    """Make a Scrapy project in *directory*, with its state, whose operator is the sandbox's."""
-    tags = {"WALSH_IMPL": IMPLEMENTATION}
-    state = {"WALSH_STATE_DIR": str(state_dir(directory))}
-    return _project(directory, bot, {**state, **MIRROR, **tags, **settings})
-
-
-def live_project(directory: Path, bot: Bot, **settings: Any) -> Path:
     """Make a Scrapy project in *directory* whose operator is the identity's own."""
-    return _project(directory, bot, settings)
-
-
-def _project(directory: Path, bot: Bot, settings: Mapping[str, Any]) -> Path:
     directory.mkdir(parents=True)
     values = {
         "BOT_NAME": "conformance",
@@ -90,8 +84,13 @@ def _project(directory: Path, bot: Bot, settings: Mapping[str, Any]) -> Path:
     return directory
 
 
+def mirrored(directory: Path) -> dict[str, Any]:
+    """The settings of a project in *directory* whose operator is the sandbox's; with its state."""
+    return {"WALSH_STATE_DIR": str(state_dir(directory)), "WALSH_IMPL": IMPLEMENTATION, **MIRROR}
+
+
 def state_dir(project: Path) -> Path:
-    """Where a project of :func:`make_project` keeps its state."""
+    """Where a project in the sandbox keeps its state."""
     return project / "state"
 
 
@@ -107,24 +106,24 @@ def probe(
     project: Path,
     box: Sandbox | None,
     urls: Sequence[str],
-    *,
     settings: Mapping[str, Any] | None = None,
-    **arguments: str,
+    **task: Any,
 ) -> Run:
-    """The probe's crawl of *urls*; *arguments* are the spider's."""
+    """The probe's crawl of *urls*; *task*: what else it is to do."""
     account = project / "account.json"
     account.unlink(missing_ok=True)
-    given = {"urls": " ".join(urls), "account": str(account), **arguments}
+    given = {"task": json.dumps({"urls": urls, "account": str(account), **task})}
     code, output, log = _scrapy(project, box, "walsh_conformance", given, settings or {})
     return Run(log, tuple(urls), read_told(account), (), output, code)
 
 
-def metadata(project: Path, box: Sandbox, sources: str, declared: Sequence[str]) -> Run:
-    """``scrapy crawl walsh_metadata`` of the file *sources* in *project*."""
-    items = project / "items.jsonl"
+def metadata(project: Path, box: Sandbox, name: str, sources: str, declared: Sequence[str]) -> Run:
+    """``scrapy crawl walsh_metadata`` in *project*, of *sources* as a file *name* has them."""
+    items, file = project / "items.jsonl", project / name
     items.unlink(missing_ok=True)
+    file.write_text(sources, encoding="utf-8")
     feeds = {"FEEDS": json.dumps({str(items): {"format": "jsonlines"}})}
-    code, output, log = _scrapy(project, box, "walsh_metadata", {"sources": sources}, feeds)
+    code, output, log = _scrapy(project, box, "walsh_metadata", {"sources": str(file)}, feeds)
     lines = items.read_text(encoding="utf-8").splitlines() if items.exists() else []
     found: list[dict[str, Any]] = []
     with suppress(ValueError):  # the last line of a crawl that was cut off
@@ -148,18 +147,51 @@ def _scrapy(
             command += [option, f"{name}={value}"]
     if box is not None:
         box.clear()
-    log = project / "crawl.log"
-    code: int | None = None
-    with log.open("wb") as out, suppress(subprocess.TimeoutExpired):
-        code = subprocess.run(  # noqa: S603  our own command
-            command,
-            cwd=project,
-            env=environment(None if box is None else box.proxy_url),
+    env = environment(None if box is None else box.proxy_url)
+    code, output = run_command(command, env, TIME_LIMIT, project)
+    return code, output, [] if box is None else box.log
+
+
+def run_command(
+    words: Sequence[str],
+    env: Mapping[str, str],
+    seconds: float,
+    folder: Path | None = None,
+    *,
+    foreign: bool = False,
+) -> tuple[int | None, str]:
+    """Exit code (None: cut off) and the end of the output, both streams together.
+
+    *foreign*: whatever the command has started is ended with it. Raises OSError.
+    """
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(  # noqa: S603  our own command, or the user's
+            words,
+            cwd=folder,
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            timeout=TIME_LIMIT,
-            check=False,
-        ).returncode
-    text = log.read_bytes()[-_OUTPUT:].decode("utf-8", "replace")
-    return code, text, [] if box is None else box.log
+            start_new_session=foreign,
+        )
+        code = None
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(seconds)
+        finally:
+            _end(process, group=foreign)
+        out.seek(max(0, out.seek(0, os.SEEK_END) - _OUTPUT))
+        return code, out.read().decode("utf-8", "replace")
+
+
+def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:
+    """End a command if it goes on; *group*: and what else is of its process group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, PermissionError):
+            if group:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE)
+            return

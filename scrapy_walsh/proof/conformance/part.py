@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.proof.conformance import crawl
-from scrapy_walsh.proof.conformance.check import MUST, Row
-from scrapy_walsh.proof.conformance.evidence import (
-    OPERATOR_HOST,
-    Evidence,
-    Run,
-    never,
-    was_asked,
-)
+from scrapy_walsh.proof.conformance.check import rows_of
+from scrapy_walsh.proof.conformance.evidence import OPERATOR_HOST, Evidence, Run, urls_of
 from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site
 from scrapy_walsh.proof.sandbox.routes import (
@@ -31,25 +25,33 @@ from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import HostRecord, StoredDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from scrapy_walsh.proof.conformance.check import Row
     from scrapy_walsh.proof.conformance.crawl import Bot
+    from scrapy_walsh.proof.conformance.judges import Judge
     from scrapy_walsh.proof.sandbox.site import Answerer
 
 
 @dataclass(frozen=True)
 class Part:
-    """``serves``: the requirements that ``rows`` are about. ``sites``: makes hosts, for a token.
+    """``sites``: makes hosts, for a token. ``urls``: the targets of the first run, by spaces.
 
-    ``urls``: the targets of the first run; ``later``: those of the second, where it shows more.
+    ``later``: those of the second, where it shows more. ``table``: judges, by the headings of their
+    rows; ``foreign``: those of other crawlers alone, since for ours a scene has such rows.
     """
 
     name: str
-    serves: Sequence[str]
     sites: Callable[[str], list[Site]]
-    urls: Sequence[str]
-    rows: Sequence[Row]
-    later: Sequence[str] = ()
+    urls: str
+    table: Mapping[str, Judge]
+    later: str = ""
+    foreign: Mapping[str, Judge] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All of them."""
+        return rows_of({**self.foreign, **self.table})
 
 
 def site(host: str, robots: str | Route = OPEN, **routes: Route | Answerer) -> Site:
@@ -75,29 +77,21 @@ def operator_site(*domains: str) -> Site:
     return Site(OPERATOR_HOST, {ROBOTS: text(), **documents})
 
 
-def left_alone(identity: str, title: str, urls: str, control: str, level: str = MUST) -> Row:
-    """A row: none of *urls* is requested, though *control* is. By spaces, without ``http://``."""
-    wrong = [f"http://{url}" for url in urls.split()]
-    return Row(identity, title, lambda e: never(e.first, wrong, f"http://{control}"), level)
-
-
-def requested(identity: str, title: str, urls: str, level: str = MUST) -> Row:
-    """A row: each of *urls* is requested. By spaces, without ``http://``."""
-    wanted = [f"http://{url}" for url in urls.split()]
-    return Row(identity, title, lambda e: was_asked(e.first, *wanted), level)
-
-
 # A scene of the conformance run: a sandbox and a project of its own, crawls, rows.
 
 
 @dataclass(frozen=True)
 class Scene:
-    """``play`` makes the crawls of a bot; ``rows`` judge them. ``serves``: as of a ``Part``."""
+    """``play`` makes the crawls of a bot. ``table``: judges, by the headings of their rows."""
 
     name: str
-    serves: Sequence[str]
     play: Callable[[Bot], Evidence]
-    rows: Sequence[Row]
+    table: Mapping[str, Judge]
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All of them."""
+        return rows_of(self.table)
 
 
 class Stage:
@@ -109,9 +103,15 @@ class Stage:
         self.project = project
         self.runs: list[Run] = []
 
-    def probe(self, *urls: str, settings: dict[str, Any] | None = None, **arguments: str) -> Run:
-        """One more crawl by the probe."""
-        run = crawl.probe(self.project, self.box, urls, settings=settings, **arguments)
+    def probe(self, urls: str, settings: dict[str, Any] | None = None, **task: Any) -> Run:
+        """One more crawl by the probe of *urls*, by spaces; *task*: what else it does."""
+        run = crawl.probe(self.project, self.box, urls_of(urls), settings, **task)
+        self.runs.append(run)
+        return run
+
+    def metadata(self, name: str, sources: str, declared: Sequence[str] = ()) -> Run:
+        """One more crawl, by the spider ``walsh_metadata``, of *sources* in a file *name*."""
+        run = crawl.metadata(self.project, self.box, name, sources, declared)
         self.runs.append(run)
         return run
 
@@ -121,24 +121,19 @@ class Stage:
 
     def age(self, kind: str, key: str, seconds: float) -> None:
         """Make a stored document *seconds* older, as if so much time had passed."""
-        store = open_store(crawl.state_dir(self.project))
-        try:
-            document = store.get(StoredDocument, kind, key)
-            if document is not None:
-                store.put(replace(document, fetched_at=document.fetched_at - seconds))
-        finally:
-            store.close()
+        self._age(StoredDocument, (kind, key), seconds, "fetched_at")
 
     def age_host(self, host: str, seconds: float) -> None:
         """Make what is stored of a host *seconds* older: its last answer, and its hold (R4, R5)."""
-        store = open_store(crawl.state_dir(self.project))
-        try:
-            record = store.get(HostRecord, host)
+        self._age(HostRecord, (host,), seconds, "last_end", "not_before")
+
+    def _age(self, kind: Any, key: tuple[str, ...], seconds: float, *names: str) -> None:
+        with closing(open_store(crawl.state_dir(self.project))) as store:
+            record = store.get(kind, *key)
             if record is not None:
-                hold = None if record.not_before is None else record.not_before - seconds
-                store.put(replace(record, last_end=record.last_end - seconds, not_before=hold))
-        finally:
-            store.close()
+                times = {name: getattr(record, name) for name in names}
+                known = {name: at - seconds for name, at in times.items() if at is not None}
+                store.put(replace(record, **known))
 
     def evidence(self) -> Evidence:
         """What the runs so far showed."""
@@ -150,4 +145,7 @@ class Stage:
 def stage(bot: Bot, sites: Sequence[Site], **settings: Any) -> Iterator[Stage]:
     """A stage with *sites*; *settings* are the project's."""
     with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder, Sandbox(sites) as box:
-        yield Stage(bot, box, crawl.make_project(Path(folder, "project"), bot, **settings))
+        project = Path(folder, "project")
+        yield Stage(
+            bot, box, crawl.make_project(project, bot, **crawl.mirrored(project), **settings)
+        )
