@@ -39,9 +39,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_delay
-from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.event import REJECTED, Event
 from scrapy_walsh.policy.freshness import is_fresh
+from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
     UNKNOWN_BLOCKLIST,
@@ -52,7 +52,7 @@ from scrapy_walsh.policy.verdict import (
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
-    from scrapy_walsh.policy.chain import Gates
+    from scrapy_walsh.policy.gates import Gates
 
 #: Seconds that an attempt may take while targets wait for it.
 _TIMEOUT: Final = 30.0
