@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.policy.verdict import BY_SETTING
-from scrapy_walsh.proof.conformance import crawl
 from scrapy_walsh.proof.conformance.check import in_order, judged, rows_of
+from scrapy_walsh.proof.conformance.crawl import Stage
 from scrapy_walsh.proof.conformance.evidence import Evidence, split
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
@@ -198,16 +198,18 @@ def run(
     identity = bot.identity
     url = fixtures_url(identity.blocklist_url)
     with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder:
-        settings = {"WALSH_STATE_DIR": "memory" if state is None else str(state.resolve())}
-        told = {"WALSH_REVISIT_REASON": REASON, "WALSH_IMPL": impl}
-        project = crawl.make_project(Path(folder, "project"), bot, **settings, **told)
-        first = crawl.probe(project, None, [url], document=url)
+        settings: dict[str, Any] = {
+            "WALSH_STATE_DIR": "memory" if state is None else str(state.resolve()),
+            "WALSH_REVISIT_REASON": REASON,
+            "WALSH_IMPL": impl,
+        }
+        here = Stage(bot, Path(folder, "project"), **settings)
+        first = here.probe(url, document=url)
         progress(f"fixtures document: crawl ended with code {first.code}")
         try:
             found = fixtures_of(first, url)
         except DocumentInvalid as error:
             raise DocumentInvalid(f"{error}; see --live in docs/conformance.md") from None
-        second = crawl.probe(project, None, targets(found))
+        second = here.probe(" ".join(targets(found)))
         progress(f"fixtures: crawl ended with code {second.code}")
-    evidence = Evidence(identity.user_agent, identity.token, (first, second), bot.robots_pace)
-    return in_order(judged(rows_of({**table(found), **tags(found)}), evidence))
+    return in_order(judged(rows_of({**table(found), **tags(found)}), here.evidence()))

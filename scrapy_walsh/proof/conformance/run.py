@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.conformance import crawl, parts, vectors
 from scrapy_walsh.proof.conformance.check import Check, in_order, judged
-from scrapy_walsh.proof.conformance.part import Scene, stage
+from scrapy_walsh.proof.conformance.crawl import Bot, stage
+from scrapy_walsh.proof.conformance.part import Scene
 from scrapy_walsh.proof.conformance.scene_edges import AGAIN_OWN, EDGES
 from scrapy_walsh.proof.conformance.scene_formats import FORMATS_OWN
 from scrapy_walsh.proof.conformance.scene_operator import DOCUMENTS, OPERATOR
@@ -19,7 +20,6 @@ from scrapy_walsh.proof.signatures import have_library
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from scrapy_walsh.proof.conformance.crawl import Bot
     from scrapy_walsh.proof.conformance.evidence import Evidence
     from scrapy_walsh.proof.conformance.part import Part
 

@@ -5,11 +5,12 @@ R1 to R6 and R12, in three runs that follow one another at once and share their 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from scrapy_walsh.findings import Finding, Outcome, broken, held_if, unseen
 from scrapy_walsh.policy.backoff import MAX_RETRIES
 from scrapy_walsh.proof.conformance import judges
+from scrapy_walsh.proof.conformance.crawl import Bot, stage
 from scrapy_walsh.proof.conformance.evidence import (
     LIST_URL,
     OPERATOR_HOST,
@@ -18,14 +19,11 @@ from scrapy_walsh.proof.conformance.evidence import (
     urls_of,
 )
 from scrapy_walsh.proof.conformance.judges import intervals, never, nothing_of, paced, spaced, where
-from scrapy_walsh.proof.conformance.part import Scene, operator_site, site, stage
+from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Site, routes
 from scrapy_walsh.proof.sandbox.routes import OPEN, negotiated, text
 from scrapy_walsh.proof.spacing import THE_WIRE
-
-if TYPE_CHECKING:
-    from scrapy_walsh.proof.conformance.crawl import Bot
 
 _CONTROL: Final = "start.test/page"
 _SECURE: Final = "https://schemes.test/denied https://secure.test/denied"

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from scrapy_walsh.findings import Finding, Outcome, broken, held, held_if, unseen
 from scrapy_walsh.proof.conformance import judges, live
-from scrapy_walsh.proof.conformance.crawl import IMPLEMENTATION
+from scrapy_walsh.proof.conformance.crawl import IMPLEMENTATION, stage
 from scrapy_walsh.proof.conformance.evidence import (
     LIST_URL,
     OPERATOR_HOST,
@@ -18,7 +18,7 @@ from scrapy_walsh.proof.conformance.evidence import (
     target_of,
 )
 from scrapy_walsh.proof.conformance.judges import nothing_of, where
-from scrapy_walsh.proof.conformance.part import Scene, operator_site, site, stage
+from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Site, blocklist, default_sites, page
 from scrapy_walsh.proof.sandbox.routes import FIXTURES, LIST, SCHEMA, missing, negotiated

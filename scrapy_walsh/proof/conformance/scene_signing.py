@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.findings import Finding, broken, held, unseen
 from scrapy_walsh.keys.files import make_keys
 from scrapy_walsh.policy import signing
+from scrapy_walsh.proof.conformance.crawl import Bot, stage
 from scrapy_walsh.proof.conformance.evidence import target_of
-from scrapy_walsh.proof.conformance.part import Scene, operator_site, site, stage
+from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.proof.sandbox.routes import busy
 from scrapy_walsh.proof.signatures import Fault, Judgement, Seen, directory_keys, judge, repeated
@@ -18,7 +19,6 @@ from scrapy_walsh.proof.signatures import Fault, Judgement, Seen, directory_keys
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.proof.conformance.crawl import Bot
     from scrapy_walsh.proof.conformance.evidence import Evidence
     from scrapy_walsh.proof.conformance.judges import Judge
     from scrapy_walsh.proof.sandbox import LoggedRequest

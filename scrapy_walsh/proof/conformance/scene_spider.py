@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.findings import Finding, Outcome, broken, held_if, unseen
 from scrapy_walsh.proof.conformance import judges
+from scrapy_walsh.proof.conformance.crawl import Bot, stage
 from scrapy_walsh.proof.conformance.evidence import full, urls_of
 from scrapy_walsh.proof.conformance.judges import never, nothing_of, where
-from scrapy_walsh.proof.conformance.part import Scene, operator_site, refreshing, site, stage
+from scrapy_walsh.proof.conformance.part import Scene, operator_site, refreshing, site
 from scrapy_walsh.proof.conformance.parts_rules import misled
 from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, routes
 from scrapy_walsh.proof.sandbox.routes import TEXT
 
 if TYPE_CHECKING:
-    from scrapy_walsh.proof.conformance.crawl import Bot
     from scrapy_walsh.proof.conformance.evidence import Evidence
 
 _START: Final = "start.test/page"
