@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.asked import Asked
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.fetcher import Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
+    from scrapy_walsh.adapters.sources import Sources
     from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.recrawl import Visit
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 class Documents:
     """``chain.Held`` for one crawl."""
 
-    def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing, asked: Asked) -> None:
+    def __init__(
+        self, context: Context, fetcher: Fetcher, pacing: Pacing, sources: Sources
+    ) -> None:
         self._context = context
-        self._asked = asked
+        self._sources = sources
         self._token = context.config.identity.token
         self.operator = OperatorList(context, fetcher, pacing)
         self.robots_txt = RobotsTxt(context, fetcher, pacing, self)
@@ -57,10 +59,7 @@ class Documents:
 
     def last_visit(self, key: str) -> Visit | None:
         """When an earlier run last sent the source *key* and was answered (R8)."""
-        if self._asked.lifts(key):
-            return None
-        run = self._asked.last_run(key)
-        return None if run is None else run.visit
+        return self._sources.last_visit(key)
 
     def sitemaps(self, url: str) -> list[str]:
         """The sitemaps that the robots.txt of *url*'s origin names, if it is in memory."""

@@ -274,7 +274,7 @@ class HostQueue(Queue):
     @ends_crawl
     def pop(self) -> Request | None:
         """The request to send now; None where no host is due: the engine is woken later."""
-        self._crawl.asked.settle()
+        self._crawl.sources.settle()
         for _ in range(min(_AT_ONCE, len(self._resumed))):
             resumed = self._resumed.pop()
             self._crawl.pacing.know(resumed)
@@ -363,7 +363,7 @@ class HostQueue(Queue):
         arrival = next(self._arrivals) * (-1 if request in self._crawl.pacing.given_back else order)
         if request in self._crawl.pacing.first:
             return (_FIRST, -request.priority, start, arrival)
-        since = self._crawl.asked.put_off_since(request.url)
+        since = self._crawl.sources.put_off_since(request)
         if since is not None:
             return (_PUT_OFF, int(since), start, arrival)
         return (_OTHERS, -request.priority, start, arrival)

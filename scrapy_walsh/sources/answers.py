@@ -10,7 +10,7 @@ from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.apart import links_of
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused, TooManyRedirects
-from scrapy_walsh.adapters.readings import moved_for_good
+from scrapy_walsh.adapters.sources import moved_for_good
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
 from scrapy_walsh.policy import formats, sitemaps
 from scrapy_walsh.policy.feeds import Links

@@ -148,7 +148,7 @@ class WalshMetadataSpider(Spider):
             self.refusal = "scrapy_walsh is not installed here: set ADDONS, see docs/install.md"
         if self.refusal is None and crawl is not None:
             crawl.on_wire.append(self._count_request)
-            crawl.readings.by_spider = True
+            crawl.sources.by_spider = True
             self.progress = Progress(crawl, self._counts)
             self.progress.start()
 
@@ -267,7 +267,7 @@ class WalshMetadataSpider(Spider):
         """
         for visit in visits:
             if self._crawl is not None:
-                self._crawl.asked.hop(_http(visit.source.url), request)
+                self._crawl.sources.hop(_http(visit.source.url), request)
             visit.steps = [*plan(_http(visit.source.url), None)]
             yield from self._next(visit)
 
@@ -397,7 +397,7 @@ class WalshMetadataSpider(Spider):
         source, row = visit.source, visit.row
         read = outcome in report.READ
         reason = refusal or f"{row.requirement} {row.reason}".strip()
-        crawl.readings.report(source.first, readings.READ if read else outcome, reason)
+        crawl.sources.report(source.first, readings.READ if read else outcome, reason)
 
     def _known(self, key: str) -> bool:
         return self.handover is not None and self.handover.known(key)
@@ -464,7 +464,7 @@ class WalshMetadataSpider(Spider):
             return None
         source, now = visit.source, crawl.wall()
         asked = [source.first, *([_http(source.url)] if source.bare_host else [])]
-        found = [visit.due, *(crawl.asked.next_due(url) for url in asked)]
+        found = [visit.due, *(crawl.sources.next_due(url) for url in asked)]
         due = max((moment for moment in found if moment and moment > now), default=None)
         return None if due is None else iso(math.ceil(due))
 
