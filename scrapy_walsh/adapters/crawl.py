@@ -23,6 +23,7 @@ from scrapy_walsh.adapters.gate import Gate
 from scrapy_walsh.adapters.intake import Intake
 from scrapy_walsh.adapters.lease import Lease
 from scrapy_walsh.adapters.pacing import Pacing, Pulse
+from scrapy_walsh.adapters.progress import Progress
 from scrapy_walsh.adapters.retries import Retries
 from scrapy_walsh.adapters.scraping import Scraping
 from scrapy_walsh.adapters.sources import Sources
@@ -66,6 +67,7 @@ class Crawl(Context):
         self.pacing = Pacing(self, TURNSTILE, self._pulse)
         self.fetcher = Fetcher(self, self.pacing)
         self.sources = Sources(self, self.pacing)
+        self._progress = Progress(self, self.sources.account)
         self.documents = Documents(self, self.fetcher, self.pacing, self.sources)
         self.retries = Retries(self, self.fetcher, self.pacing)
         self.tags = Tags(self, self.documents.robots)
@@ -100,6 +102,7 @@ class Crawl(Context):
 
     def _open(self) -> None:
         self._pulse.start()
+        self._progress.start()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self._tell_notices()
         self.let_writes_wait()
@@ -126,6 +129,7 @@ class Crawl(Context):
             *(queue.stop for queue in self.queues),
             self.documents.close,
             self._pulse.stop,
+            self._progress.stop,
             lambda: TURNSTILE.leave_for_good(self),
             lambda: compat.ON_FAILURE.remove(self.fail),
             self.documents.count,

@@ -266,7 +266,6 @@ class HostQueue(Queue):
         return bool(self._lines.stands_for(request))
 
     def outlook(self) -> tuple[int, int, float]:
-        """The number of hosts that are due, of those that are not, and the least seconds left."""
         due = self._agenda.ready()
         seconds = self._agenda.seconds_left(self._crawl.monotonic())
         return due, len(self._agenda) - due, seconds

@@ -15,14 +15,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from scrapy import Request, Spider, signals
 from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters.compat import fail_command
 from scrapy_walsh.adapters.outcomes import GaveUp
-from scrapy_walsh.adapters.progress import Counts, Progress
 from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
@@ -113,7 +111,6 @@ class WalshMetadataSpider(Spider):
         self.problems: list[str] = []
         self.visits: list[_Visit] = []
         self.documents = 0
-        self.progress: Progress | None = None
         # By canonical URL: the sources that wait for its answer, and what the answer was.
         self._waiting: dict[str, list[_Visit]] = {}
         self._answers: dict[str, Answer] = {}
@@ -149,8 +146,6 @@ class WalshMetadataSpider(Spider):
         if self.refusal is None and crawl is not None:
             crawl.on_wire.append(self._count_request)
             crawl.sources.by_spider = True
-            self.progress = Progress(crawl, self._counts)
-            self.progress.start()
 
     @property
     def _crawl(self) -> Crawl | None:
@@ -420,21 +415,8 @@ class WalshMetadataSpider(Spider):
         if row := self._row_of(request):
             row.bytes += len(data)
 
-    def _counts(self) -> Counts:
-        ended = [visit for visit in self.visits if visit.row.outcome is not None]
-        deferred = {_host(visit) for visit in ended if visit.row.outcome == report.DEFERRED}
-        return Counts(
-            sources=len(self.visits),
-            ended=len(ended),
-            deferred=len(deferred),
-            requests=self.documents + sum(visit.row.requests for visit in self.visits),
-            items=sum(visit.row.items for visit in self.visits),
-        )
-
     def closed(self, reason: str) -> None:
         """Writes the source report to the log, and to ``-a report=FILE``."""
-        if self.progress is not None:
-            self.progress.stop()
         rows = [visit.row for visit in self.visits]
         for visit in self.visits:
             row = visit.row
@@ -492,10 +474,6 @@ def _flag(name: str, value: str) -> bool:
 
 def _key(visit: _Visit) -> str:
     return canonical_url(visit.steps[0].url)
-
-
-def _host(visit: _Visit) -> str:
-    return urlsplit(visit.source.first).netloc
 
 
 def _account(ended: list[Answer]) -> str:
