@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from scrapy_walsh.adapters.operator_list import OperatorList
@@ -19,11 +18,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.fetcher import Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.adapters.sources import Sources
-    from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.chain import Rules
-    from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.policy.usage import Statement
-    from scrapy_walsh.policy.verdict import NotKnown, Verdict
 
 
 class Documents:
@@ -33,33 +29,24 @@ class Documents:
         self, context: Context, fetcher: Fetcher, pacing: Pacing, sources: Sources
     ) -> None:
         self._context = context
-        self._sources = sources
         self._token = context.config.identity.token
         self.operator = OperatorList(context, fetcher, pacing)
+        #: The list, or the verdict in its place; None where it must be fetched first (R12).
+        self.blocklist = self.operator.current
         self.robots_txt = RobotsTxt(context, fetcher, pacing, self)
+        #: When an earlier run last sent the source *key* and was answered (R8).
+        self.last_visit = sources.last_visit
+        #: The rules of an origin; None where they must be fetched or refreshed first (R12).
+        self.robots = self.robots_txt.current
         #: What sites say about the use of the answers.
         self._said: WeakKeyDictionary[Request, tuple[Statement, ...]] = WeakKeyDictionary()
-        #: By origin, the tdmrep.json that this run was given as the answer of a target.
-        self._tdm: dict[str, usage.TdmRules] = {}
-
-    def blocklist(self) -> Blocklist | Verdict | NotKnown | None:
-        """The list, or the verdict in its place; None where it must be fetched first (R12)."""
-        return self.operator.current()
-
-    def robots(self, origin: str) -> Rules | NotKnown | None:
-        """The rules of *origin*, or None when they must be fetched or refreshed first (R12)."""
-        return self.robots_txt.current(origin)
 
     def basis(self, url: str) -> tuple[int, int] | None:
         """Numbers of the list and the rules that decide about *url*; None where one is missing."""
         rules = self.robots_txt.serial(url)
-        if rules is None or self.operator.current() is None:
+        if rules is None or self.blocklist() is None:
             return None
         return self.operator.state.serial, rules
-
-    def last_visit(self, key: str) -> Visit | None:
-        """When an earlier run last sent the source *key* and was answered (R8)."""
-        return self._sources.last_visit(key)
 
     def sitemaps(self, url: str) -> list[str]:
         """The sitemaps that the robots.txt of *url*'s origin names, if it is in memory."""
@@ -89,19 +76,4 @@ class Documents:
             name.decode("latin-1").lower(): [value.decode("latin-1") for value in values]
             for name, values in response.headers.items()
         }
-        tdm = self._tdm.get(hosts.origin(url))
-        in_file = () if tdm is None else tdm.said(url)
-        return (*in_robots, *in_file, *usage.of_response(fields, url, self._token))
-
-    def note_tdmrep(self, response: Response) -> None:
-        """Keep the tdmrep.json that *response* may be: it is never requested on purpose."""
-        if response.status == 200 and urlsplit(response.url).path == usage.TDMREP:
-            self._tdm[hosts.origin(response.url)] = usage.TdmRules(response.body, response.url)
-
-    def close(self) -> None:
-        """Stop the attempts to refresh the blocklist."""
-        self.operator.close()
-
-    def count(self) -> None:
-        """Put the counts about robots.txt into the stats, at the end of a crawl."""
-        self.robots_txt.count()
+        return (*in_robots, *usage.of_response(fields, url, self._token))

@@ -62,7 +62,7 @@ class OperatorList:
     def current(self) -> Blocklist | Verdict | NotKnown | None:
         """The list to go by now, or what stands for it; None: await :meth:`bring` first."""
         now = self._in_force
-        return now.answer if is_fresh(now.since, self._context.wall(), now.keep) else None
+        return now.answer if now.since <= self._context.wall() < now.until else None
 
     def answered(self) -> None:
         """Let no target pass before what the operator's server has answered was read."""

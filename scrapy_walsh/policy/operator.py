@@ -64,15 +64,14 @@ _SAME: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What targets go by while ``is_fresh(since, now, keep)``; at other times they wait.
+    """What targets go by from ``since`` on, before ``until``; at other times they wait.
 
-    ``answer``: the list, or what stands for it; None: targets wait at all times.
-    ``since``: Unix seconds; ``keep``: seconds.
+    ``answer``: the list, or what stands for it; None: targets wait at all times. Unix seconds.
     """
 
     answer: Blocklist | Verdict | NotKnown | None
     since: float = 0.0
-    keep: float = math.inf
+    until: float = math.inf
 
 
 _WAIT: Final = InForce(None)
@@ -126,7 +125,9 @@ class State:
             return _WAIT
         if self.not_known or held is None:
             return InForce(self._without() or _NOTHING)
-        return InForce(held) if self.beside else InForce(held, self.fetched_at, held.refresh)
+        if self.beside:
+            return InForce(held)
+        return InForce(held, self.fetched_at, self.fetched_at + held.refresh)
 
     def is_stale(self, now: float) -> bool:
         """Whether a target that comes at *now* needs an attempt first (R12)."""

@@ -115,13 +115,6 @@ def _fields(text: str) -> None:
     usage.of_response({name: [text, f"<{text}", f'<a>; rel="{text}'] for name in names}, URL, TOKEN)
 
 
-def _tdmrep(text: str) -> None:
-    rules = usage.TdmRules(text.encode(), URL)
-    rules.said(URL + "a/b")
-    rules = usage.TdmRules(json.dumps([{"location": f"/{text}"}]).encode(), URL)
-    rules.said(URL + text)
-
-
 def _json(text: str) -> None:
     for body in (
         text,
@@ -172,7 +165,6 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "list-entries": lambda text: _blocklist(_many(text)),
     "list-octets": lambda text: _blocklist(text.encode()),
     "usage-fields": _fields,
-    "tdmrep": _tdmrep,
     "json-feed": _json,
     "retry-after": _retry_after,
     "duration": freshness.refresh_seconds,
