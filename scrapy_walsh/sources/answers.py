@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy.spidermiddlewares.httperror import HttpError
 
@@ -20,8 +20,6 @@ from scrapy_walsh.policy.words import one_line, plural
 from scrapy_walsh.sources import report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scrapy.http import Response
 
     from scrapy_walsh.policy.formats import Step
@@ -48,6 +46,7 @@ class Answer:
     kept, since a later 304 would not say what this answer was. ``refusal``: the rule and the
     document that refused the request, "" where none did. ``said``: what the site says about use.
     ``fault``: why the answer could not be read because of us, "" where nothing of ours failed.
+    ``unreachable``: the host has given no answer at all.
     """
 
     outcome: str | None
@@ -63,6 +62,7 @@ class Answer:
     refusal: str = ""
     said: tuple[Statement, ...] = ()
     fault: str = ""
+    unreachable: bool = False
 
 
 def max_body(step: Step) -> int:
@@ -76,8 +76,8 @@ async def from_response(step: Step, response: Response) -> Answer:
         return _from_status(step, response)
     content_type = compat.header(response, "Content-Type")
     kind = formats.representation(content_type, response.body)
-    answered = _usable(step, kind)
-    if answered is None:
+    use = _usable(step, kind)
+    if use is None:
         return _from_other(step, response, kind, content_type)
     try:
         found = await links_of(kind, response.body, content_type, response.url)
@@ -90,7 +90,7 @@ async def from_response(step: Step, response: Response) -> Answer:
         fault = f"{response.url}: not read because of us: {error}"
         reason = f"{_called(step)}: {fault}"
         return Answer(report.FAILED, reason=reason, failed=True, forget=True, fault=fault)
-    return answered(step, response, found)
+    return _from_links(step, response, use, found)
 
 
 def from_failure(step: Step, error: BaseException) -> Answer:
@@ -108,7 +108,8 @@ def from_failure(step: Step, error: BaseException) -> Answer:
     if isinstance(error, NotModified):
         return _from_not_modified(step, error)
     if isinstance(error, GaveUp):
-        return Answer(report.FAILED, "R5", f"{_called(step)}: {error.reason}", failed=True)
+        why, unreachable = f"{_called(step)}: {error.reason}", error.status is None
+        return Answer(report.FAILED, "R5", why, failed=True, unreachable=unreachable)
     if isinstance(error, TooManyRedirects):
         return Answer(report.FAILED, "D5", f"{_called(step)}: {error.reason}", failed=True)
     cancelled = type(error).__name__ in _CANCELLED
@@ -156,66 +157,53 @@ def _from_other(step: Step, response: Response, kind: str, content_type: str | N
     )
 
 
-def _usable(step: Step, kind: str) -> Callable[[Step, Response, Links], Answer] | None:
-    """The function that makes an answer of a body of *kind*; None where *step* cannot use it."""
-    if step.kind == "llms":
-        return _from_llms if kind in (formats.MARKDOWN, formats.PLAIN) else None
-    if step.kind == "sitemap" and kind in (formats.SITEMAP, formats.GZIP):
-        return _from_sitemap
-    return _READ.get(kind)
+class _Use(NamedTuple):
+    """What an answer in a format that is used is called. ``empty``: why it brought no links."""
+
+    outcome: str
+    via: str
+    empty: str
 
 
-def _from_feed(step: Step, response: Response, found: Links) -> Answer:
-    reason = "" if found.entries else "a feed without linked entries"
-    moved_to = _moved_to(response)
-    return Answer(
-        report.FED,
-        "R9",
-        reason,
-        "feed",
-        found,
-        moved_to=moved_to,
-        suggested_feeds=(moved_to,) if moved_to else (),
-        forget=_is_known_page(step, compat.header(response, "Content-Type")),
-    )
+_FEED: Final = _Use(report.FED, "feed", "a feed without linked entries")
+_SITEMAP: Final = _Use(report.SITEMAP, "sitemap", "a sitemap without entries")
+_NO_LINKS: Final = "markdown without absolute links"
+_MARKDOWN: Final = _Use(report.NEGOTIATED, "markdown", _NO_LINKS)
+_LLMS: Final = _Use(report.LLMS, "llms.txt", _NO_LINKS)
+_USES: Final = {formats.FEED: _FEED, formats.JSON_FEED: _FEED, formats.MARKDOWN: _MARKDOWN}
+#: What only such a step may use besides; the answer to a step for llms.txt may be nothing else.
+_USES_OF: Final = {
+    "llms": {formats.MARKDOWN: _LLMS, formats.PLAIN: _LLMS},
+    "sitemap": {**_USES, formats.SITEMAP: _SITEMAP, formats.GZIP: _SITEMAP},
+}
 
 
-def _from_sitemap(step: Step, response: Response, found: Links) -> Answer:  # noqa: ARG001
+def _usable(step: Step, kind: str) -> _Use | None:
+    """What an answer of *kind* is to *step*; None where it cannot use it."""
+    return _USES_OF.get(step.kind, _USES).get(kind)
+
+
+def _from_links(step: Step, response: Response, use: _Use, found: Links) -> Answer:
+    reason = found.note or ("" if found.entries else use.empty)
+    if use is _LLMS:
+        return Answer(use.outcome, "R9", reason, use.via, found)
     moved_to = _moved_to(response)
     if found.children is not None:
         # A later 304 would not say which sitemaps it lists, so it is always requested in full.
         listed = plural(len(found.children), "sitemap")
         reason = "; ".join(filter(None, (f"an index of {listed}", found.note)))
         return Answer(None, "R9", reason, links=found, moved_to=moved_to, forget=True)
-    reason = found.note or ("" if found.entries else "a sitemap without entries")
-    return Answer(report.SITEMAP, "R9", reason, "sitemap", found, moved_to=moved_to)
-
-
-def _from_markdown(step: Step, response: Response, found: Links) -> Answer:  # noqa: ARG001
+    suggested = (moved_to,) if moved_to and use is _FEED else ()
     return Answer(
-        report.NEGOTIATED,
+        use.outcome,
         "R9",
-        _of_markdown(found),
-        "markdown",
+        reason,
+        use.via,
         found,
-        moved_to=_moved_to(response),
-        suggested_feeds=_suggested(response, formats.MARKDOWN),
+        moved_to=moved_to,
+        suggested_feeds=_suggested(response, formats.MARKDOWN) if use is _MARKDOWN else suggested,
+        forget=use is _FEED and _is_known_page(step, compat.header(response, "Content-Type")),
     )
-
-
-def _from_llms(step: Step, response: Response, found: Links) -> Answer:  # noqa: ARG001
-    return Answer(report.LLMS, "R9", _of_markdown(found), "llms.txt", found)
-
-
-_READ: Final = {
-    formats.FEED: _from_feed,
-    formats.JSON_FEED: _from_feed,
-    formats.MARKDOWN: _from_markdown,
-}
-
-
-def _of_markdown(found: Links) -> str:
-    return found.note or ("" if found.entries else "markdown without absolute links")
 
 
 def _called(step: Step) -> str:

@@ -52,7 +52,7 @@ class _Batch:
 class Handover:
     """The items of one crawl, from the spider to wherever the project keeps them.
 
-    Without the package's crawl, or with WALSH_STATE_DIR ``memory``, nothing outlives the run.
+    With WALSH_STATE_DIR ``memory`` nothing outlives the run.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -68,14 +68,13 @@ class Handover:
         connect(self._settle, signals.feed_exporter_closed)
 
     @property
-    def _crawl(self) -> Crawl | None:
-        return getattr(self._crawler, "walsh", None)
+    def _crawl(self) -> Crawl:
+        crawl: Crawl = self._crawler.walsh  # type: ignore[attr-defined]
+        return crawl
 
     def known(self, canonical_url: str) -> bool:
         """Whether an earlier run handed over this item, which an answer has now."""
         crawl = self._crawl
-        if crawl is None:
-            return False
         try:
             found = crawl.store.get(SeenItem, canonical_url)
         except StateError as error:
@@ -88,15 +87,14 @@ class Handover:
     def forget(self, request: Request) -> None:
         """Delete the validators: a later 304 would say "no new data" of what was never read."""
         crawl = self._crawl
-        if crawl is not None:
-            crawl.remember(lambda: crawl.store.delete(Validators, *_key(request)))
+        crawl.remember(lambda: crawl.store.delete(Validators, *_key(request)))
 
     def expect(
         self, response: Response, items: Sequence[MetadataItem], *, last: bool = True
     ) -> None:
         """Note that *items* of *response* are about to be yielded; after the *last*, no more."""
         crawl = self._crawl
-        if crawl is None or crawl.config.state_dir is None:
+        if crawl.config.state_dir is None:
             return
         key = _key(response.request or Request(response.url))
         if key not in self._batches:
@@ -138,11 +136,8 @@ class Handover:
 
     def _settle(self) -> None:
         """All feeds are closed. Unless one failed, store the known items and the validators."""
-        crawl = self._crawl
-        if crawl is None or crawl.config.state_dir is None:
-            return
         renewed, self._renewed = self._renewed, []
-        if not (self._batches or renewed):
+        if not (self._batches or renewed) or self._crawl.config.state_dir is None:
             return
         stats = self._crawler.stats
         if stats is not None and any(name.startswith(_FAILED_FEEDS) for name in stats.get_stats()):
@@ -153,7 +148,7 @@ class Handover:
         self._batches = {}
         try:
             # The crawl may have closed its store by now: feeds are stored beside that.
-            _remember(crawl, whole, renewed)
+            _remember(self._crawl, whole, renewed)
         except StateError as error:
             logger.error("%s", error)
 
