@@ -35,8 +35,6 @@ from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import readings, recrawl
 from scrapy_walsh.policy.readings import FAILED, NOT_DUE, OUTCOMES, READ, UNANSWERED, Heard
 from scrapy_walsh.policy.scope import Digests
-from scrapy_walsh.policy.verdict import DEFERRED as DEFERRED_VERDICT
-from scrapy_walsh.policy.verdict import NOT_DUE as NOT_DUE_VERDICT
 from scrapy_walsh.policy.verdict import REMEDIES
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun
 from scrapy_walsh.state.underway import UnderWay
@@ -55,7 +53,6 @@ if TYPE_CHECKING:
 VIA: Final = "walsh_via"
 #: The key for the source whose request it is: retries and redirects keep it.
 _SOURCE: Final = "walsh_reads"
-_BY_VERDICT: Final = {NOT_DUE_VERDICT: NOT_DUE, DEFERRED_VERDICT: readings.DEFERRED}
 _PERMANENT: Final = (301, 308)
 #: What the octet of a key says. It was answered; by a redirect, and by nothing else so far; R8
 #: refused it. Below that, one more than the place of its outcome in ``readings.OUTCOMES``.
@@ -152,7 +149,7 @@ class Sources:
     def refused(self, request: Request, verdict: Verdict, host: str, due: float | None) -> None:
         """Note that *request* is not sent in this run, or by no run before *due* (Unix seconds)."""
         context, key = self._context, key_of(request)
-        if verdict.name == NOT_DUE_VERDICT:
+        if verdict.name == NOT_DUE:
             self._note(key, _TURNED_AWAY)
         if due is not None:
             since = self.put_off_since(request)
@@ -302,12 +299,10 @@ class Sources:
     def failed(self, request: Request, error: Exception) -> None:
         """Note that *request* ended in *error*, and no answer reaches the spider."""
         if isinstance(error, Refused):
-            verdict = error.verdict
-            otherwise = readings.REFUSED if error.due is None else readings.DEFERRED
-            why = readings.refusal_line(verdict)
+            verdict, why = error.verdict, readings.refusal_line(error.verdict)
             remedy = REMEDIES.get((verdict.requirement, verdict.name), "")
-            self.account.refused(f"{request.url}: {why}{f'; {remedy}' if remedy else ''}")
-            self.ended(request, _BY_VERDICT.get(verdict.name, otherwise), why)
+            self.account.first(f"{request.url}: {why}{f'; {remedy}' if remedy else ''}")
+            self.ended(request, readings.outcome_of(verdict, error.due), why)
         elif isinstance(error, GaveUp):
             self.ended(request, FAILED, f"R5: {error.reason}")
         else:
@@ -370,17 +365,16 @@ class Account:
         self._unstored: list[tuple[str, Heard]] = []
         #: By key, the records of sources that need a person.
         self._needy: dict[str, Reading] = {}
-        #: The first target that was refused or deferred: why, and what to do. The first failure.
-        self._first_refusal = ""
-        self._first_failure = ""
+        #: Of the first target that was refused or failed: why, and what to do.
+        self._first = ""
         #: The line that ends the run, and its level.
         self._last_line = (logging.INFO, "")
         context.crawler.signals.connect(self._say, signals.engine_stopped)
 
-    def refused(self, line: str) -> None:
-        """Keep *line*, which says why a target was refused, if it is the first."""
-        if not self._first_refusal:
-            self._first_refusal = readings.one_line(line)
+    def first(self, line: str) -> None:
+        """Keep *line*, which says why a target was refused or failed, if it is the first."""
+        if not self._first:
+            self._first = readings.one_line(line)
 
     def add(self, key: str, heard: Heard, known: str | None) -> None:
         """Note what was *heard* of the source *key*; *known*: its outcome before, if any."""
@@ -388,21 +382,21 @@ class Account:
         self.counts[heard.outcome] += 1
         if known is not None:
             self.counts[known] -= 1
-        if heard.reason and not self._first_failure:
-            self._first_failure = f"{key}: {heard.reason}"
+        if heard.reason:
+            self.first(f"{key}: {heard.reason}")
         self._unstored.append((key, heard))
         if len(self._unstored) >= _AT_ONCE:
             self._store()
 
-    def _store(self) -> None:
+    def _store(self) -> bool:
         """Update the records of sources that were heard of, and note which need a person.
 
-        Of a fleet's workers none sees all that is answered: there are no records then.
+        Returns whether there are records. Of a fleet's workers none sees all that is answered.
         """
         context, now = self._context, self._context.wall()
         heard, self._unstored = self._unstored, []
-        if not self._stores():
-            return
+        if context.config.state_dir is None or context.fleet or context.halted:
+            return False
 
         def update(key: str, each: Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, key))
@@ -415,10 +409,7 @@ class Account:
                 self._needy[each.url] = each
             else:
                 self._needy.pop(each.url, None)
-
-    def _stores(self) -> bool:
-        context = self._context
-        return context.config.state_dir is not None and not context.fleet and not context.halted
+        return True
 
     def close(self, reason: str) -> None:
         """Store what was read, and name the sources that need a person.
@@ -431,28 +422,26 @@ class Account:
         if not context.fleet:
             counts[UNANSWERED] += len(self.left)
         self._unstored += [(key, Heard(moved_to=moved)) for key, moved in self.left.items()]
-        self._store()
-        if self._stores():
-            needy = self._name(list(self._needy.values()))
+        if self._store():
+            needy = len(self._needy)
+            self._name(list(self._needy.values()))
         if needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = bool(counts.total()) and not counts[READ] and not context.fleet
         line = readings.last_line(counts, needy, reason)
-        first = self._first_refusal or self._first_failure
-        if in_vain and first:
-            line = f"{line}; the first: {first}"
+        if in_vain and self._first:
+            line = f"{line}; the first: {self._first}"
         self._last_line = (logging.WARNING if needy or in_vain else logging.INFO, line)
 
-    def _name(self, found: list[Reading]) -> int:
-        """Log the sources in *found* that need a person, and return their number."""
+    def _name(self, needy: list[Reading]) -> None:
+        """Log the sources that need a person."""
         context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
-        unread = [each for each in found if readings.is_unread(each, now, revisit)]
-        moved = [each for each in found if each.moved_to is not None]
+        unread = [each for each in needy if readings.is_unread(each, now, revisit)]
+        moved = [each for each in needy if each.moved_to is not None]
         context.recorder.set("unread", len(unread))
         context.recorder.set("moved", len(moved))
         for line in readings.unread_lines(unread, now, revisit) + readings.moved_lines(moved):
             logger.warning("%s", line)
-        return len({each.url for each in (*unread, *moved)})
 
     def _say(self) -> None:
         """Log the last line of the run, after everything that Scrapy logs."""

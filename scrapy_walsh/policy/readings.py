@@ -84,6 +84,13 @@ class Heard:
     moved_to: str | None = None
 
 
+def outcome_of(verdict: Verdict, due: float | None) -> str:
+    """What becomes of a source that *verdict* is against; *due*: where it was deferred."""
+    if verdict.name == NOT_DUE:
+        return NOT_DUE
+    return REFUSED if due is None and verdict.name != DEFERRED else DEFERRED
+
+
 def replaces(known: str | None, outcome: str) -> bool:
     """Whether *outcome* is what becomes of a source in this run, of which *known* was before.
 

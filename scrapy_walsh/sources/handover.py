@@ -7,6 +7,7 @@ upload the source is fetched in full, and its items are emitted again: twice is 
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,8 +63,8 @@ class Handover:
         self._renewed: list[str] = []
         connect = crawler.signals.connect
         connect(self._scraped, signals.item_scraped)
-        connect(self._dropped, signals.item_dropped)
-        connect(self._failed, signals.item_error)
+        connect(self._lost, signals.item_dropped)
+        connect(self._lost, signals.item_error)
         connect(self._closed, signals.spider_closed)
         connect(self._settle, signals.feed_exporter_closed)
 
@@ -115,15 +116,11 @@ class Handover:
         if batch := self._batch(response):
             batch.scraped += 1
 
-    def _dropped(self, item: Any, response: Response | None) -> None:
-        """A pipeline dropped the item: that is not a failure, and the item is not handed over."""
+    def _lost(self, item: Any, response: Response | None, failure: object = None) -> None:
+        """The item is not handed over. That a pipeline dropped it is no *failure*."""
         if batch := self._batch(response):
             batch.left.pop(id(item), None)
-
-    def _failed(self, item: Any, response: Response | None) -> None:
-        if batch := self._batch(response):
-            batch.left.pop(id(item), None)
-            batch.failed = True
+            batch.failed = batch.failed or failure is not None
 
     def _batch(self, response: Response | None) -> _Batch | None:
         if response is None or response.request is None:
@@ -143,28 +140,20 @@ class Handover:
         if stats is not None and any(name.startswith(_FAILED_FEEDS) for name in stats.get_stats()):
             logger.warning("a feed was not stored: the items of this run will be emitted again")
             return
-        batches = self._batches.values()
+        batches, self._batches = self._batches.values(), {}
         whole = [batch for batch in batches if batch.whole and batch.scraped == len(batch.left)]
-        self._batches = {}
+        handed_over = [url for batch in whole for url in batch.left.values()]
+        now = self._crawl.wall()
         try:
             # The crawl may have closed its store by now: feeds are stored beside that.
-            _remember(self._crawl, whole, renewed)
+            with closing(open_store(self._crawl.config.state_dir)) as store:
+                store.put(*[SeenItem(url, now) for url in (*handed_over, *renewed)])
+                for batch in whole:
+                    held = None if batch.failed else batch.validators
+                    if held and store.get(Validators, held.url, held.representation) is None:
+                        store.put(held)
         except StateError as error:
             logger.error("%s", error)
-
-
-def _remember(crawl: Crawl, batches: Sequence[_Batch], renewed: Sequence[str]) -> None:
-    store = open_store(crawl.config.state_dir)
-    try:
-        handed_over = [url for batch in batches for url in batch.left.values()]
-        now = crawl.wall()
-        store.put(*[SeenItem(url, now) for url in (*handed_over, *renewed)])
-        for batch in batches:
-            held = None if batch.failed else batch.validators
-            if held and store.get(Validators, held.url, held.representation) is None:
-                store.put(held)
-    finally:
-        store.close()
 
 
 def _key(request: Request) -> tuple[str, str]:

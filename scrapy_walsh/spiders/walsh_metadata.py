@@ -92,6 +92,7 @@ class WalshMetadataSpider(Spider):
 
     name = "walsh_metadata"
     handover: Handover
+    _crawl: Crawl  # from the signal spider_opened on
 
     def __init__(
         self,
@@ -141,17 +142,13 @@ class WalshMetadataSpider(Spider):
     def _opened(self) -> None:
         crawl: Crawl | None = getattr(self.crawler, "walsh", None)
         if crawl is not None:
+            self._crawl = crawl
             crawl.on_wire.append(self._count_request)
             crawl.sources.by_spider = True
         else:  # job settings of a platform may take the add-on out: nothing would gate or pace
             missing = "scrapy_walsh is not installed here: set ADDONS, see docs/install.md"
             self.refusal = self.refusal or missing
             self.visits.clear()
-
-    @property
-    def _crawl(self) -> Crawl:
-        crawl: Crawl = self.crawler.walsh  # type: ignore[attr-defined]
-        return crawl
 
     def _declare(self, sources: list[Source], problems: list[str]) -> None:
         self.problems = problems

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from scrapy import Request
@@ -116,6 +116,7 @@ class NoCrawl:
     """Stands for the package's crawl: nothing is on record, and nothing is known of any host."""
 
     config = SimpleNamespace(state_dir=None)
+    on_wire: ClassVar[list[object]] = []
     store = SimpleNamespace(get=lambda *_: None)
     documents = SimpleNamespace(said=lambda _: (), sitemaps=lambda _: [])
     sources = SimpleNamespace(hop=lambda *_: [], report=lambda *_: None, next_due=lambda _: None)
@@ -130,7 +131,9 @@ class NoCrawl:
 def spider_of(**arguments: str) -> WalshMetadataSpider:
     crawler = get_crawler(WalshMetadataSpider)
     crawler.walsh = NoCrawl()
-    return WalshMetadataSpider.from_crawler(crawler, **arguments)
+    spider = WalshMetadataSpider.from_crawler(crawler, **arguments)
+    spider._opened()
+    return spider
 
 
 def crawl(urls: str, answers: dict[str, Answer]) -> Net:
