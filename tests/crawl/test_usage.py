@@ -13,8 +13,8 @@ from scrapy_walsh.commands.verify import _blocklist
 from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.ledger.documents import DOCUMENTS
 from scrapy_walsh.ledger.lines import FILE
-from scrapy_walsh.policy.robots import parse_robots
-from scrapy_walsh.policy.usage import CATEGORIES, as_member
+from scrapy_walsh.policy.robots.file import parse_robots
+from scrapy_walsh.policy.robots.usage import CATEGORIES, as_member
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.proof.verify import files_of, verify
 from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, state_dir

@@ -15,20 +15,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.policy import (
-    backoff,
-    feeds,
-    formats,
-    freshness,
-    hosts,
-    packing,
-    robots,
-    schema,
-    sitemaps,
-    urls,
-    usage,
-)
-from scrapy_walsh.policy.text import absolute_http_url, plain_text
+from scrapy_walsh.policy import backoff, freshness, hosts, packing, urls
+from scrapy_walsh.policy.formats import feeds, sitemaps
+from scrapy_walsh.policy.formats import representation as formats
+from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text
+from scrapy_walsh.policy.list import schema
+from scrapy_walsh.policy.robots import file as robots
+from scrapy_walsh.policy.robots import usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

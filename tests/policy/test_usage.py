@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from scrapy_walsh.policy import chain, usage
-from scrapy_walsh.policy.blocklist import Blocklist
-from scrapy_walsh.policy.chain import Gates
-from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
+from scrapy_walsh.policy import chain
+from scrapy_walsh.policy.gates import Gates
+from scrapy_walsh.policy.list.blocklist import Blocklist
+from scrapy_walsh.policy.robots import usage
+from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
+from scrapy_walsh.policy.robots.usage import Statement, as_member, combined, of_response
 from scrapy_walsh.policy.scope import Scope
-from scrapy_walsh.policy.usage import Statement, as_member, combined, of_response
 
 DOCUMENT = "http://site.test/robots.txt"
 PAGE = "http://site.test/page"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from scrapy_walsh.adapters.operator_list import OperatorList
-from scrapy_walsh.adapters.robots_txt import RobotsTxt
-from scrapy_walsh.policy import formats, hosts, usage
-from scrapy_walsh.policy.robots import Robots
+from scrapy_walsh.adapters.documents.operator_list import OperatorList
+from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
+from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.formats import representation as formats
+from scrapy_walsh.policy.robots import usage
+from scrapy_walsh.policy.robots.file import Robots
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.adapters.sources import Sources
     from scrapy_walsh.policy.chain import Rules
-    from scrapy_walsh.policy.usage import Statement
+    from scrapy_walsh.policy.robots.usage import Statement
 
 
 class Documents:

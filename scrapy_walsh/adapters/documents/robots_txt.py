@@ -20,13 +20,14 @@ from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.adapters.pacing import EARLIER_RUN
 from scrapy_walsh.exceptions import OwnFault
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy import hosts, robots_fetch
+from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.backoff import Retry
 from scrapy_walsh.policy.chain import NeedDocument, judge_host
 from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import is_fresh, robots_ttl
-from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
-from scrapy_walsh.policy.robots_fetch import MAX_OCTETS, Keep, Leave, StandIn
+from scrapy_walsh.policy.robots import fetch as robots_fetch
+from scrapy_walsh.policy.robots.fetch import MAX_OCTETS, Keep, Leave, StandIn
+from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, NotKnown, Verdict, VerdictName
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 

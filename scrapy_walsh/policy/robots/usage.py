@@ -22,17 +22,17 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from scrapy_walsh.policy.robots_groups import CONTENT_SIGNAL, CONTENT_USAGE
-from scrapy_walsh.policy.robots_match import LENGTHS, Index, Pattern, TooCostly
-from scrapy_walsh.policy.robots_paths import as_octets, forms, normalize_values
-from scrapy_walsh.policy.text import links_in
+from scrapy_walsh.policy.formats.text import links_in
+from scrapy_walsh.policy.robots.groups import CONTENT_SIGNAL, CONTENT_USAGE
+from scrapy_walsh.policy.robots.match import LENGTHS, Index, Pattern, TooCostly
+from scrapy_walsh.policy.robots.paths import as_octets, forms, normalize_values
 from scrapy_walsh.policy.verdict import BY_USAGE, DISALLOWED_USAGE, Verdict
 from scrapy_walsh.policy.words import one_line, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from scrapy_walsh.policy.robots_groups import Line, Selection
+    from scrapy_walsh.policy.robots.groups import Line, Selection
 
 #: The categories of use, by their labels: the vocabulary's two, and one of Content-Signal alone.
 CATEGORIES: Final = ("train-ai", "search", "ai-input")
