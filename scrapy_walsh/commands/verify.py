@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters import validate
-from scrapy_walsh.commands.check_answer import VALIDATION_TIMEOUT, Misuse, printable
-from scrapy_walsh.commands.project import add_json, add_ledger, add_settings, ledger_of
-from scrapy_walsh.policy.words import plural
+from scrapy_walsh.commands.common import (
+    VALIDATION_TIMEOUT,
+    Misuse,
+    add_json,
+    add_ledger,
+    add_settings,
+    answer,
+    ledger_of,
+)
+from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.proof.verify import Head, files_of, verify
 
 if TYPE_CHECKING:
@@ -50,11 +56,7 @@ def run(args: argparse.Namespace) -> int:
     report = verify(files, [_head(text) for text in args.head], _blocklist)
     if not report.lines and report.holds:
         raise Misuse(f"{ledger}: no line in it, so nothing was verified")
-    if args.json:
-        print(json.dumps(_members(report)))
-    else:
-        for line in _lines(report):
-            print(printable(line))
+    answer(args, _members(report), map(visible, _lines(report)))
     return 0 if report.holds else 1
 
 
