@@ -9,15 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands.common import (
-    Misuse,
-    add_settings,
-    default_state_dir,
-    printable,
-    read_file,
-    settings_to_send,
-    tell,
-)
+from scrapy_walsh.commands import common
+from scrapy_walsh.commands.common import Misuse, printable
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
@@ -56,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--online", action="store_true", help="request the policy page, through the gates (R1.4)")
     add("--sign", type=Path, metavar="KEY.pem", help="sign the document with this Ed25519 key")
     add("-o", "--output", type=Path, metavar="FILE", help="where to write (default: stdout)")
-    add_settings(parser)
+    common.add_settings(parser)
     add("--keygen", type=Path, metavar="DIR", help="make a key and its JWKS there, or rotate them")
     add("--verify", metavar="FILE", help="does the signature of this document hold?")
     add("--jwks", metavar="FILE|URL", help="with --verify: the signer's public keys")
@@ -92,8 +85,8 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _attest(args: argparse.Namespace) -> int:
-    settings = settings_to_send(args)
-    config = WalshConfig.from_settings(settings, default_state_dir)
+    settings = common.settings_to_send(args)
+    config = WalshConfig.from_settings(settings, common.default_state_dir)
     path: Path | None = args.record
     if path is None and config.state_dir is not None:  # where `walsh conformance` leaves it
         path = config.state_dir / record.FILE
@@ -114,7 +107,7 @@ def _attest(args: argparse.Namespace) -> int:
     found = judge(evidence, config, page, indexes)
     made = document(evidence, config, page, found, iso(time.time()), indexes=indexes)
     _write(args.output, made, key)
-    tell("attest", *(" ".join(line.split()) for line in _lines(evidence, found)))
+    common.tell("attest", *(" ".join(line.split()) for line in _lines(evidence, found)))
     return 0 if all(each.value is True for each in found.values()) else 1
 
 
@@ -185,13 +178,13 @@ def _keygen(directory: Path) -> int:
 def _verify(path: str, jwks: str) -> int:
     from scrapy_walsh.proof.attest.signature import verify  # noqa: PLC0415  an extra
 
-    body, keys = read_file(path, LIMIT + 1), _keys(jwks)
+    body, keys = common.read_file(path, LIMIT + 1), _keys(jwks)
     try:
         found = parse(body)
         kid = verify(found, keys)
         check_shape(found)
     except DocumentInvalid as error:
-        tell("attest", " ".join(f"{path}: {error}".split()))
+        common.tell("attest", " ".join(f"{path}: {error}".split()))
         return 1
     print(f"the signature holds: key {printable(kid)}")
     for line in in_words(found):
@@ -202,6 +195,6 @@ def _verify(path: str, jwks: str) -> int:
 def _keys(jwks: str) -> list[dict[str, Any]]:
     """The keys of the file or URL *jwks*; one that is longer than the limit its reader refuses."""
     try:
-        return keys_of(fetch(jwks) if is_url(jwks) else read_file(jwks, LIMIT + 1))
+        return keys_of(fetch(jwks) if is_url(jwks) else common.read_file(jwks, LIMIT + 1))
     except DocumentInvalid as error:
         raise Misuse(f"--jwks {jwks}: {error}") from None

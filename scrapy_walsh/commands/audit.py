@@ -13,16 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from scrapy_walsh.commands.common import (
-    ROBOTS_LIMIT,
-    Misuse,
-    add_json,
-    add_settings,
-    answer,
-    read_config,
-    read_directory,
-    token_of,
-)
+from scrapy_walsh.commands import common
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import parse_duration
@@ -83,8 +75,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--directory", metavar="FILE",
         help="the bot's key directory: judge only what its keys signed, where the log has that",
     )  # fmt: skip
-    add_settings(parser)
-    add_json(parser)
+    common.add_settings(parser)
+    common.add_json(parser)
 
 
 def _seconds(text: str) -> float:
@@ -97,10 +89,10 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Read the log, judge the bot, and print what was found."""
-    identity = read_config(args, Path()).identity
+    identity = common.read_config(args, Path()).identity
     agent, token = _names(args, identity)
     terms = _terms(args, agent, token, identity)
-    keys = read_directory("--directory", args.directory) if args.directory else []
+    keys = common.read_directory("--directory", args.directory) if args.directory else []
     log = read_logs(args.logs, _bot(args, token))
     if not log.entries:
         raise Misuse(_absent(log, args, token))
@@ -108,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     own = _own(log, keys, args)
     rows = [*judge(log, terms), *_matched(log, args)]
     head = (f"verdict: {outcome(rows).value}", *map(visible, _lines(log, own)), "")
-    answer(args, _members(log, rows, own), chain(head, *map(_row, rows)))
+    common.answer(args, _members(log, rows, own), chain(head, *map(_row, rows)))
     return {Outcome.HELD: 0, Outcome.UNSEEN: 2}.get(outcome(rows), 1)
 
 
@@ -117,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _names(args: argparse.Namespace, identity: Identity) -> tuple[str, str]:
     """The exact User-Agent, and the token in it."""
-    token = token_of(args.token or identity.token)
+    token = common.token_of(args.token or identity.token)
     agent: str = args.user_agent or identity.user_agent
     if token.lower() not in agent.lower():
         missing = "--token" if args.user_agent else "--user-agent"
@@ -189,7 +181,7 @@ def _versions(given: Sequence[str], token: str) -> Iterator[Version]:
             raise Misuse(f"--robots {each}: from when on? Give each version as FILE@TIME")
         since.add(at)
         with Path(name).open("rb") as file:
-            yield Version(at, parse_robots(file.read(ROBOTS_LIMIT), token, name))
+            yield Version(at, parse_robots(file.read(common.ROBOTS_LIMIT), token, name))
 
 
 def _instant(text: str, option: str) -> float:

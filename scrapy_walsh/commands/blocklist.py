@@ -11,17 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands.common import (
-    LIMIT,
-    Misuse,
-    add_json,
-    add_settings,
-    answer,
-    blocklist_of,
-    read_file,
-    settings_to_send,
-    tell,
-)
+from scrapy_walsh.commands import common
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.blocklist import normalised
@@ -47,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
         made = actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         made.set_defaults(action=action)
-        add_json(made)
+        common.add_json(made)
         return made
 
     adds = add("add", _add, "put a host, and all below it, on the list")
@@ -65,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "list", metavar="FILE|URL", nargs="?", default=_FILE,
         help="the list (default: %(default)s)",
     )  # fmt: skip
-    add_settings(checks)
+    common.add_settings(checks)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -90,7 +81,7 @@ def _add(args: argparse.Namespace) -> int:
     there = [host for host in hosts if host not in new]
     members = {"added": new, "on_the_list_already": there, **_members(made)}
     lines = [f"{'added' if host in new else 'on the list already'}: {host}" for host in hosts]
-    answer(args, members, map(visible, [*lines, *_when(args.file, made)]))
+    common.answer(args, members, map(visible, [*lines, *_when(args.file, made)]))
     return 0
 
 
@@ -99,14 +90,14 @@ def _remove(args: argparse.Namespace) -> int:
     hosts = sorted(set(_hosts(args.host)))
     kept = [entry for entry in document["blocked"] if not _is_of(entry, set(hosts))]
     if len(kept) == len(document["blocked"]):
-        tell("blocklist", f"no entry for {args.host}")
+        common.tell("blocklist", f"no entry for {args.host}")
         show(map(visible, _parents(hosts, held)))
         return 1
     document["blocked"] = kept
     made = _write(args.file, document)
     lines = [*(f"removed: {host}" for host in hosts), *_parents(hosts, made)]
     lines += _when(args.file, made)
-    answer(args, {"removed": hosts, **_members(made)}, map(visible, lines))
+    common.answer(args, {"removed": hosts, **_members(made)}, map(visible, lines))
     return 0
 
 
@@ -124,14 +115,14 @@ def _hosts(written: str) -> list[str]:
     found, warnings = normalised([written])
     if not found:
         raise Misuse(f"{written!r} names no host that can be read")
-    tell("blocklist", *warnings)
+    common.tell("blocklist", *warnings)
     return list(dict.fromkeys(found))
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Blocklist]:
     """The document in *path* and what it blocks. DocumentInvalid, Misuse where there is none."""
     body = _octets(path)
-    held = blocklist_of(body, str(path))
+    held = common.blocklist_of(body, str(path))
     document: dict[str, Any] = json.loads(body)
     return document, held
 
@@ -139,14 +130,14 @@ def _read(path: Path) -> tuple[dict[str, Any], Blocklist]:
 def _octets(path: Path) -> bytes:
     if not path.exists():
         raise Misuse(f"no {path} here: `walsh init` makes one, or name another")
-    return read_file(path, LIMIT)
+    return common.read_file(path, common.LIMIT)
 
 
 def _write(path: Path, document: dict[str, Any]) -> Blocklist:
     """Replace *path* at once, with a list that a crawl would adopt. DocumentInvalid, OSError."""
     document["updated"] = iso(time.time())
     body = f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode()
-    made = blocklist_of(body, str(path))
+    made = common.blocklist_of(body, str(path))
     replace_file(path, body)
     return made
 
@@ -169,25 +160,25 @@ def _parents(hosts: Iterable[str], made: Blocklist) -> Iterator[str]:
 def _check(args: argparse.Namespace) -> int:
     body = _fetched(args) if "://" in args.list else _octets(Path(args.list))
     try:
-        held = blocklist_of(body, args.list)
+        held = common.blocklist_of(body, args.list)
     except DocumentInvalid as error:
         why = str(error)
         told = visible(f"no crawl would adopt {args.list}: {why}")
-        answer(args, {"adopted": False, "reason": why}, [told])
+        common.answer(args, {"adopted": False, "reason": why}, [told])
         return 1
     members = {"adopted": True, **_members(held), "warnings": list(held.warnings)}
     facts = _facts(held, json.loads(body))
     told = f"a crawl would adopt {args.list}"
-    answer(args, members, map(visible, [told, *(f"  {each}" for each in facts)]))
+    common.answer(args, members, map(visible, [told, *(f"  {each}" for each in facts)]))
     if not args.json:
-        tell("blocklist", *held.warnings)
+        common.tell("blocklist", *held.warnings)
     return 0
 
 
 def _fetched(args: argparse.Namespace) -> bytes:
     from scrapy_walsh.commands.own_crawl import request_pages  # noqa: PLC0415  files need no crawl
 
-    settings, url = settings_to_send(args, "a file"), args.list
+    settings, url = common.settings_to_send(args, "a file"), args.list
     page = request_pages(settings, _REASON, name="walsh_blocklist", url=url)[url]
     if not page.is_up or page.answer == 304:
         why = f"HTTP {page.answer}" if isinstance(page.answer, int) else page.answer

@@ -14,20 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from scrapy_walsh.commands.common import (
-    LIMIT,
-    ROBOTS_LIMIT,
-    Misuse,
-    absolute,
-    add_json,
-    add_settings,
-    answer,
-    blocklist_of,
-    read_config,
-    read_file,
-    settings_to_send,
-    token_of,
-)
+from scrapy_walsh.commands import common
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.config import gates_of
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.chain import Gates
@@ -65,8 +53,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--robots", metavar="FILE", help="judge by this robots.txt, send nothing; - for stdin")
     add("--blocklist", metavar="FILE", help="judge by this blocklist, send nothing; - for stdin")
     add("--token", help="with files: the product token (default: of the identity)")
-    add_settings(parser)
-    add_json(parser)
+    common.add_settings(parser)
+    common.add_json(parser)
     add("--batch", action="store_true", help='stdin: {"robots": TEXT, "url": URL}, one a line')
 
 
@@ -79,17 +67,17 @@ def _single(args: argparse.Namespace) -> int:
     if args.url is None:
         raise Misuse("no URL given; see --help")
     if args.robots is None and args.blocklist is None:
-        members = _online(absolute(args.url), args)
+        members = _online(common.absolute(args.url), args)
     else:
         members = _judged(args.url, {}, _defaults(args))
-    answer(args, members, _lines(members))
+    common.answer(args, members, _lines(members))
     return 0 if members["allowed"] else 1
 
 
 def _online(url: str, args: argparse.Namespace) -> dict[str, Any]:
     if args.token is not None:
         raise Misuse("--token goes with --robots; online the token is that of the identity")
-    settings = settings_to_send(args, "files to judge by: --robots, --blocklist")
+    settings = common.settings_to_send(args, "files to judge by: --robots, --blocklist")
     from scrapy_walsh.commands.own_crawl import ask  # noqa: PLC0415  files need no crawl
 
     return _members(url, *ask(url, settings))
@@ -133,20 +121,20 @@ def _defaults(args: argparse.Namespace) -> Defaults:
         raise Misuse("--batch reads its URLs, and nothing else, from standard input")
     if args.robots == args.blocklist == "-":
         raise Misuse("only one of --robots and --blocklist can be standard input")
-    config = read_config(args, Path())
-    token = token_of(config.identity.token if args.token is None else args.token)
+    config = common.read_config(args, Path())
+    token = common.token_of(config.identity.token if args.token is None else args.token)
     robots, listed = args.robots, args.blocklist
     return Defaults(
         token,
         Gates(config.excluded_tlds, refused_uses=gates_of(config).refused_uses),
-        None if robots is None else _read(robots, ROBOTS_LIMIT),
+        None if robots is None else _read(robots, common.ROBOTS_LIMIT),
         robots,
-        None if listed is None else blocklist_of(_read(listed, LIMIT), listed),
+        None if listed is None else common.blocklist_of(_read(listed, common.LIMIT), listed),
     )
 
 
 def _read(path: str, limit: int) -> bytes:
-    return _standard_input().read(limit) if path == "-" else read_file(path, limit)
+    return _standard_input().read(limit) if path == "-" else common.read_file(path, limit)
 
 
 def _standard_input() -> BinaryIO:
@@ -170,10 +158,10 @@ def _batch(defaults: Defaults) -> int:
 
 def _read_lines(stream: BinaryIO) -> Iterator[bytes]:
     """Each line of *stream*; one that is too long is cut one octet beyond the limit."""
-    while line := stream.readline(LIMIT + 1):
+    while line := stream.readline(common.LIMIT + 1):
         rest = line
-        while len(rest) > LIMIT and not rest.endswith(b"\n"):
-            rest = stream.readline(LIMIT + 1)
+        while len(rest) > common.LIMIT and not rest.endswith(b"\n"):
+            rest = stream.readline(common.LIMIT + 1)
         yield line
 
 
@@ -188,8 +176,8 @@ def _answered(number: int, line: bytes, defaults: Defaults) -> dict[str, Any]:
 
 
 def _entry(line: bytes) -> dict[str, Any]:
-    if len(line) > LIMIT:
-        raise Misuse(f"longer than {LIMIT} octets")
+    if len(line) > common.LIMIT:
+        raise Misuse(f"longer than {common.LIMIT} octets")
     try:
         entry = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -208,7 +196,7 @@ def _text(entry: dict[str, Any], name: str) -> str:
 
 def _judged(written: str, entry: dict[str, Any], defaults: Defaults) -> dict[str, Any]:
     """The answer about *written*, by what a line of a batch gives, and by *defaults*."""
-    token = token_of(entry["token"]) if "token" in entry else defaults.token
+    token = common.token_of(entry["token"]) if "token" in entry else defaults.token
     rules, listed = defaults.rules(token), defaults.operator_list
     if "robots" in entry:
         rules = _robots_of(_octets(_text(entry, "robots")), token, None)
@@ -218,7 +206,7 @@ def _judged(written: str, entry: dict[str, Any], defaults: Defaults) -> dict[str
     if rules is None and listed is None:
         raise Misuse("no 'robots'")
     delay = None if rules is None else rules.crawl_delay
-    url = absolute(written)
+    url = common.absolute(written)
     return _members(url, Given(rules, listed).judge(url, defaults.gates), delay)
 
 
@@ -229,7 +217,7 @@ def _robots_of(body: bytes, token: str, document: str | None) -> Robots:
 
 @lru_cache(maxsize=4)
 def _blocklist_of(text: str) -> Blocklist:
-    return blocklist_of(_octets(text), None)
+    return common.blocklist_of(_octets(text), None)
 
 
 def _octets(text: str) -> bytes:

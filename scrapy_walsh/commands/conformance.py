@@ -11,19 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands.common import (
-    Misuse,
-    add_json,
-    add_settings,
-    answer,
-    default_state_dir,
-    pairs,
-    printable,
-    read_directory,
-    settings_to_read,
-    settings_to_send,
-    tell,
-)
+from scrapy_walsh.commands import common
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.config import DEFAULTS, WalshConfig, identity_given
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.times import iso
@@ -52,7 +41,7 @@ _TAKEN: Final = {
 
 
 def _given(args: argparse.Namespace) -> Mapping[str, str]:
-    given = pairs("-s", args.set)
+    given = common.pairs("-s", args.set)
     taken = sorted(_TAKEN & given.keys())
     if taken:
         raise Misuse(f"-s {taken[0]}: a conformance run sets that itself")
@@ -88,8 +77,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh conformance`` takes."""
     add = parser.add_argument
     add("--only", metavar="NAMES", default="", help="requirements or parts: R4,blocklist")
-    add_settings(parser)
-    add_json(parser)
+    common.add_settings(parser)
+    common.add_json(parser)
     add("--record", metavar="FILE", type=Path, help="where the record goes")
     add("--live", action="store_true", help="crawl the operator's real fixtures, and nothing else")
     add("--command", metavar="COMMAND", help="judge this crawler by the sandbox's log alone")
@@ -124,16 +113,16 @@ def _check_usage(args: argparse.Namespace) -> None:
 def _progress(line: str) -> None:
     """A line on stderr if that is a terminal."""
     if sys.stderr.isatty():
-        print(printable(line), file=sys.stderr, flush=True)
+        print(common.printable(line), file=sys.stderr, flush=True)
 
 
 # -- this package ---------------------------------------------------------------------------
 
 
 def _own(args: argparse.Namespace) -> int:
-    settings = settings_to_send(args) if args.live else settings_to_read(args)
+    settings = common.settings_to_send(args) if args.live else common.settings_to_read(args)
     given, overrides = _given(args), _overrides(settings)
-    config = WalshConfig.from_settings(settings, default_state_dir)
+    config = WalshConfig.from_settings(settings, common.default_state_dir)
     bot = Bot(
         config.identity,
         identity_given(settings),
@@ -146,7 +135,7 @@ def _own(args: argparse.Namespace) -> int:
         checks = live.run(bot, config.state_dir, _implementation(config), _progress)
     else:
         checks, problems = runs.run(bot, args.only, _progress)
-        tell("conformance", *problems)
+        common.tell("conformance", *problems)
     seconds = time.monotonic() - started
     found = {
         "code": code,
@@ -175,7 +164,7 @@ def _own(args: argparse.Namespace) -> int:
     }
     title = f"scrapy-walsh v{__version__}  conformance report  {bot.identity.user_agent}"
     members = {**found, "digest": record.record_digest(found)}
-    answer(args, members, check.lines(title, checks, seconds))
+    common.answer(args, members, check.lines(title, checks, seconds))
     _keep(args, config.state_dir, found)
     return 0 if holds(checks) else 1
 
@@ -193,12 +182,12 @@ def _keep(args: argparse.Namespace, state_dir: Path | None, found: dict[str, Any
     path: Path | None = args.record
     if path is None and not args.only:
         if state_dir is None:
-            tell("conformance", "no record kept: WALSH_STATE_DIR is memory")
+            common.tell("conformance", "no record kept: WALSH_STATE_DIR is memory")
             return
         path = state_dir / (_LIVE_FILE if args.live else record.FILE)
     if path is not None:
         record.write_record(path, found)
-        tell("conformance", f"record written to {path}")
+        common.tell("conformance", f"record written to {path}")
 
 
 # -- another crawler ------------------------------------------------------------------------
@@ -210,7 +199,7 @@ def _lab(args: argparse.Namespace) -> int:
     chosen = runs.chosen(parts.PARTS, args.only)
     if not chosen:
         raise Misuse(f"--only {','.join(args.only)}: nothing of that shows in a server's log")
-    keys = read_directory("--directory", args.directory) if args.directory else []
+    keys = common.read_directory("--directory", args.directory) if args.directory else []
     started = time.monotonic()
     evidence = lab.play(
         args.command,
@@ -222,7 +211,7 @@ def _lab(args: argparse.Namespace) -> int:
     )
     signed = judged(ROWS, replace(evidence, keys=keys)) if keys else []
     checks = in_order([*parts.judge(chosen, evidence), *signed])
-    tell("conformance", *runs.problems(evidence))
+    common.tell("conformance", *runs.problems(evidence))
     seconds = time.monotonic() - started
     found = {
         "command": args.command,
@@ -232,5 +221,5 @@ def _lab(args: argparse.Namespace) -> int:
         "requests": [len(run.log) for run in evidence.runs],
         "checks": [check.members() for check in checks],
     }
-    answer(args, found, check.lines(f"conformance of: {args.command}", checks, seconds))
+    common.answer(args, found, check.lines(f"conformance of: {args.command}", checks, seconds))
     return 0 if holds(checks) else 1

@@ -14,14 +14,8 @@ from scrapy import Request, Spider
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.adapters.retries import TRY_HTTPS
-from scrapy_walsh.commands.common import (
-    Misuse,
-    absolute,
-    add_json,
-    add_settings,
-    answer,
-    settings_to_send,
-)
+from scrapy_walsh.commands import common
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.own_crawl import crawl_apart
 from scrapy_walsh.policy import formats
 from scrapy_walsh.policy.revalidate import representation_key
@@ -46,20 +40,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh discover`` takes."""
     add = parser.add_argument
     add("host", metavar="HOST", help="HOST[:PORT], tried by https, then http; or with its scheme")
-    add_settings(parser)
-    add_json(parser)
+    common.add_settings(parser)
+    common.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Request what the host may offer, and print the links."""
-    found, well = discover(_origins(args.host), settings_to_send(args))
-    answer(args, found, map(visible, _lines(found)))
+    found, well = discover(_origins(args.host), common.settings_to_send(args))
+    common.answer(args, found, map(visible, _lines(found)))
     return 0 if found["links"] and well else 1
 
 
 def _origins(host: str) -> list[str]:
     """The origins to try in turn; Misuse where *host* is more, or less, than a host."""
-    url = absolute(host)
+    url = common.absolute(host)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or parts.path not in ("", "/") or "@" in parts.netloc:
         raise Misuse(f"{host!r} is not a host: give HOST, HOST:PORT, or http://HOST")
@@ -130,10 +124,10 @@ class DiscoverSpider(Spider):
         """Callback of every request."""
         step = _steps(self.origins[origin])[number]
         self._forget(step._replace(url=response.url))
-        answer = await from_response(step, response)
-        if answer.fault:
-            Crawl.of(self.crawler).recorder.own_fault(answer.fault)
-        return self._note(origin, number, answer)
+        brought = await from_response(step, response)
+        if brought.fault:
+            Crawl.of(self.crawler).recorder.own_fault(brought.fault)
+        return self._note(origin, number, brought)
 
     def not_answered(self, failure: Failure) -> Iterator[Request]:
         """Errback of every request."""
@@ -144,31 +138,31 @@ class DiscoverSpider(Spider):
         if silent and number == 0 and origin + 1 < len(self.origins):
             yield self._request(origin + 1, 0)
             return
-        answer = from_failure(_steps(self.origins[origin])[number], error)
-        yield from self._note(origin, number, answer)
+        brought = from_failure(_steps(self.origins[origin])[number], error)
+        yield from self._note(origin, number, brought)
 
     def closed(self, reason: str) -> None:
         """A stopped crawl has not seen what the host offers."""
         if reason == "shutdown":
             self.problems.append("stopped before everything was requested")
 
-    def _note(self, origin: int, number: int, answer: Answer) -> Iterator[Request]:
+    def _note(self, origin: int, number: int, brought: Answer) -> Iterator[Request]:
         steps, found = _steps(self.origins[origin]), self.found
-        sections = [_members(each) for each in answer.links.sections() if answer.links.entries]
+        sections = [_members(each) for each in brought.links.sections() if brought.links.entries]
         probe = {
             "url": steps[number].url,
-            "via": answer.via,  # empty where it is of no use
-            "outcome": answer.outcome or (report.FAILED if answer.failed else report.LEFT_OUT),
-            "requirement": answer.requirement,
-            "reason": answer.reason,
+            "via": brought.via,  # empty where it is of no use
+            "outcome": brought.outcome or (report.FAILED if brought.failed else report.LEFT_OUT),
+            "requirement": brought.requirement,
+            "reason": brought.reason,
             "sections": sections,
         }
         found["probes"].append(probe)
         first = {link["url"]: link for link in found["links"]}
         for link in (link for each in sections for link in each["links"]):
-            first.setdefault(link["url"], {"via": answer.via, **link})
+            first.setdefault(link["url"], {"via": brought.via, **link})
         found["links"] = list(first.values())
-        found["suggested_feeds"] += answer.suggested_feeds
+        found["suggested_feeds"] += brought.suggested_feeds
         documents = Crawl.of(self.crawler).documents
         found["suggested_sitemaps"] = documents.sitemaps(steps[number].url)
         if number + 1 < len(steps):

@@ -16,15 +16,8 @@ from urllib.parse import urlsplit
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.validate import test_child
-from scrapy_walsh.commands import own_process
-from scrapy_walsh.commands.common import (
-    Misuse,
-    add_json,
-    add_settings,
-    answer,
-    given_settings,
-    project_settings,
-)
+from scrapy_walsh.commands import common, own_process
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.doctor_state import of_state
 from scrapy_walsh.commands.own_crawl import Page, Pages, PagesSpider, request_pages
 from scrapy_walsh.config import WalshConfig, has_idle_key, out_of_bounds
@@ -86,8 +79,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="request the operator's own policy page and blocklist, through the gates",
     )
-    add_settings(parser)
-    add_json(parser)
+    common.add_settings(parser)
+    common.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -97,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     if not inside_project():
         raise Misuse("no project here: run it where scrapy.cfg is, or below")
     found = []
-    for finding in _findings(given_settings(args), online=args.online):
+    for finding in _findings(common.given_settings(args), online=args.online):
         found.append(finding)
         if not args.json:
             show(table([cells_of(finding)], least=LEAST, gap=1))
@@ -106,7 +99,9 @@ def run(args: argparse.Namespace) -> int:
         for outcome in (Outcome.BROKEN, Outcome.WARNING)
     )
     members = {"holds": not fails, "findings": list(map(members_of, found))}
-    answer(args, members, [f"{plural(len(found), 'finding')}: {fails} FAIL, {warnings} warn"])
+    common.answer(
+        args, members, [f"{plural(len(found), 'finding')}: {fails} FAIL, {warnings} warn"]
+    )
     return 1 if fails else 0
 
 
@@ -131,7 +126,7 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
     *given*: settings of the command line.
     """
     try:
-        settings = project_settings(given)
+        settings = common.project_settings(given)
     except (Exception, SystemExit) as error:  # whatever a project's code may raise
         why = f"{type(error).__name__}: {one_line(error)}"
         yield _FAIL(_EVERY, "settings", f"the project's settings cannot be read: {why}")
@@ -456,9 +451,10 @@ def _of_directory(config: WalshConfig, page: Page) -> Finding:
 
 def _why_unusable(page: Page) -> str:
     """Why the key directory on *page* cannot be read; empty where it can."""
+    if isinstance(page.answer, str):
+        return page.answer
     if page.answer != 200:
-        answer = page.answer
-        return f"it answers {answer}, not 200" if isinstance(answer, int) else answer
+        return f"it answers {page.answer}, not 200"
     kind = page.kind.partition(";")[0].strip().lower()
     return "" if kind == DIRECTORY_TYPE else f"it is served as {kind or 'no type at all'}"
 

@@ -10,16 +10,8 @@ from collections import Counter, defaultdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands import own_process
-from scrapy_walsh.commands.common import (
-    Misuse,
-    add_json,
-    add_settings,
-    answer,
-    given_settings,
-    pairs,
-    tell,
-)
+from scrapy_walsh.commands import common, own_process
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural, visible
@@ -45,8 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("spider", metavar="SPIDER", nargs="?", default=_SPIDER, help=f"by default {_SPIDER}")
     add("-a", metavar="NAME=VALUE", action="append", default=[], help="the spider's arguments")
     add("--latency", type=float, default=_LATENCY, metavar="S", help="assumed seconds an answer")
-    add_settings(parser)
-    add_json(parser)
+    common.add_settings(parser)
+    common.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
         raise Misuse(f"--latency {args.latency:g} is not a number of seconds")
     given = {
         "spider": args.spider,
-        "arguments": pairs("-a", args.a),
-        "settings": given_settings(args),
+        "arguments": common.pairs("-a", args.a),
+        "settings": common.given_settings(args),
         "latency": args.latency,
     }
     try:
@@ -65,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
         raise Misuse(f"planning the run {error}") from error
     if "misuse" in found:
         raise Misuse(found["misuse"])
-    tell("plan", *found["notices"])
-    answer(args, found, map(visible, as_lines(found)))
+    common.tell("plan", *found["notices"])
+    common.answer(args, found, map(visible, as_lines(found)))
     return 0 if any(each["purpose"] == TARGET for each in found["requests"]) else 1
 
 

@@ -10,16 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_walsh import fleet
-from scrapy_walsh.commands.common import (
-    Misuse,
-    absolute,
-    add_json,
-    add_settings,
-    answer,
-    blocklist_of,
-    read_config,
-    tell,
-)
+from scrapy_walsh.commands import common
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.state_show import as_lines, everything, summary
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.words import plural, visible
@@ -39,18 +31,18 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh state`` takes."""
-    common = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    common.add_argument(
+    shared = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    shared.add_argument(
         "--dir", type=Path, metavar="DIR", help="the state directory (default: of the settings)"
     )
-    add_settings(common)
+    common.add_settings(shared)
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
         made = actions.add_parser(
-            name, parents=[common], help=summary, description=summary, allow_abbrev=False
+            name, parents=[shared], help=summary, description=summary, allow_abbrev=False
         )
-        add_json(made)
+        common.add_json(made)
         made.set_defaults(action=action)
         return made
 
@@ -65,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the action."""
     action: Callable[[argparse.Namespace, WalshConfig, Path], int] = args.action
-    config = read_config(args, args.dir)
+    config = common.read_config(args, args.dir)
     return action(args, config, _directory(args, config))
 
 
@@ -95,7 +87,7 @@ def _told(store: Store) -> Iterator[None]:
     try:
         yield
     finally:
-        tell("state", *store.notices)
+        common.tell("state", *store.notices)
         store.close()
 
 
@@ -112,12 +104,12 @@ def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int
             show(map(json.dumps, everything(store, config, time.time())))
             return 0
         found = summary(store, config, directory, time.time(), max(0, args.limit))
-    answer(args, found, as_lines(found))
+    common.answer(args, found, as_lines(found))
     return 0
 
 
 def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:
-    host = hosts.host_key(absolute(args.host))
+    host = hosts.host_key(common.absolute(args.host))
     store = SqliteStore(directory)
     with _told(store):
         done = forget(store, host, time.time(), config.revisit)
@@ -129,14 +121,17 @@ def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
     if kept:
         why = "last requests, holds and R8's last runs are promises to the host"
         lines.append(f"kept: {kept}: {why} (WALSH_REVISIT_REASON lifts R8 for a run)")
-    answer(args, {"host": host, "dropped": done.dropped, "kept": done.kept}, lines)
+    common.answer(args, {"host": host, "dropped": done.dropped, "kept": done.kept}, lines)
     return 0 if dropped or kept else 1
 
 
 def _verify(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001
-    aside, problems = verify.set_aside(directory), list(verify.problems(directory, blocklist_of))
+    aside, problems = (
+        verify.set_aside(directory),
+        list(verify.problems(directory, common.blocklist_of)),
+    )
     said = plural(len(problems), "problem") if problems else "in order"
     left = [f"set aside by an earlier run: {name}" for name in aside]
     members = {"directory": str(directory), "problems": problems, "set_aside": aside}
-    answer(args, members, map(visible, [*problems, *left, f"{directory}: {said}"]))
+    common.answer(args, members, map(visible, [*problems, *left, f"{directory}: {said}"]))
     return 1 if problems else 0
