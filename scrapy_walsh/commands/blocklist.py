@@ -15,7 +15,7 @@ from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
-from scrapy_walsh.policy.blocklist import normalised
+from scrapy_walsh.policy.list.blocklist import normalised
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.terminal import show
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Iterator
 
-    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.policy.list.blocklist import Blocklist
 
 _FILE: Final = "blocklist.json"
 #: Why ``check URL`` sends.

@@ -18,16 +18,16 @@ from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.config import gates_of
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.policy.chain import Gates
+from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.given import Given
-from scrapy_walsh.policy.robots import Robots, parse_robots
+from scrapy_walsh.policy.robots.file import Robots, parse_robots
 from scrapy_walsh.policy.words import visible
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import Verdict
 
 

@@ -17,7 +17,7 @@ from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.own_crawl import crawl_apart
-from scrapy_walsh.policy import formats
+from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.revalidate import representation_key
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.sources import report
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from scrapy.settings import Settings
     from twisted.python.failure import Failure
 
-    from scrapy_walsh.policy.formats import Section, Step
+    from scrapy_walsh.policy.formats.representation import Section, Step
     from scrapy_walsh.sources.answers import Answer
 
 

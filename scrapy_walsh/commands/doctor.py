@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
-from scrapy_walsh.adapters.validate import test_child
+from scrapy_walsh.adapters.documents.validate import test_child
 from scrapy_walsh.commands import common, own_process
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.doctor_state import of_state

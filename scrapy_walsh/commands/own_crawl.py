@@ -30,9 +30,9 @@ from scrapy_walsh.commands.own_process import APART
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import chain, hosts
-from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.chain import NeedDocument
-from scrapy_walsh.policy.robots import Robots
+from scrapy_walsh.policy.list.blocklist import Blocklist
+from scrapy_walsh.policy.robots.file import Robots
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import Validators

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.adapters import validate
+from scrapy_walsh.adapters.documents import validate
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.policy.words import plural, visible
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.proof.verify import Report
 
 #: Findings that the text shows.
