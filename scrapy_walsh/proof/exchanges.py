@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scrapy_walsh.policy.event import TARGET
+from scrapy_walsh.policy.throttle import visit_from
 from scrapy_walsh.proof.spacing import ONE_CLOCK, THE_WIRE
 
 if TYPE_CHECKING:
@@ -118,6 +119,18 @@ class Exchanges:
         self._hosts.setdefault(host, Past()).holds.append(hold)
 
     # -- what the next exchange has to keep ---------------------------------------------------
+
+    def ahead(self, line: Line, need: float, patience: float, least: float) -> float | None:
+        """Seconds after its robots.txt that a slow host's target may go (D11); None: it may not.
+
+        *need*: seconds that the host asks for. *least*: WALSH_MIN_INTERVAL.
+        """
+        before, past = self.last(line.host), self.of(line.host)
+        if line.purpose != TARGET or before is None or before.purpose == TARGET:
+            return None
+        rested, ended = past.rested + ONE_CLOCK, before.ended
+        at = visit_from(need, patience, rested, ended, past.visited, least)
+        return None if at is None else at - ended
 
     def busy(self, process: str) -> Line | None:
         """The exchange of *process* that ended last: the next must not begin before (R4.1)."""

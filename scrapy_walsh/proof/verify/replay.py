@@ -21,7 +21,6 @@ from scrapy_walsh.policy.backoff import TRIALS, GiveUp
 from scrapy_walsh.policy.chain import Answer, Conclusion
 from scrapy_walsh.policy.event import GIVEN_UP, TARGET
 from scrapy_walsh.policy.learned import NOTHING, Learned, Spacing, accepts, eased
-from scrapy_walsh.policy.throttle import visit_from
 from scrapy_walsh.proof.exchanges import Exchanges, Sent
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
 from scrapy_walsh.proof.verify.run import is_robots
@@ -139,23 +138,20 @@ class Replay:
             yield "R5", f"{line.host} was asked {early:.3f} s early: {hold.why}"
 
     def _ahead(self, run: Run, line: Line, need: float) -> float | None:
-        """Seconds after its robots.txt that the target of a slow host may go; None: it may not."""
-        terms, past = run.terms, self.exchanges.of(line.host)
-        before, at = self.exchanges.last(line.host), None
-        visits = terms.slow_hosts == SLOW_VISIT and line.purpose == TARGET
-        if visits and before is not None and before.purpose != TARGET:
-            rested, ended, least = past.rested + ONE_CLOCK, before.ended, terms.min_interval
-            at = visit_from(need, terms.patience, rested, ended, past.visited, least)
-            if at is not None:
-                return at - before.ended
+        """What must pass before a target that says that it went ahead (D11); None: it may not."""
+        terms = run.terms
+        ahead = self.exchanges.ahead(line, need, terms.patience, terms.min_interval)
+        if ahead is not None and terms.slow_hosts == SLOW_VISIT:
+            return ahead
         if run.holes:
             self._report.missed(_VISITS)
             return terms.min_interval
         text = (
             f"it went ahead of the {need:g} s that {line.host} asks for, which D11 does not allow"
         )
+        rested = self.exchanges.of(line.host).rested
         more = f"slow_hosts {terms.slow_hosts[:40]}, patience {terms.patience:g} s"
-        self._report.find(line.n, "R4", f"{text}: {more}, rested for {past.rested:.0f} s")
+        self._report.find(line.n, "R4", f"{text}: {more}, rested for {rested:.0f} s")
         return None
 
     # -- R5, D13, D31: a host that gives no answer --------------------------------------------
