@@ -20,7 +20,7 @@ from scrapy_walsh.ledger.lines import ASKED, HEAD
 from scrapy_walsh.ledger.reading import GAP, Malformed, line_of
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
-from scrapy_walsh.proof.exchanges import Exchanges, Sent
+from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.report.entries import Run
 from scrapy_walsh.proof.spacing import TWO_CLOCKS, is_short
 

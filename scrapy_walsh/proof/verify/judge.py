@@ -23,7 +23,7 @@ from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR
-from scrapy_walsh.proof.exchanges import Hold
+from scrapy_walsh.proof.ledgered import Hold
 from scrapy_walsh.proof.verify.adoptions import Adoptions, LookUp
 from scrapy_walsh.proof.verify.decisions import NO_START, Decisions
 from scrapy_walsh.proof.verify.replay import Replay, told_fault
