@@ -534,8 +534,10 @@ def _clocks_replaced() -> Iterator[None]:
     """A clock that is replaced meanwhile is so wherever a module or a class has kept it."""
     clocks, modules = dict(vars(time)), list(sys.modules.values())
     yield
-    changed = {name: new for name, new in vars(time).items() if clocks.get(name) is not new}
-    _replace([(clocks[name], new) for name, new in changed.items() if name in clocks], modules)
+    now = vars(time)
+    pairs = [(old, now[name]) for name, old in clocks.items() if now.get(name, old) is not old]
+    if pairs:
+        _replace(pairs, modules)
 
 
 def _virtual_clock() -> None:
