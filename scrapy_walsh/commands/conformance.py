@@ -20,7 +20,7 @@ from scrapy_walsh.proof.conformance import check, lab, live, parts, record
 from scrapy_walsh.proof.conformance import run as runs
 from scrapy_walsh.proof.conformance.check import holds, in_order, judged
 from scrapy_walsh.proof.conformance.crawl import Bot
-from scrapy_walsh.proof.conformance.scene_signing import ROWS
+from scrapy_walsh.proof.conformance.scene_signing import SIGNING
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _lab(args: argparse.Namespace) -> int:
         time_limit=args.time_limit,
         progress=_progress,
     )
-    signed = judged(ROWS, replace(evidence, keys=keys)) if keys else []
+    signed = judged(SIGNING.rows, replace(evidence, keys=keys)) if keys else []
     checks = in_order([*parts.judge(chosen, evidence), *signed])
     common.tell("conformance", *runs.problems(evidence))
     seconds = time.monotonic() - started
