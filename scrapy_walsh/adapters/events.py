@@ -69,6 +69,7 @@ _LEVELS: Final = {
     events.ADOPTED: logging.INFO,
     events.REJECTED: logging.WARNING,
     events.TAKEN_UP: logging.DEBUG,
+    events.ASKED: logging.DEBUG,
 }
 _VERDICT_STATS: Final = {name: f"walsh/verdict/{name}" for name in NAMES}
 #: Events that end a target and that a person should see: the account lists them one by one.

@@ -49,9 +49,8 @@ from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.signals import walsh_asked, walsh_taken_up
 from scrapy_walsh.state.database import copy_to, has_records
-from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, HostRecord, StoredDocument
-from scrapy_walsh.state.sqlite import SqliteStore
-from scrapy_walsh.state.tables import TABLES
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, TABLES, HostRecord, StoredDocument
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

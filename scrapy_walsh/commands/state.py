@@ -17,17 +17,16 @@ from scrapy_walsh.commands.state_show import as_lines, everything, summary
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import verify
-from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.forget import forget
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import MemoryStore, SqliteStore
 from scrapy_walsh.terminal import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy_walsh.config import WalshConfig
-    from scrapy_walsh.state.base import Store
+    from scrapy_walsh.state.store import Store
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

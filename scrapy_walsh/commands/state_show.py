@@ -16,17 +16,19 @@ from scrapy_walsh.policy.readings import is_unread
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.state.records import (
+    ATTEMPTS,
     BLOCKLIST,
     DOCUMENT_KINDS,
     ROBOTS,
     SCHEMA,
+    SEEN_ITEMS,
+    VALIDATORS,
     Deferral,
     HostRecord,
     Reading,
     SourceRun,
     StoredDocument,
 )
-from scrapy_walsh.state.tables import ATTEMPTS, SEEN_ITEMS, VALIDATORS
 from scrapy_walsh.terminal import local, table, when
 
 if TYPE_CHECKING:
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_walsh.config import WalshConfig
-    from scrapy_walsh.state.base import Store
-    from scrapy_walsh.state.tables import Table
+    from scrapy_walsh.state.schema import Table
+    from scrapy_walsh.state.store import Store
 
 #: The tables of which only the number of rows is told.
 _COUNTED: Final[tuple[Table[Any], ...]] = (VALIDATORS, ATTEMPTS, SEEN_ITEMS)
@@ -143,7 +145,6 @@ class _Look:
             "learned": taught or None,
             "silent_since": record.silent_since,
             "last_end": record.last_end,
-            "why": record.why,
         }
 
     def _document(self, row: dict[str, Any]) -> dict[str, Any]:

@@ -18,12 +18,11 @@ from scrapy_walsh.policy.strict_json import json_object
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_walsh.policy.event import Event, Exchange
+    from scrapy_walsh.policy.event import Event
 
 CONTRACT: Final = "walsh-ledger/v1"
 FILE: Final = "ledger.jsonl"
 HEAD: Final = "ledger.head"
-ASKED: Final = "asked"
 #: What the first line of all is chained to.
 GENESIS: Final = "0" * 64
 #: What stands in place of a query in a redacted ledger.
@@ -61,10 +60,9 @@ def parsed(line: bytes) -> dict[str, Any]:
     return found
 
 
-def entry_of(event: Event | Exchange) -> dict[str, Any]:
-    """The members of the line for *event*; an exchange is of the kind ``asked``."""
-    members = {name: getattr(event, name) for name in event.__slots__}
-    return members if "kind" in members else {"kind": ASKED, **members}
+def entry_of(event: Event) -> dict[str, Any]:
+    """The members of the line for *event*."""
+    return {name: getattr(event, name) for name in event.__struct_fields__}
 
 
 def redacted(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.state import files
-from scrapy_walsh.state.connect import foreign, one_line, read_only
-from scrapy_walsh.state.database import DATABASE
-from scrapy_walsh.state.records import BLOCKLIST, DOCUMENT_KINDS, StoredDocument
-from scrapy_walsh.state.tables import (
-    APPLICATION,
+from scrapy_walsh.state.database import APPLICATION, DATABASE, VERSION, foreign, read_only
+from scrapy_walsh.state.files import one_line
+from scrapy_walsh.state.records import (
+    BLOCKLIST,
+    DOCUMENT_KINDS,
     DOCUMENTS,
     TABLES,
-    VERSION,
-    DamageError,
-    Table,
+    StoredDocument,
 )
+from scrapy_walsh.state.schema import DamageError, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,12 +85,16 @@ def _of_table(
 ) -> Iterator[str]:
     try:
         for row in connection.execute(table.select_all):
-            if not table.fits(row):
-                yield f"{DATABASE}: {table.name}: a row has a value of another type"
-            elif table.name == DOCUMENTS.name and row[0] == BLOCKLIST:
-                lists.append(StoredDocument(*row))
-            elif table.name == DOCUMENTS.name and row[0] not in DOCUMENT_KINDS:
+            if table is DOCUMENTS and row[0] not in DOCUMENT_KINDS:
                 yield f"{DATABASE}: a document of kind {row[0]!r}, which is never kept"
+                continue
+            try:
+                record = table.decode(row)
+            except DamageError as error:
+                yield f"{DATABASE}: {error}"
+            else:
+                if table is DOCUMENTS and record.kind == BLOCKLIST:
+                    lists.append(record)
     except sqlite3.Error as error:
         yield f"{DATABASE}: {table.name}: {one_line(error)}"
 

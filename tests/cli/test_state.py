@@ -32,13 +32,13 @@ from scrapy_walsh.state.records import (
     StoredDocument,
     Validators,
 )
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import SqliteStore
 from tests.crawl.harness import make_project, run_scrapy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_walsh.state.base import Store
+    from scrapy_walsh.state.store import Store
 
 ROOT = Path(__file__).parents[2]
 NOW = time.time()

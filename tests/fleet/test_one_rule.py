@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from msgspec import json
 
 from scrapy_walsh.fleet import scripts
+from scrapy_walsh.policy.learned import Learned
 from scrapy_walsh.policy.throttle import shared_wait
 
 if TYPE_CHECKING:
     from tests.fleet.fleet import Server
 
 ASK = scripts._COMMON + (
-    "local record = {ARGV[1], ARGV[2], ARGV[3] ~= '' and ARGV[3], ARGV[4], ARGV[8]} "
+    "local record = {last_end = ARGV[1], interval = ARGV[2], by = ARGV[4], taught = ARGV[8]} "
+    "if ARGV[3] ~= '' then record.not_before = ARGV[3] end "
     "return text(wait_for(record, ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])))"
 )
 NOW = 1_800_000_000.0
@@ -57,7 +60,7 @@ def test_r4_6_lua_and_python_wait_alike(  # noqa: PLR0917  hypothesis gives them
         "me",
         f"{interval:.6f}",
         f"{NOW:.6f}",
-        f"{taught!r} 0.0 3 1.0" if taught else "",
+        json.encode(Learned(taught, 0.0, 3, 1.0)) if taught else "",
     )
     expected = shared_wait(NOW + last, until, max(interval, kept, taught), NOW, own=own)
     assert float(asked) == pytest.approx(expected, abs=NEAR)

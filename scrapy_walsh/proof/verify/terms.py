@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 from msgspec import Meta
 
 from scrapy_walsh.config import SETTINGS, SLOW_SKIP, out_of_bounds
-from scrapy_walsh.ledger.reading import Malformed, Seconds, fits
+from scrapy_walsh.ledger.reading import Malformed, fits
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, granted
 from scrapy_walsh.policy.chain import Gates
+from scrapy_walsh.policy.event import Seconds
 from scrapy_walsh.policy.freshness import ROBOTS_TTL
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.learned import LONGEST
