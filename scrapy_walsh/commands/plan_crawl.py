@@ -48,6 +48,7 @@ from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.signals import walsh_asked, walsh_taken_up
+from scrapy_walsh.state.clock import steady_clock
 from scrapy_walsh.state.database import copy_to, has_records
 from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, TABLES, HostRecord, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
@@ -202,7 +203,8 @@ class _Plan:
         if config.shared_state is None:
             return
         with closing(SqliteStore(self._copy)) as local:
-            shared = fleet.view(local, config.shared_state, self._token)
+            steady = steady_clock(self._copy)
+            shared = fleet.view(local, config.shared_state, self._token, steady)
             for table in TABLES:
                 local.put(*list(shared.rows(table.record)))
             self._said += shared.notices

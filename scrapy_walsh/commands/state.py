@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from scrapy_walsh import fleet
 from scrapy_walsh.commands.check_answer import Misuse, absolute, blocklist_of, printable
 from scrapy_walsh.commands.project import add_json, add_settings, read_config
-from scrapy_walsh.commands.state_show import as_lines, everything, summary
+from scrapy_walsh.commands.state_show import Now, as_lines, everything, summary
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import verify
+from scrapy_walsh.state.clock import steady_clock
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.forget import forget
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
@@ -106,13 +107,17 @@ def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int
     shared = _shared(args, config)
     held = has_records(directory) or shared is None
     local: Store = SqliteStore(directory) if held else MemoryStore()
-    store = fleet.view(local, shared, config.identity.token)
+    steady = steady_clock(directory)
+    store, now = (
+        fleet.view(local, shared, config.identity.token, steady),
+        Now(time.time(), steady()),
+    )
     with _told(store):
         if args.all:
-            for record in everything(store, config, time.time()):
+            for record in everything(store, config, now):
                 print(json.dumps(record))
             return 0
-        found = summary(store, config, directory, time.time(), max(0, args.limit))
+        found = summary(store, config, directory, now, max(0, args.limit))
     if args.json:
         print(json.dumps(found))
     else:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh, robots_ttl
@@ -16,19 +16,22 @@ from scrapy_walsh.policy.readings import is_unread
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.state.records import (
-    ATTEMPTS,
     BLOCKLIST,
+    DEFERRALS,
     DOCUMENT_KINDS,
+    DOCUMENTS,
+    HOSTS,
+    READINGS,
     ROBOTS,
     SCHEMA,
-    SEEN_ITEMS,
-    VALIDATORS,
-    Deferral,
+    SOURCES,
+    TABLES,
     HostRecord,
     Reading,
     SourceRun,
     StoredDocument,
 )
+from scrapy_walsh.state.schema import moved
 from scrapy_walsh.terminal import local, table, when
 
 if TYPE_CHECKING:
@@ -39,49 +42,51 @@ if TYPE_CHECKING:
     from scrapy_walsh.state.schema import Table
     from scrapy_walsh.state.store import Store
 
-#: The tables of which only the number of rows is told.
-_COUNTED: Final[tuple[Table[Any], ...]] = (VALIDATORS, ATTEMPTS, SEEN_ITEMS)
+#: The records that are shown, by the names of their tables; of the others the number of rows.
+_SHOWN: Final[tuple[Table[Any], ...]] = (HOSTS, DEFERRALS, DOCUMENTS, SOURCES, READINGS)
 
 
-def everything(store: Store, config: WalshConfig, now: float) -> Iterator[dict[str, Any]]:
+def everything(store: Store, config: WalshConfig, now: Now) -> Iterator[dict[str, Any]]:
     """Each record that is shown, one after the other; ``record`` says of which kind it is."""
     look = _Look(store, config, now)
-    for kind, rows in look.kinds().items():
-        for row in rows:
-            yield {"record": kind, **look.completed(kind, row)}
+    for kind in _SHOWN:
+        for row in look.rows(kind):
+            yield {"record": kind.name, **look.completed(kind, row)}
 
 
 def summary(
-    store: Store, config: WalshConfig, directory: Path, now: float, limit: int
+    store: Store, config: WalshConfig, directory: Path, now: Now, limit: int
 ) -> dict[str, Any]:
     """What matters most in *store*, as JSON data: at most *limit* rows of a kind; all are counted.
 
-    However many records there are, no more than *limit* of a kind are in memory. When sources and
-    targets are next due is ISO 8601 in UTC, other times are Unix seconds. Raises StateError.
+    However many records there are, no more than *limit* of a kind are in memory. A row has each
+    field of its record. When sources and targets are next due is ISO 8601 in UTC, other times are
+    Unix seconds by the wall clock. Raises StateError.
     """
     look, counts = _Look(store, config, now), Counter[str]()
 
-    def counted(kind: str, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        for row in rows:
-            counts[kind] += 1
-            counts["hosts that wait"] += row.get("next_request", now) > now
+    def counted(kind: Table[Any]) -> Iterator[dict[str, Any]]:
+        for row in look.rows(kind):
+            counts[kind.name] += 1
+            counts["hosts that wait"] += row.get("next_request", now.wall) > now.wall
             counts["silent hosts"] += row.get("silent_since") is not None
-            if kind == "documents":
+            if kind is DOCUMENTS:
                 counts[row["kind"]] += 1
-            if kind != "readings" or _is_worth_a_line(row):
-                counts["readings worth a line"] += kind == "readings"
+            if kind is not READINGS or _is_worth_a_line(row):
+                counts["readings worth a line"] += kind is READINGS
                 yield row
 
-    found = {
-        kind: heapq.nlargest(limit, counted(kind, rows), key=_MATTERS[kind])
-        for kind, rows in look.kinds().items()
-    }
+    found = {kind: heapq.nlargest(limit, counted(kind), key=_MATTERS[kind.name]) for kind in _SHOWN}
     return {
         "directory": str(directory),
         "shared": store.shared,
-        "now": now,
-        **{kind: [look.completed(kind, row) for row in rows] for kind, rows in found.items()},
-        **{table.name: sum(1 for _ in store._rows(table)) for table in _COUNTED},
+        "now": now.wall,
+        **{kind.name: [look.completed(kind, row) for row in rows] for kind, rows in found.items()},
+        **{
+            kind.name: sum(1 for _ in store.rows(kind.record))
+            for kind in TABLES
+            if kind not in _SHOWN
+        },
         "counts": dict(counts),
     }
 
@@ -91,86 +96,71 @@ _MATTERS: Final[Mapping[str, Callable[[dict[str, Any]], Any]]] = {
     "hosts": lambda row: (row["silent_since"] is not None, row["next_request"]),
     "deferrals": lambda row: row["due"],
     "documents": lambda row: (row["kind"] != ROBOTS, row["fetched_at"]),
-    "sources": lambda row: row["visit"],
+    "sources": lambda row: row["last_run_at"],
     # What was declared last, and of that what was not read for longest.
     "readings": lambda row: (row["declared_at"], -row["since"]),
 }
 
 
+class Now(NamedTuple):
+    """The time by the two clocks of records (D9), Unix seconds."""
+
+    wall: float
+    steady: float
+
+
 class _Look:
     """The records of a store as JSON data, each as it is read."""
 
-    def __init__(self, store: Store, config: WalshConfig, now: float) -> None:
-        self._store, self._config, self._now = store, config, now
+    def __init__(self, store: Store, config: WalshConfig, now: Now) -> None:
+        self._store, self._config, self._now = store, config, now.wall
+        ahead = round(now.wall - now.steady)
+        self._to_wall = dict.fromkeys(("Steady", "Until"), lambda at: at + ahead)
 
-    def kinds(self) -> dict[str, Iterator[dict[str, Any]]]:
-        """By kind, the rows; :meth:`completed` adds what other records say of one."""
-        store, now, revisit = self._store, self._now, self._config.revisit
-        return {
-            "hosts": map(self._host, store.rows(HostRecord)),
-            "deferrals": map(asdict, store.rows(Deferral)),
-            "documents": (
-                {**asdict(replace(each, body=b"")), "octets": len(each.body)}
-                for each in store.rows(StoredDocument)
-            ),
-            "sources": ({**asdict(run), "visit": run.visit} for run in store.rows(SourceRun)),
-            "readings": (
-                {**asdict(each), "unread": is_unread(each, now, revisit)}
-                for each in store.rows(Reading)
-            ),
-        }
+    def rows(self, table: Table[Any]) -> Iterator[dict[str, Any]]:
+        """The rows of *table*; :meth:`completed` adds what other records say of one."""
+        return map(self._row, self._store.rows(table.record))
 
-    def completed(self, kind: str, row: dict[str, Any]) -> dict[str, Any]:
-        """*row* as it is shown."""
-        if kind == "documents":
-            return self._document(row)
-        if kind == "deferrals":
-            return _members(row, "url", "host", "reason") | {"next_due": _iso(row["due"])}
-        if kind == "sources":
-            held = self._record(row["url"])
-            until = 0.0 if held is None else held.not_before or 0.0
-            due = recrawl.next_due(row["visit"], until, self._now, self._config.revisit)
-            return _members(row, "url", "last_run_at", "outcome", "reason") | {
-                "next_due": _iso(due)
-            }
+    def _row(self, record: Any) -> dict[str, Any]:
+        record = moved(record, self._to_wall)
+        row = asdict(record)
+        if isinstance(record, HostRecord):
+            taught = eased(record.taught, self._now).interval
+            interval = max(record.interval, self._config.min_interval, taught)
+            due = max(record.last_end + interval, record.not_before or 0.0)
+            return {**row, "next_request": due, "interval": interval, "learned": taught or None}
+        if isinstance(record, StoredDocument):
+            row["octets"] = len(row.pop("body"))
+        elif isinstance(record, Reading):
+            row["unread"] = is_unread(record, self._now, self._config.revisit)
         return row
 
-    def _host(self, record: HostRecord) -> dict[str, Any]:
-        taught = eased(record.taught, self._now).interval
-        interval = max(record.interval, self._config.min_interval, taught)
-        return {
-            "host": record.host,
-            "next_request": max(record.last_end + interval, record.not_before or 0.0),
-            "interval": interval,
-            "learned": taught or None,
-            "silent_since": record.silent_since,
-            "last_end": record.last_end,
-        }
+    def completed(self, table: Table[Any], row: dict[str, Any]) -> dict[str, Any]:
+        """*row* as it is shown."""
+        config, now = self._config, self._now
+        if table is DEFERRALS:
+            return row | {"next_due": _iso(row["due"])}
+        if table is SOURCES:
+            until = self._host(row["url"]).get("not_before") or 0.0
+            due = recrawl.next_due(SourceRun(**row).visit, until, now, config.revisit)
+            return row | {"next_due": _iso(due)}
+        if table is DOCUMENTS:
+            interval = self._host(row["key"]).get("interval", config.min_interval)
+            keep = {
+                ROBOTS: robots_ttl(config.robots_ttl, interval),
+                SCHEMA: SCHEMA_TTL,
+                BLOCKLIST: row["refresh"] or DEFAULT_REFRESH,
+            }[row["kind"]]
+            return row | {"kept": keep, "fresh": is_fresh(row["fetched_at"], now, keep)}
+        return row
 
-    def _document(self, row: dict[str, Any]) -> dict[str, Any]:
-        config, record = self._config, self._record(row["key"])
-        interval = config.min_interval if record is None else self._host(record)["interval"]
-        keep = {
-            ROBOTS: robots_ttl(config.robots_ttl, interval),
-            SCHEMA: SCHEMA_TTL,
-            BLOCKLIST: row["refresh"] or DEFAULT_REFRESH,
-        }[row["kind"]]
-        return {
-            **_members(row, "kind", "key", "fetched_at", "status", "outcome", "octets"),
-            "kept": keep,
-            "fresh": is_fresh(row["fetched_at"], self._now, keep),
-        }
-
-    def _record(self, url: str) -> HostRecord | None:
-        """The record of the host of *url*, which may be what another version stored."""
+    def _host(self, url: str) -> dict[str, Any]:
+        """The row of the host of *url*, which may be what another version stored."""
         try:
-            return self._store.get(HostRecord, hosts.host_key(url.partition(" ")[0]))
+            record = self._store.get(HostRecord, hosts.host_key(url.partition(" ")[0]))
         except ValueError:
-            return None
-
-
-def _members(row: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: row[name] for name in names}
+            record = None
+        return {} if record is None else self._row(record)
 
 
 def _iso(due: float | None) -> str | None:

@@ -17,7 +17,7 @@ import math
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import replace
-from itertools import takewhile
+from itertools import filterfalse, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_walsh.exceptions import StateError
@@ -309,8 +309,9 @@ class SqliteStore(Store):
         if waiting:
             found = {table.key_of(record): record for record in rows} | waiting
             rows = iter([record for _, record in sorted(found.items()) if record is not None])
+        each: Any
         for each in rows:
-            if isinstance(each, StoredDocument) and each.kind == BLOCKLIST and not each.body:
+            if _is_list(each) and not each.body:
                 yield self.get(table.record, *table.key_of(each)) or each  # its text is in a file
             else:
                 yield each
@@ -327,10 +328,9 @@ class SqliteStore(Store):
     # -- writing --------------------------------------------------------------------------
 
     def put(self, *records: Any) -> None:
-        if records and isinstance(records[0], StoredDocument) and records[0].kind == BLOCKLIST:
-            self._put_blocklist(records[0])
-        else:
-            self._put(*records)
+        for each in filter(_is_list, records):
+            self._put_blocklist(each)
+        self._put(*filterfalse(_is_list, records))
 
     def _put(self, *records: Any) -> None:
         found = {}
@@ -350,7 +350,7 @@ class SqliteStore(Store):
     def _write(self, changes: dict[tuple[str, Key], _Change]) -> None:
         """Write *changes*; while the disk refuses, keep them in memory. StateError, once."""
         self._unwritten.update(changes)
-        if self._told is not None and not self._write_failed:
+        if changes and self._told is not None and not self._write_failed:
             self._wait(self._told)
         elif changes:
             self._commit()
@@ -445,3 +445,7 @@ class SqliteStore(Store):
             self._put(replace(document, body=b""))
         finally:
             self.flush()
+
+
+def _is_list(record: Any) -> bool:
+    return isinstance(record, StoredDocument) and record.kind == BLOCKLIST
