@@ -107,7 +107,7 @@ def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int
     shared = _shared(args, config)
     held = has_records(directory) or shared is None
     local: Store = SqliteStore(directory) if held else MemoryStore()
-    steady = steady_clock(directory)
+    steady = steady_clock(directory, keeps=False)
     store, now = (
         fleet.view(local, shared, config.identity.token, steady),
         Now(time.time(), steady()),
