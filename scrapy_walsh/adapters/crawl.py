@@ -17,7 +17,7 @@ from scrapy_walsh.adapters import compat, jobdir, journal, plugins, seats
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.asked import Asked
 from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
-from scrapy_walsh.adapters.documents import Documents
+from scrapy_walsh.adapters.documents.held import Documents
 from scrapy_walsh.adapters.events import logger, tell_plugins
 from scrapy_walsh.adapters.fetcher import Fetcher
 from scrapy_walsh.adapters.gate import Gate
@@ -126,11 +126,11 @@ class Crawl(Context):
     def _closed(self, reason: str) -> None:
         steps = (
             *(queue.stop for queue in self.queues),
-            self.documents.close,
+            self.documents.operator.close,
             self._pulse.stop,
             lambda: TURNSTILE.leave_for_good(self),
             lambda: compat.ON_FAILURE.remove(self.fail),
-            self.documents.count,
+            self.documents.robots_txt.count,
             self.recorder.tell_hosts,
             self.recorder.rates,
             self.recorder.tell_account,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.asked import Asked
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.documents import Documents
+    from scrapy_walsh.adapters.documents.held import Documents
     from scrapy_walsh.adapters.fetcher import Fetcher, Mark
     from scrapy_walsh.adapters.intake import Intake
     from scrapy_walsh.adapters.pacing import Pacing
@@ -488,7 +488,6 @@ class Gate:
         if standing is not None and cleared and not isinstance(outcome, Refused):
             self._context.recorder.verdict(standing.verdict)
         if not isinstance(outcome, BaseException) and reaches_spider(outcome.status):
-            self._documents.note_tdmrep(outcome)
             rules = None if standing is None else standing.rules
             usage = tuple(map(str, self._documents.read_usage(request, outcome, rules)))
             self.tell(

@@ -38,8 +38,8 @@ def steady_clock(
     """The steady clock of this machine, as a function that returns Unix seconds.
 
     It is the wall clock where the machine does not say when it was started. *directory*: where its
-    file is kept. *notices* gets a line where the wall clock was set since an earlier run. ``keeps``:
-    the file is written, if need be.
+    file is kept, and ``keeps``: whether it may be written. *notices* gets a line where the wall
+    clock was set since an earlier run.
     """
     boot = _boot()
     if boot is None:

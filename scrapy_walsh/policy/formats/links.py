@@ -1,14 +1,14 @@
 """R9: reads the links of one source's answer, whatever its format.
 
-A hostile answer can take any time to read. :mod:`scrapy_walsh.adapters.apart` decides whether it is
-read in a child process, with limits.
+A hostile answer can take any time to read. :mod:`scrapy_walsh.adapters.documents.apart` decides
+whether it is read in a child process, with limits.
 """
 
 from __future__ import annotations
 
-from scrapy_walsh.policy import formats
-from scrapy_walsh.policy.feeds import Entry, Heading, Links, read_feed
-from scrapy_walsh.policy.sitemaps import read_sitemap
+from scrapy_walsh.policy.formats import representation as formats
+from scrapy_walsh.policy.formats.feeds import Entry, Heading, Links, read_feed
+from scrapy_walsh.policy.formats.sitemaps import read_sitemap
 
 
 def links_of(kind: str, body: bytes, content_type: str | None, url: str) -> Links:
