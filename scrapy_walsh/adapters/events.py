@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import structs
+
 from scrapy_walsh import signals
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.ledger.lines import entry_of
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.verdict import (
@@ -207,7 +208,7 @@ class Recorder:
         line = f"{event}{self._remedy(event)}"
         logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})
         if self.ledger is not None:
-            self._write(entry_of(event))
+            self._write(structs.asdict(event))
         self._kinds[event.kind] += 1
         self.count(event.kind)
         if event.kind in (events.REFUSED, events.DEFERRED):
@@ -259,7 +260,7 @@ class Recorder:
     def exchange(self, exchange: Exchange) -> None:
         """Write *exchange* to the ledger; count and log what is out of the ordinary."""
         if self.ledger is not None:
-            self._write(entry_of(exchange))
+            self._write(structs.asdict(exchange))
         if exchange.again:
             self.count("asked_again")
             logger.info("requested again in this run: %s", exchange.url)

@@ -35,7 +35,7 @@ from scrapy_walsh.state.schema import moved
 from scrapy_walsh.terminal import local, table, when
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from scrapy_walsh.config import WalshConfig
@@ -175,43 +175,26 @@ def as_lines(found: dict[str, Any]) -> Iterator[str]:
     now, shared = found["now"], found["shared"]
     counts: Counter[str] = Counter(found["counts"])
     waiting, silent = counts["hosts that wait"], counts["silent hosts"]
-    yield visible(f"state in {found['directory']}{f' and {shared}' if shared else ''}")
-    yield from _table(
-        f"hosts: {counts['hosts'] - waiting} may be requested now, {waiting} not yet"
-        f"{f', {silent} silent' if silent else ''}",
-        ("host", "next request", "interval"),
-        (
-            (host["host"], when(host["next_request"], now), _interval_cell(host))
-            for host in found["hosts"]
-        ),
-        counts["hosts"],
-    )
-    yield from _table(
-        f"deferred targets: {counts['deferrals']}",
-        ("target", "next due", "why"),
-        ((each["url"], _due(each, now), each["reason"]) for each in found["deferrals"]),
-        counts["deferrals"],
-    )
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in sorted(DOCUMENT_KINDS) if counts[kind])
-    yield from _table(
-        f"documents: {kinds or 'none'}",
-        ("document", "of", "age", "state", "outcome", "octets"),
-        (_document_cells(document, now) for document in found["documents"]),
-        counts["documents"],
-    )
-    yield from _table(
-        f"sources: {counts['sources']}",
-        ("source", "last run", "outcome", "next due", "reason given"),
-        (_source_cells(source, now) for source in found["sources"]),
-        counts["sources"],
-    )
-    yield from _table(
-        "sources not read at their last visit, or moved for good: "
-        f"{counts['readings worth a line']}",
-        ("source", "last read", "last declared", "why", "moved to"),
-        (_reading_cells(reading, now) for reading in found["readings"]),
-        counts["readings worth a line"],
-    )
+    worth = counts["readings"] = counts["readings worth a line"]
+    titles = {
+        "hosts": f"hosts: {counts['hosts'] - waiting} may be requested now, {waiting} not yet"
+        f"{f', {silent} silent' if silent else ''}",
+        "deferrals": f"deferred targets: {counts['deferrals']}",
+        "documents": f"documents: {kinds or 'none'}",
+        "sources": f"sources: {counts['sources']}",
+        "readings": f"sources not read at their last visit, or moved for good: {worth}",
+    }
+    yield visible(f"state in {found['directory']}{f' and {shared}' if shared else ''}")
+    for kind, title in titles.items():
+        columns, rows = _COLUMNS[kind], found[kind]
+        yield ""
+        yield title
+        if rows:
+            cells = [tuple([cell(row, now) for cell in columns.values()]) for row in rows]
+            yield from table(cells, headings=tuple(columns), indent=2)
+        if counts[kind] > len(rows):
+            yield f"  ... and {counts[kind] - len(rows)} more (--limit, --all)"
     yield (
         f"validators of {plural(found['validators'], 'URL')}, "
         f"attempts at {plural(found['attempts'], 'target')}, "
@@ -219,65 +202,60 @@ def as_lines(found: dict[str, Any]) -> Iterator[str]:
     )
 
 
+def _ago(at: float, now: float) -> str:
+    return duration(round(now - at))
+
+
 def _due(row: dict[str, Any], now: float) -> str:
     due = row["next_due"]
     return "now" if due is None else when(datetime.fromisoformat(due).timestamp(), now)
 
 
-def _interval_cell(host: dict[str, Any]) -> str:
-    learned = host["learned"]
+def _interval(row: dict[str, Any], _: float) -> str:
+    learned, silent = row["learned"], row["silent_since"]
     why = f", learned {round(learned, 2):g} s" if learned else ""
-    silent = host["silent_since"]
     why += f", no answer since {local(silent)}" if silent else ""
-    return f"{round(host['interval'], 2):g} s{why}"
+    return f"{round(row['interval'], 2):g} s{why}"
 
 
-def _document_cells(document: dict[str, Any], now: float) -> tuple[str, ...]:
-    return (
-        document["kind"],
-        document["key"],
-        duration(round(now - document["fetched_at"])) if document["fetched_at"] else "unknown",
-        "fresh" if document["fresh"] else "stale",
-        f"{document['outcome']} ({document['status']})",
-        str(document["octets"]),
-    )
+def _is_worth_a_line(row: dict[str, Any]) -> bool:
+    return bool(row["reason"] or row["moved_to"] or row["unread"] or not row["read"])
 
 
-def _source_cells(source: dict[str, Any], now: float) -> tuple[str, ...]:
-    return (
-        source["url"],
-        local(source["last_run_at"]),
-        source["outcome"],
-        _due(source, now),
-        source["reason"] or "",
-    )
-
-
-def _is_worth_a_line(reading: dict[str, Any]) -> bool:
-    return bool(
-        reading["reason"] or reading["moved_to"] or reading["unread"] or not reading["read"]
-    )
-
-
-def _reading_cells(reading: dict[str, Any], now: float) -> tuple[str, ...]:
-    since, declared = reading["since"], reading["declared_at"]
-    return (
-        reading["url"],
-        f"{local(since)} ({duration(round(now - since))} ago)" if reading["read"] else "never",
-        f"{duration(round(max(0.0, now - declared)))} ago",
-        reading["reason"] or "",
-        reading["moved_to"] or "",
-    )
-
-
-def _table(
-    title: str, headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], total: int
-) -> Iterator[str]:
-    """*title*, then *headings* and *rows* in columns; how many of *total* are not shown."""
-    shown = list(rows)
-    yield ""
-    yield title
-    if shown:
-        yield from table(shown, headings=headings, indent=2)
-    if total > len(shown):
-        yield f"  ... and {total - len(shown)} more (--limit, --all)"
+#: By kind, the columns: a heading, and what makes the cell of a row at a time by the wall clock.
+_COLUMNS: Final[Mapping[str, Mapping[str, Callable[[dict[str, Any], float], str]]]] = {
+    "hosts": {
+        "host": lambda row, _: row["host"],
+        "next request": lambda row, now: when(row["next_request"], now),
+        "interval": _interval,
+    },
+    "deferrals": {
+        "target": lambda row, _: row["url"],
+        "next due": _due,
+        "why": lambda row, _: row["reason"],
+    },
+    "documents": {
+        "document": lambda row, _: row["kind"],
+        "of": lambda row, _: row["key"],
+        "age": lambda row, now: _ago(row["fetched_at"], now) if row["fetched_at"] else "unknown",
+        "state": lambda row, _: "fresh" if row["fresh"] else "stale",
+        "outcome": lambda row, _: f"{row['outcome']} ({row['status']})",
+        "octets": lambda row, _: str(row["octets"]),
+    },
+    "sources": {
+        "source": lambda row, _: row["url"],
+        "last run": lambda row, _: local(row["last_run_at"]),
+        "outcome": lambda row, _: row["outcome"],
+        "next due": _due,
+        "reason given": lambda row, _: row["reason"] or "",
+    },
+    "readings": {
+        "source": lambda row, _: row["url"],
+        "last read": lambda row, now: (
+            f"{local(row['since'])} ({_ago(row['since'], now)} ago)" if row["read"] else "never"
+        ),
+        "last declared": lambda row, now: f"{_ago(min(row['declared_at'], now), now)} ago",
+        "why": lambda row, _: row["reason"] or "",
+        "moved to": lambda row, _: row["moved_to"] or "",
+    },
+}

@@ -18,7 +18,6 @@ from scrapy_walsh.policy.strict_json import json_object
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_walsh.policy.event import Event
 
 CONTRACT: Final = "walsh-ledger/v1"
 FILE: Final = "ledger.jsonl"
@@ -58,11 +57,6 @@ def parsed(line: bytes) -> dict[str, Any]:
     if type(number) is not int or not isinstance(previous, str) or not isinstance(kind, str):
         raise ValueError("has no number, no kind, or no hash of the line before")
     return found
-
-
-def entry_of(event: Event) -> dict[str, Any]:
-    """The members of the line for *event*."""
-    return {name: getattr(event, name) for name in event.__struct_fields__}
 
 
 def redacted(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -110,38 +110,30 @@ def connect(path: Path) -> tuple[sqlite3.Connection, bool]:
     Raises sqlite3.DatabaseError and DamageError; StateError for a file that is not ours to write.
     """
     _require_ours(path)
-    try:
-        return _opened(path, "mode=rwc"), True
-    except sqlite3.OperationalError as error:
-        if _code(error) not in _READ_ONLY or not path.exists():
-            raise
-        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY and _may_write(path):
-            # Nothing in the way but the file's own header, and that is damage.
-            raise DamageError("its header forbids writing") from error
-    try:
-        return _opened(path, "mode=ro"), False
-    except sqlite3.OperationalError as error:
-        if _code(error) not in _READ_ONLY:
-            raise
+    for options in ("mode=rwc", "mode=ro"):
+        try:
+            return _opened(path, options), options == "mode=rwc"
+        except sqlite3.OperationalError as error:
+            if _code(error) not in _READ_ONLY or not path.exists():
+                raise
+            plain = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY
+            if options == "mode=rwc" and plain and os.access(path, os.W_OK):
+                # Nothing in the way but the file's own header, and that is damage.
+                raise DamageError("its header forbids writing") from error
     return _opened(path, _AS_IT_IS), False
 
 
 def read_only(path: Path) -> sqlite3.Connection:
     """Open the file at *path*, damaged or not, to read only; no file is made. sqlite3.Error."""
-    if not path.with_name(f"{path.name}-wal").exists():
-        return _read(path, _AS_IT_IS)  # nobody has it open: a reader would leave a -wal behind
-    try:
-        return _read(path, "mode=ro")
-    except sqlite3.OperationalError:
-        return _read(path, _AS_IT_IS)
-
-
-def _read(path: Path, options: str) -> sqlite3.Connection:
-    connection = _lenient(path, options)
+    # Where nobody has it open a reader would leave a -wal behind.
+    wal = path.with_name(f"{path.name}-wal").exists()
+    connection = _lenient(path, "mode=ro" if wal else _AS_IT_IS)
     try:
         connection.execute("PRAGMA schema_version").fetchone()
-    except BaseException:
+    except sqlite3.Error as error:
         connection.close()
+        if wal and isinstance(error, sqlite3.OperationalError):
+            return _lenient(path, _AS_IT_IS)
         raise
     return connection
 
@@ -273,11 +265,6 @@ def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
     connection.execute("BEGIN IMMEDIATE")
     with connection:
         connection.execute(f"PRAGMA user_version={VERSION}")
-
-
-def _may_write(path: Path) -> bool:
-    effective = os.access in os.supports_effective_ids
-    return os.access(path, os.W_OK, effective_ids=effective)
 
 
 def _code(error: sqlite3.Error) -> int:

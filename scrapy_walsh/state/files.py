@@ -148,13 +148,6 @@ def lock(file: IO[Any], *, wait: bool = True) -> bool:
     return True
 
 
-def unlock(file: IO[Any]) -> None:
-    """Let others lock *file*."""
-    import portalocker  # noqa: PLC0415  as above
-
-    portalocker.unlock(file)
-
-
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
     """Lock *directory*, so that no other process replaces its files meanwhile.
