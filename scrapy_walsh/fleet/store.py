@@ -436,14 +436,20 @@ def _values(table: Table[R], record: R, link: Link) -> list[Any]:
 
 
 def _supersedes(table: Table[R], record: R | None, held: R | None) -> bool:
-    """Whether *record* is later than *held*; a list without text counts as older."""
-    if held is None:
-        return True
+    """Whether *record* is later than *held*; a list without text counts as older.
+
+    A document that is as old need not be stored again. Of any other record, Redis has what all
+    workers know.
+    """
+    if held is None or record is None:
+        return held is None
+    slack = -TIMEOUT
     if isinstance(record, StoredDocument) and isinstance(held, StoredDocument):
         if record.kind == BLOCKLIST and bool(record.body) != bool(held.body):
             return bool(record.body)
-        return record.fetched_at > held.fetched_at + TIMEOUT
-    return float(getattr(record, table.latest)) >= float(getattr(held, table.latest))
+        slack = TIMEOUT
+    later: float = getattr(record, table.latest) - getattr(held, table.latest)
+    return later > slack
 
 
 # R11: a fleet's shared records for a command that only reads: nothing is written anywhere.

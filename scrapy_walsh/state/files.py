@@ -190,7 +190,9 @@ class Copies:
     def read(self, key: str) -> list[StoredDocument | None]:
         """What each of the files has, if that is the list *key*."""
         self.damaged = False
-        return [copy if copy and copy.key == key else None for copy in map(self._read, COPIES)]
+        found = map(self._read, COPIES)
+        ours = (BLOCKLIST, key)
+        return [copy if copy and (copy.kind, copy.key) == ours else None for copy in found]
 
     def _read(self, name: str) -> StoredDocument | None:
         try:

@@ -49,7 +49,7 @@ def moved(record: R, by: Mapping[str, Callable[[float], float]]) -> R:
     declared: Any = type(record)
     for name, kind in kinds_of(declared).items():
         value = getattr(record, name)
-        if kind in by and value is not None:
+        if kind in by and value:  # neither None nor 0, which is no time either
             changes[name] = by[kind](value)
         elif kind not in _TYPES and value != type(value)():
             changes[name] = moved(value, by)
