@@ -58,19 +58,11 @@ def _escape(record: logging.LogRecord) -> bool:
 
 logger.addFilter(_escape)
 
+#: The level of an event of each kind in the log; of any other kind it is INFO.
 _LEVELS: Final = {
-    events.REFUSED: logging.INFO,
-    events.HELD: logging.DEBUG,
-    events.FETCHED: logging.DEBUG,
-    events.RETRIED: logging.INFO,
-    events.DEFERRED: logging.WARNING,
-    events.GIVEN_UP: logging.WARNING,
-    events.NOT_MODIFIED: logging.INFO,
+    **dict.fromkeys((events.HELD, events.FETCHED, events.TAKEN_UP), logging.DEBUG),
+    **dict.fromkeys((events.DEFERRED, events.GIVEN_UP, events.REJECTED), logging.WARNING),
     events.TOO_MANY_REDIRECTS: logging.WARNING,
-    events.ADOPTED: logging.INFO,
-    events.REJECTED: logging.WARNING,
-    events.TAKEN_UP: logging.DEBUG,
-    events.ASKED: logging.DEBUG,
 }
 _VERDICT_STATS: Final = {name: f"walsh/verdict/{name}" for name in NAMES}
 #: Events that end a target and that a person should see: the account lists them one by one.
@@ -204,7 +196,7 @@ class Recorder:
     def record(self, event: Event) -> None:
         """Log *event*, count it, write it to the ledger, and keep it for the account."""
         with_host = event.kind == events.DEFERRED and _rule(event) in _OF_HOSTS
-        level = logging.DEBUG if with_host else _LEVELS[event.kind]
+        level = logging.DEBUG if with_host else _LEVELS.get(event.kind, logging.INFO)
         line = f"{event}{self._remedy(event)}"
         logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})
         if self.ledger is not None:
