@@ -6,7 +6,9 @@ What it means in a fleet is in ``tests/fleet/test_schema.py``.
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.policy.learned import NOTHING, Learned
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, REVISIT_LONGEST
-from scrapy_walsh.policy.times import duration
+from scrapy_walsh.policy.times import Until, Wall, duration
 from scrapy_walsh.state.records import (
     ATTEMPTS,
     HOSTS,
@@ -25,10 +27,10 @@ from scrapy_walsh.state.records import (
     HostRecord,
     SourceRun,
 )
+from scrapy_walsh.state.schema import DamageError, Table, moved
 from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
-    from scrapy_walsh.state.schema import Table
     from scrapy_walsh.state.store import Store
 
 DAY = 86_400.0
@@ -162,3 +164,49 @@ def test_own_text_that_cannot_be_kept_poisons_nothing(tmp_path: Path) -> None:
 def test_own_the_key_of_a_table_comes_first() -> None:
     assert [table.name for table in TABLES if table.columns[: len(table.key)] != table.key] == []
     assert HOSTS.latest == "last_end"
+
+
+@dataclass(frozen=True)
+class Odd:
+    """A record with a field of each kind."""
+
+    name: str
+    at: Wall
+    until: Until | None = None
+    count: int = 0
+    body: bytes = b""
+    taught: Learned = NOTHING
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Odd("a", 1.5),
+        Odd("é b", 0.1 + 0.2, math.inf, -3, b"\x00\xff", Learned(4.0, 5.5, 7, NOW)),
+    ],
+)
+def test_own_a_field_is_declared_once(odd: Odd) -> None:
+    """Its column, its member of a hash and its clock follow from the declaration."""
+    table = Table("odds", Odd, ("name",), "at", (("at",),), DAY)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(table.create)
+        connection.execute(table.replace, table.encode(odd))
+        (row,) = connection.execute(table.select, ("é b" if odd.count else "a",)).fetchall()
+    found = {name.encode(): each for name, each in table.hash_of(odd).items()}
+    coded = {
+        name: each if isinstance(each, bytes) else each.encode() for name, each in found.items()
+    }
+    assert table.decode(row) == table.of_hash((odd.name,), coded) == odd
+    assert b"name" not in coded
+    there = moved(odd, {"Wall": lambda at: at + 60, "Until": lambda at: at - 60})
+    assert (there.at, there.until) == (odd.at + 60, odd.until and odd.until - 60)
+    assert there.taught == odd.taught
+
+
+@pytest.mark.parametrize("value", ["soon", None, b"1"])
+def test_own_a_value_of_another_type_is_no_record(value: Any) -> None:
+    table = Table("odds", Odd, ("name",), "at", (("at",),), DAY)
+    with pytest.raises(DamageError, match="odds: a row has a value of another type"):
+        table.decode(("a", value, None, 0, b"", None))
+    with pytest.raises(DamageError):
+        table.decode(("a", 1.0, None, 0, b"", "{}x"))
