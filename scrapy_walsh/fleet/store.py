@@ -70,12 +70,12 @@ class _Booked(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Commands for Redis that nobody waits for, and what is told the answer to the last of them.
+    """A command for Redis that nobody waits for, and what is told the answer.
 
-    ``told`` is called once Redis has taken them all, and must not ask Redis anything.
+    ``told`` is called once Redis has taken it, and must not ask Redis anything.
     """
 
-    commands: Sequence[Command]
+    command: Command
     told: Callable[[Any], object]
 
 
@@ -162,13 +162,10 @@ class SharedStore(Store):
         something that waited.
         """
         waiting = self._waiting()
-        sent = [command for each in waiting for command in each.commands]
-        answers = self.link.exchange([*sent, *question])
-        taken = iter(answers)
-        for each in waiting:
-            found = [next(taken) for _ in each.commands]
-            if not any(isinstance(answer, redis.RedisError) for answer in found):
-                each.told(found[-1])
+        answers = self.link.exchange([*(each.command for each in waiting), *question])
+        for each, answer in zip(waiting, answers, strict=False):
+            if not isinstance(answer, redis.RedisError):
+                each.told(answer)
         for answer in answers:
             if isinstance(answer, redis.RedisError):
                 raise answer
@@ -190,13 +187,13 @@ class SharedStore(Store):
                 "" if taught == NOTHING else json.encode(taught),
             ]
             command = self.link.script(scripts.BOOK, [self.key(HOSTS, host)], arguments)
-            found.append(Waiting([command], partial(self._unbooked.pop, host)))
+            found.append(Waiting(command, partial(self._unbooked.pop, host)))
         for place, (table, record) in self._unsent.items():
             name = self.key(table, *place[1])
             command = ("DEL", name)
             if record is not None:
                 command = self.link.script(scripts.PUT, [name], _values(table, record, self.link))
-            found.append(Waiting([command], partial(self._unsent.pop, place)))
+            found.append(Waiting(command, partial(self._unsent.pop, place)))
         for others in self.others:
             found += others()
         return found
