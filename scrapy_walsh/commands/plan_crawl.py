@@ -266,7 +266,7 @@ class _Plan:
             _warn("%s: %s", url, error)
             return
         self._decide(url, "skip" if error.due is None else "defer", error.verdict)
-        if (due := error.due or self._crawl.asked.next_due(url)) is not None:
+        if (due := error.due or self._crawl.sources.next_due(url)) is not None:
             self._targets[url]["next_due"] = iso(math.ceil(due))
 
     def _decide(self, url: str, decision: str, verdict: Verdict | None) -> None:
