@@ -13,17 +13,18 @@ records why.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 from weakref import WeakKeyDictionary, WeakSet
 
+from msgspec import structs
 from scrapy.exceptions import IgnoreRequest
 
-from scrapy_walsh.adapters.asked import form_of
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import OPERATOR
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.retries import retry_after
+from scrapy_walsh.adapters.sources import form_of
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import GiveUp, reaches_spider
@@ -31,7 +32,6 @@ from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import TARGET, Event, EventKind, Exchange
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
-    NOT_DUE,
     UNKNOWN_PARSE_ERROR,
     UNKNOWN_UNREACHABLE,
     Verdict,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.asked import Asked
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.documents.held import Documents
     from scrapy_walsh.adapters.fetcher import Fetcher, Mark
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.adapters.retries import Retries
     from scrapy_walsh.adapters.scraping import Scraping
+    from scrapy_walsh.adapters.sources import Sources
     from scrapy_walsh.adapters.tags import Tags
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.learned import Spacing
@@ -83,7 +83,7 @@ class Gate:
         pacing: Pacing,
         fetcher: Fetcher,
         documents: Documents,
-        asked: Asked,
+        sources: Sources,
         retries: Retries,
         scraping: Scraping,
         tags: Tags,
@@ -93,7 +93,7 @@ class Gate:
         self._pacing = pacing
         self._fetcher = fetcher
         self._documents = documents
-        self._asked = asked
+        self._sources = sources
         self._retries = retries
         self._scraping = scraping
         self._tags = tags
@@ -265,7 +265,7 @@ class Gate:
             return NeedDocument(chain.BLOCKLIST)
         self._stop_if_spent(request, host)
         if not self._fetcher.owns(request):
-            against = self._asked.take(request) or self._too_soon(request)
+            against = self._sources.take(request) or self._too_soon(request)
             if against is not None:
                 raise self.refuse(request, against)
         return self.before_wire(request)
@@ -388,7 +388,7 @@ class Gate:
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         exchange = self._exchange(request, host, answer, concluded, started=started, ended=steady)
         if mark is not None and response is not None:
-            exchange = replace(exchange, **mark.seen(response))
+            exchange = structs.replace(exchange, **mark.seen(response))
             if mark.kind == OPERATOR:
                 self._documents.operator.answered()
         if concluded.failure is not None:
@@ -399,11 +399,11 @@ class Gate:
         self._pacing.finished(host, concluded, visit=bool(exchange.visit))
         sent_at = context.wall() - (steady - started)
         if concluded.answered:
-            self._asked.note(request, str(answer.status), sent_at)
+            self._sources.answered(request, str(answer.status), sent_at)
         elif concluded.redirected:
-            self._asked.redirected(request)
+            self._sources.redirected(request)
         else:
-            self._asked.let_go(request)
+            self._sources.let_go(request)
         return exchange
 
     def _answer(
@@ -449,10 +449,10 @@ class Gate:
         throttle = self._pacing.throttle
         before, learned = answer.known.interval, concluded.learned.interval
         return Exchange(
-            request.url,
-            host,
-            request.method,
-            answer.purpose,
+            url=request.url,
+            host=host,
+            method=request.method,
+            purpose=answer.purpose,
             started=started,
             ended=ended,
             status=answer.status,
@@ -468,7 +468,7 @@ class Gate:
             sent=self._tags.sent.get(request),
             hops=answer.hops,
             form=form_of(request) if target else "",
-            again=(target and self._asked.again(request)) or None,
+            again=(target and self._sources.again(request)) or None,
             visit=(target and throttle.went_ahead(host)) or None,
             once=True if silent and self._retries.tries_https(request) else None,
             learned=None if learned == before else learned,
@@ -514,10 +514,7 @@ class Gate:
                 proxy=proxy,
             )
         )
-        if verdict.name == NOT_DUE:
-            self._asked.turn_away(request.url)
-        if due is not None:
-            self._asked.put_off(request.url, host, due, verdict.reason)
+        self._sources.refused(request, verdict, host, due)
         return Refused(request.url, verdict, due)
 
     def _due_again(self, host: str, verdict: Verdict) -> float | None:

@@ -23,10 +23,10 @@ from scrapy import Request
 from scrapy.exceptions import DontCloseSpider
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.asked import form_of
 from scrapy_walsh.adapters.context import Queue
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.sources import form_of
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.link import LONGEST_PAUSE
@@ -339,10 +339,10 @@ class DueQueue(Queue):
         pacing, found = self._crawl.pacing, []
         for entry in islice(self._unsent, _TOGETHER):
             arguments = [*entry, pacing.wait(entry[0]), self._interval(entry[0])]
-            found.append(Waiting([self._command(scripts.PUSH, arguments)], self._pushed(entry)))
+            found.append(Waiting(self._command(scripts.PUSH, arguments), self._pushed(entry)))
         for host, script in self._moved.items():
             given = pacing.wait(host) if script == scripts.PUT_OFF else self._interval(host)
-            found.append(Waiting([self._command(script, [host, given])], self._was_moved(host)))
+            found.append(Waiting(self._command(script, [host, given]), self._was_moved(host)))
         return found
 
     def _pushed(self, entry: tuple[str, int, bytes, int]) -> Callable[[Any], None]:
@@ -503,7 +503,7 @@ class DueSpiderMixin:
                 continue
             for request in requests:
                 crawl.intake.declare(request)
-                crawl.readings.declare(request)
+                crawl.sources.declare(request)
                 yield request
 
     def _requests_of(self, entry: bytes) -> list[Request]:

@@ -93,7 +93,7 @@ class DiscoverSpider(Spider):
 
     async def start(self) -> AsyncIterator[Any]:
         """llms.txt of the first origin; all that may follow is declared with it (R6)."""
-        Crawl.of(self.crawler).readings.sources = False
+        Crawl.of(self.crawler).sources.account.due = False
         also = [step.url for origin in self.origins for step in _steps(origin)]
         yield self._request(0, 0, also)
 

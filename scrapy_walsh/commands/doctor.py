@@ -392,7 +392,7 @@ class DoctorSpider(PagesSpider):
     async def start(self) -> AsyncIterator[Any]:
         """The blocklist comes as in any crawl; it is a target only where it was not yet due."""
         core = Crawl.of(self.crawler)
-        core.readings.sources = False
+        core.sources.account.due = False
         url, since = core.config.blocklist_url, time.time()
         with own_process.heard() as records:
             await core.documents.operator.bring()

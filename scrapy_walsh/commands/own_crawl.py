@@ -204,7 +204,7 @@ class PagesSpider(Spider):
 
     async def start(self) -> AsyncIterator[Any]:
         """The page, and nothing else."""
-        Crawl.of(self.crawler).readings.sources = False
+        Crawl.of(self.crawler).sources.account.due = False
         yield self.page(self.url)
 
     def page(self, url: str, *, redirects: bool = True) -> Request:

@@ -45,10 +45,10 @@ from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.signals import walsh_asked, walsh_taken_up
+from scrapy_walsh.state.clock import steady_clock
 from scrapy_walsh.state.database import copy_to, has_records
-from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, HostRecord, StoredDocument
-from scrapy_walsh.state.sqlite import SqliteStore
-from scrapy_walsh.state.tables import TABLES
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, TABLES, HostRecord, StoredDocument
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -189,7 +189,8 @@ class _Plan:
         if config.shared_state is None:
             return
         with closing(SqliteStore(self._copy)) as local:
-            shared = fleet.view(local, config.shared_state, self._token)
+            steady = steady_clock(self._copy, keeps=False)
+            shared = fleet.view(local, config.shared_state, self._token, steady)
             for table in TABLES:
                 local.put(*list(shared.rows(table.record)))
             for notice in shared.notices:
@@ -265,7 +266,7 @@ class _Plan:
             _warn("%s: %s", url, error)
             return
         self._decide(url, "skip" if error.due is None else "defer", error.verdict)
-        if (due := error.due or self._crawl.asked.next_due(url)) is not None:
+        if (due := error.due or self._crawl.sources.next_due(url)) is not None:
             self._targets[url]["next_due"] = iso(math.ceil(due))
 
     def _decide(self, url: str, decision: str, verdict: Verdict | None) -> None:

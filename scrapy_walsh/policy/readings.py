@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, SLACK
-from scrapy_walsh.policy.times import duration, iso
+from scrapy_walsh.policy.times import Wall, duration, iso
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ class Reading:
     """
 
     url: str
-    since: float
-    declared_at: float
+    since: Wall
+    declared_at: Wall
     read: int = 0
     reason: str | None = None
     moved_to: str | None = None
@@ -84,14 +84,19 @@ class Heard:
     moved_to: str | None = None
 
 
-def later(known: Heard | None, heard: Heard) -> Heard:
-    """What a run knows of a source: *known* before, *heard* now.
+def outcome_of(verdict: Verdict, due: float | None) -> str:
+    """What becomes of a source that *verdict* is against; *due*: where it was deferred."""
+    if verdict.name == NOT_DUE:
+        return NOT_DUE
+    return REFUSED if due is None and verdict.name != DEFERRED else DEFERRED
+
+
+def replaces(known: str | None, outcome: str) -> bool:
+    """Whether *outcome* is what becomes of a source in this run, of which *known* was before.
 
     A source that was read stays read. NOT_DUE does not replace an outcome that says more.
     """
-    if known is None or known.outcome == UNANSWERED:
-        return heard
-    return known if known.outcome == READ or heard.outcome == NOT_DUE else heard
+    return known in (None, UNANSWERED) or (known != READ and outcome != NOT_DUE)
 
 
 def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
