@@ -140,7 +140,7 @@ class Adoptions:
 
     def _new_list(self, run: Run, line: Line, digest: str, answer: Line | None) -> None:
         status = 200 if line.kind == events.ADOPTED else 304
-        brought = answer is not None and answer.status == status and answer.whole
+        brought = answer is not None and answer.status == status and answer.whole is not False
         if line.kind == events.TAKEN_UP and not brought:
             self._check_last_list(run, line, digest)
         elif line.kind == events.ADOPTED and not brought and run.begun and not run.holes:
@@ -234,7 +234,7 @@ class Adoptions:
             text = f"status {line.status} brings no rules"
         elif parsed != (line.digest is not None):
             text = f"status {line.status} means {meaning!r}, which it was not taken for"
-        elif not answer.whole and (answer.octets or 0) < robots_fetch.MAX_OCTETS:
+        elif answer.whole is False and (answer.octets or 0) < robots_fetch.MAX_OCTETS:
             text = f"line {answer.n} brought {answer.octets} octets, and more would have come"
         elif answer.body is not None and answer.body != line.digest:
             text = f"line {answer.n} brought {answer.body}, not {line.digest}"

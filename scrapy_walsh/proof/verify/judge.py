@@ -13,11 +13,12 @@ from urllib.parse import unquote
 from msgspec.structs import replace
 
 from scrapy_walsh.ledger import reading
-from scrapy_walsh.ledger.lines import ASKED, REDACTED
+from scrapy_walsh.ledger.lines import REDACTED
 from scrapy_walsh.ledger.reading import Malformed, line_of
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.chain import Pace, Refuse
+from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
