@@ -18,11 +18,12 @@ What was deferred is noted here too: an answer ends it.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from scrapy import Request, signals
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.scope import Digests
@@ -33,13 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.fetcher import Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.verdict import Verdict
-
-
-#: The key of ``Request.meta`` for the sources that redirects led from.
-VIA: Final = "walsh_via"
 
 
 def form_of(request: Request) -> str:
@@ -50,9 +46,8 @@ def form_of(request: Request) -> str:
 class Asked:
     """The sources that one crawl has sent and got answers to; keys are of ``recrawl.key_of``."""
 
-    def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing) -> None:
+    def __init__(self, context: Context, pacing: Pacing) -> None:
         self._context = context
-        self._fetcher = fetcher
         self._pacing = pacing
         #: Keys of the sources that this run got an answer to.
         self._answered = Digests()
@@ -206,8 +201,7 @@ class Asked:
 
     def cut_off(self, request: Request) -> None:
         """Note an answer whose body was too long: R8 counts it, so it is not soon sent again."""
-        if not self._fetcher.owns(request):
-            self.note(request, "200", self._context.wall())
+        self.note(request, "200", self._context.wall())
 
     def next_due(self, url: str) -> float | None:
         """As ``recrawl.next_due``, of the target *url*, with what this run was answered."""
@@ -253,10 +247,13 @@ class Asked:
 
 
 def _key(request: Request) -> str:
+    ticket = request.meta.get(TICKET)
+    if isinstance(ticket, Ticket) and ticket.request() is request and ticket.url == request.url:
+        return ticket.key
     return recrawl.key_of(request.url, form_of(request))
 
 
 def _carried(request: Request) -> list[str]:
     """The sources that redirects led from to *request*, as it carries them."""
-    found = request.meta.get(VIA)
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    ticket = request.meta.get(TICKET)
+    return ticket.via if isinstance(ticket, Ticket) else []

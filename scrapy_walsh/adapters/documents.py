@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
 
 from scrapy_walsh.adapters.operator_list import OperatorList
 from scrapy_walsh.adapters.robots_txt import RobotsTxt
-from scrapy_walsh.policy import formats, hosts, usage
+from scrapy_walsh.policy import chain, formats, hosts, usage
 from scrapy_walsh.policy.robots import Robots
 
 if TYPE_CHECKING:
-    from scrapy import Request
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.asked import Asked
@@ -35,8 +33,6 @@ class Documents:
         self._token = context.config.identity.token
         self.operator = OperatorList(context, fetcher, pacing)
         self.robots_txt = RobotsTxt(context, fetcher, pacing, self)
-        #: What sites say about the use of the answers.
-        self._said: WeakKeyDictionary[Request, tuple[Statement, ...]] = WeakKeyDictionary()
         #: By origin, the tdmrep.json that this run was given as the answer of a target.
         self._tdm: dict[str, usage.TdmRules] = {}
 
@@ -72,18 +68,15 @@ class Documents:
         """The robots.txt of *url*'s origin, if it is in memory, fresh or not."""
         return self.robots_txt.last(hosts.origin(url))
 
-    def read_usage(
-        self, request: Request, response: Response, rules: Rules | None
-    ) -> tuple[Statement, ...]:
-        """What a site says about the use of *response* to *request*, let through by *rules*."""
-        said = self._said[request] = self._read_usage(response, rules)
-        return said
+    async def bring(self, needed: chain.NeedDocument, *, trial: bool = False) -> None:
+        """Make one step towards the document that a gate needs; *trial*: of https alone."""
+        if needed.kind == chain.BLOCKLIST:
+            await self.operator.bring()
+        else:
+            await self.robots_txt.step(needed.origin, trial=trial)
 
-    def said(self, request: Request | None) -> tuple[Statement, ...]:
-        """What its site says about the use of the answer that *request* has got."""
-        return () if request is None else self._said.get(request, ())
-
-    def _read_usage(self, response: Response, rules: Rules | None) -> tuple[Statement, ...]:
+    def read_usage(self, response: Response, rules: Rules | None) -> tuple[Statement, ...]:
+        """What a site says about the use of *response*, whose request *rules* let through."""
         url = response.url
         in_robots = () if rules is None else rules.said(url)
         fields = {

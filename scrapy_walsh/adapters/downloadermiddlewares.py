@@ -18,13 +18,12 @@ from scrapy.settings import default_settings
 from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
-from scrapy_walsh.adapters.pacing import FILTERED
-from scrapy_walsh.adapters.retries import TRY_HTTPS
+from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import revalidate
-from scrapy_walsh.policy.backoff import GiveUp, Retry, reaches_spider
-from scrapy_walsh.policy.event import Event, EventKind
+from scrapy_walsh.policy.backoff import Retry, hold_of, reaches_spider
+from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.formats import ACCEPT_PAGE
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.state.records import Validators
@@ -57,13 +56,14 @@ class GateMiddleware(_Seat):
     ) -> Request | None:
         """Let *request* pass, give it back to the queue (R4), or raise ``Refused``."""
         crawl = self.crawl
-        if crawl.fetcher.owns(request):
+        ticket = crawl.tickets.of(request)
+        if ticket.ours:
             return None
         crawl.stop_if_halted()
         try:
             if (clean := crawl.intake.request(request)) is not request:
-                return crawl.pacing.again(clean)
-            return await self.crawl.gate.at_gate(request)
+                return crawl.tickets.again(clean)
+            return await crawl.gate.at_gate(request, ticket)
         except (IgnoreRequest, WalshError):
             raise
         except Exception as error:
@@ -80,16 +80,12 @@ class BackoffMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | Response:
         """The request to send again, or *response*; raises ``GaveUp`` in place of 429 and 503."""
-        failure = self.crawl.retries.failure(request)
-        if failure is None or self.crawl.fetcher.owns(request):
+        follows = self._follows(request, response.status)
+        if not isinstance(follows, GaveUp):
+            return follows or response
+        if reaches_spider(response.status):
             return response
-        if isinstance(failure, Retry):
-            return self._again(request, failure, failure.why, response.status)
-        self._give_up(request, failure, failure.why, response.status)
-        self.crawl.readings.ended(request, GaveUp(request.url, failure.why))
-        if not reaches_spider(response.status):
-            raise GaveUp(request.url, failure.why, response.status)
-        return response
+        raise follows
 
     def process_exception(
         self,
@@ -98,37 +94,42 @@ class BackoffMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Request | None:
         """The request to send again after a transport error; None lets the error go on."""
-        failure = self.crawl.retries.failure(request)
-        if failure is None or self.crawl.fetcher.owns(request):
+        follows = self._follows(request, None, f"{type(exception).__name__}: ")
+        if follows is None:
             self.crawl.readings.ended(request, exception)
+        if isinstance(follows, GaveUp):
+            raise follows
+        return follows
+
+    def _follows(
+        self, request: Request, status: int | None, error: str = ""
+    ) -> Request | GaveUp | None:
+        """What R5 has decided on the exchange that has ended; None for nothing."""
+        crawl, ticket = self.crawl, self.crawl.tickets.of(request)
+        failure = None if ticket.ours else ticket.failure
+        if failure is None:
             return None
-        why = f"{type(exception).__name__}: {failure.why}"
-        if isinstance(failure, Retry):
-            return self._again(request, failure, why)
-        self._give_up(request, failure, why)
-        given_up = GaveUp(request.url, why)
-        self.crawl.readings.ended(request, given_up)
-        raise given_up
-
-    def _again(
-        self, request: Request, failure: Retry, why: str, status: int | None = None
-    ) -> Request:
-        self._record(events.RETRIED, request, why, status, failure.delay)
-        return self.crawl.retries.retry(request)
-
-    def _give_up(
-        self, request: Request, failure: GiveUp, why: str, status: int | None = None
-    ) -> None:
-        self.crawl.retries.give_up(request.url)
-        self._record(events.GIVEN_UP, request, why, status, failure.hold)
-
-    def _record(
-        self, kind: EventKind, request: Request, why: str, status: int | None, wait: float
-    ) -> None:
-        host, due = self.crawl.pacing.look_up(request.url), self.crawl.wall() + wait
-        self.crawl.recorder.record(
-            Event(kind, request.url, "R5", reason=why, host=host, status=status, wait=wait, due=due)
+        ticket.failure = None
+        why, wait = f"{error}{failure.why}", hold_of(failure)
+        crawl.recorder.record(
+            Event(
+                events.RETRIED if isinstance(failure, Retry) else events.GIVEN_UP,
+                request.url,
+                "R5",
+                reason=why,
+                host=ticket.host,
+                status=status,
+                wait=wait,
+                due=crawl.wall() + wait,
+            )
         )
+        if isinstance(failure, Retry):
+            crawl.retries.retry(request.url)
+            return crawl.tickets.again(request)
+        crawl.retries.give_up(request.url)
+        given_up = GaveUp(request.url, why, status)
+        crawl.readings.ended(request, given_up)
+        return given_up
 
 
 #: Scrapy's default Accept field: the spider has not said which format it wants.
@@ -143,7 +144,7 @@ class RevalidateMiddleware(_Seat):
 
     def process_request(self, request: Request, spider: Spider | None = None) -> None:  # noqa: ARG002
         """Add If-None-Match and If-Modified-Since, unless the spider has set one of them."""
-        if not self._applies(request):
+        if request.method != "GET" or self.crawl.tickets.of(request).ours:
             return
         if not self.crawl.config.scraping and request.headers.get("Accept") in (
             None,
@@ -163,25 +164,21 @@ class RevalidateMiddleware(_Seat):
         spider: Spider | None = None,  # noqa: ARG002
     ) -> Response:
         """*response*; raises ``NotModified`` for a 304. A 200 replaces the validators."""
-        if self.crawl.fetcher.owns(request):
+        ticket = self.crawl.tickets.of(request)
+        if ticket.ours:
             return response
         if response.status == 304:
-            self.crawl.gate.tell(events.NOT_MODIFIED, request, 304, "304, no new data")
+            self.crawl.gate.tell(events.NOT_MODIFIED, ticket, 304, "304, no new data")
             self.crawl.asked.taken(request)
             self.crawl.readings.unchanged(request)
             raise NotModified(request.url, self._content_type(request, response))
-        if self._applies(request) and revalidate.replaces_validators(
-            request.method, response.status
-        ):
+        if request.method == "GET" and revalidate.replaces_validators("GET", response.status):
             self._keep(request, response)
         return response
 
     def _content_type(self, request: Request, response: Response) -> str | None:
         held = self.crawl.store.get(Validators, request.url, _representation(request))
         return compat.header(response, "Content-Type") or (held.content_type if held else None)
-
-    def _applies(self, request: Request) -> bool:
-        return request.method == "GET" and not self.crawl.fetcher.owns(request)
 
     def _keep(self, request: Request, response: Response) -> None:
         store, key = self.crawl.store, _representation(request)
@@ -221,9 +218,10 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         except IgnoreRequest:
             raise self._too_many(request, response.status) from None
         if isinstance(result, Request):
-            self.crawl.intake.declare_hop(result, request)
-            result.dont_filter = result.dont_filter and not result.meta.pop(FILTERED, False)
             result.meta.pop(TRY_HTTPS, None)  # a host that redirects has answered
+            filtered = self.crawl.tickets.of(request).filtered
+            self.crawl.intake.declare_hop(result, request)
+            result.dont_filter = result.dont_filter and not filtered
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
             asked = self.crawl.asked
             unsent = asked.turned_away(result.url) or asked.leads_back(result, request)
@@ -240,7 +238,8 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         followed = request.meta.get("redirect_urls") or []
         first = str(followed[0] if followed else request.url).partition("?")[0]
         why = f"HTTP {status} after {len(followed)} redirects from {first}, no more are followed"
-        self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, request, status, why, "D5")
+        ticket = self.crawl.tickets.of(request)
+        self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, ticket, status, why, "D5")
         error = TooManyRedirects(request.url, why, status)
         self.crawl.readings.ended(request, error)
         return error

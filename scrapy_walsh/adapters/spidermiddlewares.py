@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.asked import VIA
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp
-from scrapy_walsh.adapters.pacing import FILTERED
+from scrapy_walsh.adapters.ticket import TICKET
 from scrapy_walsh.policy.backoff import reaches_spider
 
 if TYPE_CHECKING:
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
-
-#: Keys of ``Request.meta`` that say something about one request, and the redirects that led to it.
-_OURS: Final = (VIA, FILTERED)
 
 
 class ScopeMiddleware:
@@ -96,8 +92,7 @@ class ScopeMiddleware:
     def _taken(self, entry: Any) -> Any:
         if not isinstance(entry, Request):
             return entry
-        for key in _OURS:  # a spider that copies the meta of an answer makes another request
-            entry.meta.pop(key, None)
+        entry.meta.pop(TICKET, None)  # a spider that copies meta makes another request
         return self.crawl.intake.request(entry)
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002

@@ -9,7 +9,7 @@ from scrapy import Request, Spider
 
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp
-from scrapy_walsh.adapters.retries import TRY_HTTPS
+from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.commands.check_answer import Misuse
 from scrapy_walsh.commands.check_online import crawl_apart
 from scrapy_walsh.policy import formats

@@ -23,7 +23,7 @@ from scrapy.exceptions import CloseSpider
 from scrapy_walsh.adapters.compat import fail_command
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.adapters.progress import Counts, Progress
-from scrapy_walsh.adapters.retries import TRY_HTTPS
+from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
 from scrapy_walsh.policy.feeds import Links
@@ -216,7 +216,8 @@ class WalshMetadataSpider(Spider):
         # A source that comes to need this URL while the answer is read joins those that wait.
         answer = await from_response(visits[0].steps[0], response)
         if self._crawl is not None:
-            answer = replace(answer, said=self._crawl.documents.said(response.request))
+            if response.request is not None:
+                answer = replace(answer, said=self._crawl.tickets.of(response.request).said)
             if answer.fault:
                 self._crawl.recorder.own_fault(answer.fault)
         return self._results(response, key, answer)

@@ -317,10 +317,10 @@ BUILDS: dict[str, dict[str, Break]] = {
             """
             from scrapy_walsh.adapters.gate import Gate
             from scrapy_walsh.adapters.downloadermiddlewares import GateMiddleware
-            Gate.before_wire = lambda self, request: None
+            Gate._still_clear = lambda self, ticket: True
             judged = GateMiddleware.process_request
             async def popped_alone(self, request, spider=None):
-                if request in self.crawl.pacing.popped:
+                if self.crawl.tickets.of(request).popped:
                     return await judged(self, request, spider)
             GateMiddleware.process_request = popped_alone
             """,
