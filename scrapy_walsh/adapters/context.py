@@ -17,7 +17,7 @@ from scrapy.utils.project import inside_project
 
 from scrapy_walsh.adapters import compat, journal
 from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
-from scrapy_walsh.adapters.outcomes import Closing, Halted
+from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.exceptions import OwnFault, StateError
 from scrapy_walsh.fleet import join
@@ -176,11 +176,6 @@ class Context:
             logger.debug("where it failed", exc_info=error)
         self.recorder.own_fault(line, kept=isinstance(error, StateError))
         return line
-
-    def stop_if_halted(self) -> None:
-        """Raise Halted when this crawl was refused."""
-        if self.halted is not None:
-            raise Halted(self.halted)
 
     # -- R11 ------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 
 if TYPE_CHECKING:
-    from scrapy import Request, Spider
+    from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from twisted.internet.defer import Deferred
@@ -47,12 +47,7 @@ class Downloader(ScrapyDownloader):
             raise
         return result
 
-    def _process_outcome(
-        self,
-        request: Request,
-        exception: Exception,
-        spider: Spider | None = None,  # noqa: ARG002
-    ) -> Request | None:
+    def _process_outcome(self, request: Request, exception: Exception, **_: Any) -> Request | None:
         """What a gate decided ends here: no middleware takes it for an error of the network.
 
         So it is not in ``downloader/exception_count``, and nothing of another project retries it.

@@ -3,7 +3,8 @@
 One request's way: ``GateMiddleware`` (``gate.at_gate``), ``RevalidateMiddleware`` (R7), the handler
 (``gate.at_wire``, R1, R4, ``gate.after``), and back: ``BackoffMiddleware`` (R5),
 ``RevalidateMiddleware`` (304), ``RedirectMiddleware`` (each hop starts again at the gate). How the
-request has ended for its spider, ``downloader.Downloader`` records.
+request has ended for its spider, ``downloader.Downloader`` records. ``**_``: the spider, which Scrapy names
+before 2.14.
 """
 
 from __future__ import annotations
@@ -49,19 +50,14 @@ class _Seat:
 class GateMiddleware(_Seat):
     """Every request passes ``policy/chain.py`` here before it may go on."""
 
-    async def process_request(
-        self,
-        request: Request,
-        spider: Spider | None = None,  # noqa: ARG002
-    ) -> Request | None:
+    async def process_request(self, request: Request, **_: Any) -> Request | None:
         """Let *request* pass, give it back to the queue (R4), or raise ``Refused``."""
         crawl = self.crawl
         ticket = crawl.tickets.of(request)
         if ticket.ours:
             return None
-        crawl.stop_if_halted()
         try:
-            if (clean := crawl.intake.request(request)) is not request:
+            if "@" in request.url and (clean := crawl.intake.request(request)) is not request:
                 return crawl.tickets.again(clean)
             return await crawl.gate.at_gate(request, ticket)
         except (IgnoreRequest, WalshError):
@@ -74,10 +70,7 @@ class BackoffMiddleware(_Seat):
     """R5: a request that failed, as ``gate.after`` concluded, is sent again later or given up."""
 
     def process_response(
-        self,
-        request: Request,
-        response: Response,
-        spider: Spider | None = None,  # noqa: ARG002
+        self, request: Request, response: Response, **_: Any
     ) -> Request | Response:
         """The request to send again, or *response*; raises ``GaveUp`` in place of 429 and 503."""
         follows = self._follows(request, response.status)
@@ -87,12 +80,7 @@ class BackoffMiddleware(_Seat):
             return response
         raise follows
 
-    def process_exception(
-        self,
-        request: Request,
-        exception: Exception,
-        spider: Spider | None = None,  # noqa: ARG002
-    ) -> Request | None:
+    def process_exception(self, request: Request, exception: Exception, **_: Any) -> Request | None:
         """The request to send again after a transport error; None lets the error go on."""
         follows = self._follows(request, None, f"{type(exception).__name__}: ")
         if follows is None:
@@ -142,7 +130,7 @@ class RevalidateMiddleware(_Seat):
     R9.2 is done here too, since the Accept field names the representation: it prefers markdown.
     """
 
-    def process_request(self, request: Request, spider: Spider | None = None) -> None:  # noqa: ARG002
+    def process_request(self, request: Request, **_: Any) -> None:
         """Add If-None-Match and If-Modified-Since, unless the spider has set one of them."""
         if request.method != "GET" or self.crawl.tickets.of(request).ours:
             return
@@ -157,12 +145,7 @@ class RevalidateMiddleware(_Seat):
         for name, value in revalidate.conditional_headers(held).items():
             request.headers[name] = value.encode("latin-1")
 
-    def process_response(
-        self,
-        request: Request,
-        response: Response,
-        spider: Spider | None = None,  # noqa: ARG002
-    ) -> Response:
+    def process_response(self, request: Request, response: Response, **_: Any) -> Response:
         """*response*; raises ``NotModified`` for a 304. A 200 replaces the validators."""
         ticket = self.crawl.tickets.of(request)
         if ticket.ours:

@@ -22,10 +22,10 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy_walsh.adapters import faults
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import OPERATOR, Document
-from scrapy_walsh.adapters.outcomes import GaveUp, NotYet, Refused
+from scrapy_walsh.adapters.outcomes import GaveUp, Halted, NotYet, Refused
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.backoff import GiveUp, reaches_spider
+from scrapy_walsh.policy.backoff import TRIALS, GiveUp, reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import Event, EventKind, Exchange
 from scrapy_walsh.policy.verdict import (
@@ -35,6 +35,7 @@ from scrapy_walsh.policy.verdict import (
     UNKNOWN_UNREACHABLE,
     Verdict,
 )
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,16 +114,17 @@ class Gate:
 
         Raises Refused, or GaveUp, where it ends here, and Closing while the spider closes.
         """
+        self._stop_if_halted()
         fetched = False
         while isinstance(answer := self.at_queue(ticket), NeedDocument):
-            self.retries.end_trial(ticket, decided=False)
+            self._end_trial(ticket, decided=False)
             if (back := await self._bring_for(request, ticket, answer)) is not None:
                 return back
             fetched = fetched or answer.kind == chain.ROBOTS
         if answer.requirement == "R2" and (fetched or not ticket.first):
             self.documents.robots_txt.counts.used(fetched=fetched)
         if answer.allowed or answer.name == UNKNOWN_UNREACHABLE:
-            self.retries.end_trial(ticket, decided=answer.allowed)
+            self._end_trial(ticket, decided=answer.allowed)
         if not answer.allowed:
             raise self.refuse(ticket, answer)
         ended = self.retries.ended(ticket.url)
@@ -195,7 +197,7 @@ class Gate:
         Raises Refused; for a robots.txt NotYet, so that the gate refuses the target that needs it;
         IgnoreRequest for what no gate has let pass.
         """
-        self.context.stop_if_halted()
+        self._stop_if_halted()
         if ticket.before:
             self._stop_elsewhere(ticket.before, ticket.url)
         if self.documents.operator.state.arrived and ticket.purpose != OPERATOR:
@@ -249,10 +251,24 @@ class Gate:
         if ticket.purpose == OPERATOR:
             return
         if not ticket.ours:
-            self.retries.end_trial(ticket, decided=True)
+            self._end_trial(ticket, decided=True)
         verdict = self.pacing.spent(ticket.host, document=ticket.ours)
         if verdict is not None:
             raise NotYet(ticket.host, 0.0) if ticket.ours else self.refuse(ticket, verdict)
+
+    def _stop_if_halted(self) -> None:
+        if self.context.halted is not None:
+            raise Halted(self.context.halted)
+
+    def _end_trial(self, ticket: Ticket, *, decided: bool) -> None:
+        """Raise GaveUp for a trial of https without an answer, so that its spider tries http.
+
+        ``decided``: robots.txt allows the URL. Where it does not, or has not come, one request
+        without an answer is enough.
+        """
+        tried = self.retries.trials[hosts.origin(ticket.url)] if ticket.trial else 0
+        if tried >= (TRIALS if decided else 1):
+            raise GaveUp(ticket.url, f"no answer by https to {plural(tried, 'request')}")
 
     def _still_clear(self, ticket: Ticket) -> bool:
         return (

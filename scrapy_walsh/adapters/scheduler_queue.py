@@ -183,7 +183,8 @@ class HostQueue(Queue):
     @ends_crawl
     def push(self, request: Request) -> None:
         """Take *request* in; ValueError where it cannot be kept on disk."""
-        request = self._crawl.intake.request(request)
+        if "@" in request.url:
+            request = self._crawl.intake.request(request)
         if self._crawl.halted is not None:  # the store may be closed by now
             self._free.append(request)
             return

@@ -15,7 +15,6 @@ from scrapy_walsh.policy.backoff import reaches_spider
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
 
-    from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
@@ -60,10 +59,7 @@ class ScopeMiddleware:
             raise
 
     def process_spider_output(
-        self,
-        response: Response,
-        result: Iterable[Any],
-        spider: Spider | None = None,  # noqa: ARG002
+        self, response: Response, result: Iterable[Any], **_: Any
     ) -> Iterator[Any]:
         """*result*; at its end, note that the spider has taken *response* (R8)."""
         for each in result:
@@ -71,10 +67,7 @@ class ScopeMiddleware:
         self._ended(response)
 
     async def process_spider_output_async(
-        self,
-        response: Response,
-        result: AsyncIterator[Any],
-        spider: Spider | None = None,  # noqa: ARG002
+        self, response: Response, result: AsyncIterator[Any], **_: Any
     ) -> AsyncIterator[Any]:
         """As :meth:`process_spider_output`."""
         async for each in result:
@@ -95,7 +88,7 @@ class ScopeMiddleware:
         entry.meta.pop(TICKET, None)  # a spider that copies meta makes another request
         return self.crawl.intake.request(entry)
 
-    def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002
+    def process_spider_input(self, response: Response, **_: Any) -> None:
         """Note *response* as read or not; raise ``GaveUp`` for 429 and 503 (R5.8)."""
         try:
             self.crawl.readings.answered(response)

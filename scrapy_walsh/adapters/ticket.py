@@ -18,11 +18,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
-from scrapy_walsh.adapters.outcomes import Closing, GaveUp
+from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.policy import hosts, recrawl
-from scrapy_walsh.policy.backoff import TRIALS
 from scrapy_walsh.policy.event import TARGET
-from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import records
 
 if TYPE_CHECKING:
@@ -181,12 +179,12 @@ class Retries:
         self._silences = pacing.silences
         self._attempts: dict[str, int] = {}
         #: By origin, the requests of trials of https that got no answer.
-        self._trials: Counter[str] = Counter()
+        self.trials: Counter[str] = Counter()
 
     def unanswered(self, ticket: Ticket) -> str:
         """Count a request that got no answer. Returns why no retry may follow, "" if one may."""
         if ticket.trial:
-            self._trials[hosts.origin(ticket.url)] += 1
+            self.trials[hosts.origin(ticket.url)] += 1
             return "" if ticket.ours else "https is tried once, then http"
         host, now = ticket.host, self._context.monotonic()
         self._silences.note(host, now)
@@ -194,17 +192,6 @@ class Retries:
         if (ticket.ours and not robots) or not self._silences.spent(host, now, robots=robots):
             return ""
         return self._silences.told(host, now)
-
-    def end_trial(self, ticket: Ticket, *, decided: bool) -> None:
-        """Raise GaveUp for a trial of https without an answer, so that its spider tries http.
-
-        ``decided``: robots.txt allows the URL. Where it does not, or has not come, one request
-        without an answer is enough.
-        """
-        if ticket.trial:
-            tried = self._trials[hosts.origin(ticket.url)]
-            if tried >= (TRIALS if decided else 1):
-                raise GaveUp(ticket.url, f"no answer by https to {plural(tried, 'request')}")
 
     def succeeded(self, url: str) -> None:
         """Note that the target *url* was answered: its count of retries is dropped."""

@@ -18,7 +18,7 @@ from scrapy.utils.misc import load_object
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
-from scrapy_walsh.adapters.outcomes import Refused
+from scrapy_walsh.adapters.outcomes import Halted, Refused
 from scrapy_walsh.commands.check_answer import Answer, Misuse
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import WalshError
@@ -129,7 +129,8 @@ async def _verdict(crawl: Crawl, url: str) -> Verdict:
     crawl.intake.declare(request)
     try:
         while isinstance(answer := crawl.gate.judge(request.url), NeedDocument):
-            crawl.stop_if_halted()
+            if crawl.halted is not None:
+                raise Halted(crawl.halted)
             if answer.kind == chain.ROBOTS:
                 host = crawl.documents.robots_txt.next_host(answer.origin)
                 step = crawl.pacing.admit(host, document=True)
