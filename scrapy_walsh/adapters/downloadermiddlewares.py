@@ -3,8 +3,9 @@
 One request's way: ``GateMiddleware`` (``gate.at_gate``), ``RevalidateMiddleware`` (R7), the handler
 (``gate.at_wire``, R1, R4, ``gate.after``), and back: ``BackoffMiddleware`` (R5),
 ``RevalidateMiddleware`` (304), ``RedirectMiddleware`` (each hop starts again at the gate). How the
-request has ended for its spider, ``downloader.Downloader`` records. ``**_``: the spider, which Scrapy names
-before 2.14.
+request has ended for its spider, ``downloader.Downloader`` records.
+
+``**_`` of a method: the spider, which Scrapy names before 2.14.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import revalidate
 from scrapy_walsh.policy.backoff import Retry, hold_of, reaches_spider
 from scrapy_walsh.policy.event import Event
-from scrapy_walsh.policy.formats import ACCEPT_PAGE
+from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.state.records import Validators
 

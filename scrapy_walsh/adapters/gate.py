@@ -414,7 +414,6 @@ class Gate:
         if cleared is not None and not isinstance(outcome, Refused):
             self.context.recorder.verdict(cleared)
         if not isinstance(outcome, BaseException) and reaches_spider(outcome.status):
-            self.documents.note_tdmrep(outcome)
             ticket.said = self.documents.read_usage(outcome, ticket.rules)
             usage, status = tuple(map(str, ticket.said)), outcome.status
             self.tell(events.FETCHED, ticket, status, f"HTTP {status}", usage=usage)

@@ -20,7 +20,7 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import Silences
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.learned import LEARNED, NOTHING, Learned, Spacing, accepts, eased
-from scrapy_walsh.policy.robots_fetch import REASK
+from scrapy_walsh.policy.robots.fetch import REASK
 from scrapy_walsh.state.records import Booking, HostRecord
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.backoff import GiveUp, Retry
     from scrapy_walsh.policy.chain import Rules
-    from scrapy_walsh.policy.usage import Statement
+    from scrapy_walsh.policy.robots.usage import Statement
     from scrapy_walsh.policy.verdict import Verdict
 
 #: The key of ``Request.meta`` for the ticket; in a queue, for what lasts of it.
