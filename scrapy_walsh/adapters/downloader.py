@@ -72,7 +72,8 @@ class Downloader(ScrapyDownloader):
 
     def needs_backout(self) -> bool:
         """Whether the queue must wait: its last request has not ended, or no turn is free."""
-        tickets = (request.meta.get(TICKET) for request in self.active)
-        return (
-            any(isinstance(each, Ticket) and each.popped for each in tickets) or TURNSTILE.taken()
-        )
+        for request in self.active:
+            ticket = request.meta.get(TICKET)
+            if isinstance(ticket, Ticket) and ticket.popped:
+                return True
+        return TURNSTILE.taken()

@@ -240,6 +240,7 @@ class Fetcher:
             self._tickets.look_up(url),
             key=url,
             purpose=purpose,
+            ours=True,
             trial=trial and url.startswith("https://"),
             made=made,
             limit=limit,

@@ -127,7 +127,8 @@ class Gate:
             self._end_trial(ticket, decided=answer.allowed)
         if not answer.allowed:
             raise self.refuse(ticket, answer)
-        ended = self.retries.ended(ticket.url)
+        gave_up = self.retries.attempts.get(ticket.url, 0) > self.context.config.max_retries
+        ended = "it was given up earlier in this run (R5)" if gave_up else ""
         back = self._admitted(request, ticket, ticket.host, document=False, ended=ended)
         if back is not None:
             return back
@@ -333,8 +334,8 @@ class Gate:
                 self.documents.operator.answered()
         if concluded.failure is not None:
             ticket.failure = concluded.failure
-        elif whole and document is None:
-            self.retries.succeeded(ticket.url)
+        elif whole and document is None and answer.attempt:
+            self.retries.forget(ticket.url)
         self.pacing.answered(host, answer.status, steady)
         self.pacing.finished(host, concluded, visit=bool(exchange.visit))
         if concluded.answered:

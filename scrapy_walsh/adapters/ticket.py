@@ -45,8 +45,9 @@ TRY_HTTPS: Final = "walsh_try_https"
 class Ticket:
     """What is known of one request.
 
-    ``tickets``: of its crawl. ``host``: the throttle key. ``form``, ``key``: R8's
-    (``recrawl``). ``trial``: it only tries whether its host answers https.
+    ``tickets``: of its crawl. ``host``: the throttle key. ``form``, ``key``: R8's (``recrawl``).
+    ``ours``: it is for a document that the gates need, and no target. ``trial``: it only tries
+    whether its host answers https.
 
     What lasts: ``via``, R8's keys of the sources that redirects led from, and ``filtered``: it went
     back to the queue past Scrapy's duplicate filter, so what it redirects to is filtered.
@@ -71,6 +72,7 @@ class Ticket:
     form: str = ""
     key: str = ""
     purpose: str = TARGET
+    ours: bool = False
     trial: bool = False
     via: list[str] = field(default_factory=list)
     filtered: bool = False
@@ -90,11 +92,6 @@ class Ticket:
     watch: Callable[[object], None] | None = None
     #: Of a document: its fetch is over, and whoever still carries this ticket gains nothing.
     ended: bool = False
-
-    @property
-    def ours(self) -> bool:
-        """Whether it is for a document that the gates need, and not for a target."""
-        return self.purpose != TARGET
 
     def lasting(self) -> dict[str, Any]:
         """What another Request takes over, in this process or in another."""
@@ -177,7 +174,8 @@ class Retries:
     def __init__(self, context: Context, pacing: Pacing) -> None:
         self._context = context
         self._silences = pacing.silences
-        self._attempts: dict[str, int] = {}
+        #: By URL, of those that were sent again; one that was given up has more than there may be.
+        self.attempts: dict[str, int] = {}
         #: By origin, the requests of trials of https that got no answer.
         self.trials: Counter[str] = Counter()
 
@@ -193,39 +191,28 @@ class Retries:
             return ""
         return self._silences.told(host, now)
 
-    def succeeded(self, url: str) -> None:
-        """Note that the target *url* was answered: its count of retries is dropped."""
-        context = self._context
-        if self.tried(url):
-            context.remember(lambda: context.store.delete(records.Attempts, url))
-        else:
-            del self._attempts[url]
-
     def tried(self, url: str) -> int:
         """Retries made so far for the target *url*, also by a run within the last hour (R5.6)."""
-        if url in self._attempts:
-            return self._attempts[url]
+        if url in self.attempts:
+            return self.attempts[url]
         context = self._context
         found = context.recall(lambda: context.store.get(records.Attempts, url))
         counts = found is not None and abs(context.wall() - found.last_at) < recrawl.REVISIT_FLOOR
-        count = min(found.count, context.config.max_retries) if found and counts else 0
-        self._attempts[url] = count
-        return count
+        return min(found.count, context.config.max_retries) if found and counts else 0
 
     def retry(self, url: str) -> None:
         """Count one more retry of *url*."""
         context = self._context
-        count = self._attempts[url] = self.tried(url) + 1
+        count = self.attempts[url] = self.tried(url) + 1
         tried = records.Attempts(url, count, context.wall())
         context.remember(lambda: context.store.put(tried))
 
-    def ended(self, url: str) -> str:
-        """Why *url* is requested no more in this run (R5.6); empty where it may be."""
-        gave_up = self._attempts.get(url, 0) > self._context.config.max_retries
-        return "it was given up earlier in this run (R5)" if gave_up else ""
-
     def give_up(self, url: str) -> None:
         """Note that *url* is requested no more in this run."""
+        self.attempts[url] = self._context.config.max_retries + 1
+        self.forget(url)
+
+    def forget(self, url: str) -> None:
+        """Let later runs begin anew with the target *url*: it was answered, or given up."""
         context = self._context
-        self._attempts[url] = context.config.max_retries + 1
         context.remember(lambda: context.store.delete(records.Attempts, url))
