@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
 _T = TypeVar("_T")
+_Class = TypeVar("_Class", bound=type)
 
 #: Name and value of the setting that switches the jitter of DOWNLOAD_DELAY off in this version.
 JITTER_SETTING: Final[tuple[str, Any]] = (
@@ -42,8 +43,8 @@ JITTER_SETTING: Final[tuple[str, Any]] = (
     else ("RANDOMIZE_DOWNLOAD_DELAY", False)
 )
 
-#: Whether download handlers are coroutine functions (2.14 and later).
-ASYNC_HANDLERS: Final = version_info >= (2, 14)
+#: Whether download handlers are coroutine functions.
+_ASYNC_HANDLERS: Final = version_info >= (2, 14)
 
 #: The errors of the network, by Scrapy's own default: what a project sets does not matter. The last
 #: two are in it before 2.14 only; later versions put errors of their own around them.
@@ -186,9 +187,19 @@ async def download(crawler: Crawler, request: Request) -> Response:
 
 async def call_handler(handler: Any, request: Request, spider: Spider | None) -> Response:
     """Call a download handler as its version wants to be called; the response."""
-    more = () if ASYNC_HANDLERS else (spider,)
+    more = () if _ASYNC_HANDLERS else (spider,)
     result = handler.download_request(request, *more)
     return cast("Response", await (future(result) if isinstance(result, Deferred) else result))
+
+
+def as_handler(handler: _Class) -> _Class:
+    """Class decorator: *handler*, whose methods are coroutines, as this version calls it."""
+    if not _ASYNC_HANDLERS:
+        changed: Any = handler
+        download, close = changed.download_request, changed.close
+        changed.download_request = lambda self, request, _: run(download(self, request))
+        changed.close = lambda self: run(close(self))
+    return handler
 
 
 def download_handler(crawler: Crawler, scheme: str) -> Any:

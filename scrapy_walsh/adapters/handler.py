@@ -26,10 +26,9 @@ from scrapy_walsh.policy.signing import is_signature_field
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy import Request, Spider
+    from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
-    from twisted.internet.defer import Deferred
 
     from scrapy_walsh.adapters.ticket import Ticket
     from scrapy_walsh.policy.chain import NeedDocument
@@ -39,8 +38,9 @@ if TYPE_CHECKING:
 _GRACE: Final = 0.1
 
 
-class _Handler:
-    """Wraps Scrapy's own handler for http and https."""
+@compat.as_handler
+class Handler:
+    """The download handler of http and https: it wraps Scrapy's own."""
 
     lazy = False
 
@@ -53,7 +53,8 @@ class _Handler:
         self._left_out: set[bytes] = set()
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> _Handler:
+    def from_crawler(cls, crawler: Crawler) -> Handler:
+        """Make the handler, and the crawl unless another component has made it."""
         return cls(crawler)
 
     def _handler(self, request: Request, *, document: bool) -> Any:
@@ -71,8 +72,8 @@ class _Handler:
             self._inner[scheme, document] = handler
         return self._inner[scheme, document]
 
-    async def _transfer(self, request: Request) -> Response:
-        """The answer to *request*. Of a document it is taken here, whatever comes of it later."""
+    async def download_request(self, request: Request) -> Response:
+        """The answer to *request*, in its turn. A document's is taken here, whatever follows."""
         intake, ticket = self.crawl.intake, self.crawl.tickets.of(request)
         if not isinstance(ticket, Document):
             return intake.answer(await self._exchange(request, ticket))
@@ -226,28 +227,6 @@ class _Handler:
         return may_send(name) and not (signed and is_signature_field(name))
 
     async def close(self) -> None:
+        """Close the handlers that are wrapped."""
         for handler in self._inner.values():
             await compat.close_handler(handler)
-
-
-if compat.ASYNC_HANDLERS:
-
-    class Handler(_Handler):
-        """The download handler of http and https."""
-
-        async def download_request(self, request: Request) -> Response:
-            """The answer to *request*, in its turn."""
-            return await self._transfer(request)
-
-else:
-
-    class Handler(_Handler):  # type: ignore[no-redef]
-        """The download handler of http and https, for Scrapy before 2.14."""
-
-        def download_request(self, request: Request, spider: Spider) -> Deferred[Response]:  # noqa: ARG002
-            """The answer to *request*, in its turn."""
-            return compat.run(self._transfer(request))
-
-        def close(self) -> Deferred[None]:  # type: ignore[override]
-            """Close the handler that is wrapped."""
-            return compat.run(super().close())

@@ -243,12 +243,12 @@ BUILDS: dict[str, dict[str, Break]] = {
             },
             """
             from scrapy_walsh.adapters import handler
-            whole = handler._Handler._dress
+            whole = handler.Handler._dress
             def dress(self, request):
                 whole(self, request)
                 if b"If-None-Match" in request.headers or b"If-Modified-Since" in request.headers:
                     request.headers["User-Agent"] = "Mozilla/5.0"
-            handler._Handler._dress = dress
+            handler.Handler._dress = dress
             """,
         ),
         "Last-Modified not replayed": broken_so(
@@ -500,12 +500,12 @@ BUILDS: dict[str, dict[str, Break]] = {
             """
             from contextlib import nullcontext
             from scrapy_walsh.adapters import handler
-            whole = handler._Handler._signed
+            whole = handler.Handler._signed
             def targets_alone(self, under, request):
                 if request.url.endswith("/robots.txt"):
                     return nullcontext()
                 return whole(self, under, request)
-            handler._Handler._signed = targets_alone
+            handler.Handler._signed = targets_alone
             """,
         ),
         "a key that is not listed": broken_so(
