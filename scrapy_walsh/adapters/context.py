@@ -220,9 +220,4 @@ class Context:
 
     def remember(self, write: Callable[[], Any]) -> None:
         """Write to the store. A disk that fails is logged (once: ``Store``) and stops nothing."""
-        try:
-            write()
-        except Closing:
-            return
-        except StateError as error:
-            self.recorder.own_fault(str(error), kept=True)
+        self.recall(write)

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
-    from scrapy_walsh.policy import chain
-
 _ATTRIBUTE: Final = "walsh"
 
 
@@ -65,6 +63,7 @@ class Crawl(Context):
         self.on_wire: list[Callable[[Request], None]] = []
         self._pulse = Pulse(self)
         self.pacing = Pacing(self, TURNSTILE, self._pulse)
+        self.admit = self.pacing.admit  # for the turnstile
         self.tickets = Tickets(self.pacing.look_up)
         self.fetcher = Fetcher(self, self.tickets)
         self.asked = Asked(self, self.pacing)
@@ -183,14 +182,6 @@ class Crawl(Context):
             in_shell=compat.is_shell(self.crawler),
             signer=self.signer,
         )
-
-    # -- the turnstile's client -----------------------------------------------------------
-
-    def admit(
-        self, host: str, *, document: bool
-    ) -> chain.Go | chain.Wait | chain.Refuse | chain.Ended:
-        """What the chain says of a request to *host* now; *document*: for its robots.txt."""
-        return self.pacing.admit(host, document=document)
 
     def host_asked(self, host: str) -> None:
         """A request to *host* has ended, in this crawl or another: look at its queue again."""

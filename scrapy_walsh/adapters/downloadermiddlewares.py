@@ -214,7 +214,8 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
                 # the other is not a duplicate. Nor is one to a source that R8 has refused, or back
                 # to one that led here.
                 result.dont_filter = True
-            _drop_validators(result)
+            for name in ("If-None-Match", "If-Modified-Since"):
+                result.headers.pop(name, None)  # of the page that redirects
         return result
 
     def _too_many(self, request: Request, status: int) -> TooManyRedirects:
@@ -231,9 +232,3 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
 
 def _representation(request: Request) -> str:
     return revalidate.representation_key(compat.header(request, "Accept"))
-
-
-def _drop_validators(hop: Request) -> None:
-    """Remove the validators: they are of the page that redirects, not of the one it leads to."""
-    hop.headers.pop("If-None-Match", None)
-    hop.headers.pop("If-Modified-Since", None)

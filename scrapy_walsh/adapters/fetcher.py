@@ -65,7 +65,7 @@ _META_KEPT: Final = ("proxy", "_auth_proxy", "bindaddress")
 _HEADERS_KEPT: Final = ("Authorization", "Proxy-Authorization")
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Document(Ticket):
     """The ticket of a document, whose fetch is under way until it has ``ended``.
 

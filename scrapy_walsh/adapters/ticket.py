@@ -41,7 +41,7 @@ TICKET: Final = "walsh_ticket"
 TRY_HTTPS: Final = "walsh_try_https"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Ticket:
     """What is known of one request.
 
