@@ -278,8 +278,7 @@ class _Plan:
     def passed(self, response: Response, **_: Any) -> None:
         """Callback of every target."""
         assert response.request is not None  # noqa: S101  Scrapy sets it
-        ticket = self._crawl.tickets.of(response.request)
-        self._decide(ticket.url, "ask", ticket.verdict)
+        self._decide(response.request.url, "ask", self._crawl.tickets.of(response.request).verdict)
 
     def refused(self, failure: Failure) -> None:
         """Errback of every target."""
@@ -356,9 +355,8 @@ class _Plan:
 
     def answer(self, request: Request) -> Response:
         """What *request*, which is about to be sent, is assumed to be answered with."""
-        crawl, url = self._crawl, request.url
-        ticket = crawl.tickets.of(request)
-        purpose, host = ticket.purpose, ticket.host
+        crawl, ticket = self._crawl, self._crawl.tickets.of(request)
+        url, purpose, host = ticket.url, ticket.purpose, ticket.host
         if purpose != "operator" and host not in self._hosts:
             record = crawl.store.get(HostRecord, host)
             self._hosts[host] = {

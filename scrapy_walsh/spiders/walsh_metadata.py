@@ -215,9 +215,8 @@ class WalshMetadataSpider(Spider):
             return ()
         # A source that comes to need this URL while the answer is read joins those that wait.
         answer = await from_response(visits[0].steps[0], response)
-        if self._crawl is not None:
-            if response.request is not None:
-                answer = replace(answer, said=self._crawl.tickets.of(response.request).said)
+        if self._crawl is not None and response.request is not None:
+            answer = replace(answer, said=self._crawl.tickets.of(response.request).said)
             if answer.fault:
                 self._crawl.recorder.own_fault(answer.fault)
         return self._results(response, key, answer)
