@@ -82,10 +82,6 @@ def _failed(error: BaseException | None) -> None:
         tell(error)
 
 
-def _failed_later(failure: Failure) -> None:
-    _failed(failure.value)
-
-
 def _heard(function: Callable[[], object]) -> None:
     try:
         result = function()
@@ -93,7 +89,7 @@ def _heard(function: Callable[[], object]) -> None:
         _failed(error)
     else:
         if isinstance(result, Deferred):
-            result.addErrback(_failed_later)
+            result.addErrback(lambda failure: _failed(failure.value))
 
 
 def call_later(delay: float, function: Callable[[], object]) -> Callable[[], None]:

@@ -74,12 +74,12 @@ class Handler:
 
     async def download_request(self, request: Request) -> Response:
         """The answer to *request*, in its turn. A document's is taken here, whatever follows."""
-        intake, ticket = self.crawl.intake, self.crawl.tickets.of(request)
+        ticket = self.crawl.tickets.of(request)
         if not isinstance(ticket, Document):
-            return intake.answer(await self._exchange(request, ticket))
+            return await self._exchange(request, ticket)
         sent = ticket.restored(request)
         try:
-            response = intake.answer(await self._exchange(sent, ticket))
+            response = await self._exchange(sent, ticket)
         except Exception as error:
             ticket.broke_off(sent, error)
             raise
@@ -123,16 +123,18 @@ class Handler:
                 raise faults.unexpected("an answer could not be recorded", error) from error
             finally:
                 self._leave(ticket.host, broken=response is None)
+        if b"@" in (response.headers.get("Location") or b""):
+            crawl.intake.answer(response)
         return response
 
     async def _send(self, handler: Any, request: Request, ticket: Ticket) -> Response:
         """Send *request*, under its URL with R13's tags if it has some; the response."""
         tags = self.crawl.tags
         url = request.url if tags is None else tags.sent_as(request.url)
-        if url == request.url:
+        ticket.sent = None if url == request.url else url
+        if ticket.sent is None:
             with self._signed(handler, request):
                 return await compat.call_handler(handler, request, self.crawler.spider)
-        ticket.sent = url
         sent = request.replace(url=url)
         with self._signed(handler, sent):
             response = await compat.call_handler(handler, sent, self.crawler.spider)

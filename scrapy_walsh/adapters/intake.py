@@ -202,12 +202,10 @@ class Intake:
         url = self.url(request.url)
         return request if url == request.url else request.replace(url=url)
 
-    def answer(self, response: Response) -> Response:
-        """*response*, with the userinfo taken off its Location, before a redirect reads it."""
-        location = response.headers.get("Location")
-        if location is not None and b"@" in location:
-            response.headers["Location"] = self.url(location.decode("latin-1")).encode("latin-1")
-        return response
+    def answer(self, response: Response) -> None:
+        """Take the userinfo off the Location of *response*, before a redirect reads it."""
+        location = response.headers.get("Location") or b""
+        response.headers["Location"] = self.url(location.decode("latin-1")).encode("latin-1")
 
     def declare(self, request: Request) -> None:
         """Take *request*, and what it declares beside its own URL, as targets (R6).

@@ -86,7 +86,7 @@ class ScopeMiddleware:
         if not isinstance(entry, Request):
             return entry
         entry.meta.pop(TICKET, None)  # a spider that copies meta makes another request
-        return self.crawl.intake.request(entry)
+        return self.crawl.intake.request(entry) if "@" in entry.url else entry
 
     def process_spider_input(self, response: Response, **_: Any) -> None:
         """Note *response* as read or not; raise ``GaveUp`` for 429 and 503 (R5.8)."""
