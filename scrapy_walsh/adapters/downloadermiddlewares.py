@@ -17,11 +17,10 @@ from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRe
 from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import default_settings
 
-from scrapy_walsh.adapters import compat, faults
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
-from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import revalidate
 from scrapy_walsh.policy.backoff import Retry, hold_of, reaches_spider
@@ -31,6 +30,8 @@ from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
@@ -51,20 +52,17 @@ class _Seat:
 class GateMiddleware(_Seat):
     """Every request passes ``policy/chain.py`` here before it may go on."""
 
-    async def process_request(self, request: Request, **_: Any) -> Request | None:
+    def process_request(
+        self, request: Request, **_: Any
+    ) -> Awaitable[Request | None] | Request | None:
         """Let *request* pass, give it back to the queue (R4), or raise ``Refused``."""
         crawl = self.crawl
         ticket = crawl.tickets.of(request)
         if ticket.ours:
             return None
-        try:
-            if "@" in request.url and (clean := crawl.intake.request(request)) is not request:
-                return crawl.tickets.again(clean)
-            return await crawl.gate.at_gate(request, ticket)
-        except (IgnoreRequest, WalshError):
-            raise
-        except Exception as error:
-            raise faults.unexpected("a request could not be judged", error) from error
+        if "@" in request.url and (clean := crawl.intake.request(request)) is not request:
+            return crawl.tickets.again(clean)
+        return crawl.gate.at_gate(request, ticket)
 
 
 class BackoffMiddleware(_Seat):

@@ -23,6 +23,7 @@ from scrapy_walsh.adapters import faults
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import OPERATOR, Document
 from scrapy_walsh.adapters.outcomes import GaveUp, Halted, NotYet, Refused
+from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import TRIALS, GiveUp, reaches_spider
@@ -114,6 +115,14 @@ class Gate:
 
         Raises Refused, or GaveUp, where it ends here, and Closing while the spider closes.
         """
+        try:
+            return await self._through(request, ticket)
+        except (IgnoreRequest, WalshError):
+            raise
+        except Exception as error:
+            raise faults.unexpected("a request could not be judged", error) from error
+
+    async def _through(self, request: Request, ticket: Ticket) -> Request | None:
         self._stop_if_halted()
         fetched = False
         while isinstance(answer := self.at_queue(ticket), NeedDocument):
@@ -158,12 +167,14 @@ class Gate:
             await self.intake.ended()
             ticket.late = True
             return None
-        if needed.kind == chain.ROBOTS:
-            host = self.documents.robots_txt.next_host(needed.origin)
-            if (back := self._admitted(request, ticket, host, document=True)) is not None:
-                return back
-        await self.documents.bring(needed, trial=ticket.trial)
-        return None
+        if needed.kind == chain.BLOCKLIST:
+            await self.documents.operator.bring()
+            return None
+        robots_txt = self.documents.robots_txt
+        host = robots_txt.next_host(needed.origin)
+        if (back := self._admitted(request, ticket, host, document=True)) is None:
+            await robots_txt.step(needed.origin, trial=ticket.trial)
+        return back
 
     def _admitted(
         self, request: Request, ticket: Ticket, host: str, *, document: bool, ended: str = ""

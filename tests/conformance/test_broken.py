@@ -321,7 +321,7 @@ BUILDS: dict[str, dict[str, Break]] = {
             judged = GateMiddleware.process_request
             async def popped_alone(self, request, spider=None):
                 if self.crawl.tickets.of(request).popped:
-                    return await judged(self, request, spider)
+                    return await judged(self, request)
             GateMiddleware.process_request = popped_alone
             """,
         ),

@@ -61,12 +61,12 @@ class Documents:
         """The robots.txt of *url*'s origin, if it is in memory, fresh or not."""
         return self.robots_txt.last(hosts.origin(url))
 
-    async def bring(self, needed: chain.NeedDocument, *, trial: bool = False) -> None:
-        """Make one step towards the document that a gate needs; *trial*: of https alone."""
+    async def bring(self, needed: chain.NeedDocument) -> None:
+        """Make one step towards the document that a gate needs."""
         if needed.kind == chain.BLOCKLIST:
             await self.operator.bring()
         else:
-            await self.robots_txt.step(needed.origin, trial=trial)
+            await self.robots_txt.step(needed.origin)
 
     def read_usage(self, response: Response, rules: Rules | None) -> tuple[Statement, ...]:
         """What a site says about the use of *response*, whose request *rules* let through."""
