@@ -144,22 +144,22 @@ class Timer:
         self._function()
 
 
-async def sleep(seconds: float) -> None:
-    """Return after *seconds*; the event loop goes on meanwhile."""
+def sleep(seconds: float) -> Awaitable[None]:
+    """To be awaited: it ends after *seconds*; the event loop goes on meanwhile."""
     deferred: Deferred[None] = Deferred()
     call_later(seconds, lambda: deferred.callback(None))
-    await future(deferred)
+    return future(deferred)
 
 
-async def run_in_thread(function: Callable[[], _T]) -> _T:
-    """The result of *function*, called in a thread of the reactor or loop in use."""
+def run_in_thread(function: Callable[[], _T]) -> Awaitable[_T]:
+    """To be awaited: the result of *function*, called in a thread of the reactor or loop in use."""
     if "twisted.internet.reactor" not in sys.modules:
         import asyncio  # noqa: PLC0415
 
-        return await asyncio.to_thread(function)
+        return asyncio.to_thread(function)
     from twisted.internet.threads import deferToThread  # noqa: PLC0415
 
-    return await future(cast("Deferred[_T]", deferToThread(function)))
+    return future(cast("Deferred[_T]", deferToThread(function)))
 
 
 def _engine(crawler: Crawler) -> Any:
@@ -171,21 +171,21 @@ def _slot(crawler: Crawler) -> Any:
     return getattr(_engine(crawler), "_slot", None)
 
 
-async def download(crawler: Crawler, request: Request) -> Response:
+def download(crawler: Crawler, request: Request) -> Awaitable[Response]:
     """Have the engine download *request*: the downloader middlewares see it, no spider does."""
     engine = _engine(crawler)
     if engine is None:
         raise RuntimeError("no engine")
     if hasattr(engine, "download_async"):
-        return cast("Response", await engine.download_async(request))
-    return cast("Response", await future(engine.download(request)))
+        return cast("Awaitable[Response]", engine.download_async(request))
+    return cast("Awaitable[Response]", future(engine.download(request)))
 
 
-async def call_handler(handler: Any, request: Request, spider: Spider | None) -> Response:
+def call_handler(handler: Any, request: Request, spider: Spider | None) -> Awaitable[Response]:
     """Call a download handler as its version wants to be called; the response."""
     more = () if _ASYNC_HANDLERS else (spider,)
     result = handler.download_request(request, *more)
-    return cast("Response", await (future(result) if isinstance(result, Deferred) else result))
+    return cast("Awaitable[Response]", future(result) if isinstance(result, Deferred) else result)
 
 
 def as_handler(handler: _Class) -> _Class:
