@@ -15,7 +15,6 @@ from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters import compat, jobdir, journal, plugins, seats
 from scrapy_walsh.adapters.addon import Addon
-from scrapy_walsh.adapters.asked import Asked
 from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
 from scrapy_walsh.adapters.documents.held import Documents
 from scrapy_walsh.adapters.events import logger, tell_plugins
@@ -24,8 +23,9 @@ from scrapy_walsh.adapters.gate import Gate
 from scrapy_walsh.adapters.intake import Intake
 from scrapy_walsh.adapters.lease import Lease
 from scrapy_walsh.adapters.pacing import Pacing, Pulse
-from scrapy_walsh.adapters.readings import Readings
+from scrapy_walsh.adapters.progress import Progress
 from scrapy_walsh.adapters.scraping import Scraping
+from scrapy_walsh.adapters.sources import Sources
 from scrapy_walsh.adapters.tags import Tags
 from scrapy_walsh.adapters.ticket import Retries, Tickets
 from scrapy_walsh.adapters.turnstile import TURNSTILE
@@ -66,23 +66,23 @@ class Crawl(Context):
         self.admit = self.pacing.admit  # for the turnstile
         self.tickets = Tickets(self.pacing.look_up)
         self.fetcher = Fetcher(self, self.tickets)
-        self.asked = Asked(self, self.pacing)
-        self.documents = Documents(self, self.fetcher, self.pacing, self.asked)
+        self.sources = Sources(self, self.pacing)
+        self._progress = Progress(self, self.sources.account)
+        self.documents = Documents(self, self.fetcher, self.pacing, self.sources)
         self.retries = Retries(self, self.pacing)
         #: Adds R13's tags, where requests are to have them.
         self.tags: Tags | None = None
-        self.intake = Intake(self, self.tickets, self.asked)
+        self.intake = Intake(self, self.tickets, self.sources)
         self.gate = Gate(
             self,
             self.tickets,
             self.intake,
             self.pacing,
             self.documents,
-            self.asked,
+            self.sources,
             self.retries,
             None if self.config.scraping else Scraping(self).look,
         )
-        self.readings = Readings(self)
         self._connect()
 
     def _connect(self) -> None:
@@ -102,6 +102,7 @@ class Crawl(Context):
 
     def _open(self) -> None:
         self._pulse.start()
+        self._progress.start()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self._tell_notices()
         self.let_writes_wait()
@@ -133,6 +134,7 @@ class Crawl(Context):
             *(queue.stop for queue in self.queues),
             self.documents.operator.close,
             self._pulse.stop,
+            self._progress.stop,
             lambda: TURNSTILE.leave_for_good(self),
             lambda: compat.ON_FAILURE.remove(self.fail),
             self.documents.robots_txt.count,
@@ -140,8 +142,8 @@ class Crawl(Context):
             self.recorder.rates,
             self.recorder.tell_account,
             self.intake.close,
-            self.asked.close,
-            lambda: self.readings.close(reason),
+            self.sources.close,
+            lambda: self.sources.account.close(reason),
             self._tell_notices,
             lambda: self.recorder.note("ended", reason=reason),
             self.recorder.close,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy.utils.request import request_from_dict
 
 from scrapy_walsh.adapters import compat, jobdir
-from scrapy_walsh.adapters.asked import form_of
+from scrapy_walsh.adapters.sources import form_of
 from scrapy_walsh.state.connect import one_line
 
 if TYPE_CHECKING:

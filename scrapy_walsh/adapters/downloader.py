@@ -43,7 +43,7 @@ class Downloader(ScrapyDownloader):
         try:
             self._crawl.gate.over(request, outcome)
         except Refused as error:
-            self._crawl.readings.ended(request, error)
+            self._crawl.sources.failed(request, error)
             raise
         return result
 
@@ -59,7 +59,7 @@ class Downloader(ScrapyDownloader):
         if isinstance(exception, NotYet) and not ours:
             return crawl.tickets.again(request)
         if isinstance(exception, (NotYet, Refused, GaveUp)):
-            crawl.readings.ended(request, exception)
+            crawl.sources.failed(request, exception)
             raise exception
         if not ours and (fault := faults.of_machine(exception)) is not None:
             crawl.recorder.own_fault(f"{request.url} could not be requested: {fault}", fault.cause)

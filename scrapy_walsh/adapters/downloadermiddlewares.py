@@ -26,6 +26,7 @@ from scrapy_walsh.policy import revalidate
 from scrapy_walsh.policy.backoff import Retry, hold_of, reaches_spider
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
+from scrapy_walsh.policy.readings import READ
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.state.records import Validators
 
@@ -83,7 +84,7 @@ class BackoffMiddleware(_Seat):
         """The request to send again after a transport error; None lets the error go on."""
         follows = self._follows(request, None, f"{type(exception).__name__}: ")
         if follows is None:
-            self.crawl.readings.ended(request, exception)
+            self.crawl.sources.failed(request, exception)
         if isinstance(follows, GaveUp):
             raise follows
         return follows
@@ -115,7 +116,7 @@ class BackoffMiddleware(_Seat):
             return crawl.tickets.again(request)
         crawl.retries.give_up(request.url)
         given_up = GaveUp(request.url, why, status)
-        crawl.readings.ended(request, given_up)
+        crawl.sources.failed(request, given_up)
         return given_up
 
 
@@ -151,8 +152,8 @@ class RevalidateMiddleware(_Seat):
             return response
         if response.status == 304:
             self.crawl.gate.tell(events.NOT_MODIFIED, ticket, 304, "304, no new data")
-            self.crawl.asked.taken(request)
-            self.crawl.readings.unchanged(request)
+            self.crawl.sources.taken(request)
+            self.crawl.sources.ended(request, READ)
             raise NotModified(request.url, self._content_type(request, response))
         if request.method == "GET" and revalidate.replaces_validators("GET", response.status):
             self._keep(request, response)
@@ -205,9 +206,8 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
             self.crawl.intake.declare_hop(result, request)
             result.dont_filter = result.dont_filter and not filtered
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
-            asked = self.crawl.asked
-            unsent = asked.turned_away(result.url) or asked.leads_back(result, request)
-            if canonical_url(result.url) in visited or unsent:
+            not_sent = self.crawl.sources.not_sent(result, request)
+            if canonical_url(result.url) in visited or not_sent:
                 # R7's de-duplication takes "/a" and "/a/" for one URL, but a redirect from one to
                 # the other is not a duplicate. Nor is one to a source that R8 has refused, or back
                 # to one that led here.
@@ -224,7 +224,7 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         ticket = self.crawl.tickets.of(request)
         self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, ticket, status, why, "D5")
         error = TooManyRedirects(request.url, why, status)
-        self.crawl.readings.ended(request, error)
+        self.crawl.sources.failed(request, error)
         return error
 
 

@@ -31,7 +31,6 @@ from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import Event, EventKind, Exchange
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
-    NOT_DUE,
     UNKNOWN_PARSE_ERROR,
     UNKNOWN_UNREACHABLE,
     Verdict,
@@ -43,11 +42,11 @@ if TYPE_CHECKING:
 
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.asked import Asked
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.documents.held import Documents
     from scrapy_walsh.adapters.intake import Intake
     from scrapy_walsh.adapters.pacing import Pacing
+    from scrapy_walsh.adapters.sources import Sources
     from scrapy_walsh.adapters.ticket import Retries, Ticket, Tickets
 
 #: Seconds for which a request that the gate let through is not judged again.
@@ -66,7 +65,7 @@ class Gate:
     intake: Intake
     pacing: Pacing
     documents: Documents
-    asked: Asked
+    sources: Sources
     retries: Retries
     watch: Callable[[object], None] | None
     #: Hosts that a middleware would have had fetch pages; each is named once in a warning.
@@ -216,7 +215,7 @@ class Gate:
             return NeedDocument(chain.BLOCKLIST)
         self._stop_if_spent(ticket)
         if not ticket.ours:
-            against = self.asked.take(request) or self._too_soon(ticket)
+            against = self.sources.take(request) or self._too_soon(ticket)
             if against is not None:
                 raise self.refuse(ticket, against)
         needed = self._judge_proxy(ticket, request.meta.get("proxy"))
@@ -350,11 +349,11 @@ class Gate:
         self.pacing.answered(host, answer.status, steady)
         self.pacing.finished(host, concluded, visit=bool(exchange.visit))
         if concluded.answered:
-            self.asked.note(request, str(answer.status), context.wall() - (steady - started))
+            self.sources.answered(request, str(answer.status), context.wall() - (steady - started))
         elif concluded.redirected:
-            self.asked.redirected(request)
+            self.sources.redirected(request)
         else:
-            self.asked.let_go(request)
+            self.sources.let_go(request)
         return exchange
 
     def _exchange(
@@ -393,7 +392,7 @@ class Gate:
             sent=ticket.sent,
             hops=answer.hops,
             form=ticket.form,
-            again=(target and self.asked.again(request)) or None,
+            again=(target and self.sources.again(request)) or None,
             visit=(target and throttle.went_ahead(host)) or None,
             once=(silent and ticket.trial) or None,
             learned=None if learned == before else learned,
@@ -442,10 +441,7 @@ class Gate:
         kind: EventKind = events.REFUSED if due is None else events.DEFERRED
         more = {"due": due, "form": ticket.form, "proxy": proxy}
         context.recorder.record(Event.of(kind, url, verdict, host, **more))
-        if verdict.name == NOT_DUE:
-            self.asked.turn_away(url)
-        if due is not None:
-            self.asked.put_off(url, host, due, verdict.reason)
+        self.sources.refused(ticket.key, verdict, host, due)
         return Refused(url, verdict, due)
 
     def _due_again(self, host: str, verdict: Verdict) -> float | None:

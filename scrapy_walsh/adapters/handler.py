@@ -107,7 +107,8 @@ class Handler:
         except BaseException as error:
             answered = faults.says_something(error)
             if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
-                crawl.asked.cut_off(request)
+                # R8 counts it, so what is too long is not soon sent again.
+                crawl.sources.answered(request, "200", crawl.wall())
             if (too_large := compat.header_too_large(error)) is not None:
                 raise too_large from None
             raise
@@ -174,7 +175,7 @@ class Handler:
             if booking is not None and wait <= 0:
                 return unseen and not booking.known
             TURNSTILE.give_back(host, wait)
-            crawl.asked.let_go(request)
+            crawl.sources.let_go(request)
             if ticket.popped or (ticket.ours and (needed or wait > 0)):
                 raise NotYet(host, wait)
             if needed is not None:
@@ -194,7 +195,7 @@ class Handler:
             return needed, crawl.pacing.reserve(ticket.host) if needed is None else None
         except BaseException as error:
             TURNSTILE.give_back(ticket.host, 0.0)
-            crawl.asked.let_go(request)
+            crawl.sources.let_go(request)
             if isinstance(error, Exception) and not isinstance(error, IgnoreRequest):
                 crawl.fail(error)
             raise

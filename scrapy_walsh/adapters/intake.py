@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.asked import Asked
     from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.sources import Sources
     from scrapy_walsh.adapters.ticket import Tickets
 
 #: The key of ``Request.meta`` for the URLs that a start request declares beside its own.
@@ -74,10 +74,10 @@ _REMEDY: Final = (
 class Intake:
     """The intake of one crawl."""
 
-    def __init__(self, context: Context, tickets: Tickets, asked: Asked) -> None:
+    def __init__(self, context: Context, tickets: Tickets, sources: Sources) -> None:
         self._context = context
         self._tickets = tickets
-        self._asked = asked
+        self._sources = sources
         self._named: set[str] = set()
         #: When the slice began, monotonic seconds; since when `start` owes its next request.
         self._began = 0.0
@@ -257,7 +257,7 @@ class Intake:
         context, ticket = self._context, self._tickets.of(hop)
         ticket.hop, ticket.filtered = True, False
         context.scope.declare_hop(hop.url, request.url)
-        ticket.via = self._asked.hop(hop.url, request, ticket.form)
+        ticket.via = self._sources.hop(hop.url, request, ticket.form)
         if context.scope.source_of(hop.url) is not None:
             told = {"form": ticket.form} if ticket.form else {}
             context.recorder.note("declared", url=hop.url, via=request.url, **told)

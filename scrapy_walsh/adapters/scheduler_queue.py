@@ -269,7 +269,6 @@ class HostQueue(Queue):
         return bool(self._lines.stands_for(request))
 
     def outlook(self) -> tuple[int, int, float]:
-        """The number of hosts that are due, of those that are not, and the least seconds left."""
         due = self._agenda.ready()
         seconds = self._agenda.seconds_left(self._crawl.monotonic())
         return due, len(self._agenda) - due, seconds
@@ -277,7 +276,7 @@ class HostQueue(Queue):
     @ends_crawl
     def pop(self) -> Request | None:
         """The request to send now; None where no host is due: the engine is woken later."""
-        self._crawl.asked.settle()
+        self._crawl.sources.settle()
         for _ in range(min(_AT_ONCE, len(self._resumed))):
             resumed = self._resumed.pop()
             self._crawl.pacing.know(resumed)
@@ -367,7 +366,7 @@ class HostQueue(Queue):
         arrival = next(self._arrivals) * (-1 if ticket.given_back else order)
         if ticket.first:
             return (_FIRST, -request.priority, start, arrival)
-        since = self._crawl.asked.put_off_since(request.url)
+        since = self._crawl.sources.put_off_since(ticket.key)
         if since is not None:
             return (_PUT_OFF, int(since), start, arrival)
         return (_OTHERS, -request.priority, start, arrival)
