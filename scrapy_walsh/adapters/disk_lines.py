@@ -19,7 +19,7 @@ from scrapy.utils.request import request_from_dict
 
 from scrapy_walsh.adapters import compat, jobdir
 from scrapy_walsh.adapters.sources import form_of
-from scrapy_walsh.state.connect import one_line
+from scrapy_walsh.state.files import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -13,9 +13,10 @@ records why. What it knows of a request is in the request's ticket.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, assert_never
 
+from msgspec import structs
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 
@@ -339,7 +340,7 @@ class Gate:
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         exchange = self._exchange(request, ticket, answer, concluded, started=started, ended=steady)
         if document is not None and response is not None:
-            exchange = replace(exchange, **document.seen(response))
+            exchange = structs.replace(exchange, **document.seen(response))
             if document.purpose == OPERATOR:
                 self.documents.operator.answered()
         if concluded.failure is not None:
@@ -373,10 +374,10 @@ class Gate:
         throttle = self.pacing.throttle
         before, learned = answer.known.interval, concluded.learned.interval
         return Exchange(
-            ticket.url,
-            host,
-            request.method,
-            answer.purpose,
+            url=ticket.url,
+            host=host,
+            method=request.method,
+            purpose=answer.purpose,
             started=started,
             ended=ended,
             status=answer.status,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from scrapy_walsh import files
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.state.connect import Connection, one_line
-from scrapy_walsh.state.files import make_private
+from scrapy_walsh.state.database import Connection
+from scrapy_walsh.state.files import make_private, one_line
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings

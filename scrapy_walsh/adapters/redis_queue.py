@@ -340,10 +340,10 @@ class DueQueue(Queue):
         pacing, found = self._crawl.pacing, []
         for entry in islice(self._unsent, _TOGETHER):
             arguments = [*entry, pacing.wait(entry[0]), self._interval(entry[0])]
-            found.append(Waiting([self._command(scripts.PUSH, arguments)], self._pushed(entry)))
+            found.append(Waiting(self._command(scripts.PUSH, arguments), self._pushed(entry)))
         for host, script in self._moved.items():
             given = pacing.wait(host) if script == scripts.PUT_OFF else self._interval(host)
-            found.append(Waiting([self._command(script, [host, given])], self._was_moved(host)))
+            found.append(Waiting(self._command(script, [host, given]), self._was_moved(host)))
         return found
 
     def _pushed(self, entry: tuple[str, int, bytes, int]) -> Callable[[Any], None]:
