@@ -77,6 +77,23 @@ def key_of(request: Request) -> str:
     return recrawl.key_of(request.url, form_of(request))
 
 
+class _Octets(Digests):
+    """What a run knows of each key."""
+
+    def has(self, key: str, what: int) -> bool:
+        return bool((self.mark(key) or 0) & what)
+
+    def note(self, key: str, what: int, *, instead_of: int = 0) -> None:
+        before = self.mark(key) or 0
+        if (after := before & ~instead_of | what) != before:
+            self.add(key, after)
+
+    def outcome(self, key: str) -> str | None:
+        """What became of *key*; None where it has not ended."""
+        number = (self.mark(key) or 0) & _OUTCOME
+        return OUTCOMES[number - 1] if number else None
+
+
 class Sources:
     """The sources of one crawl. Hops, to which redirects lead, have keys and octets, too."""
 
@@ -86,8 +103,8 @@ class Sources:
         self.account = Account(context)
         #: Whether the spider itself reports what was read, by :meth:`report`.
         self.by_spider = False
-        #: What this run knows of each key.
-        self._octets = Digests()
+        octets = _Octets()
+        self._is, self._note, self._outcome = octets.has, octets.note, octets.outcome
         #: By key of a hop: the sources that redirects led from.
         self._hops: dict[str, dict[str, None]] = {}
         #: By source, the hop that it redirects to and this run had requested before.
@@ -103,14 +120,6 @@ class Sources:
         #: By key, since when earlier runs have deferred it; read from the store at first use.
         self._put_off: dict[str, float] | None = None
         context.crawler.signals.connect(self._dropped, signals.request_dropped)
-
-    def _is(self, key: str, what: int) -> bool:
-        return bool((self._octets.mark(key) or 0) & what)
-
-    def _note(self, key: str, what: int, *, instead_of: int = 0) -> None:
-        before = self._octets.mark(key) or 0
-        if (after := before & ~instead_of | what) != before:
-            self._octets.add(key, after)
 
     # -- before it is sent ----------------------------------------------------------------
 
@@ -343,11 +352,6 @@ class Sources:
             self._note(key, 1 + OUTCOMES.index(outcome), instead_of=_OUTCOME)
             why = sys.intern(readings.one_line(reason))  # of many sources alike, it is kept once
             self.account.add(key, Heard(outcome, why, self._context.wall(), moved_to), known)
-
-    def _outcome(self, key: str) -> str | None:
-        """What became of *key* in this run; None where it has not ended."""
-        number = (self._octets.mark(key) or 0) & _OUTCOME
-        return OUTCOMES[number - 1] if number else None
 
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
