@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
-    from scrapy_walsh.policy import chain
-
 _ATTRIBUTE: Final = "walsh"
 
 
@@ -179,12 +177,6 @@ class Crawl(Context):
         )
 
     # -- the turnstile's client -----------------------------------------------------------
-
-    def admit(
-        self, host: str, *, document: bool
-    ) -> chain.Go | chain.Wait | chain.Refuse | chain.Ended:
-        """What the chain says of a request to *host* now; *document*: for its robots.txt."""
-        return self.gate.admit(host, document=document)
 
     def host_asked(self, host: str) -> None:
         """A request to *host* has ended, in this crawl or another: look at its queue again."""

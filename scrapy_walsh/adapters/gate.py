@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.scraping import Scraping
     from scrapy_walsh.adapters.tags import Tags
     from scrapy_walsh.policy.chain import Rules
+    from scrapy_walsh.policy.host import Host
     from scrapy_walsh.policy.learned import Spacing
 
 #: Seconds for which a request that the gate let through is not judged again.
@@ -185,10 +186,10 @@ class Gate:
                 self._retries.end_trial(request, decided=False)
             raise self.refuse(request, answer)
         self._retries.end_trial(request, decided=True)
-        host, ended = self._pacing.look_up(request.url), self._retries.ended(request.url)
+        host, ended = self._pacing.host_of(request.url), self._retries.ended(request.url)
         if (back := self._admitted(request, host, document=False, ended=ended)) is not None:
             return back
-        if fetched and request in self._pacing.popped and self._gives_way(host):
+        if fetched and request in self._pacing.popped and self._gives_way(host.key):
             return self._pacing.again(request)
         standing.cleared_at = context.monotonic()
         standing.rules = self._documents.rules_of(request.url)
@@ -211,7 +212,7 @@ class Gate:
             self.wait_no_longer(request)
             return None
         if needed.kind == chain.ROBOTS:
-            host = self._documents.robots_txt.next_host(needed.origin)
+            host = self._pacing.host(self._documents.robots_txt.next_host(needed.origin))
             if (back := self._admitted(request, host, document=True)) is not None:
                 return back
         await self.bring(needed, trial=self._retries.tries_https(request))
@@ -224,22 +225,14 @@ class Gate:
         else:
             await self._documents.robots_txt.step(needed.origin, trial=trial)
 
-    def admit(
-        self, host: str, *, document: bool = False, ended: str = ""
-    ) -> chain.Go | chain.Wait | chain.Refuse | chain.Ended:
-        """What the chain says of a request that wants to go to *host* now."""
-        context = self._context
-        pace = self._pacing.of(host, document=document)
-        return chain.admit(pace, context.gates, context.wall(), document=document, ended=ended)
-
     def _admitted(
-        self, request: Request, host: str, *, document: bool, ended: str = ""
+        self, request: Request, host: Host, *, document: bool, ended: str = ""
     ) -> Request | None:
         """The request to give back to the queue while *host* is not due; None to go on.
 
         A request of ``engine.download_async`` did not come from the queue: it waits at the wire.
         """
-        match step := self.admit(host, document=document, ended=ended):
+        match step := host.admit(self._context.monotonic(), document=document, ended=ended):
             case chain.Ended(why):
                 raise GaveUp(request.url, why)
             case chain.Refuse(verdict):
@@ -254,7 +247,7 @@ class Gate:
 
     # -- 3: at the wire -------------------------------------------------------------------
 
-    def at_wire(self, request: Request, host: str) -> NeedDocument | None:
+    def at_wire(self, request: Request, host: Host) -> NeedDocument | None:
         """The last look at *request*, whose turn it is: the document that must come first, or None.
 
         What waited here for its host's time is judged again: documents change (R12), a list may
@@ -325,15 +318,15 @@ class Gate:
             )
         raise Refused(url, against)
 
-    def _stop_if_spent(self, request: Request, host: str) -> None:
+    def _stop_if_spent(self, request: Request, host: Host) -> None:
         if self._fetcher.is_operators(request):
             return
         document = self._fetcher.owns(request)
         if not document:
             self._retries.end_trial(request, decided=True)
-        verdict = self._pacing.spent(host, document=document)
+        verdict = host.spent(self._context.monotonic(), document=document)
         if verdict is not None:
-            raise NotYet(host, 0.0) if document else self.refuse(request, verdict)
+            raise NotYet(host.key, 0.0) if document else self.refuse(request, verdict)
 
     def _cleared_at(self, request: Request) -> float | None:
         """When *request*, with the URL that it has now, passed the gate; monotonic seconds."""
@@ -368,7 +361,7 @@ class Gate:
     def after(
         self,
         request: Request,
-        host: str,
+        host: Host,
         response: Response | None,
         *,
         started: float,
@@ -382,7 +375,7 @@ class Gate:
         """
         context, steady = self._context, self._context.steady()
         started, steady = round(started, 6), round(steady, 6)
-        spacing = self._pacing.spacing(host, started, steady)
+        spacing = host.spacing(started, steady)
         mark = self._fetcher.mark(request)
         answer = self._answer(request, mark, host, response, spacing, unseen=unseen, whole=whole)
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
@@ -395,8 +388,7 @@ class Gate:
             self._retries.failed(request, concluded.failure)
         elif whole and mark is None:
             self._retries.succeeded(request.url)
-        self._pacing.answered(host, answer.status, steady)
-        self._pacing.finished(host, concluded, visit=bool(exchange.visit))
+        self._pacing.finished(host, answer, concluded, ended=steady)
         sent_at = context.wall() - (steady - started)
         if concluded.answered:
             self._asked.note(request, str(answer.status), sent_at)
@@ -410,7 +402,7 @@ class Gate:
         self,
         request: Request,
         mark: Mark | None,
-        host: str,
+        host: Host,
         response: Response | None,
         spacing: Spacing,
         *,
@@ -429,13 +421,13 @@ class Gate:
             whole,
             self._retries.unanswered(request) if silent else "",
             spacing,
-            self._pacing.learned(host),
+            host.learned,
         )
 
     def _exchange(
         self,
         request: Request,
-        host: str,
+        host: Host,
         answer: chain.Answer,
         concluded: chain.Conclusion,
         *,
@@ -446,18 +438,17 @@ class Gate:
         target, failure = answer.purpose == TARGET, concluded.failure
         silent = answer.whole and answer.status is None
         passed = self.passed(request) if target else None
-        throttle = self._pacing.throttle
         before, learned = answer.known.interval, concluded.learned.interval
         return Exchange(
             request.url,
-            host,
+            host.key,
             request.method,
             answer.purpose,
             started=started,
             ended=ended,
             status=answer.status,
             answered=answer.whole,
-            interval=throttle.interval(host),
+            interval=host.traffic.interval,
             exempt=concluded.exempt,
             verdict="" if passed is None else passed.name,
             digest=None if passed is None else passed.digest,
@@ -469,11 +460,11 @@ class Gate:
             hops=answer.hops,
             form=form_of(request) if target else "",
             again=(target and self._asked.again(request)) or None,
-            visit=(target and throttle.went_ahead(host)) or None,
+            visit=(target and host.traffic.ahead) or None,
             once=True if silent and self._retries.tries_https(request) else None,
             learned=None if learned == before else learned,
-            taught=self._pacing.newly_taken(host),
-            silent=self._pacing.silences.remembered(host) or None,
+            taught=host.newly_taken(),
+            silent=host.silence.before or None,
         )
 
     def over(self, request: Request, outcome: Response | BaseException) -> None:
@@ -502,14 +493,14 @@ class Gate:
         ``proxy``: the host that it would have gone through, where that is why.
         """
         context = self._context
-        host = self._pacing.look_up(request.url)
+        host = self._pacing.host_of(request.url)
         due = self._due_again(host, verdict)
         context.recorder.record(
             Event.of(
                 events.REFUSED if due is None else events.DEFERRED,
                 request.url,
                 verdict,
-                host,
+                host.key,
                 due=due,
                 form=form_of(request),
                 proxy=proxy,
@@ -518,14 +509,14 @@ class Gate:
         if verdict.name == NOT_DUE:
             self._asked.turn_away(request.url)
         if due is not None:
-            self._asked.put_off(request.url, host, due, verdict.reason)
+            self._asked.put_off(request.url, host.key, due, verdict.reason)
         return Refused(request.url, verdict, due)
 
-    def _due_again(self, host: str, verdict: Verdict) -> float | None:
+    def _due_again(self, host: Host, verdict: Verdict) -> float | None:
         """Unix seconds from which a later run may send it; None where *verdict* refuses it."""
         context = self._context
         if verdict.name == DEFERRED and verdict.requirement == "R4":
-            return context.wall() + self._pacing.throttle.wait(host, context.monotonic())
+            return context.wall() + host.traffic.wait(context.monotonic())
         if verdict.name in (DEFERRED, UNKNOWN_PARSE_ERROR):
             return context.wall()  # by the next run
         if verdict.name == UNKNOWN_UNREACHABLE and context.config.robots_unreachable == "defer":

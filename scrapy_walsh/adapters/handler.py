@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
     from scrapy_walsh.policy.chain import NeedDocument
+    from scrapy_walsh.policy.host import Host
     from scrapy_walsh.state.records import Booking
 
 #: Seconds for which no turn is given after an exchange that was broken off.
@@ -90,7 +91,7 @@ class _Handler:
         try:
             crawl.gate.before_wire(request)
             handler = self._handler(request, document=document)
-            host = crawl.pacing.look_up(request.url)
+            host = crawl.pacing.host_of(request.url)
             unseen = await self._enter(request, host, document=document)
         except (IgnoreRequest, WalshError):
             raise
@@ -158,7 +159,7 @@ class _Handler:
             for name in fields:
                 request.headers.pop(name, None)
 
-    async def _enter(self, request: Request, host: str, *, document: bool) -> bool:
+    async def _enter(self, request: Request, host: Host, *, document: bool) -> bool:
         """Wait for a turn, and book the host for all processes (R4.6).
 
         Returns whether no process ever sent a request to the host before. Where a new blocklist has
@@ -174,11 +175,13 @@ class _Handler:
             TURNSTILE.give_back(host, wait)
             crawl.asked.let_go(request)
             if request in crawl.pacing.popped or (document and (needed or wait > 0)):
-                raise NotYet(host, wait)
+                raise NotYet(host.key, wait)
             if needed is not None:
                 await crawl.gate.bring(needed)
 
-    def _last_look(self, request: Request, host: str) -> tuple[NeedDocument | None, Booking | None]:
+    def _last_look(
+        self, request: Request, host: Host
+    ) -> tuple[NeedDocument | None, Booking | None]:
         """The document to fetch before *request* is sent, or its host's booking.
 
         Raises where it may not be sent, and where anything of ours fails: the turn is given back.
@@ -195,7 +198,7 @@ class _Handler:
                 crawl.fail(error)
             raise
 
-    def _leave(self, host: str, *, broken: bool) -> None:
+    def _leave(self, host: Host, *, broken: bool) -> None:
         """End the turn; after an exchange that broke off, once the server has seen it closed."""
         if broken:
             compat.call_later(_GRACE, lambda: TURNSTILE.leave(host))

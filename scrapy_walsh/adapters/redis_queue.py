@@ -264,7 +264,7 @@ class DueQueue(Queue):
         self._size = 0, -math.inf
         data, first = self._entries.encode(request), int(request in crawl.pacing.first)
         self._unsent.append((host, self._rank(request), data, first))
-        crawl.pacing.tell_wait(host, lambda: request.url)
+        crawl.pacing.tell_wait(crawl.pacing.named(host), lambda: request.url)
         if len(self._unsent) < _TOGETHER:
             self._store.send_soon()
         else:
@@ -321,7 +321,7 @@ class DueQueue(Queue):
 
     def nudge(self, host: str) -> None:
         """A request to *host* was sent: let its queue wait until it is due again."""
-        if not self._closed and self._crawl.pacing.wait(host) > 0:
+        if not self._closed and self._wait(host) > 0:
             self._move(host, scripts.PUT_OFF)
 
     # -- Redis ----------------------------------------------------------------------------
@@ -336,12 +336,12 @@ class DueQueue(Queue):
 
     def _waiting(self) -> list[Waiting]:
         """What Redis is to be told, with the next question: new entries, and hosts' due times."""
-        pacing, found = self._crawl.pacing, []
+        found = []
         for entry in islice(self._unsent, _TOGETHER):
-            arguments = [*entry, pacing.wait(entry[0]), self._interval(entry[0])]
+            arguments = [*entry, self._wait(entry[0]), self._interval(entry[0])]
             found.append(Waiting([self._command(scripts.PUSH, arguments)], self._pushed(entry)))
         for host, script in self._moved.items():
-            given = pacing.wait(host) if script == scripts.PUT_OFF else self._interval(host)
+            given = self._wait(host) if script == scripts.PUT_OFF else self._interval(host)
             found.append(Waiting([self._command(script, [host, given])], self._was_moved(host)))
         return found
 
@@ -355,7 +355,8 @@ class DueQueue(Queue):
     def _was_moved(self, host: str) -> Callable[[Any], None]:
         def told(head: Any) -> None:
             if self._moved.pop(host) == scripts.PUT_OFF and not self._closed:
-                self._crawl.pacing.tell_wait(host, lambda: _url_in(head))
+                pacing = self._crawl.pacing
+                pacing.tell_wait(pacing.named(host), lambda: _url_in(head))
 
         return told
 
@@ -431,8 +432,11 @@ class DueQueue(Queue):
             self._renewal.set(self._renewed_after)
         return request
 
+    def _wait(self, host: str) -> float:
+        return self._crawl.pacing.named(host).wait(self._crawl.monotonic())
+
     def _interval(self, host: str) -> float:
-        return self._crawl.pacing.throttle.interval(host)
+        return self._crawl.pacing.named(host).traffic.interval
 
     # -- requests -------------------------------------------------------------------------
 

@@ -45,13 +45,11 @@ class Retries:
         if self.tries_https(request):
             self._trials[hosts.origin(request.url)] += 1
             return "https is tried once, then http" if purpose == TARGET else ""
-        host = self._pacing.look_up(request.url)
-        self._pacing.silences.note(host, now)
-        if purpose == "operator" or not self._pacing.silences.spent(
-            host, now, robots=purpose == "robots"
-        ):
+        host = self._pacing.host_of(request.url)
+        host.silence.note(now)
+        if purpose == "operator" or not host.silence.spent(now, robots=purpose == "robots"):
             return ""
-        return self._pacing.silences.told(host, now)
+        return host.silence.told(host.key, now)
 
     def tries_https(self, request: Request) -> bool:
         """Whether *request* is a trial of https, or the fetch of a document for one."""

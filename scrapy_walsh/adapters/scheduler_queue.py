@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
+    from scrapy_walsh.policy.host import Host
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 #: Rank; negated priority, or since when it is deferred; start request or not; order of arrival.
@@ -162,15 +164,14 @@ class HostQueue(Queue):
         self._order = _direction(queue_cls)
         self._start_order = self._order if start_queue_cls is None else _direction(start_queue_cls)
         self._starts_apart = start_queue_cls is not None
-        pacing, throttle = crawl.pacing, crawl.pacing.throttle
-        self._agenda = Agenda(pacing.due, throttle.interval, throttle.seen, pacing.goes_last)
+        self._agenda = Agenda()
         #: Hosts with requests of an earlier run; that they wait is recorded at the first pop.
         self._resumed: list[str] = []
         self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
         self._timer_due = math.inf
         self._closed = False
         for host, count in self._lines.counts():
-            self._agenda.add(host, count, crawl.monotonic())
+            self._agenda.add(crawl.pacing.named(host), crawl.monotonic(), count)
             self._count += count
             self._resumed.append(host)
         crawl.queues.append(self)
@@ -185,7 +186,7 @@ class HostQueue(Queue):
         if self._crawl.halted is not None:  # the store may be closed by now
             self._free.append(request)
             return
-        host = self._crawl.pacing.look_up(request.url)
+        host = self._crawl.pacing.host_of(request.url)
         answer = self._crawl.gate.at_queue(request)
         if isinstance(answer, NeedDocument) and answer.kind == START:
             self._park(request)
@@ -193,9 +194,9 @@ class HostQueue(Queue):
         if not isinstance(answer, NeedDocument) and not answer.allowed:
             self._free.append(request)
             return
-        self._lines.push(host, self._key(request), request)
+        self._lines.push(host.key, self._key(request), request)
         self._count += 1
-        self._agenda.add(host, now=self._crawl.monotonic())
+        self._agenda.add(host, self._crawl.monotonic())
         self._tell_wait(host)
 
     def _park(self, request: Request) -> None:
@@ -276,26 +277,27 @@ class HostQueue(Queue):
         """The request to send now; None where no host is due: the engine is woken later."""
         self._crawl.asked.settle()
         for _ in range(min(_AT_ONCE, len(self._resumed))):
-            resumed = self._resumed.pop()
-            self._crawl.pacing.know(resumed)
-            self._tell_wait(resumed)
+            self._tell_wait(self._crawl.pacing.host(self._resumed.pop()))
         self._unpark()
         self._free_turn = not self._free_turn
         for _ in range(_AT_ONCE):
-            host = None
+            host, now = None, self._crawl.monotonic()
             if not (self._free and self._free_turn):
-                host = self._agenda.next(self._crawl.monotonic(), idle=self._idle())
+                host = self._agenda.next(now, idle=self._idle())
             if host is None and self._free:
                 return self._popped(self._free.popleft())
             if host is None:
                 self._wake_later()
                 return None
-            request: Request | None = self._lines.pop(host)
+            if not host.known:  # an earlier run's: with what is stored of it, it may not be due
+                self._crawl.pacing.host(host.key)
+                continue
+            request: Request | None = self._lines.pop(host.key)
             self._count -= 1
-            self._agenda.remove(host)
+            self._agenda.remove(host, now)
             if request is not None:
                 return self._popped(request)
-        self._timer.set(0)  # so many could not be read: let others run
+        self._timer.set(0)  # so many could not be read, or were not due: let others run
         return None
 
     def _idle(self) -> bool:
@@ -329,16 +331,17 @@ class HostQueue(Queue):
         """An exchange with *host* has ended, in any crawl: look at its due time again."""
         if self._closed:
             return
-        self._agenda.nudge(host)
+        nudged = self._agenda.nudge(host, self._crawl.monotonic())
         self._wake_later()
-        self._tell_wait(host)
+        if nudged is not None:
+            self._tell_wait(nudged)
 
     def gives_way(self, host: str) -> bool:
         """Whether the target for which the robots.txt of *host* was fetched comes back (D30)."""
         return self._agenda.gives_way(host)
 
-    def _tell_wait(self, host: str) -> None:
-        self._crawl.pacing.tell_wait(host, lambda: self._lines.first(host))
+    def _tell_wait(self, host: Host) -> None:
+        self._crawl.pacing.tell_wait(host, lambda: self._lines.first(host.key))
 
     @ends_crawl
     def judge_again(self, host: str) -> None:
@@ -346,7 +349,8 @@ class HostQueue(Queue):
         refused = self._lines.take(host, self._refused)
         if refused:
             self._count -= len(refused)
-            self._agenda.remove(host, len(refused))
+            now = self._crawl.monotonic()
+            self._agenda.remove(self._crawl.pacing.host(host), now, len(refused))
             self._free.extend(refused)
 
     def _refused(self, url: str) -> bool:

@@ -19,13 +19,14 @@ from twisted.internet.defer import Deferred
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.policy import chain
-from scrapy_walsh.policy.throttle import Throttle
+from scrapy_walsh.policy.host import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy.crawler import Crawler
 
+    from scrapy_walsh.policy.host import Host
 
 #: Seconds between looks at whether a waiting request's spider is closing.
 _CLOSING_CHECK: Final = 0.2
@@ -35,11 +36,6 @@ class Client(Protocol):
     """A crawl, as the turnstile sees it."""
 
     crawler: Crawler
-
-    def admit(
-        self, host: str, *, document: bool
-    ) -> chain.Go | chain.Wait | chain.Refuse | chain.Ended:
-        """What the chain says of a request to *host* now; *document*: for its robots.txt."""
 
     def host_asked(self, host: str) -> None:
         """A request to *host* has ended, in this crawl or another."""
@@ -51,12 +47,17 @@ class Client(Protocol):
 @dataclass(slots=True, eq=False)
 class _Waiter:
     crawl: Client
-    host: str
+    host: Host
     document: bool
     turn: Deferred[None] = field(default_factory=Deferred)
     unseen: bool = False
     granted: bool = False
     gone: bool = False
+
+    @property
+    def due(self) -> float:
+        traffic = self.host.traffic
+        return traffic.document_due if self.document else traffic.due
 
 
 @dataclass(slots=True)
@@ -110,7 +111,7 @@ class Turnstile:
             or bool(self._waiters and self._waiters[0][0] <= self.clock())
         )
 
-    async def enter(self, crawl: Client, host: str, *, document: bool) -> bool:
+    async def enter(self, crawl: Client, host: Host, *, document: bool) -> bool:
         """Wait for a turn, when *host* is due. Returns whether *host* never had a request before.
 
         Raises Refused when *host*'s time is beyond WALSH_PATIENCE, Closing when the spider is
@@ -124,30 +125,26 @@ class Turnstile:
         except BaseException:
             waiter.gone = True
             if waiter.granted:
-                self.throttle.finished(host, self.clock())
+                host.traffic.finished(self.clock())
                 self.leave(host)
             raise
         return waiter.unseen
 
-    def give_back(self, host: str, wait: float) -> None:
+    def give_back(self, host: Host, wait: float) -> None:
         """End a turn without a request; none may be sent to *host* for *wait* seconds."""
-        self.throttle.gave_back(host)
-        self.throttle.hold(host, self.clock() + wait)
+        host.traffic.gave_back(self.clock() + wait)
         self.leave(host)
 
-    def leave(self, host: str) -> None:
+    def leave(self, host: Host) -> None:
         """End a turn; the caller has noted the end of the exchange with *host*."""
-        self._release()
-        for crawl in self._crawls:
-            crawl.host_asked(host)
-            compat.wake_engine(crawl.crawler)
-
-    def _release(self) -> None:
         self._busy = False
         self._advance()
+        for crawl in self._crawls:
+            crawl.host_asked(host.key)
+            compat.wake_engine(crawl.crawler)
 
     def _queue(self, waiter: _Waiter) -> None:
-        due = self.throttle.due(waiter.host, document=waiter.document)
+        due = waiter.due
         key = self.clock() if due == math.inf else due
         heapq.heappush(self._waiters, (key, next(self._serial), waiter))
 
@@ -178,7 +175,7 @@ class Turnstile:
 
     def _serve(self, key: float, waiter: _Waiter) -> float:
         """Give *waiter*, the first, its turn, or end it; the seconds that it still has to wait."""
-        wait = max(key, self.throttle.due(waiter.host, document=waiter.document)) - self.clock()
+        wait = max(key, waiter.due) - self.clock()
         if wait <= 0:
             self._grant(waiter)
         elif self._turned_away(waiter):
@@ -200,18 +197,18 @@ class Turnstile:
                 self._fail(waiter, Closing())
 
     def _grant(self, waiter: _Waiter) -> None:
-        waiter.unseen = not self.throttle.seen(waiter.host)
-        self.throttle.started(waiter.host, self.clock(), document=waiter.document)
+        waiter.unseen = not waiter.host.traffic.seen
+        waiter.host.traffic.started(self.clock(), document=waiter.document)
         heapq.heappop(self._waiters)
         self._busy = waiter.granted = True
         waiter.turn.callback(None)
 
     def _turned_away(self, waiter: _Waiter) -> bool:
         """End *waiter* with Refused if the chain refuses it by now. Returns whether it does."""
-        step = waiter.crawl.admit(waiter.host, document=waiter.document)
+        step = waiter.host.admit(self.clock(), document=waiter.document)
         if not isinstance(step, chain.Refuse):
             return False
-        self._fail(waiter, Refused(waiter.host, step.verdict))
+        self._fail(waiter, Refused(waiter.host.key, step.verdict))
         return True
 
     def _fail(self, waiter: _Waiter, error: Exception) -> None:

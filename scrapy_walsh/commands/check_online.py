@@ -131,8 +131,8 @@ async def _verdict(crawl: Crawl, url: str) -> Verdict:
         while isinstance(answer := crawl.gate.judge(request.url), NeedDocument):
             crawl.stop_if_halted()
             if answer.kind == chain.ROBOTS:
-                host = crawl.documents.robots_txt.next_host(answer.origin)
-                step = crawl.gate.admit(host, document=True)
+                host = crawl.pacing.host(crawl.documents.robots_txt.next_host(answer.origin))
+                step = host.admit(crawl.monotonic(), document=True)
                 if isinstance(step, chain.Refuse):
                     return step.verdict
             await crawl.gate.bring(answer)
@@ -140,7 +140,7 @@ async def _verdict(crawl: Crawl, url: str) -> Verdict:
         return error.verdict
     if not answer.allowed:
         return answer
-    step = crawl.gate.admit(crawl.pacing.look_up(request.url))
+    step = crawl.pacing.host_of(request.url).admit(crawl.monotonic())
     return step.verdict if isinstance(step, chain.Refuse) else answer
 
 

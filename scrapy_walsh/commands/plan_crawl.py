@@ -322,7 +322,7 @@ class _Plan:
         if exchange.purpose == "operator":
             return
         host = self._hosts[exchange.host]
-        host["interval"] = self._crawl.pacing.throttle.interval(exchange.host)
+        host["interval"] = self._crawl.pacing.host(exchange.host).traffic.interval
         if exchange.purpose == TARGET:
             host["urls"].append(exchange.url)
         else:
@@ -365,7 +365,7 @@ class _Plan:
                 "interval": 0.0,
                 "urls": [],
                 "robots": 0,
-                "learned": crawl.pacing.learned(host).interval or None,
+                "learned": crawl.pacing.host(host).learned.interval or None,
                 "silent_since": None if record is None else record.silent_since,
             }
         if purpose == TARGET:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 BROKEN = """
 from scrapy_walsh.adapters import asked, compat, disk_lines, intake, pacing, readings
 from scrapy_walsh.adapters import scheduler_queue
-from scrapy_walsh.policy import throttle
+from scrapy_walsh.policy import host
 
 def broken(*args, **kwargs):
     raise RuntimeError("broken on purpose")
@@ -28,7 +28,7 @@ POINTS = [
     "disk_lines.DiskLines.push",
     "disk_lines.DiskLines.pop",
     "pacing.Pacing.reserve",
-    "throttle.Throttle.started",
+    "host.Traffic.started",
     "intake.Intake._give_way",
     "readings.Readings.declare",
     "readings.Readings.answered",

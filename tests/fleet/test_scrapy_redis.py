@@ -21,7 +21,7 @@ from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.redis_queue import DueQueue
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
-from scrapy_walsh.policy.throttle import Throttle
+from scrapy_walsh.policy.host import Throttle
 from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths
 from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
 from tests.crawl.harness import OWN_IDENTITY, site
@@ -322,9 +322,8 @@ def test_own_a_worker_reads_that_a_host_gives_no_answer(server: Server) -> None:
     one, other = queue(server), queue(server)
     silent(one, "dead.test")
     one._crawl.store.book_host("dead.test", 1.0, time.time(), 0.0)
-    other._crawl.pacing.look_up("http://dead.test/")
-    assert other._crawl.pacing.goes_last("dead.test")
-    assert not other._crawl.pacing.goes_last("live.test")
+    assert other._crawl.pacing.host("dead.test").goes_last(0.0)
+    assert not other._crawl.pacing.host("live.test").goes_last(0.0)
 
 
 def test_own_retries_go_first_then_priority_then_arrival(server: Server) -> None:
@@ -469,8 +468,8 @@ def test_d20_a_request_takes_three_round_trips(
     assert store.get(StoredDocument, ROBOTS, "http://a.test") is None
     assert store.reserve_host("a.test", 1.0, time.time()).wait == 0
     assert len(trips) == 2
-    one._crawl.pacing.throttle.started("a.test")
-    one._crawl.pacing.throttle.finished("a.test", time.monotonic())
+    one._crawl.pacing.named("a.test").traffic.started()
+    one._crawl.pacing.named("a.test").traffic.finished(time.monotonic())
     store.book_host("a.test", 1.0, time.time(), 0.0)
     one.nudge("a.test")
     store.put(SourceRun("http://a.test/0", time.time(), "200"))
@@ -625,14 +624,14 @@ def holds_of(line: DueQueue) -> list[tuple[str, float]]:
 
 def test_own_a_hold_is_told_once_by_who_asked_the_host(server: Server) -> None:
     one, other = queue(server), queue(server)
-    one._crawl.pacing.throttle.min_interval = 30.0
+    one._crawl.pacing.throttle.raise_minimum(30.0)
     told, told_by_other = holds_of(one), holds_of(other)
     for page in range(3):
         one.push(Request(f"http://a.test/{page}"))
     assert urls_of(one, 1) == ["http://a.test/0"]
     assert told == []  # under way: its end says how long the hold is
-    one._crawl.pacing.throttle.started("a.test")
-    one._crawl.pacing.throttle.finished("a.test", time.monotonic())
+    one._crawl.pacing.named("a.test").traffic.started()
+    one._crawl.pacing.named("a.test").traffic.finished(time.monotonic())
     for _ in range(2):
         one.nudge("a.test")
         one.push(Request("http://a.test/3"))
@@ -648,8 +647,8 @@ def test_own_a_host_is_held_in_redis_until_its_own_interval_is_over(server: Serv
     one.push(Request("http://a.test/0"))
     one.push(Request("http://a.test/1"))
     assert urls_of(one, 1) == ["http://a.test/0"]
-    one._crawl.pacing.throttle.set_interval("a.test", 2.0)
-    one._crawl.pacing.throttle.finished("a.test", time.monotonic())
+    one._crawl.pacing.named("a.test").traffic.set_interval(2.0)
+    one._crawl.pacing.named("a.test").traffic.finished(time.monotonic())
     one.nudge("a.test")
     time.sleep(1.1)
     assert urls_of(other, 1) == [None]
@@ -658,7 +657,7 @@ def test_own_a_host_is_held_in_redis_until_its_own_interval_is_over(server: Serv
 def test_own_a_hold_with_nobody_waiting_is_none(server: Server) -> None:
     one = queue(server)
     told = holds_of(one)
-    one._crawl.pacing.throttle.finished("a.test", time.monotonic())
+    one._crawl.pacing.named("a.test").traffic.finished(time.monotonic())
     one.nudge("a.test")
     assert told == []
     assert server.client.zcard(f"{LINE.removesuffix('line:')}waiting") == 0

@@ -10,12 +10,12 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.backoff import (
     TRIALS,
-    Silences,
     is_failure,
     parse_retry_after,
     repeatable,
     retry_after_floor,
 )
+from scrapy_walsh.policy.host import Silence as Attempts
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.words import plural
 
@@ -142,17 +142,20 @@ class Silence:
     """
 
     terms: Terms
-    _counted: Silences = field(init=False)
+    #: By host.
+    _counted: dict[str, Attempts] = field(default_factory=dict)
     #: Trials of https, by origin.
     _trials: Counter[str] = field(default_factory=Counter)
 
-    def __post_init__(self) -> None:
-        self._counted = Silences(self.terms.max_retries, self.terms.robots_unreachable)
+    def _attempts(self, host: str) -> Attempts:
+        terms = self.terms
+        new = Attempts(terms.max_retries, terms.robots_unreachable)
+        return self._counted.setdefault(host, new)
 
     def asked(self, line: Line) -> Iterator[str]:
         """What is wrong with an exchange; *line* is counted."""
         if line.silent:  # who says so of a host is granted less, so it need not be proved
-            self._counted.remember(line.host)
+            self._attempts(line.host).before = True
         judged = self.terms.silent_attempts is not None and not self.terms.shared
         if not judged or line.purpose not in (events.TARGET, _ROBOTS):
             self._count(line)
@@ -170,23 +173,23 @@ class Silence:
     def is_silent(self, host: str, now: float) -> bool:
         """Whether targets of *host* may be deferred: not even its robots.txt may be requested."""
         granted = self.terms.silent_attempts is not None
-        return granted and self._counted.spent(host, now, robots=True)
+        return granted and self._attempts(host).spent(now, robots=True)
 
     def _count(self, line: Line) -> None:
         if line.status is not None:
-            self._counted.answered(line.host, line.started)
+            self._attempts(line.host).answered(line.started)
         elif line.answered and not line.once:
-            self._counted.note(line.host, line.started)
+            self._attempts(line.host).note(line.started)
 
     def _spent(self, line: Line) -> bool:
         robots = line.purpose == _ROBOTS
-        return self._counted.spent(line.host, line.started, robots=robots)
+        return self._attempts(line.host).spent(line.started, robots=robots)
 
     def _last(self, line: Line) -> bool:
         return is_last(line, self.terms)
 
     def _told(self, line: Line) -> str:
-        count = self._counted.count(line.host, line.started)
+        count = self._attempts(line.host).count(line.started)
         return f"gave no answer to {plural(count, 'request')} of this run"
 
     def _trial(self, line: Line, *, silent: bool) -> Iterator[str]:
