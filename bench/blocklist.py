@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.adapters.validate import read_blocklist
-from scrapy_walsh.policy.blocklist import lifted
+from scrapy_walsh.policy.list.blocklist import lifted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from protego import Protego
 
 from bench.report import show, write
-from scrapy_walsh.policy.robots import parse_robots
+from scrapy_walsh.policy.robots.file import parse_robots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -25,7 +25,7 @@ sys.path[0] = str(Path(__file__).parent.parent)  # not bench/: robotspy's module
 
 from protego import Protego  # noqa: E402
 
-from scrapy_walsh.policy.robots import parse_robots  # noqa: E402
+from scrapy_walsh.policy.robots.file import parse_robots  # noqa: E402
 
 TOKEN = "Walsh-Research"  # noqa: S105
 LIMIT = 500 * 1024

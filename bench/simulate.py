@@ -41,7 +41,7 @@ from concurrent.futures import ProcessPoolExecutor  # noqa: E402
 from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh.policy.agenda import Agenda  # noqa: E402
 from scrapy_walsh.policy.backoff import Retry, after_failure, hold_of  # noqa: E402
-from scrapy_walsh.policy.chain import Gates  # noqa: E402
+from scrapy_walsh.policy.gates import Gates  # noqa: E402
 from scrapy_walsh.policy.host import Host, Terms  # noqa: E402
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL, UNSEEN  # noqa: E402
 

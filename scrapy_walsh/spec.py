@@ -22,8 +22,8 @@ class Requirement(NamedTuple):
 
 REQUIREMENTS: Final = (
     Requirement("R1", "MUST", "exact User-Agent, no impersonation", "policy/identity.py"),
-    Requirement("R2", "MUST", "robots.txt fetched, cached, obeyed", "policy/robots.py"),
-    Requirement("R3", "MUST", "operator blocklist, before robots.txt", "policy/blocklist.py"),
+    Requirement("R2", "MUST", "robots.txt fetched, cached, obeyed", "policy/robots/file.py"),
+    Requirement("R3", "MUST", "operator blocklist, before robots.txt", "policy/list/blocklist.py"),
     Requirement("R4", "MUST", "serial; max(1 s, Crawl-delay) per host", "policy/host.py"),
     Requirement("R5", "MUST", "backoff, full jitter, Retry-After", "policy/backoff.py"),
     Requirement("R6", "MUST", "declared targets only, metadata only", "policy/scope.py"),
@@ -31,9 +31,14 @@ REQUIREMENTS: Final = (
         "R7", "SHOULD", "conditional fetch, canonical-URL de-duplication", "policy/revalidate.py"
     ),
     Requirement("R8", "SHOULD", "daily or less per source", "policy/recrawl.py"),
-    Requirement("R9", "SHOULD/MUST NOT", "structured formats, never scraping", "policy/formats.py"),
     Requirement(
-        "R10", "MUST", "blocklist schema: inline first, external fallback", "policy/schema.py"
+        "R9",
+        "SHOULD/MUST NOT",
+        "structured formats, never scraping",
+        "policy/formats/representation.py",
+    ),
+    Requirement(
+        "R10", "MUST", "blocklist schema: inline first, external fallback", "policy/list/schema.py"
     ),
     Requirement("R11", "SHOULD", "caches outlive the process", "state/"),
     Requirement("R12", "clarification", "stale: block on refresh", "policy/freshness.py"),

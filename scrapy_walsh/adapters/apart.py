@@ -17,8 +17,9 @@ from twisted.internet.defer import DeferredSemaphore
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.validate import AtLimit, ask_child
 from scrapy_walsh.exceptions import DocumentTooCostly
-from scrapy_walsh.policy import formats, links
-from scrapy_walsh.policy.feeds import Entry, Heading, Links
+from scrapy_walsh.policy.formats import links
+from scrapy_walsh.policy.formats import representation as formats
+from scrapy_walsh.policy.formats.feeds import Entry, Heading, Links
 
 #: The largest body, in octets, that is read in the crawl's own process: at worst in 0.1 s.
 SMALL: Final = 8 * 1024
@@ -37,7 +38,7 @@ async def links_of(
     url: str,
     timeout: float | None = None,
 ) -> Links:
-    """As ``policy.links.links_of``, without blocking the event loop.
+    """As ``policy.formats.links.links_of``, without blocking the event loop.
 
     Also raises DocumentTooCostly for a body that is not read within *timeout* seconds
     (``TIME_LIMIT``), and OwnFault where no child process can be had to read it.

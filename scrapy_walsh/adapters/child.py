@@ -48,7 +48,7 @@ def _answer(task: dict[str, Any], given: Any) -> bytes:
 
 def validation(task: dict[str, Any], body: bytes) -> bytes:
     """Yes, where the blocklist in *body* is valid by its schema. Raises DocumentInvalid."""
-    from scrapy_walsh.policy import schema  # noqa: PLC0415 - one task, one import
+    from scrapy_walsh.policy.list import schema  # noqa: PLC0415 - one task, one import
 
     schema.check_schema(schema.read_document(body), task["fallback_schema"])
     return line_of({"ok": True})
@@ -56,7 +56,7 @@ def validation(task: dict[str, Any], body: bytes) -> bytes:
 
 def links(task: dict[str, Any], body: bytes) -> bytes:
     """What a source's document has: a line, and a line for each entry. Raises DocumentInvalid."""
-    from scrapy_walsh.policy.links import links_of  # noqa: PLC0415 - one task, one import
+    from scrapy_walsh.policy.formats.links import links_of  # noqa: PLC0415 - one task, one import
 
     found = links_of(task["format"], body, task["content_type"], task["url"])
     head = {"headings": found.headings, "note": found.note, "children": found.children}

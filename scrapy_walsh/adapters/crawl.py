@@ -124,11 +124,11 @@ class Crawl(Context):
     def _closed(self, reason: str) -> None:
         steps = (
             *(queue.stop for queue in self.queues),
-            self.documents.close,
+            self.documents.operator.close,
             self._pulse.stop,
             lambda: TURNSTILE.leave_for_good(self),
             lambda: compat.ON_FAILURE.remove(self.fail),
-            self.documents.count,
+            self.documents.robots_txt.count,
             self.recorder.tell_hosts,
             self.recorder.rates,
             self.recorder.tell_account,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from scrapy_walsh.adapters.operator_list import OperatorList
 from scrapy_walsh.adapters.robots_txt import RobotsTxt
-from scrapy_walsh.policy import formats, hosts, usage
-from scrapy_walsh.policy.robots import Robots
+from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.formats import representation as formats
+from scrapy_walsh.policy.robots import usage
+from scrapy_walsh.policy.robots.file import Robots
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -19,11 +20,9 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.fetcher import Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
-    from scrapy_walsh.policy.blocklist import Blocklist
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.recrawl import Visit
-    from scrapy_walsh.policy.usage import Statement
-    from scrapy_walsh.policy.verdict import NotKnown, Verdict
+    from scrapy_walsh.policy.robots.usage import Statement
 
 
 class Documents:
@@ -34,24 +33,18 @@ class Documents:
         self._asked = asked
         self._token = context.config.identity.token
         self.operator = OperatorList(context, fetcher, pacing)
+        #: The list, or the verdict in its place; None where it must be fetched first (R12).
+        self.blocklist = self.operator.current
         self.robots_txt = RobotsTxt(context, fetcher, pacing, self)
+        #: The rules of an origin; None where they must be fetched or refreshed first (R12).
+        self.robots = self.robots_txt.current
         #: What sites say about the use of the answers.
         self._said: WeakKeyDictionary[Request, tuple[Statement, ...]] = WeakKeyDictionary()
-        #: By origin, the tdmrep.json that this run was given as the answer of a target.
-        self._tdm: dict[str, usage.TdmRules] = {}
-
-    def blocklist(self) -> Blocklist | Verdict | NotKnown | None:
-        """The list, or the verdict in its place; None where it must be fetched first (R12)."""
-        return self.operator.current()
-
-    def robots(self, origin: str) -> Rules | NotKnown | None:
-        """The rules of *origin*, or None when they must be fetched or refreshed first (R12)."""
-        return self.robots_txt.current(origin)
 
     def basis(self, url: str) -> tuple[int, int] | None:
         """Numbers of the list and the rules that decide about *url*; None where one is missing."""
         rules = self.robots_txt.serial(url)
-        if rules is None or self.operator.current() is None:
+        if rules is None or self.blocklist() is None:
             return None
         return self.operator.state.serial, rules
 
@@ -90,19 +83,4 @@ class Documents:
             name.decode("latin-1").lower(): [value.decode("latin-1") for value in values]
             for name, values in response.headers.items()
         }
-        tdm = self._tdm.get(hosts.origin(url))
-        in_file = () if tdm is None else tdm.said(url)
-        return (*in_robots, *in_file, *usage.of_response(fields, url, self._token))
-
-    def note_tdmrep(self, response: Response) -> None:
-        """Keep the tdmrep.json that *response* may be: it is never requested on purpose."""
-        if response.status == 200 and urlsplit(response.url).path == usage.TDMREP:
-            self._tdm[hosts.origin(response.url)] = usage.TdmRules(response.body, response.url)
-
-    def close(self) -> None:
-        """Stop the attempts to refresh the blocklist."""
-        self.operator.close()
-
-    def count(self) -> None:
-        """Put the counts about robots.txt into the stats, at the end of a crawl."""
-        self.robots_txt.count()
+        return (*in_robots, *usage.of_response(fields, url, self._token))

@@ -25,7 +25,7 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import revalidate
 from scrapy_walsh.policy.backoff import GiveUp, Retry, reaches_spider
 from scrapy_walsh.policy.event import Event, EventKind
-from scrapy_walsh.policy.formats import ACCEPT_PAGE
+from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.state.records import Validators
 

@@ -478,7 +478,6 @@ class Gate:
         if standing is not None and cleared and not isinstance(outcome, Refused):
             self._context.recorder.verdict(standing.verdict)
         if not isinstance(outcome, BaseException) and reaches_spider(outcome.status):
-            self._documents.note_tdmrep(outcome)
             rules = None if standing is None else standing.rules
             usage = tuple(map(str, self._documents.read_usage(request, outcome, rules)))
             self.tell(

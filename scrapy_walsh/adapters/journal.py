@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.signing import Signer
     from scrapy_walsh.config import WalshConfig
-    from scrapy_walsh.policy.chain import Gates
+    from scrapy_walsh.policy.gates import Gates
 
 
 def open_ledger(config: WalshConfig, wall: Callable[[], float]) -> Ledger | None:

@@ -15,14 +15,14 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.adapters.validate import text_of, validate
 from scrapy_walsh.exceptions import OwnFault
-from scrapy_walsh.policy import schema
+from scrapy_walsh.policy.list import schema
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.state.base import Store
 
 #: Seconds that the validator may take (D3), and more for each MiB: a million entries need some.

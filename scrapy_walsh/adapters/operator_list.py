@@ -1,6 +1,6 @@
 """R3's document: the operator's blocklist, requested and put into force.
 
-``policy/operator.py`` decides when it is requested and what follows from each attempt; its
+``policy/list/operator.py`` decides when it is requested and what follows from each attempt; its
 docstring says how. This module makes the requests, and does what was decided.
 """
 
@@ -19,11 +19,12 @@ from scrapy_walsh.adapters.list_store import ListStore
 from scrapy_walsh.adapters.outcomes import Closing, Halted, NotYet, Refused
 from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, WalshError
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy import hosts, operator, revalidate, schema
+from scrapy_walsh.policy import hosts, revalidate
 from scrapy_walsh.policy.backoff import GiveUp, Retry
-from scrapy_walsh.policy.blocklist import lifted
 from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
+from scrapy_walsh.policy.list import operator, schema
+from scrapy_walsh.policy.list.blocklist import lifted
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.files import COPY
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.fetcher import Fetched, Fetcher
     from scrapy_walsh.adapters.list_store import Found
     from scrapy_walsh.adapters.pacing import Pacing
-    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import NotKnown, Verdict
 
 #: Octets of a blocklist that are read; a longer one is not adopted.
@@ -62,7 +63,7 @@ class OperatorList:
     def current(self) -> Blocklist | Verdict | NotKnown | None:
         """The list to go by now, or what stands for it; None: await :meth:`bring` first."""
         now = self._in_force
-        return now.answer if is_fresh(now.since, self._context.wall(), now.keep) else None
+        return now.answer if now.since <= self._context.wall() < now.until else None
 
     def answered(self) -> None:
         """Let no target pass before what the operator's server has answered was read."""

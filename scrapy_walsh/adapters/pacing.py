@@ -21,8 +21,8 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import TARGET, Event
 from scrapy_walsh.policy.host import Host, Terms
-from scrapy_walsh.policy.learned import LEARNED, accepts, eased
-from scrapy_walsh.policy.robots_fetch import REASK
+from scrapy_walsh.policy.learned import NOTHING, eased
+from scrapy_walsh.policy.robots.fetch import REASK
 from scrapy_walsh.state.records import Booking, HostRecord
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Pacing:
         #: A worker of a fleet may run for weeks, so it forgets which hosts gave no answer.
         forget_after = math.inf if config.shared_state is None else REASK
         self._terms = Terms(
-            context.gates, config.robots_unreachable, forget_after, self._wall, self.taking_in
+            context.gates, config.robots_unreachable, forget_after, context, self.taking_in
         )
         #: Requests that the queue popped and the downloader has not finished: only these go back.
         self.popped: WeakSet[Request] = WeakSet()
@@ -129,7 +129,10 @@ class Pacing:
     def host_of(self, url: str) -> Host:
         """The host of *url*; where it has none that can be read, one that nobody else knows."""
         key = hosts.host_or_url(url)
-        return Host(key, self._terms) if key == url else self.host(key)
+        if key == url:
+            return Host(key, self._terms)
+        host = self._hosts.get(key)
+        return host if host is not None and host.known else self.host(key)
 
     def host(self, key: str) -> Host:
         """The host with this throttle key.
@@ -160,9 +163,6 @@ class Pacing:
             host.traffic.set_interval(float(slot["delay"]), source="DOWNLOAD_SLOTS")
         return host
 
-    def _wall(self) -> float:
-        return self._context.wall()
-
     def taking_in(self) -> bool:
         """Whether `Spider.start` may still name a target that goes before others.
 
@@ -176,6 +176,8 @@ class Pacing:
     def tell_wait(self, host: Host, first: Callable[[], str | None]) -> None:
         """Record that *host* is not due, once for each due time; *first*: the URL that waits."""
         context, now = self._context, self._context.monotonic()
+        if not now < host.traffic.due < math.inf:
+            return
         wait = host.wait(now)
         due = now + wait
         if wait == 0 or due - host.told < _ROUNDING or (url := first()) is None:
@@ -230,16 +232,16 @@ class Pacing:
         None while the shared store is away: nothing may be sent then, and the turnstile is shut.
         """
         context, steady = self._context, self._context.steady()
-        interval = host.traffic.interval_without(LEARNED)
         try:
-            booking = context.store.reserve_host(host.key, interval, steady)
+            booking = context.store.reserve_host(host.key, host.traffic.untaught, steady)
         except StoreAway:
             self._pulse.look()
             return None
         except StateError as error:
             context.recorder.own_fault(str(error), kept=True)
             booking = Booking(0.0, known=False)
-        host.take(eased(booking.taught, steady))
+        if booking.taught != NOTHING:
+            host.take(eased(booking.taught, steady))
         host.traffic.rested = booking.rested
         return booking
 
@@ -250,22 +252,15 @@ class Pacing:
 
         *ended*: Unix seconds by the steady clock.
         """
-        config, now = self._context.config, self._context.monotonic()
-        if answer.status is not None:
-            host.silence.answered(now)
-        if accepts(answer.status):
-            host.accepted = ended
-        spacing = config.min_interval if config.pace_robots else None
-        host.traffic.finished(now, exempt=concluded.exempt, spacing=spacing)
-        host.learn(concluded.learned)
-        if concluded.failure is not None:
-            host.traffic.hold(now + concluded.hold)
+        context, now = self._context, self._context.monotonic()
+        spacing = context.config.min_interval if context.config.pace_robots else None
+        host.finished(answer, concluded, now, ended, spacing)
         # The one target of a slow host that goes ahead of its interval is booked as such (D11).
         visit = host.traffic.ahead and answer.purpose == TARGET
         self._remember(host, now, ended, visit=visit)
         self._remember_silence(host, now)
         if concluded.failure is not None:
-            self._context.remember(self._context.store.flush)
+            context.remember(context.store.flush)
 
     def hold(self, host: Host, seconds: float) -> None:
         """Leave *host* alone for *seconds*, in later runs too (D8)."""
@@ -276,14 +271,9 @@ class Pacing:
 
     def _remember(self, host: Host, now: float, steady: float, *, visit: bool = False) -> None:
         """Store interval, last request and hold of *host* for later runs and other processes."""
-        context, traffic = self._context, host.traffic
-        hold = max(0.0, traffic.not_before - now)
-        interval = traffic.interval_without(LEARNED)
-        context.remember(
-            lambda: context.store.book_host(
-                host.key, interval, steady, hold, visit=visit, taught=host.learned
-            )
-        )
+        context, hold = self._context, max(0.0, host.traffic.not_before - now)
+        booked = host.key, host.traffic.untaught, steady, hold
+        context.remember(lambda: context.store.book_host(*booked, visit=visit, taught=host.learned))
 
     def _remember_silence(self, host: Host, now: float) -> None:
         """Store that *host* gives no answer, or that it has given one again (D31)."""

@@ -20,13 +20,14 @@ from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.adapters.pacing import EARLIER_RUN
 from scrapy_walsh.exceptions import OwnFault
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy import hosts, robots_fetch
+from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.backoff import Retry
 from scrapy_walsh.policy.chain import NeedDocument, judge_host
 from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import is_fresh, robots_ttl
-from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
-from scrapy_walsh.policy.robots_fetch import MAX_OCTETS, Keep, Leave, StandIn
+from scrapy_walsh.policy.robots import fetch as robots_fetch
+from scrapy_walsh.policy.robots.fetch import MAX_OCTETS, Keep, Leave, StandIn
+from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.verdict import UNKNOWN_PARSE_ERROR, NotKnown, Verdict, VerdictName
 from scrapy_walsh.state.records import ROBOTS, StoredDocument
 
@@ -56,9 +57,11 @@ _SERIALS: Final = itertools.count(1)
 
 @dataclass(slots=True)
 class _Entry:
+    """Rules that targets go by from ``since`` on, before ``until``; Unix seconds."""
+
     rules: Rules | NotKnown
-    fetched_at: float
-    ttl: float
+    since: float
+    until: float
     serial: int = field(default_factory=_SERIALS.__next__)
 
 
@@ -125,7 +128,7 @@ class RobotsTxt:
     def current(self, origin: str) -> Rules | NotKnown | None:
         """The rules to go by now, or None when a request must be made first."""
         entry = self._standing.get(origin) or self._held.get(origin) or self._stored(origin)
-        if entry is None or not is_fresh(entry.fetched_at, self._context.wall(), entry.ttl):
+        if entry is None or not entry.since <= self._context.wall() < entry.until:
             return None
         if origin in self._held:
             self._held.move_to_end(origin)
@@ -143,7 +146,7 @@ class RobotsTxt:
         except ValueError:
             return None
         entry = self._standing.get(origin) or self._held.get(origin)
-        if entry is None or not is_fresh(entry.fetched_at, self._context.wall(), entry.ttl):
+        if entry is None or not entry.since <= self._context.wall() < entry.until:
             return None
         return entry.serial
 
@@ -256,8 +259,9 @@ class RobotsTxt:
         self._context.recorder.own_fault(line, fault.cause or str(fault), host)
         self._do_without(origin, robots_fetch.OURS, str(fault))
 
-    def _put_in_place(self, origin: str, found: StandIn | NotKnown, ttl: float) -> None:
-        self._standing[origin] = _Entry(found, self._context.wall(), ttl)
+    def _put_in_place(self, origin: str, found: Rules | NotKnown, ttl: float) -> None:
+        now = self._context.wall()
+        self._standing[origin] = _Entry(found, now, now + ttl)
         _judge_again(self._context, origin)
 
     def _keep(self, origin: str, found: Keep) -> None:
@@ -268,8 +272,7 @@ class RobotsTxt:
             return
         rules = self._parsed(origin, stored)
         self._record(events.REJECTED, origin, stored, rules, found.reason)
-        self._standing[origin] = _Entry(rules, self._context.wall(), found.ttl)
-        _judge_again(self._context, origin)
+        self._put_in_place(origin, rules, found.ttl)
 
     def _stand_in(self, origin: str, found: StandIn) -> None:
         self._fail(origin, found.verdict.reason, found.verdict.name)
@@ -357,7 +360,7 @@ class RobotsTxt:
         return rules
 
     def _hold(self, origin: str, rules: Rules, fetched_at: float, ttl: float) -> _Entry:
-        entry = self._held[origin] = _Entry(rules, fetched_at, ttl)
+        entry = self._held[origin] = _Entry(rules, fetched_at, fetched_at + ttl)
         self._held.move_to_end(origin)
         while len(self._held) > self._context.config.robots_cache_size:
             self._held.popitem(last=False)

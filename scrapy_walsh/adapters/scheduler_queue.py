@@ -283,7 +283,7 @@ class HostQueue(Queue):
         for _ in range(_AT_ONCE):
             host, now = None, self._crawl.monotonic()
             if not (self._free and self._free_turn):
-                host = self._agenda.next(now, idle=self._idle())
+                host = self._agenda.next(now, self._idle)
             if host is None and self._free:
                 return self._popped(self._free.popleft())
             if host is None:

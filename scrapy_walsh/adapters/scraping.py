@@ -16,7 +16,7 @@ from scrapy.http import HtmlResponse
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.exceptions import ScrapingRefused
-from scrapy_walsh.policy.formats import is_html
+from scrapy_walsh.policy.formats.representation import is_html
 
 if TYPE_CHECKING:
     from scrapy import Request

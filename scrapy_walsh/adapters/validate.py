@@ -1,7 +1,8 @@
 """R10: reads a blocklist, and has a child process say yes or no where to validate it may be costly.
 
 A hostile ``pattern`` takes for ever, with the interpreter lock held, and nothing in a process can
-end that. By a *tame* schema (``policy.schema``) nothing can take long, so then no child is needed.
+end that. By a *tame* schema (``policy.list.schema``) nothing can take long, so then no child is
+needed.
 
 The child is ``scrapy_walsh.adapters.child``, started by this interpreter with ``-I -S``: neither
 variables of the environment nor a sitecustomize have a say in it, and its standard library comes
@@ -23,13 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
-from scrapy_walsh.policy import schema
+from scrapy_walsh.policy.list import schema
 from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.state.records import StoredDocument
 
     #: Is given the function that ends the child, for a caller that cannot wait any longer.
@@ -60,7 +61,7 @@ class AtLimit(OwnFault):
 def read_blocklist(
     body: bytes, fallback_schema: dict[str, Any] | None, document: str | None, timeout: float
 ) -> Blocklist:
-    """As ``policy.schema.parse_blocklist``, in at most about *timeout* seconds.
+    """As ``policy.list.schema.parse_blocklist``, in at most about *timeout* seconds.
 
     Blocks: an event loop calls it in a thread. Also raises OwnFault where a child is needed, and
     does not say yes or no.
@@ -77,7 +78,7 @@ def validate(
     timeout: float,
     started: Started = lambda _: None,
 ) -> None:
-    """As ``policy.schema.check_schema``; *found* was read from *body*. Otherwise as above."""
+    """As ``policy.list.schema.check_schema``; *found* was read from *body*. Otherwise as above."""
     if schema.is_tame(found, fallback_schema):
         schema.check_schema(found, fallback_schema)
     else:

@@ -24,7 +24,7 @@ from scrapy_walsh.commands.project import add_json, add_settings, read_config
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import parse_duration
-from scrapy_walsh.policy.robots import parse_robots
+from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.audit.judge import Own, Terms, judge, outcome, tell_apart

@@ -16,7 +16,7 @@ from scrapy_walsh.commands.check_answer import LIMIT, Misuse, blocklist_of, prin
 from scrapy_walsh.commands.project import add_json, add_settings, settings_to_send
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
-from scrapy_walsh.policy.blocklist import normalised
+from scrapy_walsh.policy.list.blocklist import normalised
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Iterator
 
-    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.policy.list.blocklist import Blocklist
 
 _FILE: Final = "blocklist.json"
 

@@ -27,15 +27,15 @@ from scrapy_walsh.commands.check_answer import (
 from scrapy_walsh.commands.project import add_json, add_settings, read_config, settings_to_send
 from scrapy_walsh.config import gates_of
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.policy.chain import Gates
+from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.given import Given
-from scrapy_walsh.policy.robots import Robots, parse_robots
+from scrapy_walsh.policy.robots.file import Robots, parse_robots
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.policy.list.blocklist import Blocklist
 
 
 @dataclass(frozen=True, slots=True)

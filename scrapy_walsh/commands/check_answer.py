@@ -17,7 +17,7 @@ from scrapy_walsh.terminal import encodable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import Verdict
 
 #: The most octets that are read: of a robots.txt (more than a crawl reads), of a list or a line.

@@ -23,9 +23,9 @@ from scrapy_walsh.commands.check_answer import Answer, Misuse
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import chain, hosts
-from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.chain import NeedDocument
-from scrapy_walsh.policy.robots import Robots
+from scrapy_walsh.policy.list.blocklist import Blocklist
+from scrapy_walsh.policy.robots.file import Robots
 from scrapy_walsh.state import open_store
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.commands.check_answer import Misuse
 from scrapy_walsh.commands.check_online import crawl_apart
-from scrapy_walsh.policy import formats
+from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.revalidate import representation_key
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, from_failure, from_response
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scrapy.settings import Settings
     from twisted.python.failure import Failure
 
-    from scrapy_walsh.policy.formats import Section, Step
+    from scrapy_walsh.policy.formats.representation import Section, Step
     from scrapy_walsh.sources.answers import Answer
 
 

@@ -20,8 +20,9 @@ from scrapy_walsh.commands.check_answer import blocklist_of
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.files import written_to
 from scrapy_walsh.findings import Finding, Outcome
-from scrapy_walsh.policy import hosts, schema
+from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import is_fresh
+from scrapy_walsh.policy.list import schema
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.state import clock, files, open_store, verify

@@ -43,7 +43,7 @@ from scrapy_walsh.config import LEDGER_OFF, WalshConfig, has_identity, is_shared
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import TARGET
-from scrapy_walsh.policy.robots_fetch import NO_RULES
+from scrapy_walsh.policy.robots.fetch import NO_RULES
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import blocklist

@@ -36,6 +36,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy_walsh.policy.host import Host
 
 _BUCKETS_PER_DOUBLING: Final = 16
@@ -167,7 +169,7 @@ class Agenda:
         self._ahead.add(key)
         return True
 
-    def next(self, now: float, *, idle: bool = True) -> Host | None:
+    def next(self, now: float, idle: Callable[[], bool] = lambda: True) -> Host | None:
         """The host to send the next request to; None for none until :meth:`next_due`.
 
         It stays on the agenda. *idle*: whether no other work is left off the agenda, so that hosts
@@ -182,7 +184,7 @@ class Agenda:
                     self._move(entry, _LAST)
                 elif (due := entry.host.turn(now)) > now:
                     self._wait(entry, due, now)
-                elif bucket > _LAST or (idle and len(self._ready[_LAST]) == len(self._hosts)):
+                elif bucket > _LAST or (len(self._ready[_LAST]) == len(self._hosts) and idle()):
                     return None if self._keeps_free(entry, now) else entry.host
                 elif not self._wake(now):
                     return None

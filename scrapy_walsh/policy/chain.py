@@ -24,17 +24,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
-from scrapy_walsh.policy import (
-    backoff,
-    hosts,
-    learned,
-    recrawl,
-    revalidate,
-    robots_fetch,
-    usage,
-)
-from scrapy_walsh.policy.blocklist import Blocklist
+from scrapy_walsh.policy import backoff, hosts, learned, recrawl, revalidate
 from scrapy_walsh.policy.event import TARGET
+from scrapy_walsh.policy.list.blocklist import Blocklist
+from scrapy_walsh.policy.robots import fetch as robots_fetch
+from scrapy_walsh.policy.robots import usage
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import (
@@ -50,8 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scrapy_walsh.policy.backoff import GiveUp, Retry
+    from scrapy_walsh.policy.gates import Gates
+    from scrapy_walsh.policy.robots.usage import Statement
     from scrapy_walsh.policy.scope import Scope
-    from scrapy_walsh.policy.usage import Statement
 
 #: The kinds of documents that a gate may need.
 BLOCKLIST: Final = "blocklist"
@@ -93,25 +88,6 @@ class Held(Protocol):
 
     def last_visit(self, key: str) -> recrawl.Visit | None:
         """The last answered request of an earlier run for *key* (``recrawl.key_of``), if any."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gates:
-    """The settings that decide: each is ``WALSH_`` and its name, with durations in seconds.
-
-    ``skip_slow``: whether WALSH_SLOW_HOSTS is "skip". ``refused_uses``: the categories of use that
-    WALSH_USAGE refuses targets for.
-    """
-
-    excluded_tlds: Sequence[str] = ()
-    revisit: float = recrawl.REVISIT
-    revisit_reason: str | None = None
-    patience: float = 300.0
-    skip_slow: bool = False
-    max_retries: int = backoff.MAX_RETRIES
-    backoff_base: float = backoff.BACKOFF_BASE
-    backoff_cap: float = backoff.BACKOFF_CAP
-    refused_uses: Sequence[str] = ()
 
 
 # -- 1: may it be requested at all? -----------------------------------------------------------

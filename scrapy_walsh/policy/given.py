@@ -13,20 +13,21 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from scrapy_walsh.policy import chain
-from scrapy_walsh.policy.blocklist import Blocklist
-from scrapy_walsh.policy.robots import Robots, parse_robots
+from scrapy_walsh.policy.gates import Gates
+from scrapy_walsh.policy.list.blocklist import Blocklist
+from scrapy_walsh.policy.robots.file import Robots, parse_robots
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, BLOCKED_OPERATOR, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.policy.chain import Gates, Rules
-    from scrapy_walsh.policy.usage import Statement
+    from scrapy_walsh.policy.chain import Rules
+    from scrapy_walsh.policy.robots.usage import Statement
 
 _TOKEN: Final = re.compile(r"[!-.0-~]+")  # visible ASCII without "/"
 _NO_LIST: Final = Blocklist.empty()
-_NO_SETTINGS: Final = chain.Gates()
+_NO_SETTINGS: Final = Gates()
 
 
 def check(
@@ -126,7 +127,7 @@ def _robots_of(body: bytes, token: str) -> Robots:
 
 @lru_cache(maxsize=1)
 def _blocklist_of(body: bytes) -> Blocklist:
-    from scrapy_walsh.policy.schema import parse_blocklist  # noqa: PLC0415  jsonschema is slow
+    from scrapy_walsh.policy.list.schema import parse_blocklist  # noqa: PLC0415  jsonschema is slow
 
     # Like `walsh check`: a list without a schema of its own need only pass the floor checks.
     return parse_blocklist(body, {})

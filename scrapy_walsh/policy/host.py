@@ -36,11 +36,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.backoff import MAX_RETRIES, granted
-from scrapy_walsh.policy.learned import LEARNED, NOTHING, Learned, Spacing
+from scrapy_walsh.policy.gates import Gates
+from scrapy_walsh.policy.learned import LEARNED, NOTHING, Learned, Spacing, accepts
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL, UNSEEN, visit_from
 from scrapy_walsh.policy.verdict import DEFERRED, Verdict
 from scrapy_walsh.policy.words import plural
@@ -65,9 +66,10 @@ class Traffic:
     a target last went ahead by ``visit_from``.
 
     What follows from these, and is worked out when one of them changes: ``interval``, seconds from
-    the end of one answer to the start of the next request (R4.3). ``due``: the earliest time for a
-    target, ``inf`` while a request is under way. ``document_due``: the same for a robots.txt, to
-    which the exceptions do not apply. ``changes``: how often they were worked out.
+    the end of one answer to the start of the next request (R4.3). ``untaught``: the same without
+    what the host has taught (D28). ``due``: the earliest time for a target, ``inf`` while a request
+    is under way. ``document_due``: the same for a robots.txt, to which the exceptions do not apply.
+    ``changes``: how often they were worked out.
     """
 
     least: float = MIN_REQUEST_INTERVAL
@@ -82,21 +84,17 @@ class Traffic:
     rested: float = 0.0
     visited_at: float | None = None
     interval: float = field(init=False)
+    untaught: float = field(init=False)
     due: float = UNSEEN
     document_due: float = UNSEEN
     changes: int = 0
 
     def __post_init__(self) -> None:
-        self.interval = self.least
+        self.interval = self.untaught = self.least
 
     def wait(self, now: float, *, document: bool = False) -> float:
         """Seconds from *now* until the host is due, at least 0; *document*: for a robots.txt."""
         return max(0.0, (self.document_due if document else self.due) - now)
-
-    def interval_without(self, source: str) -> float:
-        """``interval``, but for what *source* asks for."""
-        others = (each for name, each in (self.sources or {}).items() if name != source)
-        return max(self.least, *others, 0.0)
 
     def set_interval(self, seconds: float, source: str = "") -> None:
         """Set the interval that *source* asks for. It is never capped.
@@ -166,7 +164,10 @@ class Traffic:
 
     def _changed(self) -> None:
         self.changes += 1
-        self.interval = max(self.least, *(self.sources or {"": 0.0}).values())
+        sources = self.sources or {}
+        others = (each for name, each in sources.items() if name != LEARNED)
+        self.untaught = max([self.least, *others])
+        self.interval = max(self.untaught, sources.get(LEARNED, 0.0))
         spaced = max(self.last_end + self.interval, self.not_before)
         early = spaced if self.credit is None else max(self.credit, self.not_before)
         self.due = math.inf if self.in_flight else min(early, spaced)
@@ -175,19 +176,10 @@ class Traffic:
 
 @dataclass(slots=True)
 class Throttle:
-    """The traffic of all hosts of this process, by throttle key.
-
-    ``min_interval``: seconds, never below :data:`MIN_REQUEST_INTERVAL`; ValueError otherwise.
-    """
+    """The traffic of all hosts of this process, by throttle key. ``min_interval``: seconds."""
 
     min_interval: float = MIN_REQUEST_INTERVAL
     _hosts: dict[str, Traffic] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not self.min_interval >= MIN_REQUEST_INTERVAL:
-            raise ValueError(
-                f"min_interval {self.min_interval!r} is below {MIN_REQUEST_INTERVAL} s"
-            )
 
     def of(self, host: str) -> Traffic:
         """What is sent to *host*."""
@@ -257,16 +249,24 @@ class Silence:
         return f"{host} gave no answer to {requests}{before}, and this run makes no more to it"
 
 
+class Clock(Protocol):
+    """Who knows what time it is: Unix seconds."""
+
+    wall: Callable[[], float]
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What one crawl goes by: its settings; its wall clock, Unix seconds; whether `Spider.start`
-    may still name a target that goes before others.
+    """What one crawl goes by.
+
+    ``position``, ``forget_after``: see :class:`Silence`. ``clock``: for the reasons of verdicts.
+    ``taking_in``: whether `Spider.start` may still name a target that goes before others.
     """
 
-    gates: chain.Gates = field(default_factory=chain.Gates)
+    gates: Gates = field(default_factory=Gates)
     position: str = "defer"
     forget_after: float = math.inf
-    wall: Callable[[], float] = lambda: 0.0
+    clock: Clock | None = None
     taking_in: Callable[[], bool] = lambda: False
 
 
@@ -321,7 +321,8 @@ class Host:
 
     def _admit(self, pace: chain.Pace, *, document: bool = False, ended: str = "") -> chain.Step:
         terms = self.terms
-        return chain.admit(pace, terms.gates, terms.wall(), document=document, ended=ended)
+        wall = 0.0 if terms.clock is None else terms.clock.wall()
+        return chain.admit(pace, terms.gates, wall, document=document, ended=ended)
 
     def _pace(self, now: float, *, document: bool = False) -> chain.Pace:
         wait = self.traffic.wait(now, document=document)
@@ -376,6 +377,37 @@ class Host:
         """Whether it gave no answer in an earlier run, and was not tried in this one (D31)."""
         return self.silence.before and not self.silence.count(now)
 
+    # -- what has happened ----------------------------------------------------------------
+
+    def finished(
+        self,
+        answer: chain.Answer,
+        concluded: chain.Conclusion,
+        now: float,
+        ended: float,
+        spacing: float | None,
+    ) -> None:
+        """Note the end of a request, and what follows from it.
+
+        *ended*: Unix seconds by the steady clock. *spacing*: see :meth:`Traffic.finished`.
+        """
+        if answer.status is not None:
+            self.silence.answered(now)
+        if accepts(answer.status):
+            self.accepted = ended
+        self.traffic.finished(now, exempt=concluded.exempt, spacing=spacing)
+        if concluded.failure is not None:
+            self.traffic.hold(now + concluded.hold)
+        self.learn(concluded.learned)
+
+    def spacing(self, started: float, ended: float) -> Spacing:
+        """How the request was spaced that was under way between these two times.
+
+        *started*, *ended*: Unix seconds by the steady clock.
+        """
+        gap = None if self.accepted is None else started - self.accepted
+        return Spacing(self.traffic.interval, gap, ended)
+
     # -- what has it taught (D28)? --------------------------------------------------------
 
     def take(self, taught: Learned) -> None:
@@ -398,11 +430,3 @@ class Host:
         self.taken = False
         known = self.learned
         return known.interval, known.accepted, float(known.calm or 0), known.at
-
-    def spacing(self, started: float, ended: float) -> Spacing:
-        """How the request was spaced that was under way between these two times.
-
-        *started*, *ended*: Unix seconds by the steady clock.
-        """
-        gap = None if self.accepted is None else started - self.accepted
-        return Spacing(self.traffic.interval, gap, ended)

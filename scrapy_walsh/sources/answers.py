@@ -12,8 +12,9 @@ from scrapy_walsh.adapters.apart import links_of
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused, TooManyRedirects
 from scrapy_walsh.adapters.readings import moved_for_good
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
-from scrapy_walsh.policy import formats, sitemaps
-from scrapy_walsh.policy.feeds import Links
+from scrapy_walsh.policy.formats import representation as formats
+from scrapy_walsh.policy.formats import sitemaps
+from scrapy_walsh.policy.formats.feeds import Links
 from scrapy_walsh.policy.readings import refusal_line
 from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
 from scrapy_walsh.policy.words import one_line, plural
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
     from scrapy.http import Response
 
-    from scrapy_walsh.policy.formats import Step
-    from scrapy_walsh.policy.usage import Statement
+    from scrapy_walsh.policy.formats.representation import Step
+    from scrapy_walsh.policy.robots.usage import Statement
 
 
 MAX_BODY: Final = 10 * 1024 * 1024

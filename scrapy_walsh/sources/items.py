@@ -14,8 +14,8 @@ class MetadataItem:
     ``published``: ISO 8601 in UTC, or None. ``via``: ``feed``, ``sitemap``,
     ``markdown`` or ``llms.txt``.
     ``canonical_url``: R7's key for de-duplication. ``fetched_at``: ISO 8601 in UTC. ``usage``: what
-    the site says about the use of the answer that has the link (``policy.usage.as_member``), or
-    None where it says nothing.
+    the site says about the use of the answer that has the link (``usage.as_member``), or None where
+    it says nothing.
     """
 
     source: str

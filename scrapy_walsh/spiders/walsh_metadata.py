@@ -26,12 +26,12 @@ from scrapy_walsh.adapters.progress import Counts, Progress
 from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
-from scrapy_walsh.policy.feeds import Links
-from scrapy_walsh.policy.formats import Step, plan, sitemap_step
+from scrapy_walsh.policy.formats.feeds import Links
+from scrapy_walsh.policy.formats.representation import Step, plan, sitemap_step
+from scrapy_walsh.policy.robots.usage import as_member
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso, utc_iso
 from scrapy_walsh.policy.urls import canonical_url
-from scrapy_walsh.policy.usage import as_member
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response, max_body

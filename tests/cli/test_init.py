@@ -18,7 +18,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.commands.project import default_state_dir
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy.schema import parse_blocklist
+from scrapy_walsh.policy.list.schema import parse_blocklist
 from scrapy_walsh.sources.sources import read_sources
 
 ROOT = Path(__file__).parents[2]

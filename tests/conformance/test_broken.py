@@ -44,7 +44,7 @@ BUILDS: dict[str, dict[str, Break]] = {
                 "R3a": ["subdomain blocked by the apex entry", "case and port make no difference"],
             },
             """
-            from scrapy_walsh.policy.blocklist import Blocklist
+            from scrapy_walsh.policy.list.blocklist import Blocklist
             Blocklist.blocks = lambda self, url: None
             """,
         ),
@@ -62,7 +62,7 @@ BUILDS: dict[str, dict[str, Break]] = {
                 "R2c": ["no under-blocking: none of nine denied URLs asked"],
             },
             """
-            from scrapy_walsh.policy.robots import Robots
+            from scrapy_walsh.policy.robots.file import Robots
             from scrapy_walsh.policy.verdict import Verdict
             Robots.decide = lambda self, url: Verdict(True, "allowed_implicit", "R2", "broken")
             """,
@@ -132,7 +132,7 @@ BUILDS: dict[str, dict[str, Break]] = {
                 ],
             },
             """
-            from scrapy_walsh.policy.usage import UsageRules
+            from scrapy_walsh.policy.robots.usage import UsageRules
             UsageRules.said = lambda self, url: ()
             """,
         ),
@@ -196,7 +196,7 @@ BUILDS: dict[str, dict[str, Break]] = {
             from urllib.parse import urlsplit
             from scrapy_walsh.adapters import compat
             from scrapy_walsh.policy import packing
-            from scrapy_walsh.policy.blocklist import Blocklist
+            from scrapy_walsh.policy.list.blocklist import Blocklist
             def without_end(protocol):  # it reads on; to parse all of it would take 20 s
                 take, octets = protocol.dataReceived, [0]
                 def received(data):
@@ -297,7 +297,7 @@ BUILDS: dict[str, dict[str, Break]] = {
                 "R2": ["robots.txt obeyed by https, each scheme by its own"],
             },
             """
-            from scrapy_walsh.policy.robots import Robots
+            from scrapy_walsh.policy.robots.file import Robots
             from scrapy_walsh.policy.verdict import Verdict
             whole = Robots.decide
             def by_http_alone(self, url):
@@ -330,7 +330,7 @@ BUILDS: dict[str, dict[str, Break]] = {
                 "R2d": ["Crawl-delay beyond the run's patience not shortened"],
             },
             """
-            from scrapy_walsh.policy import robots
+            from scrapy_walsh.policy.robots import file as robots
             whole = robots.crawl_delay
             robots.crawl_delay = lambda selections: min(whole(selections) or 0.0, 10.0)
             """,
@@ -341,7 +341,7 @@ BUILDS: dict[str, dict[str, Break]] = {
                 "R2": ["robots.txt answering 429 to the end is not 'no rules'"],
             },
             """
-            from scrapy_walsh.policy import robots_fetch
+            from scrapy_walsh.policy.robots import fetch as robots_fetch
             whole = robots_fetch.meaning
             def never_deferred(status, **more):
                 found = whole(status, **more)
@@ -435,8 +435,8 @@ BUILDS: dict[str, dict[str, Break]] = {
                 ],
             },
             """
-            from scrapy_walsh.policy.blocklist import Blocklist
-            from scrapy_walsh.policy.robots import Robots
+            from scrapy_walsh.policy.list.blocklist import Blocklist
+            from scrapy_walsh.policy.robots.file import Robots
             from scrapy_walsh.policy.verdict import Verdict
             listed, judged = Blocklist.blocks, Robots.decide
             def unlisted(self, url):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.policy.blocklist import Blocklist, normalised
 from scrapy_walsh.policy.hosts import robots_url
+from scrapy_walsh.policy.list.blocklist import Blocklist, normalised
 
 if TYPE_CHECKING:
     from tests.crawl.reached import Reached

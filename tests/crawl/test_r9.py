@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy.settings import default_settings
 
-from scrapy_walsh.policy.formats import ACCEPT_PAGE
+from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
 from scrapy_walsh.proof.sandbox import Route
 from tests.crawl.harness import OWN_IDENTITY, Crawl, make_project, run_scrapy, side_by_side, site
 
@@ -238,7 +238,7 @@ def test_r7_t20_validators_of_another_representation_are_not_replayed(
 READS = """
 import logging
 import scrapy
-from scrapy_walsh.policy.formats import markdown_links
+from scrapy_walsh.policy.formats.representation import markdown_links
 
 class Probe(scrapy.Spider):
     name = "probe"

@@ -13,8 +13,8 @@ from scrapy_walsh.commands.verify import _blocklist
 from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.ledger.documents import DOCUMENTS
 from scrapy_walsh.ledger.lines import FILE
-from scrapy_walsh.policy.robots import parse_robots
-from scrapy_walsh.policy.usage import CATEGORIES, as_member
+from scrapy_walsh.policy.robots.file import parse_robots
+from scrapy_walsh.policy.robots.usage import CATEGORIES, as_member
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.proof.verify import files_of, verify
 from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, state_dir
@@ -47,8 +47,6 @@ PAGES = {
 }
 SILENT = "http://silent.test/page"
 #: A project that declares the file, and a page of its host after it.
-TDMREP = "http://tdm.test/.well-known/tdmrep.json"
-TDM = Route(body='[{"location": "/", "tdm-reservation": 1}]', content_type="application/json")
 HOST = "http://said.test"
 URLS = (*(f"{HOST}{path}" for path in PAGES), SILENT)
 SIGNAL = {
@@ -191,17 +189,6 @@ def test_own_it_is_the_robots_txt_that_let_the_target_pass(tmp_path: Path) -> No
     with Sandbox() as box:
         done = run_scrapy(found.project, box, "walsh", "verify")
     assert "nothing wrong was found" in done.stdout, done.stdout
-
-
-def test_own_a_tdmrep_json_that_was_requested_anyway_is_read(tmp_path: Path) -> None:
-    project = make_project(tmp_path / "project")
-    with Sandbox() as box:
-        box.put(site("tdm.test", {"/.well-known/tdmrep.json": TDM}))
-        crawl(project, box, TDMREP, "http://tdm.test/page")
-    lines = (state_dir(project) / FILE).read_text().splitlines()
-    told = {e["url"]: e.get("usage") for e in map(json.loads, lines) if e["kind"] == "fetched"}
-    said = ['tdmrep.json rule: {"location": "/", "tdm-reservation": 1}']
-    assert told == {TDMREP: said, "http://tdm.test/page": said}
 
 
 # -- docs/usage.md ------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import pytest_twisted
 
 from scrapy_walsh.adapters import apart, validate
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
-from scrapy_walsh.policy import formats
+from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist
 from tests.crawl.harness import LIST_SPIDER, crawl, make_project, run_scrapy, site
 from tests.documents.kit import listing, operator

@@ -40,7 +40,7 @@ class Simulation:
         self.agenda.remove(self.host(key), self.now, count)
 
     def next(self, now: float, *, idle: bool = True) -> str | None:
-        host = self.agenda.next(now, idle=idle)
+        host = self.agenda.next(now, lambda: idle)
         return None if host is None else host.key
 
     def step(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scrapy_walsh.policy.backoff import GiveUp, Retry, after_failure, granted
-from scrapy_walsh.policy.chain import Gates
+from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.host import Host, Silence, Terms
 
 

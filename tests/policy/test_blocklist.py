@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_walsh.policy.blocklist import Blocklist, lifted, normalised
+from scrapy_walsh.policy.list.blocklist import Blocklist, lifted, normalised
 from scrapy_walsh.policy.verdict import BLOCKED_OPERATOR
 
 DATA = Path(__file__).parents[1] / "data"

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from scrapy_walsh.policy import chain
-from scrapy_walsh.policy.blocklist import Blocklist
-from scrapy_walsh.policy.chain import Gates, NeedDocument, Rules
+from scrapy_walsh.policy.chain import NeedDocument, Rules
+from scrapy_walsh.policy.gates import Gates
+from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.recrawl import Visit
-from scrapy_walsh.policy.robots import parse_robots
+from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.scope import Scope
 
 URL = "http://h.test/private/page"

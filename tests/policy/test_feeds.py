@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.policy.feeds import Entry, read_feed
+from scrapy_walsh.policy.formats.feeds import Entry, read_feed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

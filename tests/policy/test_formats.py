@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scrapy_walsh.policy import formats
-from scrapy_walsh.policy.formats import (
+from scrapy_walsh.policy.formats import representation as formats
+from scrapy_walsh.policy.formats.representation import (
     markdown_links,
     plan,
     representation,
     suggested_feeds,
     text_of,
 )
-from scrapy_walsh.policy.text import absolute_http_url, plain_text
+from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text
 from scrapy_walsh.policy.times import utc_iso
 
 DATA = Path(__file__).parents[1] / "data"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_walsh.policy import chain
-from scrapy_walsh.policy.chain import Gates
+from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.host import Host, Terms
 from scrapy_walsh.policy.learned import Learned
 
@@ -51,7 +51,7 @@ def test_r4_what_is_kept_is_what_the_chain_says_now(
 ) -> None:
     now = 1000.0
     gates = Gates(max_retries=1, skip_slow=skip_slow)
-    terms = Terms(gates, forget_after=HOUR if fleet else math.inf, wall=lambda: now)
+    terms = Terms(gates, forget_after=HOUR if fleet else math.inf)
     host = Host("h.test", terms)
     host.silence.before = silent
     for pause, event, about in steps:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.backoff import backoff_delay
-from scrapy_walsh.policy.chain import Answer, Gates
+from scrapy_walsh.policy.chain import Answer
+from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.learned import (
     ENOUGH,
     HALVED_AFTER,

@@ -15,20 +15,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.policy import (
-    backoff,
-    feeds,
-    formats,
-    freshness,
-    hosts,
-    packing,
-    robots,
-    schema,
-    sitemaps,
-    urls,
-    usage,
-)
-from scrapy_walsh.policy.text import absolute_http_url, plain_text
+from scrapy_walsh.policy import backoff, freshness, hosts, packing, urls
+from scrapy_walsh.policy.formats import feeds, sitemaps
+from scrapy_walsh.policy.formats import representation as formats
+from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text
+from scrapy_walsh.policy.list import schema
+from scrapy_walsh.policy.robots import file as robots
+from scrapy_walsh.policy.robots import usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,13 +108,6 @@ def _fields(text: str) -> None:
     usage.of_response({name: [text, f"<{text}", f'<a>; rel="{text}'] for name in names}, URL, TOKEN)
 
 
-def _tdmrep(text: str) -> None:
-    rules = usage.TdmRules(text.encode(), URL)
-    rules.said(URL + "a/b")
-    rules = usage.TdmRules(json.dumps([{"location": f"/{text}"}]).encode(), URL)
-    rules.said(URL + text)
-
-
 def _json(text: str) -> None:
     for body in (
         text,
@@ -172,7 +158,6 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "list-entries": lambda text: _blocklist(_many(text)),
     "list-octets": lambda text: _blocklist(text.encode()),
     "usage-fields": _fields,
-    "tdmrep": _tdmrep,
     "json-feed": _json,
     "retry-after": _retry_after,
     "duration": freshness.refresh_seconds,

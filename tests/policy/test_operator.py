@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_walsh.policy.backoff import GiveUp, Retry
-from scrapy_walsh.policy.blocklist import Blocklist
-from scrapy_walsh.policy.chain import Gates
-from scrapy_walsh.policy.freshness import is_fresh
-from scrapy_walsh.policy.operator import Failed, State, held_off, without_list
+from scrapy_walsh.policy.gates import Gates
+from scrapy_walsh.policy.list.blocklist import Blocklist
+from scrapy_walsh.policy.list.operator import Failed, State, held_off, without_list
 from scrapy_walsh.policy.verdict import NotKnown
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def failed(before: State, failure: Retry | GiveUp | None = None, rand: float = 0
 def goes_by(now_in: State, at: float) -> Blocklist | Verdict | NotKnown | str:
     """What a target goes by at that time, or ``waits``."""
     found = now_in.in_force()
-    fresh = is_fresh(found.since, at, found.keep)
+    fresh = found.since <= at < found.until
     return "waits" if found.answer is None or not fresh else found.answer
 
 

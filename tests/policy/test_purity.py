@@ -16,7 +16,7 @@ import scrapy_walsh.policy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MODULES = sorted(Path(scrapy_walsh.policy.__file__).parent.glob("*.py"))
+MODULES = sorted(Path(scrapy_walsh.policy.__file__).parent.rglob("*.py"))
 
 #: What policy may import. Of a module that can also act, only these names.
 EVERYTHING = frozenset({"*"})
@@ -197,8 +197,10 @@ def test_own_what_is_on_the_list_is_not_found(text: str):
 
 
 def test_own_policy_loads_without_scrapy():
+    package = Path(scrapy_walsh.policy.__file__).parent
+    names = (path.relative_to(package).with_suffix("").parts for path in MODULES)
     modules = " ".join(
-        f"scrapy_walsh.policy.{path.stem}," for path in MODULES if path.stem[0] != "_"
+        f"scrapy_walsh.policy.{'.'.join(name)}," for name in names if name[-1] != "__init__"
     )
     code = f"import sys, {modules.rstrip(',')}\nprint(*{{'scrapy', 'twisted'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -19,7 +19,7 @@ from scrapy_walsh.policy.readings import (
     later,
     updated,
 )
-from scrapy_walsh.policy.robots import parse_robots
+from scrapy_walsh.policy.robots.file import parse_robots
 
 DAY = 86400.0
 BEGIN = 1772323200.0  # 2026-03-01

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from protego import Protego
 
-from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
-from scrapy_walsh.policy.robots_fetch import unreachable
+from scrapy_walsh.policy.robots.fetch import unreachable
+from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
 
 TOKEN = "Walsh-Research"
 DATA = Path(__file__).parent.parent / "data" / "robots"

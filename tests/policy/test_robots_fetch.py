@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from scrapy_walsh.policy import robots_fetch
 from scrapy_walsh.policy.backoff import GiveUp, Retry
-from scrapy_walsh.policy.robots_fetch import DEFER, UNREACHABLE, UNREADABLE, Keep, Leave, StandIn
+from scrapy_walsh.policy.robots import fetch as robots_fetch
+from scrapy_walsh.policy.robots.fetch import DEFER, UNREACHABLE, UNREADABLE, Keep, Leave, StandIn
 
 RETRY = Retry(1.0, "why")
 GAVE_UP = GiveUp("why", 1.0)

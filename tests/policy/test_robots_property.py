@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from protego import Protego
 
-from scrapy_walsh.policy.robots import parse_robots
-from scrapy_walsh.policy.robots_paths import as_octets, normalize, normalize_values
+from scrapy_walsh.policy.robots.file import parse_robots
+from scrapy_walsh.policy.robots.paths import as_octets, normalize, normalize_values
 from tests.policy.robots_oracle import oracle, paths
 
 TOKEN = "Walsh-Research"

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.policy.schema import (
+from scrapy_walsh.policy.list.schema import (
     is_inline,
     is_tame,
     parse_blocklist,

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
-from scrapy_walsh.policy import formats, packing, sitemaps
+from scrapy_walsh.policy import packing
+from scrapy_walsh.policy.formats import representation as formats
+from scrapy_walsh.policy.formats import sitemaps
+from scrapy_walsh.policy.formats.sitemaps import MAX_ENTRIES, MAX_OCTETS, read_sitemap
 from scrapy_walsh.policy.scope import MAX_CHILDREN, Scope
-from scrapy_walsh.policy.sitemaps import MAX_ENTRIES, MAX_OCTETS, read_sitemap
 
 if TYPE_CHECKING:
-    from scrapy_walsh.policy.feeds import Links
+    from scrapy_walsh.policy.formats.feeds import Links
 
 FOLDER = Path(__file__).parents[1] / "data" / "sitemaps"
 FILES = sorted(FOLDER.glob("*.xml"))

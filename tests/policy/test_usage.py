@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from scrapy_walsh.policy import chain, usage
-from scrapy_walsh.policy.blocklist import Blocklist
-from scrapy_walsh.policy.chain import Gates
-from scrapy_walsh.policy.robots import Robots, no_rules, parse_robots
+from scrapy_walsh.policy import chain
+from scrapy_walsh.policy.gates import Gates
+from scrapy_walsh.policy.list.blocklist import Blocklist
+from scrapy_walsh.policy.robots import usage
+from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
+from scrapy_walsh.policy.robots.usage import Statement, as_member, combined, of_response
 from scrapy_walsh.policy.scope import Scope
-from scrapy_walsh.policy.usage import Statement, as_member, combined, of_response
 
 DOCUMENT = "http://site.test/robots.txt"
 PAGE = "http://site.test/page"
@@ -276,44 +277,6 @@ def test_own_what_an_item_gets():
         "preferences": {"search": "allowed", "train-ai": "disallowed"},
     }
     assert as_member(()) is None
-
-
-# -- tdmrep.json --------------------------------------------------------------------------
-
-TDMREP = """[
-  {"location": "/", "tdm-reservation": 0},
-  {"location": "/images/*.jpg$", "tdm-reservation": 1, "tdm-policy": "https://site.test/p.json"}
-]"""
-
-
-def of_tdmrep(body: str | bytes, path: str) -> list[str]:
-    octets = body if isinstance(body, bytes) else body.encode()
-    rules = usage.TdmRules(octets, "http://site.test/.well-known/tdmrep.json")
-    return [str(each) for each in rules.said(f"http://site.test{path}")]
-
-
-def test_own_each_rule_of_a_tdmrep_json_that_matches_is_said():
-    everywhere = 'tdmrep.json rule: {"location": "/", "tdm-reservation": 0}'
-    assert of_tdmrep(TDMREP, "/page") == [everywhere]
-    images = of_tdmrep(TDMREP, "/images/a.jpg")
-    assert images[0] == everywhere
-    assert '"tdm-reservation": 1' in images[1]
-
-
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        ("{", "not JSON"),
-        ("[" * 60_000, "not JSON"),
-        (b"\xff\xfe[", "not JSON"),
-        ("{}", "not a list of rules"),
-        ('[{"location": 1}, 2, {}]', "3 rules without a location"),
-        ("[" + " " * 70_000 + "]", "longer than 65536 octets"),
-    ],
-    ids=["cut", "deep", "octets", "object", "rules", "long"],
-)
-def test_own_a_malformed_tdmrep_json_is_said(body: str | bytes, why: str):
-    assert of_tdmrep(body, "/page") == [f"tdmrep.json rule:  (malformed: {why})"]
 
 
 # -- WALSH_USAGE --------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy import formats
+from scrapy_walsh.policy.formats import representation as formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

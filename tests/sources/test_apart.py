@@ -13,7 +13,8 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from scrapy_walsh.adapters import apart
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
-from scrapy_walsh.policy import formats, links
+from scrapy_walsh.policy.formats import links
+from scrapy_walsh.policy.formats import representation as formats
 from tests.sources.hostile import DOCUMENTS, MEGABYTES, Hostile
 
 if TYPE_CHECKING:

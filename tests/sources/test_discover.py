@@ -17,7 +17,11 @@ from scrapy_walsh.commands import discover_online
 from scrapy_walsh.commands.discover_online import Probe
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.policy.formats import ACCEPT_PAGE, markdown_links, markdown_sections
+from scrapy_walsh.policy.formats.representation import (
+    ACCEPT_PAGE,
+    markdown_links,
+    markdown_sections,
+)
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site, gaps, requests
 from tests import zygote
 from tests.crawl.harness import OPEN, OWN_IDENTITY, crawl, make_project, run_scrapy, site

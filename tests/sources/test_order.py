@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.policy.formats import ACCEPT_PAGE
+from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
 from scrapy_walsh.proof.sandbox import hosts
 
 if TYPE_CHECKING:

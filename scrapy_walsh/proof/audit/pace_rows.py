@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy.backoff import BACKOFF_CAP, BACKOFF_STATUSES, MAX_RETRIES
-from scrapy_walsh.policy.robots_fetch import counts_as_first
+from scrapy_walsh.policy.robots.fetch import counts_as_first
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural

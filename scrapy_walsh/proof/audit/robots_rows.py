@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.freshness import ROBOTS_TTL
-from scrapy_walsh.policy.robots import Robots, no_rules
+from scrapy_walsh.policy.robots.file import Robots, no_rules
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.proof.audit.rows import Row

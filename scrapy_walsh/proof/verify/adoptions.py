@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy import hosts, operator, robots_fetch
+from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.backoff import GiveUp, Retry, is_failure
-from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.freshness import robots_ttl
-from scrapy_walsh.policy.robots import Robots, no_rules
-from scrapy_walsh.policy.robots_fetch import Keep, Leave, StandIn
+from scrapy_walsh.policy.list import operator
+from scrapy_walsh.policy.list.blocklist import Blocklist
+from scrapy_walsh.policy.robots import fetch as robots_fetch
+from scrapy_walsh.policy.robots.fetch import Keep, Leave, StandIn
+from scrapy_walsh.policy.robots.file import Robots, no_rules
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, NotKnown
 from scrapy_walsh.proof.verify.run import Known, ListHeld, RulesHeld

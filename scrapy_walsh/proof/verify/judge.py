@@ -15,7 +15,8 @@ from scrapy_walsh.ledger import reading
 from scrapy_walsh.ledger.lines import ASKED, REDACTED
 from scrapy_walsh.ledger.reading import Malformed, line_of
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy import hosts, robots_fetch
+from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
 from scrapy_walsh.policy.urls import REDIRECTS

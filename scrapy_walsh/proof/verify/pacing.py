@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy import hosts, robots_fetch
+from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.learned import (
     HALVED_AFTER,
@@ -21,6 +21,7 @@ from scrapy_walsh.policy.learned import (
     eased,
     learn,
 )
+from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.throttle import VISIT_EVERY
 from scrapy_walsh.proof.spacing import ONE_CLOCK, THE_WIRE, is_short
 

@@ -11,8 +11,8 @@ from scrapy_walsh.ledger.documents import Documents
 from scrapy_walsh.ledger.files import read_head
 from scrapy_walsh.ledger.lines import HEAD
 from scrapy_walsh.ledger.reading import lines_in
-from scrapy_walsh.policy.robots import Robots, parse_robots
-from scrapy_walsh.policy.schema import read_schema, reread_blocklist
+from scrapy_walsh.policy.list.schema import read_schema, reread_blocklist
+from scrapy_walsh.policy.robots.file import Robots, parse_robots
 from scrapy_walsh.proof.verify.judge import Judge
 from scrapy_walsh.proof.verify.report import Report
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scrapy_walsh.ledger.reading import Files
-    from scrapy_walsh.policy.blocklist import Blocklist
+    from scrapy_walsh.policy.list.blocklist import Blocklist
 
 #: Parsed robots.txt files and lists that are kept in memory.
 _ROBOTS_KEPT: Final = 1024

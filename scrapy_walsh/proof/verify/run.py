@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from scrapy_walsh.policy.blocklist import Blocklist
-from scrapy_walsh.policy.robots_fetch import StandIn
+from scrapy_walsh.policy.list.blocklist import Blocklist
+from scrapy_walsh.policy.robots.fetch import StandIn
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, Verdict
 from scrapy_walsh.proof.verify.silence import Retries, Silence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.learned import Learned
     from scrapy_walsh.policy.recrawl import Visit
-    from scrapy_walsh.policy.robots import Robots
+    from scrapy_walsh.policy.robots.file import Robots
     from scrapy_walsh.proof.verify.terms import Terms
 
 # The documents in force in a run at each moment: lines ``adopted``, ``taken_up``, ``rejected``.

@@ -11,14 +11,14 @@ from msgspec import Meta
 from scrapy_walsh.config import SETTINGS, SLOW_SKIP, out_of_bounds
 from scrapy_walsh.ledger.reading import Malformed, Seconds, fits
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, granted
-from scrapy_walsh.policy.chain import Gates
 from scrapy_walsh.policy.freshness import ROBOTS_TTL
+from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.learned import LONGEST
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
+from scrapy_walsh.policy.robots.usage import REFUSE
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
-from scrapy_walsh.policy.usage import REFUSE
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ DISALLOW: Final = "Disallow"
 CRAWL_DELAY: Final = "Crawl-delay"
 SITEMAP: Final = "Sitemap"
 MISSPELT: Final = "misspelt Disallow"
-#: What a site says about use (``policy.usage``).
+#: What a site says about use (``policy.robots.usage``).
 CONTENT_USAGE: Final = "Content-Usage"
 CONTENT_SIGNAL: Final = "Content-Signal"
 

@@ -6,9 +6,9 @@ read in a child process, with limits.
 
 from __future__ import annotations
 
-from scrapy_walsh.policy import formats
-from scrapy_walsh.policy.feeds import Entry, Heading, Links, read_feed
-from scrapy_walsh.policy.sitemaps import read_sitemap
+from scrapy_walsh.policy.formats import representation as formats
+from scrapy_walsh.policy.formats.feeds import Entry, Heading, Links, read_feed
+from scrapy_walsh.policy.formats.sitemaps import read_sitemap
 
 
 def links_of(kind: str, body: bytes, content_type: str | None, url: str) -> Links:

@@ -3,7 +3,7 @@
 :func:`representation` tells the format of a response. :func:`plan` gives the order of the requests
 for a source. :func:`markdown_links` reads the links of a markdown body. :func:`suggested_feeds`
 finds the feeds that a page or its headers offer, as a hint for the operator; they are not followed.
-Feeds are read in :mod:`scrapy_walsh.policy.feeds`, sitemaps in :mod:`scrapy_walsh.policy.sitemaps`.
+Feeds are read in ``feeds``, sitemaps in ``sitemaps``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urljoin
 
-from scrapy_walsh.policy.text import absolute_http_url, links_in, plain_text
+from scrapy_walsh.policy.formats.text import absolute_http_url, links_in, plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

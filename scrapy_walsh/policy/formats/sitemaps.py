@@ -15,13 +15,13 @@ from xml.parsers.expat import ExpatError, ParserCreate
 from zlib import error as zlib_error
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
-from scrapy_walsh.policy.feeds import Entry, Links
-from scrapy_walsh.policy.formats import GZIP_MAGIC
+from scrapy_walsh.policy.formats.feeds import Entry, Links
+from scrapy_walsh.policy.formats.representation import GZIP_MAGIC
+from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text
+from scrapy_walsh.policy.formats.xmltext import xml_text
 from scrapy_walsh.policy.packing import unpacked
-from scrapy_walsh.policy.text import absolute_http_url, plain_text
 from scrapy_walsh.policy.times import utc_iso
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.policy.xmltext import xml_text
 
 #: Octets of a sitemap, unpacked: the protocol's limit of 50 MB.
 MAX_OCTETS: Final = 52_428_800

@@ -44,7 +44,7 @@ from scrapy_walsh.policy.verdict import (
 )
 
 if TYPE_CHECKING:
-    from scrapy_walsh.policy.usage import Statement
+    from scrapy_walsh.policy.robots.usage import Statement
 
 #: Redirects of robots.txt that are followed (RFC 9309 2.3.1.2).
 MAX_HOPS: Final = 5

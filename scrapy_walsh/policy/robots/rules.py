@@ -1,8 +1,8 @@
 """R2: weighs the rules that match a path, once for each reading of the robots.txt (9.1.4, D1).
 
-The text leaves four questions open: what a group's name is (``robots_groups``), whether a value
-without a leading ``/`` should have one, whether an escape is text or an octet (``robots_paths``),
-and how long a match is (T2, ``robots_match``). A *reading* is one answer to each of them, applied
+The text leaves four questions open: what a group's name is (``groups``), whether a value
+without a leading ``/`` should have one, whether an escape is text or an octet (``paths``),
+and how long a match is (T2, ``match``). A *reading* is one answer to each of them, applied
 to Allow and Disallow alike. In each reading the longest match wins, on a tie an Allow. The path is
 refused if one reading refuses it.
 
@@ -17,14 +17,14 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scrapy_walsh.policy.robots_groups import ALLOW, DISALLOW
-from scrapy_walsh.policy.robots_match import LENGTHS, Index, Match, Pattern, TooCostly
-from scrapy_walsh.policy.robots_paths import as_octets, is_plain, normalize_values
+from scrapy_walsh.policy.robots.groups import ALLOW, DISALLOW
+from scrapy_walsh.policy.robots.match import LENGTHS, Index, Match, Pattern, TooCostly
+from scrapy_walsh.policy.robots.paths import as_octets, is_plain, normalize_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from scrapy_walsh.policy.robots_groups import Line, Selection
+    from scrapy_walsh.policy.robots.groups import Line, Selection
 
 #: The names of readings, as verdicts show them.
 AS_WRITTEN: Final = "value as written"
@@ -142,7 +142,7 @@ class RuleSet:
         self._by_text, self._by_octets = _indexes(allowed, disallowed)
 
     def judge(self, path: str) -> Finding:
-        """The finding for one form of a path (``robots_paths.forms``); raises TooCostly."""
+        """The finding for one form of a path (``paths.forms``); raises TooCostly."""
         if self._too_many:
             raise TooCostly
         plain = self._plain_matches(path)

@@ -12,7 +12,7 @@ from html.entities import html5
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
-from scrapy_walsh.policy.formats import SLOW_CODECS
+from scrapy_walsh.policy.formats.representation import SLOW_CODECS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,8 +19,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.policy.blocklist import Blocklist, normalised
 from scrapy_walsh.policy.freshness import refresh_seconds
+from scrapy_walsh.policy.list.blocklist import Blocklist, normalised
 from scrapy_walsh.policy.strict_json import json_object
 from scrapy_walsh.policy.words import one_line
 

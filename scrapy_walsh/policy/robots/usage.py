@@ -7,8 +7,7 @@ those of these texts, each in its own words:
   and how statements combine: draft-ietf-aipref-vocab, sections 5 and 6);
 - ``Content-Signal`` in robots.txt (contentsignals.org);
 - ``X-Robots-Tag``, for every bot or for ours;
-- ``TDM-Reservation`` and ``TDM-Policy``, and the rules of a tdmrep.json (W3C TDM Reservation
-  Protocol);
+- ``TDM-Reservation`` and ``TDM-Policy`` (W3C TDM Reservation Protocol), as header fields;
 - ``Link`` with ``rel="license"`` (RFC 8288, RFC 4946).
 
 Only the first two say anything about a category. What cannot be parsed is kept with the reason, and
@@ -19,22 +18,21 @@ several ways (D1) the statements of all of them count, and the most restrictive 
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from scrapy_walsh.policy.robots_groups import CONTENT_SIGNAL, CONTENT_USAGE
-from scrapy_walsh.policy.robots_match import LENGTHS, Index, Pattern, TooCostly
-from scrapy_walsh.policy.robots_paths import as_octets, forms, normalize_values
-from scrapy_walsh.policy.text import links_in
+from scrapy_walsh.policy.formats.text import links_in
+from scrapy_walsh.policy.robots.groups import CONTENT_SIGNAL, CONTENT_USAGE
+from scrapy_walsh.policy.robots.match import LENGTHS, Index, Pattern, TooCostly
+from scrapy_walsh.policy.robots.paths import as_octets, forms, normalize_values
 from scrapy_walsh.policy.verdict import BY_USAGE, DISALLOWED_USAGE, Verdict
-from scrapy_walsh.policy.words import one_line, plural, visible
+from scrapy_walsh.policy.words import one_line, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from scrapy_walsh.policy.robots_groups import Line, Selection
+    from scrapy_walsh.policy.robots.groups import Line, Selection
 
 #: The categories of use, by their labels: the vocabulary's two, and one of Content-Signal alone.
 CATEGORIES: Final = ("train-ai", "search", "ai-input")
@@ -55,10 +53,6 @@ _WORDS: Final = {
     CONTENT_SIGNAL: {"yes": True, "no": False},
 }
 _RESERVED: Final = frozenset({"0", "1"})
-#: Where a tdmrep.json is, what its rules are called, and the octets of one that is read.
-TDMREP: Final = "/.well-known/tdmrep.json"
-_IN_TDMREP: Final = "rule"
-_MAX_TDMREP: Final = 64 * 1024
 _NAMED: Final = re.compile(r"\s*([A-Za-z_][\w.-]*)\s*:")
 #: Directives of X-Robots-Tag that have a value, so that their name is not that of a bot.
 _VALUED: Final = frozenset(
@@ -85,8 +79,7 @@ class Statement:
 
     def __str__(self) -> str:
         """One line: where it stands, and what it says."""
-        elsewhere = "tdmrep.json" if self.field == _IN_TDMREP else "header"
-        where = elsewhere if self.line is None else f"{IN_ROBOTS}{self.line}"
+        where = "header" if self.line is None else f"{IN_ROBOTS}{self.line}"
         why = f" (malformed: {self.malformed})" if self.malformed else ""
         return f"{where} {self.field}: {self.value}{why}"
 
@@ -264,60 +257,6 @@ def _split(value: str) -> tuple[str, str]:
         return "", value
     path, *rest = re.split(r"[ \t]", value, maxsplit=1)
     return path, rest[0].strip() if rest else ""
-
-
-# -- tdmrep.json --------------------------------------------------------------------------
-
-
-class TdmRules:
-    """The rules of one tdmrep.json: a list of objects with ``location`` and what is reserved there.
-
-    Each rule whose location, a pattern as in robots.txt, matches a path is a statement about it.
-    """
-
-    __slots__ = ("_by_path", "_document", "_index", "_malformed")
-
-    def __init__(self, body: bytes, document: str) -> None:
-        """``body``: the file. ``document``: its URL."""
-        self._document = document
-        self._by_path: dict[str, list[str]] = {}
-        self._malformed = self._read(body)
-        paths = list(self._by_path)
-        bodies = normalize_values([path.removesuffix("$") for path in paths])
-        self._index = _index(paths, bodies)
-
-    def _read(self, body: bytes) -> str:
-        """Take the rules; why the file, or one of its rules, cannot be read, empty where it can."""
-        if len(body) > _MAX_TDMREP:
-            return f"longer than {_MAX_TDMREP} octets"
-        try:
-            rules = json.loads(body)
-        except (ValueError, RecursionError):
-            return "not JSON"
-        if not isinstance(rules, list):
-            return "not a list of rules"
-        wrong = 0
-        for rule in rules:
-            path = rule.get("location") if isinstance(rule, dict) else None
-            # A line end is in no URL, and :func:`normalize_values` goes by lines.
-            if isinstance(path, str) and path[:1] in {"/", "*"} and "\n" not in path:
-                self._by_path.setdefault(path, []).append(json.dumps(rule))
-            else:
-                wrong += 1
-        return f"{plural(wrong, 'rule')} without a location" if wrong else ""
-
-    def said(self, url: str) -> tuple[Statement, ...]:
-        """What the file says of *url*. Never raises."""
-        why = self._malformed
-        try:
-            texts = {m.text: m for form in forms(url) for m in self._index.matches(form)}
-        except TooCostly:
-            texts, why = {}, "the rules would take too long to match"
-        rules = [rule for text in texts for rule in self._by_path[text]]
-        found = [Statement(_IN_TDMREP, _shown(rule), self._document) for rule in rules[:_MOST]]
-        if why:
-            found.append(Statement(_IN_TDMREP, "", self._document, malformed=why))
-        return tuple(found)
 
 
 # -- a response ---------------------------------------------------------------------------

@@ -5,10 +5,10 @@ Two layers decide, and either can refuse (D1).
 The *strict layer* is our own. Section 9.1 of the spec leaves choices: it reads the file in each way
 that can be defended, and refuses if one of these readings does. It works in four steps:
 
-- ``robots_groups`` splits the file into records and selects those for the token.
-- ``robots_paths`` brings URLs and rules into one spelling, so that they can be compared.
-- ``robots_match`` finds the rules that match a path, and how long each match is.
-- ``robots_rules`` lets the longest match win, once for each reading.
+- ``groups`` splits the file into records and selects those for the token.
+- ``paths`` brings URLs and rules into one spelling, so that they can be compared.
+- ``match`` finds the rules that match a path, and how long each match is.
+- ``rules`` lets the longest match win, once for each reading.
 
 The other layer is Protego, given the product token alone (D2). It can only add refusals, so it may
 be left out. That is needed since its time to parse a file grows with names x rules: a file can be
@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final
 
 from protego import Protego
 
-from scrapy_walsh.policy.robots_groups import Records, crawl_delay, decode, select
-from scrapy_walsh.policy.robots_match import TooCostly
-from scrapy_walsh.policy.robots_paths import forms, plain_path
-from scrapy_walsh.policy.robots_rules import Finding, Rule, RuleSet, combine
-from scrapy_walsh.policy.usage import UsageRules
+from scrapy_walsh.policy.robots.groups import Records, crawl_delay, decode, select
+from scrapy_walsh.policy.robots.match import TooCostly
+from scrapy_walsh.policy.robots.paths import forms, plain_path
+from scrapy_walsh.policy.robots.rules import Finding, Rule, RuleSet, combine
+from scrapy_walsh.policy.robots.usage import UsageRules
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
     ALLOWED_IMPLICIT,
@@ -41,8 +41,8 @@ from scrapy_walsh.policy.words import visible
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from scrapy_walsh.policy.robots_groups import Selection
-    from scrapy_walsh.policy.usage import Statement
+    from scrapy_walsh.policy.robots.groups import Selection
+    from scrapy_walsh.policy.robots.usage import Statement
 
 #: Characters of a rule that a reason shows.
 _SHOWN: Final = 100

@@ -39,9 +39,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.backoff import BACKOFF_CAP, GiveUp, Retry, backoff_delay
-from scrapy_walsh.policy.blocklist import Blocklist
 from scrapy_walsh.policy.event import REJECTED, Event
 from scrapy_walsh.policy.freshness import is_fresh
+from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
     UNKNOWN_BLOCKLIST,
@@ -52,7 +52,7 @@ from scrapy_walsh.policy.verdict import (
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
-    from scrapy_walsh.policy.chain import Gates
+    from scrapy_walsh.policy.gates import Gates
 
 #: Seconds that an attempt may take while targets wait for it.
 _TIMEOUT: Final = 30.0
@@ -64,15 +64,14 @@ _SAME: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What targets go by while ``is_fresh(since, now, keep)``; at other times they wait.
+    """What targets go by from ``since`` on, before ``until``; at other times they wait.
 
-    ``answer``: the list, or what stands for it; None: targets wait at all times.
-    ``since``: Unix seconds; ``keep``: seconds.
+    ``answer``: the list, or what stands for it; None: targets wait at all times. Unix seconds.
     """
 
     answer: Blocklist | Verdict | NotKnown | None
     since: float = 0.0
-    keep: float = math.inf
+    until: float = math.inf
 
 
 _WAIT: Final = InForce(None)
@@ -126,7 +125,9 @@ class State:
             return _WAIT
         if self.not_known or held is None:
             return InForce(self._without() or _NOTHING)
-        return InForce(held) if self.beside else InForce(held, self.fetched_at, held.refresh)
+        if self.beside:
+            return InForce(held)
+        return InForce(held, self.fetched_at, self.fetched_at + held.refresh)
 
     def is_stale(self, now: float) -> bool:
         """Whether a target that comes at *now* needs an attempt first (R12)."""

@@ -1,0 +1,1 @@
+"""R9: what an answer is, and how its links are read."""

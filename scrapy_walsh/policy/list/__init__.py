@@ -1,0 +1,1 @@
+"""R3: the operator's blocklist: which hosts have opted out, how it is kept, and its validation."""

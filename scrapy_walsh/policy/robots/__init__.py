@@ -1,0 +1,4 @@
+"""R2, and what a site says about use: one robots.txt, as ``file`` puts it together.
+
+``fetch`` says what an answer to a request for one means.
+"""
