@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider
 
-from scrapy_walsh.adapters import compat, jobdir, journal, plugins, seats
+from scrapy_walsh.adapters import compat, disk_lines, journal, plugins, seats
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.asked import Asked
 from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
@@ -56,7 +56,7 @@ class Crawl(Context):
 
     def __init__(self, crawler: Crawler) -> None:
         #: The file of the JOBDIR, which is this process's alone from now on.
-        self.job = jobdir.open_job(crawler.settings)
+        self.job = disk_lines.open_job(crawler.settings)
         super().__init__(crawler)
         self._lease = Lease.of_process(self.config, self.wall)
         #: Called with each request that is about to be sent.

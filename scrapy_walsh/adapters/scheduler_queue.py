@@ -18,7 +18,7 @@ import itertools
 import math
 from collections import deque
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
 
 from queuelib.queue import FifoDiskQueue, FifoMemoryQueue
 
@@ -153,7 +153,9 @@ class HostQueue(Queue):
         self, crawl: Crawl, queue_cls: type, key: str = "", start_queue_cls: type | None = None
     ) -> None:
         self._crawl = crawl
-        self._lines: Any = DiskLines(key, crawl) if key else MemoryLines()
+        self._lines: MemoryLines | DiskLines = (
+            DiskLines(key, crawl, crawl.intake, crawl.job) if key else MemoryLines()
+        )
         self._free: deque[Request] = deque()
         self._free_turn = False
         #: Requests that wait for the end of `Spider.start`.

@@ -27,7 +27,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.project import get_project_settings
 from scrapy.utils.spider import iter_spider_classes
 
-from scrapy_walsh.adapters import jobdir, plugins, seats
+from scrapy_walsh.adapters import disk_lines, plugins, seats
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
@@ -161,7 +161,7 @@ def _hasty(settings: Settings) -> list[str]:
 
 def _jobdir(settings: Settings) -> list[str]:
     """What is wrong with the JOBDIR, which the empty crawl does not use."""
-    why = jobdir.why_unusable(settings)
+    why = disk_lines.why_unusable(settings)
     return [] if why is None else [why]
 
 
