@@ -111,7 +111,7 @@ class Pacing:
         #: A worker of a fleet may run for weeks, so it forgets which hosts gave no answer.
         forget_after = math.inf if config.shared_state is None else REASK
         self._terms = Terms(
-            context.gates, config.robots_unreachable, forget_after, context, self.taking_in
+            context.gates, config.robots_unreachable, forget_after, context.wall, self.taking_in
         )
         #: Requests that the queue popped and the downloader has not finished: only these go back.
         self.popped: WeakSet[Request] = WeakSet()

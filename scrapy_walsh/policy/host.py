@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.backoff import MAX_RETRIES, granted
@@ -249,25 +249,19 @@ class Silence:
         return f"{host} gave no answer to {requests}{before}, and this run makes no more to it"
 
 
-class Clock(Protocol):
-    """Who knows what time it is: Unix seconds."""
-
-    wall: Callable[[], float]
-
-
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What one crawl goes by.
 
-    ``position``, ``forget_after``: see :class:`Silence`. ``clock``: for the reasons of verdicts.
+    ``position``, ``forget_after``: see :class:`Silence`. ``wall``: the time, Unix seconds.
     ``taking_in``: whether `Spider.start` may still name a target that goes before others.
     """
 
     gates: Gates = field(default_factory=Gates)
     position: str = "defer"
     forget_after: float = math.inf
-    clock: Clock | None = None
-    taking_in: Callable[[], bool] = lambda: False
+    wall: Callable[[], float] = float
+    taking_in: Callable[[], bool] = bool
 
 
 @dataclass(slots=True, eq=False)
@@ -321,8 +315,7 @@ class Host:
 
     def _admit(self, pace: chain.Pace, *, document: bool = False, ended: str = "") -> chain.Step:
         terms = self.terms
-        wall = 0.0 if terms.clock is None else terms.clock.wall()
-        return chain.admit(pace, terms.gates, wall, document=document, ended=ended)
+        return chain.admit(pace, terms.gates, terms.wall(), document=document, ended=ended)
 
     def _pace(self, now: float, *, document: bool = False) -> chain.Pace:
         wait = self.traffic.wait(now, document=document)
