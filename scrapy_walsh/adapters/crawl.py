@@ -17,7 +17,7 @@ from scrapy_walsh.adapters import compat, disk_lines, journal, plugins, seats
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.asked import Asked
 from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
-from scrapy_walsh.adapters.documents import Documents
+from scrapy_walsh.adapters.documents.held import Documents
 from scrapy_walsh.adapters.events import logger, tell_plugins
 from scrapy_walsh.adapters.fetcher import Fetcher
 from scrapy_walsh.adapters.gate import Gate

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.asked import Asked
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.documents import Documents
+    from scrapy_walsh.adapters.documents.held import Documents
     from scrapy_walsh.adapters.fetcher import Fetcher, Mark
     from scrapy_walsh.adapters.intake import Intake
     from scrapy_walsh.adapters.pacing import Pacing

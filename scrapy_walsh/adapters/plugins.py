@@ -33,17 +33,18 @@ _COMPONENTS: Final = (
 class Plugin:
     """A package, and what does not happen with it.
 
-    ``package``: its import name; a component below it in the settings is the package. ``settings``:
-    how the names of its settings begin; one of them is enough too. ``warns``: something that the
-    project asked for does not happen. ``requirement``: the one that the sentence is about.
+    ``requirement``: the one that ``text``, its sentence, is about. ``settings``: how the names of
+    its settings begin; one of them is enough. ``package``: its import name, by default its name's
+    in Python; a component below it in the settings is the package. ``warns``: something that the
+    project asked for does not happen.
     """
 
     name: str
-    package: str
     requirement: str
-    warns: bool
     text: str
     settings: str | None = None
+    package: str = ""
+    warns: bool = True
 
     @property
     def line(self) -> str:
@@ -58,79 +59,68 @@ _ONE_USER_AGENT: Final = (
 PLUGINS: Final[tuple[Plugin, ...]] = (
     Plugin(
         "scrapy-zyte-api",
-        "scrapy_zyte_api",
         "R1",
-        True,
         "pages come without Zyte API, so without its browser, extraction and sessions; in ADDONS "
         "its number must be lower than that of scrapy_walsh.Addon, else no crawl starts",
         "ZYTE_API_",
     ),
     Plugin(
         "scrapy-playwright",
-        "scrapy_playwright",
         "R1",
-        True,
         "pages come without a browser: no page method is run, no response has a playwright_page",
         "PLAYWRIGHT_",
     ),
     Plugin(
         "scrapy-impersonate",
-        "scrapy_impersonate",
         "R1",
-        True,
         "no request imitates a browser: each has the identity's User-Agent and Scrapy's own TLS",
         "IMPERSONATE_",
     ),
     Plugin(
         "scrapy-splash",
-        "scrapy_splash",
         "R6",
-        True,
         "the page of a SplashRequest is not requested, as Splash would fetch it past the gates; "
         "take SplashMiddleware out, and pages come without a browser",
     ),
-    Plugin("scrapy-user-agents", "scrapy_user_agents", "R1", True, _ONE_USER_AGENT),
-    Plugin("scrapy-fake-useragent", "scrapy_fake_useragent", "R1", True, _ONE_USER_AGENT),
+    Plugin("scrapy-user-agents", "R1", _ONE_USER_AGENT),
+    Plugin("scrapy-fake-useragent", "R1", _ONE_USER_AGENT),
     Plugin(
         "scrapy-rotating-proxies",
-        "rotating_proxies",
         "R4",
-        True,
         "no proxy has a pace of its own: a host is spaced as one, whichever proxy a request takes, "
         "and sees one User-Agent (R1)",
+        package="rotating_proxies",
     ),
     Plugin(
         "scrapy-deltafetch",
-        "scrapy_deltafetch",
         "R8",
-        False,
         "it skips followed links alone: when a declared page is requested again, R8 decides",
+        warns=False,
     ),
     Plugin(
         "scrapy-poet",
-        "scrapy_poet",
         "R6",
-        False,
         "what a page object requests passes the same gates: what is not declared is refused",
+        warns=False,
     ),
     Plugin(
         "spidermon",
-        "spidermon",
         "R0.6",
-        False,
         "a refused or deferred page is no downloader exception, so no monitor of spidermon's own "
         "counts it; scrapy_walsh.monitors has a suite that looks at what does",
+        warns=False,
     ),
     Plugin(
         "scrapy-redis",
-        "scrapy_redis",
         "R4",
-        False,
         "its queues do not decide the order: a request is given out when its host is due, by "
         "scrapy_walsh.adapters.redis_queue.DueQueue, without which no crawl starts",
+        warns=False,
     ),
 )
-_BY_PACKAGE: Final[Mapping[str, Plugin]] = {each.package: each for each in PLUGINS}
+_BY_PACKAGE: Final[Mapping[str, Plugin]] = {
+    each.package or each.name.replace("-", "_"): each for each in PLUGINS
+}
 BY_LINE: Final[Mapping[str, Plugin]] = {each.line: each for each in PLUGINS}
 
 
@@ -144,8 +134,8 @@ def named_in(settings: BaseSettings) -> list[Plugin]:
     ]
     return [
         plugin
-        for plugin in PLUGINS
-        if plugin.package in packages
+        for package, plugin in _BY_PACKAGE.items()
+        if package in packages
         or (plugin.settings and any(str(name).startswith(plugin.settings) for name in given))
     ]
 

@@ -91,7 +91,7 @@ def blocklist_of(body: bytes, document: str | None) -> Blocklist:
     if len(body) >= LIMIT:
         raise Misuse(f"blocklist is longer than {LIMIT} octets")
     # Slow to load (jsonschema), and most commands get no list to read.
-    from scrapy_walsh.adapters.validate import read_blocklist  # noqa: PLC0415
+    from scrapy_walsh.adapters.documents.validate import read_blocklist  # noqa: PLC0415
 
     return read_blocklist(body, {}, document, VALIDATION_TIMEOUT)
 

@@ -10,7 +10,7 @@ import time
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.adapters.validate import test_child
+from scrapy_walsh.adapters.documents.validate import test_child
 from scrapy_walsh.commands import doctor_findings, doctor_state, own_process
 from scrapy_walsh.commands.check_answer import Misuse
 from scrapy_walsh.commands.doctor_findings import LEAST, cells_of, members_of

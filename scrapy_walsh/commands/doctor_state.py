@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.adapters.validate import text_of
+from scrapy_walsh.adapters.documents.validate import text_of
 from scrapy_walsh.commands.check_answer import blocklist_of
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.files import written_to

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.adapters import validate
+from scrapy_walsh.adapters.documents import validate
 from scrapy_walsh.commands.check_answer import VALIDATION_TIMEOUT, Misuse, printable
 from scrapy_walsh.commands.project import add_json, add_ledger, add_settings, ledger_of
 from scrapy_walsh.policy.words import plural

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from scrapy.spidermiddlewares.httperror import HttpError
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.apart import links_of
+from scrapy_walsh.adapters.documents.apart import links_of
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused, TooManyRedirects
 from scrapy_walsh.adapters.readings import moved_for_good
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault

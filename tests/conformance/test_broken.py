@@ -229,7 +229,7 @@ BUILDS: dict[str, dict[str, Break]] = {
             },
             """
             import math
-            from scrapy_walsh.adapters.robots_txt import RobotsTxt
+            from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
             whole = RobotsTxt._hold
             def for_ever(self, origin, rules, fetched_at, ttl):
                 return whole(self, origin, rules, fetched_at, math.inf)

@@ -119,9 +119,8 @@ APART = {"scrapy-splash", "scrapy-rotating-proxies", "spidermon", "scrapy-redis"
 
 def needs(name: str) -> None:
     """Skip where the package is not installed, or not made for this version of Scrapy."""
-    package = next(plugin.package for plugin in PLUGINS if plugin.name == name)
     try:
-        importlib.import_module(PLACES.get(name, package))
+        importlib.import_module(PLACES.get(name, name.replace("-", "_")))
     except ImportError as error:
         pytest.skip(f"{name}: {error}")
 

@@ -414,7 +414,7 @@ HOSTILE = {
     "properties": {**INLINE["properties"], "operator": {"pattern": "^(a+)+$"}},
 }
 SHORT_LIMIT = f"""
-from scrapy_walsh.adapters import list_store
+from scrapy_walsh.adapters.documents import list_store
 list_store._VALIDATION_TIMEOUT = 2.0
 {LIST_SPIDER}
 """

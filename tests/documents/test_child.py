@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_twisted
 
-from scrapy_walsh.adapters import apart, validate
+from scrapy_walsh.adapters.documents import apart, validate
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist
@@ -202,7 +202,7 @@ def test_own_each_limit_is_set_by_itself(tmp_path: Path) -> None:
     """As on macOS, which refuses RLIMIT_AS."""
     code = """
 import resource
-from scrapy_walsh.adapters import child
+from scrapy_walsh.adapters.documents import child
 whole = resource.setrlimit
 def refuses(which, limits):
     if which == resource.RLIMIT_AS:

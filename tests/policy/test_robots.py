@@ -166,9 +166,9 @@ def test_own_d1_names_that_protego_takes_for_ours_are_ours(name: str, end: str) 
     ids=["names x rules", "rules", "escapes", "names x characters"],
 )
 def test_own_d1_of_a_file_that_is_not_cheap_protego_sees_our_groups_alone(others: str) -> None:
-    # Only Protego takes these two for rules about these paths; the second line has no colon.
-    text = f"User-agent: Other\n{others}\nUser-agent: *\nDisallow: /a?b\nDisallow /c\n"
-    assert [allowed(parse(text), path) for path in ("/a%3Fb", "/c", "/d")] == [False, True, True]
+    # Only Protego takes this for a rule about that path.
+    text = f"User-agent: Other\n{others}\nUser-agent: *\nDisallow: /a?b\n"
+    assert [allowed(parse(text), path) for path in ("/a%3Fb", "/d")] == [False, True]
 
 
 def test_own_d1_where_our_groups_are_not_cheap_protego_sees_nothing() -> None:
@@ -627,3 +627,38 @@ def test_r2b_the_last_place_of_a_long_text_counts() -> None:
     verdict = everybody(f"Allow: {target[:400]}", "Disallow: /*" + "b" * 300).decide(target)
     assert dict(verdict.readings)["each * at its most"] is False
     assert dict(verdict.readings)["each * at its least"] is True
+
+
+# -- lines that only lenient parsers read (as www.24hourfitness.com has them) ---------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "allowed"),
+    [
+        ("User-agent: *\nDisallow /x\n", "/x", False),
+        ("User-agent: *\nDisallow /x\nAllow: /x/y\n", "/x/y", True),
+        ("User-agent: *\nDisallow: /x\nAllow /x/y\n", "/x/y", False),
+        ("User-agent walsh\nDisallow: /x\n", "/x", False),
+        ("Useragent: walsh\nDisallow: /x\n", "/x", False),
+        ("User agent: walsh\nDisallow: /x\n", "/x", False),
+        # Either way to read it counts: what one of them refuses is refused.
+        ("User-agent: *\nDisallow: /x\nUser-agent walsh\nAllow: /\n", "/x", False),
+        ("User-agent: *\nAllow: /\nUseragent: walsh\nDisallow: /x\n", "/x", False),
+        # Prose is no rule.
+        ("User-agent: *\n# Disallow /x\nDisallowed are robots\nAllow: /\n", "/x", True),
+    ],
+)
+def test_r2_a_line_without_its_colon_can_only_refuse(text: str, path: str, allowed: bool) -> None:
+    costly = "User-agent: other\nDisallow: /\n" * 700  # so many names that Protego sees no more
+    for body in (text, text + "\n" + costly):
+        assert parse_robots(body.encode(), "Walsh-Research").decide(path).allowed is allowed
+
+
+def test_own_a_crawl_delay_without_its_colon_counts() -> None:
+    assert parse_robots(b"User-agent: *\nCrawl-delay 10\n", "Walsh-Research").crawl_delay == 10
+
+
+def test_own_the_mark_of_utf_16_before_plain_ascii_hides_no_rule() -> None:
+    text = "User-agent: *\nDisallow: /x\n"
+    for body in (b"\xff\xfe" + text.encode(), b"\xff\xfe" + text.encode("utf-16-le")):
+        assert not parse_robots(body, "Walsh-Research").decide("/x").allowed

@@ -99,7 +99,12 @@ GROUP = "User-agent: *\n"
         # A path without a preference says nothing, and still is the longest.
         ("Content-Usage: train-ai=n\nContent-Usage: /a", "/a", None),
         # What begins with anything but a slash has no path.
-        ("Content-Usage: *.pdf train-ai=n", "/a.pdf", None),
+        ("Content-Usage: *.pdf train-ai=n", "/a.pdf", False),
+        # A rule that cannot be read hides no rule that can be, whatever its path.
+        ("Content-Usage: / train-ai=n\nContent-Usage: /a train-ai=(y", "/ab", False),
+        ("Content-Usage: train-ai=n\nContent-Usage: /a train-ai=(y", "/ab", False),
+        ("Content-Usage: / train-ai=y\nContent-Usage: /a train-ai=(y", "/ab", True),
+        ("Content-Usage: / train-ai=y\nContent-Usage: /a TRAIN-AI=No,", "/ab", False),
     ],
 )
 def test_own_the_longest_path_applies(lines: str, path: str, expected: bool | None):
@@ -160,17 +165,19 @@ def test_own_preferences_of_a_value(value: str, expected: dict[str, bool]):
 @pytest.mark.parametrize(
     "value",
     [
-        "Train-AI=n",
-        "train-ai=n,",
+        "Train-AI=y",
+        "train-ai=y,",
         "train-ai=",
-        "train-ai=n; search=é",
+        "train-ai=y; search=é",
         "train-ai=\x00n",
-        "train-ai=n " + "," * 5000,
-        "(train-ai=n",
+        "train-ai=y " + "," * 5000,
+        "(train-ai=y",
+        "not-train-ai=n,",
+        "train-ai=nothing,",
     ],
 )
 @pytest.mark.parametrize("where", ["header", "robots.txt"])
-def test_own_a_malformed_field_is_recorded_and_says_nothing(value: str, where: str):
+def test_own_a_malformed_field_is_recorded_and_allows_nothing(value: str, where: str):
     if where == "header":
         (said,) = of_response({"content-usage": [value]}, PAGE, "Bot")
     else:
@@ -182,9 +189,12 @@ def test_own_a_malformed_field_is_recorded_and_says_nothing(value: str, where: s
     assert len(str(said)) < 700
 
 
-def test_own_a_malformed_line_neither_hides_nor_forbids():
-    text = f"{GROUP}Content-Usage: train-ai=N,\nContent-Usage: search=n\n"
-    assert preferences(text) == {"search": False}
+@pytest.mark.parametrize(
+    "value", ["Train-AI=N", "train-ai=n,", "train-ai=n; search=é", "(ai-train = no", "train-ai=NO"]
+)
+def test_own_a_plain_no_is_heard_however_badly_the_field_is_written(value: str):
+    text = f"{GROUP}Content-Usage: {value}\nContent-Usage: search=y, train-ai=y\n"
+    assert preferences(text) == {"search": True, "train-ai": False}
 
 
 def test_own_statements_combine_to_the_most_restrictive():
@@ -334,8 +344,9 @@ def test_own_content_signal_counts_as_the_vocabulary_s_category():
     assert judge(rules, PAGE, "train-ai").name == "disallowed_usage"
 
 
-def test_own_a_malformed_line_refuses_nothing():
-    assert judge(robots(f"{GROUP}Content-Usage: train-ai=n,\n"), PAGE, "train-ai").allowed
+def test_own_a_malformed_line_refuses_by_a_plain_no_alone():
+    assert not judge(robots(f"{GROUP}Content-Usage: train-ai=n,\n"), PAGE, "train-ai").allowed
+    assert judge(robots(f"{GROUP}Content-Usage: train-ai=(,\n"), PAGE, "train-ai").allowed
     assert judge(no_rules(DOCUMENT), PAGE, "train-ai").allowed
 
 

@@ -11,7 +11,7 @@ import pytest_twisted
 from twisted.internet import reactor, task
 from twisted.internet.defer import Deferred, gatherResults
 
-from scrapy_walsh.adapters import apart
+from scrapy_walsh.adapters.documents import apart
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy.formats import links
 from scrapy_walsh.policy.formats import representation as formats

@@ -22,7 +22,7 @@ DOCUMENTS = [each for each in ALL if each.name in NAMES]
 LIMIT = 3.0
 #: The others are read to their end, however slow the machine is.
 LIMITS = f"""
-from scrapy_walsh.adapters import apart
+from scrapy_walsh.adapters.documents import apart
 
 def limited(kind, body, content_type, url, timeout, whole=apart._apart):
     return whole(kind, body, content_type, url, {LIMIT} if url in SLOW else 600.0)

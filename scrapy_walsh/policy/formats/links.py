@@ -1,7 +1,7 @@
 """R9: reads the links of one source's answer, whatever its format.
 
-A hostile answer can take any time to read. :mod:`scrapy_walsh.adapters.apart` decides whether it is
-read in a child process, with limits.
+A hostile answer can take any time to read. :mod:`scrapy_walsh.adapters.documents.apart` decides
+whether it is read in a child process, with limits.
 """
 
 from __future__ import annotations

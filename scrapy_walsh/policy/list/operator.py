@@ -3,7 +3,8 @@
 One :class:`State` says how a crawl stands with the list: which one is in force, when it was
 fetched, and how the attempts to get a newer one went. It is a frozen value, and each of its methods
 returns a value: what happens makes a new state, and nothing here reads a clock, a file or chance.
-``adapters/operator_list.py`` keeps the state, makes the requests, and does what the answers say.
+``adapters/documents/operator_list.py`` keeps the state, makes the requests, and does what the
+answers say.
 
 After each change, :meth:`State.in_force` says what targets go by, and for how long:
 

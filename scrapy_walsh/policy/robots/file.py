@@ -254,7 +254,7 @@ def parse_robots(body: bytes, token: str, document: str | None = None) -> Robots
     """
     text = decode(body)
     records = Records(text)
-    selections = select(records, token)
+    selections = select(text, records, token)
     names = (name for selection in reversed(selections) for name in selection.names)
     return Robots(
         RuleSet(selections),

@@ -9,6 +9,10 @@ and RFC 9309's product token (2.2.1). Each way is followed to its end. Where the
 records there are several :class:`Selection`, and the caller refuses if one of them does (D1).
 
 Wherever the text is damaged or unclear, an Allow is dropped rather than a Disallow.
+
+Some files have a line without its colon (``Disallow /x``), or a name written ``Useragent:``. RFC
+9309 ignores such a line, Google's parser and Protego read it. So a file that has one is read in
+both ways, and what either way selects counts (D1). An Allow without its colon grants nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ MAX_OCTETS: Final = 500 * 1024
 LITERAL_NAME: Final = "literal name"
 WITHOUT_VERSION: Final = "name without its version"
 PRODUCT_TOKEN: Final = "product token"  # noqa: S105
+#: The way to read lines that RFC 9309 ignores.
+LENIENT_LINES: Final = "lines without a colon"
 
 #: The kinds of lines.
 USER_AGENT: Final = "User-agent"
@@ -50,6 +56,11 @@ _FIELDS: Final = {
     ("disalow", "dissalow", "dissallow", "diasllow", "disallaw", "dissalllow"), MISSPELT
 )
 _FIELDS.update({kind: kind for kind in (USER_AGENT, ALLOW, DISALLOW)})  # found without lower()
+#: A line as only lenient parsers read it; its field's name and value.
+_LENIENT: Final = re.compile(
+    r"\s*(?:(user[ -]?agent)\s*:\s*|(user-?agent|disallow|crawl-delay)\s+)([^\s:].*)",
+    re.IGNORECASE | re.ASCII,
+)
 #: Unicode's white space, and Latin-1's no-break space, which is an octet that is not UTF-8.
 _BLANK: Final = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
@@ -101,11 +112,14 @@ def decode(body: bytes) -> str:
 
     Octets that are not UTF-8 stay, as surrogates (PEP 383), since they may be part of a path.
     """
-    kept = body[:MAX_OCTETS]
+    kept, text = body[:MAX_OCTETS], ""
     if kept[:2] in {b"\xff\xfe", b"\xfe\xff"}:
         text = kept.decode("utf-16", "replace")
-    else:
-        text = kept.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+        if any(map(_kind, text.splitlines())):
+            kept = b""
+        else:  # the mark of UTF-16 before a text that is not in it
+            kept, text = kept[2:], ""
+    text = text or kept.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _mend_cut(text) if len(body) > MAX_OCTETS else text
 
@@ -146,11 +160,14 @@ class Records:
 
     ``_record``: the one that a rule line now belongs to. ``_ruled``: it has a rule line, so that
     the next User-agent line begins another. ``_allow_counts``: whether an Allow is taken (T29).
+    ``lenient``: lines are read as lenient parsers do. ``odd``: the text has a line for which that
+    makes a difference.
     """
 
-    __slots__ = ("_allow_counts", "_record", "_ruled", "orphans", "records", "sitemaps")
+    __slots__ = ("_allow_counts", "_record", "_ruled", "odd", "orphans", "records", "sitemaps")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, lenient: bool = False) -> None:
+        self.odd = False
         self.orphans = Record()
         self.records: list[Record] = []
         self._record = self.orphans
@@ -158,12 +175,15 @@ class Records:
         self._ruled = True
         self._allow_counts = True
         for number, line in enumerate(text.split("\n"), 1):
-            name, colon, value = line.partition(":")
-            if not colon:
-                continue
+            name, _, value = line.partition(":")
             kind = _FIELDS.get(name) or _FIELDS.get(name.strip(_UNSEEN).lower())
-            if kind is None:
-                continue
+            if kind is None or name == line:
+                found = _LENIENT.match(line)
+                self.odd = self.odd or found is not None
+                if found is None or not lenient:
+                    continue
+                value = found[3]
+                kind = _FIELDS.get((found[2] or "").lower(), USER_AGENT)
             if "#" in value:
                 value = value.partition("#")[0]
             if kind is DISALLOW:  # nearly all lines
@@ -224,20 +244,33 @@ def _product_token(name: str, token: str) -> str:
 _READINGS: Final = {WITHOUT_VERSION: _without_version, PRODUCT_TOKEN: _product_token}
 
 
-def select(records: Records, token: str) -> list[Selection]:
-    """The selections for a token: one for each reading that differs from those before (9.1.3)."""
-    token = token.lower()
+def select(text: str, records: Records, token: str) -> list[Selection]:
+    """The selections for a token: one for each reading that differs from those before (9.1.3).
+
+    *records*: of *text*.
+    """
+    found = _select_by_name(records, token.lower())
+    if records.odd:
+        found += [
+            each
+            for each in _select_by_name(Records(text, lenient=True), token.lower(), LENIENT_LINES)
+            if each not in found
+        ]
+    return found
+
+
+def _select_by_name(records: Records, token: str, lines: str = "") -> list[Selection]:
     literal = [
         (name, record)
         for record in records.records
         for name in record.names
         if name[0] in {token[:1], "*"}
     ]
-    found = [_select(LITERAL_NAME, literal, records.orphans, token)]
+    found = [_select(lines or LITERAL_NAME, literal, records.orphans, token)]
     for reading, read in _READINGS.items():
         named = [(read(name, token), record) for name, record in literal]
         if named != literal:
-            selection = _select(reading, named, records.orphans, token)
+            selection = _select(lines or reading, named, records.orphans, token)
             found += [selection] if selection not in found else []
     return found
 

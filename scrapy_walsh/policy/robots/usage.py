@@ -10,16 +10,18 @@ those of these texts, each in its own words:
 - ``TDM-Reservation`` and ``TDM-Policy`` (W3C TDM Reservation Protocol), as header fields;
 - ``Link`` with ``rel="license"`` (RFC 8288, RFC 4946).
 
-Only the first two say anything about a category. What cannot be parsed is kept with the reason, and
-then it says nothing: it neither forbids nor allows. In robots.txt these lines belong to groups as
-Allow and Disallow do, and the same matching finds the longest path. Where the text can be read in
-several ways (D1) the statements of all of them count, and the most restrictive one prevails.
+Only the first two say anything about a category. What cannot be parsed is kept with the reason. It
+allows nothing, and forbids a category only where that stands beside a plain *no* (D1). In
+robots.txt these lines belong to groups as Allow and Disallow do, and the same matching finds the
+longest path whose rule can be parsed. Where the text can be read in several ways (D1) the
+statements of all of them count, and the most restrictive one prevails.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from scrapy_walsh.policy.formats.text import links_in
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from scrapy_walsh.policy.robots.groups import Line, Selection
+    from scrapy_walsh.policy.robots.match import Match
 
 #: The categories of use, by their labels: the vocabulary's two, and one of Content-Signal alone.
 CATEGORIES: Final = ("train-ai", "search", "ai-input")
@@ -45,8 +48,10 @@ RECORD, REFUSE = "record", "refuse"
 _LONGEST: Final = 4096
 _SHOWN: Final = 300
 _MOST: Final = 20
-#: Labels that mean a category of another name.
-_SAME: Final = {CONTENT_SIGNAL: {"ai-train": "train-ai"}}
+#: The labels of the categories. Content-Signal has another one for the first.
+_SAME: Final = {**{name: name for name in CATEGORIES}, "ai-train": "train-ai"}
+#: A category that a value refuses, however badly it is written.
+_NO: Final = re.compile(rf"(?<![\w-])({'|'.join(_SAME)})\s*=\s*no?(?!\w)", re.IGNORECASE)
 #: The tokens that allow and that disallow a category.
 _WORDS: Final = {
     CONTENT_USAGE: {"y": True, "n": False},
@@ -150,17 +155,25 @@ def refuses(
 
 def _statement(field: str, value: str, document: str, line: int | None = None) -> Statement:
     """The statement of a Content-Usage or a Content-Signal, whose value is a dictionary."""
-    shown = visible(one_line(value, _SHOWN))
-    if len(value) > _LONGEST:
-        return Statement(
-            field, shown, document, line, malformed=f"longer than {_LONGEST} characters"
-        )
+    preferences, why = _read(field, value)
+    return Statement(field, visible(one_line(value, _SHOWN)), document, line, preferences, why)
+
+
+@lru_cache(maxsize=256)
+def _read(field: str, value: str) -> tuple[tuple[tuple[str, bool], ...], str]:
+    """The preferences of a value, and why it cannot be parsed, empty where it can.
+
+    Of a value that cannot be, only a *no* is heard (D1): it seldom means anything else.
+    """
+    why = f"longer than {_LONGEST} characters" if len(value) > _LONGEST else ""
     try:
-        tokens = _tokens(value)
+        tokens = {} if why else _tokens(value)
     except ValueError as error:
         why = "not ASCII" if isinstance(error, UnicodeError) else visible(one_line(error))
-        return Statement(field, shown, document, line, malformed=why)
-    return Statement(field, shown, document, line, tuple(_preferences(field, tokens)))
+    if why:
+        found = _NO.findall(value[:_LONGEST])
+        return tuple((_SAME[key.lower()], False) for key in found), why
+    return tuple(_preferences(field, tokens)), ""
 
 
 def _tokens(value: str) -> dict[str, str]:
@@ -173,10 +186,10 @@ def _tokens(value: str) -> dict[str, str]:
 
 def _preferences(field: str, tokens: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
     for key, token in tokens.items():
-        category = _SAME.get(field, {}).get(key, key)
-        allowed = _WORDS[field].get(token)
-        if category in CATEGORIES and allowed is not None:
-            yield category, allowed
+        allowed = _WORDS[field].get(token, False if token.lower() in {"n", "no"} else None)
+        known = key in CATEGORIES or (key in _SAME and (field == CONTENT_SIGNAL or not allowed))
+        if known and allowed is not None:
+            yield _SAME[key], allowed
 
 
 # -- robots.txt ---------------------------------------------------------------------------
@@ -242,9 +255,21 @@ class _Group:
                 if not matches:
                     yield from self._without
                 for which in range(len(LENGTHS) if matches else 0):
-                    longest = max(match.lengths[which] for match in matches)
-                    texts = {m.text for m in matches if m.lengths[which] == longest}
-                    yield from (line for text in texts for line in self._by_path[text])
+                    yield from self._longest(matches, which)
+
+    def _longest(self, matches: Sequence[Match], which: int) -> Iterator[Line]:
+        """The lines of the longest match that can be read, and of longer ones, which cannot be.
+
+        *which*: of LENGTHS.
+        """
+        lengths = sorted({match.lengths[which] for match in matches}, reverse=True)
+        for length in lengths[:_MOST]:
+            texts = {match.text for match in matches if match.lengths[which] == length}
+            lines = [line for text in texts for line in self._by_path[text]]
+            yield from lines
+            if any(_read(CONTENT_USAGE, value)[1] == "" for _, value, _ in lines):
+                return
+        yield from self._without
 
 
 def _index(paths: Sequence[str], bodies: Sequence[str]) -> Index:

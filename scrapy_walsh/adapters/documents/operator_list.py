@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters import compat, faults
+from scrapy_walsh.adapters.documents.list_store import ListStore
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import Mark
-from scrapy_walsh.adapters.list_store import ListStore
 from scrapy_walsh.adapters.outcomes import Closing, Halted, NotYet, Refused
 from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, WalshError
 from scrapy_walsh.policy import event as events
@@ -32,8 +32,8 @@ from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 
 if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.documents.list_store import Found
     from scrapy_walsh.adapters.fetcher import Fetched, Fetcher
-    from scrapy_walsh.adapters.list_store import Found
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.list.blocklist import Blocklist
     from scrapy_walsh.policy.verdict import NotKnown, Verdict

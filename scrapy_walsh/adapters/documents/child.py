@@ -1,4 +1,4 @@
-"""The child process that :mod:`scrapy_walsh.adapters.validate` describes: one task, one answer."""
+"""The child process that ``validate`` describes: one task, one answer."""
 
 from __future__ import annotations
 

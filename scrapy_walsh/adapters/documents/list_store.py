@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.documents.validate import text_of, validate
 from scrapy_walsh.adapters.outcomes import Closing
-from scrapy_walsh.adapters.validate import text_of, validate
 from scrapy_walsh.exceptions import OwnFault
 from scrapy_walsh.policy.list import schema
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument

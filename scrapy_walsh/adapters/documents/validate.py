@@ -4,13 +4,13 @@ A hostile ``pattern`` takes for ever, with the interpreter lock held, and nothin
 end that. By a *tame* schema (``policy.list.schema``) nothing can take long, so then no child is
 needed.
 
-The child is ``scrapy_walsh.adapters.child``, started by this interpreter with ``-I -S``: neither
-variables of the environment nor a sitecustomize have a say in it, and its standard library comes
-before what this process has on its path, so that no file there (PyPI's ``typing``, ``enum34``)
-hides a module of Python. It reads from stdin one line of JSON, the task, and then ``length`` octets
-of body. It answers with a line of JSON on a descriptor of its own: ``{"ok": true}`` with what the
-task asked for, and lines after it; ``{"ok": false, "error", "costly"}``, a real no; or ``{"ok":
-false, "limit"}``. Any other end says nothing of the document: OwnFault.
+The child is ``scrapy_walsh.adapters.documents.child``, started by this interpreter with ``-I -S``:
+neither variables of the environment nor a sitecustomize have a say in it, and its standard library
+comes before what this process has on its path, so that no file there (PyPI's ``typing``,
+``enum34``) hides a module of Python. It reads from stdin one line of JSON, the task, and then
+``length`` octets of body. It answers with a line of JSON on a descriptor of its own: ``{"ok":
+true}`` with what the task asked for, and lines after it; ``{"ok": false, "error", "costly"}``, a
+real no; or ``{"ok": false, "limit"}``. Any other end says nothing of the document: OwnFault.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _BOOT: Final = """
 import json, sys
 task = json.loads(sys.stdin.buffer.readline())
 sys.path += [place for place in task["path"] if place not in sys.path]
-from scrapy_walsh.adapters.child import main
+from scrapy_walsh.adapters.documents.child import main
 main(task)
 """
-_ROOT: Final = str(Path(__file__).parents[2])
+_ROOT: Final = str(Path(__file__).parents[3])
 #: Octets of memory that the validator may take: a list of a million entries needs a third.
 _MEMORY: Final = 2 * 1024**3
 #: Seconds in which any machine can start a child and validate an empty list.

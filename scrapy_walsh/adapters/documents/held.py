@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from scrapy_walsh.adapters.operator_list import OperatorList
-from scrapy_walsh.adapters.robots_txt import RobotsTxt
+from scrapy_walsh.adapters.documents.operator_list import OperatorList
+from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.robots import usage

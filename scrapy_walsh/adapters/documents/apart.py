@@ -1,10 +1,10 @@
 """R9: reads the answer of a source, without a pause of the crawl that anybody would notice.
 
 The parsers hold the interpreter lock, and some answers take them minutes. A body larger than
-``SMALL`` is read by the child process of :mod:`scrapy_walsh.adapters.validate`, which is killed at
-a limit of time and has a limit of memory. Its task has the members ``format``, ``content_type``
-and ``url``; its answer is a line ``{"ok": true, "headings", "note", "children"}`` and a line of
-JSON for each entry.
+``SMALL`` is read by the child process of :mod:`scrapy_walsh.adapters.documents.validate`, which is
+killed at a limit of time and has a limit of memory. Its task has the members ``format``,
+``content_type`` and ``url``; its answer is a line ``{"ok": true, "headings", "note", "children"}``
+and a line of JSON for each entry.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from twisted.internet.defer import DeferredSemaphore
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.validate import AtLimit, ask_child
+from scrapy_walsh.adapters.documents.validate import AtLimit, ask_child
 from scrapy_walsh.exceptions import DocumentTooCostly
 from scrapy_walsh.policy.formats import links
 from scrapy_walsh.policy.formats import representation as formats

@@ -1,0 +1,1 @@
+"""The documents that the gates decide by, and the reading of what may be costly to read."""
