@@ -161,7 +161,6 @@ class HostQueue(Queue):
         #: Requests that wait for the end of `Spider.start`.
         self._parked: deque[Request] = deque()
         self._told_parked = self._told_still = False
-        self._count = 0
         self._arrivals = itertools.count(1)
         self._order = _direction(queue_cls)
         self._start_order = self._order if start_queue_cls is None else _direction(start_queue_cls)
@@ -174,12 +173,11 @@ class HostQueue(Queue):
         self._closed = False
         for host, count in self._lines.counts():
             self._agenda.add(crawl.pacing.named(host), crawl.monotonic(), count)
-            self._count += count
             self._resumed.append(host)
         crawl.queues.append(self)
 
     def __len__(self) -> int:
-        return self._count + len(self._free) + len(self._parked)
+        return self._agenda.requests + len(self._free) + len(self._parked)
 
     @ends_crawl
     def push(self, request: Request) -> None:
@@ -197,7 +195,6 @@ class HostQueue(Queue):
             self._free.append(request)
             return
         self._lines.push(host.key, self._key(request), request)
-        self._count += 1
         self._agenda.add(host, self._crawl.monotonic())
         self._tell_wait(host)
 
@@ -254,7 +251,7 @@ class HostQueue(Queue):
 
     def load(self) -> Load:
         """How much waits, without what waits for the end of `Spider.start`."""
-        return Load(self._count, self._agenda.most, len(self._free))
+        return Load(self._agenda.requests, self._agenda.most, len(self._free))
 
     def earlier(self) -> Iterable[tuple[str, str]]:
         """URLs that an earlier run left here, and the declared target that each belongs to."""
@@ -295,7 +292,6 @@ class HostQueue(Queue):
                 self._crawl.pacing.host(host.key)
                 continue
             request: Request | None = self._lines.pop(host.key)
-            self._count -= 1
             self._agenda.remove(host, now)
             if request is not None:
                 return self._popped(request)
@@ -350,7 +346,6 @@ class HostQueue(Queue):
         """A document about *host* has come: give out what it refuses, which need not wait."""
         refused = self._lines.take(host, self._refused)
         if refused:
-            self._count -= len(refused)
             now = self._crawl.monotonic()
             self._agenda.remove(self._crawl.pacing.host(host), now, len(refused))
             self._free.extend(refused)
