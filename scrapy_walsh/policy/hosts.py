@@ -108,6 +108,7 @@ def is_doubtful(url: str) -> bool:
     return len(rest) - len(rest.lstrip("/\\")) != 2
 
 
+@lru_cache(maxsize=64)
 def proxy_host(proxy: str) -> str:
     """Return the host of a proxy as ``Request.meta`` names it, with or without a scheme.
 
