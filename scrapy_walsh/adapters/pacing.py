@@ -142,6 +142,10 @@ class Pacing:
         host = self._hosts.get(key) or self.named(key)
         return host if host.known else self._know(host)
 
+    def met(self, key: str) -> Host | None:
+        """The host with this throttle key, if this crawl has had to do with it."""
+        return self._hosts.get(key)
+
     def named(self, key: str) -> Host:
         """As :meth:`host`, without a look into the store: a JOBDIR may name a million hosts."""
         host = self._hosts.get(key)
@@ -173,10 +177,10 @@ class Pacing:
 
     # -- the queue ------------------------------------------------------------------------
 
-    def tell_wait(self, host: Host, first: Callable[[], str | None]) -> None:
+    def tell_wait(self, host: Host | None, first: Callable[[], str | None]) -> None:
         """Record that *host* is not due, once for each due time; *first*: the URL that waits."""
         context, now = self._context, self._context.monotonic()
-        if not now < host.traffic.due < math.inf:
+        if host is None or not now < host.traffic.due < math.inf:
             return
         wait = host.wait(now)
         due = now + wait

@@ -250,14 +250,14 @@ class DueQueue(Queue):
         if crawl.halted is not None or _refuses(answer):
             self._free.append(request)
             return
-        host = crawl.pacing.named(hosts.host_or_url(request.url))  # whoever claims it reads more
+        host = hosts.host_or_url(request.url)  # its record is read by whoever claims it
         self._size = 0, -math.inf
         # Retries first, then by priority; Redis keeps the order of arrival.
         first = request in crawl.pacing.first
         late = 0 if first else 10 * _LARGEST_PRIORITY
         rank = late - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
-        self._unsent.append((host.key, rank, self._entries.encode(request), int(first)))
-        crawl.pacing.tell_wait(host, lambda: request.url)
+        self._unsent.append((host, rank, self._entries.encode(request), int(first)))
+        crawl.pacing.tell_wait(crawl.pacing.met(host), lambda: request.url)
         if len(self._unsent) < _TOGETHER:
             self._store.send_soon()
         else:
@@ -347,7 +347,7 @@ class DueQueue(Queue):
     def _was_moved(self, host: str, head: Any) -> None:
         if self._moved.pop(host) == scripts.PUT_OFF and not self._closed:
             pacing = self._crawl.pacing
-            pacing.tell_wait(pacing.named(host), lambda: _url_in(head))
+            pacing.tell_wait(pacing.met(host), lambda: _url_in(head))
 
     def _claim(self) -> tuple[bytes, bytes, bytes]:
         link, patience = self._store.link, self._crawl.config.patience
@@ -423,7 +423,9 @@ class DueQueue(Queue):
 
     def _pace(self, key: str) -> tuple[float, float]:
         """Seconds for which requests to a host wait, and its interval."""
-        host = self._crawl.pacing.named(key)
+        host = self._crawl.pacing.met(key)
+        if host is None:  # what waits takes up no memory here
+            return 0.0, self._crawl.config.min_interval
         return host.wait(self._crawl.monotonic()), host.traffic.interval
 
     def _popped(self, request: Request) -> Request:

@@ -204,6 +204,7 @@ class Silence:
     run; a worker of a fleet, which may run for weeks, forgets. ``now`` of the methods: seconds,
     always by the same clock. ``before``: the host gave no answer in an earlier run, nor in this one
     so far (D31). ``answered_at``: when it last answered. ``made``, ``last``: the count, and when.
+    ``changes``: how often anything was noted.
     """
 
     max_retries: int = MAX_RETRIES
@@ -213,15 +214,17 @@ class Silence:
     answered_at: float = -math.inf
     made: int = 0
     last: float = -math.inf
+    changes: int = 0
 
     def answered(self, now: float) -> None:
         """Note an answer, of any status. It does not reset the count."""
-        self.before = False
-        self.answered_at = now
+        self.before, self.answered_at = False, now
+        self.changes += 1
 
     def note(self, now: float) -> None:
         """Count one attempt that got no answer."""
         self.made, self.last = self.count(now) + 1, now
+        self.changes += 1
 
     def count(self, now: float) -> int:
         """The attempts counted so far."""
@@ -284,10 +287,10 @@ class Host:
     taken: bool = False
     accepted: float | None = None
     kept_silent: bool = False
-    #: The answer of :meth:`admit` for a target, until when it holds, and what it was made from.
+    #: The answer of :meth:`admit` for a target, until when it holds, and the changes before it.
     _step: chain.Step = field(init=False)
     _until: float = -math.inf
-    _basis: tuple[int, int, float, bool] = (-1, 0, 0.0, False)
+    _basis: int = -1
 
     def __post_init__(self) -> None:
         gates, terms = self.terms.gates, self.terms
@@ -303,14 +306,13 @@ class Host:
         """
         if document or ended:
             return self._admit(self._pace(now, document=document), document=document, ended=ended)
-        traffic, silence = self.traffic, self.silence
-        basis = traffic.changes, silence.made, silence.last, silence.before
+        basis = self.traffic.changes + self.silence.changes
         if basis != self._basis or now >= self._until:
             pace = self._pace(now)
             self._step = self._admit(pace)
             self._basis, self._until = basis, self._holds_until(pace)
         if isinstance(self._step, chain.Wait):
-            return chain.Wait(traffic.due - now)
+            return chain.Wait(self.traffic.due - now)
         return self._step
 
     def _admit(self, pace: chain.Pace, *, document: bool = False, ended: str = "") -> chain.Step:
