@@ -92,16 +92,10 @@ def measured(name: str, load: list[tuple[int, float]], most: int) -> Iterator[Ro
             "took s": round(duration(seen), 3),
             "of one": round(alone / duration(seen), 4),
             "trips": round(sum(begin <= trip <= end for trip in trips) / len(seen), 3),
-            "violations": broken(seen, hosts),
+            "violations": violations(
+                seen, 1.0, {host: delay for host, (_, delay) in hosts.items()}
+            ),
         }
-
-
-def broken(seen: list[LoggedRequest], hosts: dict[str, tuple[int, float]]) -> int:
-    """Requests of any worker that came too soon after the one before to the same host (R4)."""
-    return sum(
-        violations([each for each in seen if each.host == host], max(1.0, delay))
-        for host, (_, delay) in hosts.items()
-    )
 
 
 def log_of(

@@ -32,9 +32,10 @@ clock.install()  # before anything that reads a clock is imported
 from scrapy.crawler import CrawlerProcess  # noqa: E402
 
 from bench.report import Row, show, write  # noqa: E402
+from scrapy_walsh.proof.exchanges import overlaps, too_soon  # noqa: E402
 from tests.year import wire  # noqa: E402
 from tests.year.answer import Answer  # noqa: E402
-from tests.year.log import Sent, read_log  # noqa: E402
+from tests.year.log import Sent, exchange, read_log  # noqa: E402
 from tests.year.manners import ROUNDING, SPACING  # noqa: E402
 from tests.year.world import DAY, OPERATOR, START, World  # noqa: E402
 
@@ -111,15 +112,9 @@ def row_of(log: list[Sent], sources: int, hanging: int) -> Row:
 
 def violations(log: list[Sent]) -> int:
     """Requests that were not alone, or came too soon for their host; T1's pair is left out."""
-    last: dict[str, Sent] = {}
-    end, count = 0.0, 0
-    for each in log:
-        before = last.get(each.host)
-        exempt = before is None or (before.is_robots and before.status is not None)
-        soon = before is not None and each.start - before.end < SPACING - ROUNDING
-        count += each.start < end - ROUNDING or (soon and not exempt)
-        end, last[each.host] = each.end, each
-    return count
+    seen = [exchange(each) for each in log]
+    soon, together = too_soon(seen, SPACING, ROUNDING), overlaps(seen, ROUNDING)
+    return len({gap.after.start for gap in (*soon, *together)})
 
 
 # -- the crawling process ------------------------------------------------------------------------

@@ -55,7 +55,8 @@ from scrapy_walsh.adapters import compat  # noqa: E402
 from scrapy_walsh.adapters.compat import JITTER_SETTING  # noqa: E402
 from scrapy_walsh.adapters.turnstile import TURNSTILE  # noqa: E402
 from scrapy_walsh.policy import agenda  # noqa: E402
-from scrapy_walsh.proof.sandbox import LoggedRequest, read_log, requests  # noqa: E402
+from scrapy_walsh.proof.exchanges import too_soon  # noqa: E402
+from scrapy_walsh.proof.sandbox import LoggedRequest, exchanged, read_log, requests  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -238,16 +239,10 @@ def violations(
 ) -> int:
     """Gaps, end to start, that are too short; the target after the first robots.txt is exempt."""
     due = delays or {}
-    by_host: dict[str, list[LoggedRequest]] = {}
-    for record in seen:
-        by_host.setdefault(record.host, []).append(record)
-    return sum(
-        later.arrived - (earlier.completed or later.arrived)
-        < max(interval, due.get(host, 0.0)) - TOLERANCE
-        for host, records in by_host.items()
-        for number, (earlier, later) in enumerate(itertools.pairwise(records))
-        if number or earlier.path != "/robots.txt"
+    found = too_soon(
+        exchanged(seen), lambda gap: max(interval, due.get(gap.after.host, 0.0)), TOLERANCE
     )
+    return len(found)
 
 
 def site_of(host: str, load: Load) -> dict[str, Any]:

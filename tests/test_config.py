@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import fields, replace
 
 from scrapy_walsh.config import SETTINGS, Setting, WalshConfig, out_of_bounds, unknown_settings
 from scrapy_walsh.exceptions import ConfigError

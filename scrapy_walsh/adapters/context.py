@@ -57,6 +57,10 @@ class Queue:
         """How much waits in it: what the intake goes by."""
         return Load()
 
+    def outlook(self) -> tuple[int, int, float]:
+        """The number of hosts that are due, of those that are not, and the least seconds left."""
+        return 0, 0, 0.0
+
     def earlier(self) -> Iterable[tuple[str, str]]:
         """URLs that an earlier run left in it, and the declared target that each belongs to."""
         return ()

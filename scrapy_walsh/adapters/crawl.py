@@ -15,7 +15,6 @@ from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters import compat, disk_lines, journal, plugins, seats
 from scrapy_walsh.adapters.addon import Addon
-from scrapy_walsh.adapters.asked import Asked
 from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
 from scrapy_walsh.adapters.documents.held import Documents
 from scrapy_walsh.adapters.events import logger, tell_plugins
@@ -24,9 +23,10 @@ from scrapy_walsh.adapters.gate import Gate
 from scrapy_walsh.adapters.intake import Intake
 from scrapy_walsh.adapters.lease import Lease
 from scrapy_walsh.adapters.pacing import Pacing, Pulse
-from scrapy_walsh.adapters.readings import Readings
+from scrapy_walsh.adapters.progress import Progress
 from scrapy_walsh.adapters.retries import Retries
 from scrapy_walsh.adapters.scraping import Scraping
+from scrapy_walsh.adapters.sources import Sources
 from scrapy_walsh.adapters.tags import Tags
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.exceptions import WalshError
@@ -64,23 +64,23 @@ class Crawl(Context):
         self._pulse = Pulse(self)
         self.pacing = Pacing(self, TURNSTILE, self._pulse)
         self.fetcher = Fetcher(self, self.pacing)
-        self.asked = Asked(self, self.fetcher, self.pacing)
-        self.documents = Documents(self, self.fetcher, self.pacing, self.asked)
+        self.sources = Sources(self, self.pacing)
+        self._progress = Progress(self, self.sources.account)
+        self.documents = Documents(self, self.fetcher, self.pacing, self.sources)
         self.retries = Retries(self, self.fetcher, self.pacing)
         self.tags = Tags(self, self.documents.robots)
-        self.intake = Intake(self, self.asked)
+        self.intake = Intake(self, self.sources)
         self.gate = Gate(
             self,
             intake=self.intake,
             pacing=self.pacing,
             fetcher=self.fetcher,
             documents=self.documents,
-            asked=self.asked,
+            sources=self.sources,
             retries=self.retries,
             scraping=Scraping(self),
             tags=self.tags,
         )
-        self.readings = Readings(self)
         self._connect()
 
     def _connect(self) -> None:
@@ -100,6 +100,7 @@ class Crawl(Context):
 
     def _open(self) -> None:
         self._pulse.start()
+        self._progress.start()
         self.remember(lambda: self.store.prune(min(self.wall(), self.steady())))
         self._tell_notices()
         self.let_writes_wait()
@@ -126,6 +127,7 @@ class Crawl(Context):
             *(queue.stop for queue in self.queues),
             self.documents.operator.close,
             self._pulse.stop,
+            self._progress.stop,
             lambda: TURNSTILE.leave_for_good(self),
             lambda: compat.ON_FAILURE.remove(self.fail),
             self.documents.robots_txt.count,
@@ -133,8 +135,8 @@ class Crawl(Context):
             self.recorder.rates,
             self.recorder.tell_account,
             self.intake.close,
-            self.asked.close,
-            lambda: self.readings.close(reason),
+            self.sources.close,
+            lambda: self.sources.account.close(reason),
             self._tell_notices,
             lambda: self.recorder.note("ended", reason=reason),
             self.recorder.close,

@@ -21,7 +21,7 @@ from scrapy.utils.request import request_from_dict
 
 from scrapy_walsh import files
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.asked import form_of
+from scrapy_walsh.adapters.sources import form_of
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state.connect import Connection, one_line
 from scrapy_walsh.state.files import make_private

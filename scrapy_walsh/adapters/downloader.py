@@ -54,7 +54,7 @@ class Downloader(ScrapyDownloader):
             try:
                 crawl.gate.stop_elsewhere(request.url, result.url)
             except Refused as error:
-                crawl.readings.ended(request, error)
+                crawl.sources.failed(request, error)
                 raise
         return result
 
@@ -80,7 +80,7 @@ class Downloader(ScrapyDownloader):
         if isinstance(exception, NotYet) and not crawl.fetcher.owns(request):
             return crawl.pacing.again(request)
         if isinstance(exception, (NotYet, Refused, GaveUp)):
-            crawl.readings.ended(request, exception)
+            crawl.sources.failed(request, exception)
             raise exception
         if not crawl.fetcher.owns(request) and (fault := faults.of_machine(exception)) is not None:
             crawl.recorder.own_fault(f"{request.url} could not be requested: {fault}", fault.cause)

@@ -26,6 +26,7 @@ from scrapy_walsh.policy import revalidate
 from scrapy_walsh.policy.backoff import GiveUp, Retry, reaches_spider
 from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
+from scrapy_walsh.policy.readings import READ
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.state.records import Validators
 
@@ -86,7 +87,7 @@ class BackoffMiddleware(_Seat):
         if isinstance(failure, Retry):
             return self._again(request, failure, failure.why, response.status)
         self._give_up(request, failure, failure.why, response.status)
-        self.crawl.readings.ended(request, GaveUp(request.url, failure.why))
+        self.crawl.sources.failed(request, GaveUp(request.url, failure.why))
         if not reaches_spider(response.status):
             raise GaveUp(request.url, failure.why, response.status)
         return response
@@ -100,14 +101,14 @@ class BackoffMiddleware(_Seat):
         """The request to send again after a transport error; None lets the error go on."""
         failure = self.crawl.retries.failure(request)
         if failure is None or self.crawl.fetcher.owns(request):
-            self.crawl.readings.ended(request, exception)
+            self.crawl.sources.failed(request, exception)
             return None
         why = f"{type(exception).__name__}: {failure.why}"
         if isinstance(failure, Retry):
             return self._again(request, failure, why)
         self._give_up(request, failure, why)
         given_up = GaveUp(request.url, why)
-        self.crawl.readings.ended(request, given_up)
+        self.crawl.sources.failed(request, given_up)
         raise given_up
 
     def _again(
@@ -167,8 +168,8 @@ class RevalidateMiddleware(_Seat):
             return response
         if response.status == 304:
             self.crawl.gate.tell(events.NOT_MODIFIED, request, 304, "304, no new data")
-            self.crawl.asked.taken(request)
-            self.crawl.readings.unchanged(request)
+            self.crawl.sources.taken(request)
+            self.crawl.sources.ended(request, READ)
             raise NotModified(request.url, self._content_type(request, response))
         if self._applies(request) and revalidate.replaces_validators(
             request.method, response.status
@@ -225,9 +226,8 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
             result.dont_filter = result.dont_filter and not result.meta.pop(FILTERED, False)
             result.meta.pop(TRY_HTTPS, None)  # a host that redirects has answered
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
-            asked = self.crawl.asked
-            unsent = asked.turned_away(result.url) or asked.leads_back(result, request)
-            if canonical_url(result.url) in visited or unsent:
+            not_sent = self.crawl.sources.not_sent(result, request)
+            if canonical_url(result.url) in visited or not_sent:
                 # R7's de-duplication takes "/a" and "/a/" for one URL, but a redirect from one to
                 # the other is not a duplicate. Nor is one to a source that R8 has refused, or back
                 # to one that led here.
@@ -242,7 +242,7 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         why = f"HTTP {status} after {len(followed)} redirects from {first}, no more are followed"
         self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, request, status, why, "D5")
         error = TooManyRedirects(request.url, why, status)
-        self.crawl.readings.ended(request, error)
+        self.crawl.sources.failed(request, error)
         return error
 
 

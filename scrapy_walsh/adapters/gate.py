@@ -19,11 +19,11 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from scrapy.exceptions import IgnoreRequest
 
-from scrapy_walsh.adapters.asked import form_of
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import OPERATOR
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
 from scrapy_walsh.adapters.retries import retry_after
+from scrapy_walsh.adapters.sources import form_of
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import GiveUp, reaches_spider
@@ -31,7 +31,6 @@ from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import TARGET, Event, EventKind, Exchange
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
-    NOT_DUE,
     UNKNOWN_PARSE_ERROR,
     UNKNOWN_UNREACHABLE,
     Verdict,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.asked import Asked
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.documents.held import Documents
     from scrapy_walsh.adapters.fetcher import Fetcher, Mark
@@ -49,6 +47,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.adapters.retries import Retries
     from scrapy_walsh.adapters.scraping import Scraping
+    from scrapy_walsh.adapters.sources import Sources
     from scrapy_walsh.adapters.tags import Tags
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.host import Host
@@ -84,7 +83,7 @@ class Gate:
         pacing: Pacing,
         fetcher: Fetcher,
         documents: Documents,
-        asked: Asked,
+        sources: Sources,
         retries: Retries,
         scraping: Scraping,
         tags: Tags,
@@ -94,7 +93,7 @@ class Gate:
         self._pacing = pacing
         self._fetcher = fetcher
         self._documents = documents
-        self._asked = asked
+        self._sources = sources
         self._retries = retries
         self._scraping = scraping
         self._tags = tags
@@ -258,7 +257,7 @@ class Gate:
             return NeedDocument(chain.BLOCKLIST)
         self._stop_if_spent(request, host)
         if not self._fetcher.owns(request):
-            against = self._asked.take(request) or self._too_soon(request)
+            against = self._sources.take(request) or self._too_soon(request)
             if against is not None:
                 raise self.refuse(request, against)
         return self.before_wire(request)
@@ -391,11 +390,11 @@ class Gate:
         self._pacing.finished(host, answer, concluded, ended=steady)
         sent_at = context.wall() - (steady - started)
         if concluded.answered:
-            self._asked.note(request, str(answer.status), sent_at)
+            self._sources.answered(request, str(answer.status), sent_at)
         elif concluded.redirected:
-            self._asked.redirected(request)
+            self._sources.redirected(request)
         else:
-            self._asked.let_go(request)
+            self._sources.let_go(request)
         return exchange
 
     def _answer(
@@ -459,7 +458,7 @@ class Gate:
             sent=self._tags.sent.get(request),
             hops=answer.hops,
             form=form_of(request) if target else "",
-            again=(target and self._asked.again(request)) or None,
+            again=(target and self._sources.again(request)) or None,
             visit=(target and host.traffic.ahead) or None,
             once=True if silent and self._retries.tries_https(request) else None,
             learned=None if learned == before else learned,
@@ -505,10 +504,7 @@ class Gate:
                 proxy=proxy,
             )
         )
-        if verdict.name == NOT_DUE:
-            self._asked.turn_away(request.url)
-        if due is not None:
-            self._asked.put_off(request.url, host.key, due, verdict.reason)
+        self._sources.refused(request, verdict, host.key, due)
         return Refused(request.url, verdict, due)
 
     def _due_again(self, host: Host, verdict: Verdict) -> float | None:

@@ -107,8 +107,9 @@ class _Handler:
             response = await self._send(handler, request)
         except BaseException as error:
             answered = faults.says_something(error)
-            if isinstance(error, compat.OVER_LIMIT):
-                crawl.asked.cut_off(request)
+            if isinstance(error, compat.OVER_LIMIT) and not document:
+                # R8 counts it, so what is too long is not soon sent again.
+                crawl.sources.answered(request, "200", crawl.wall())
             if (too_large := compat.header_too_large(error)) is not None:
                 raise too_large from None
             raise
@@ -173,7 +174,7 @@ class _Handler:
             if booking is not None and wait <= 0:
                 return unseen and not booking.known
             TURNSTILE.give_back(host, wait)
-            crawl.asked.let_go(request)
+            crawl.sources.let_go(request)
             if request in crawl.pacing.popped or (document and (needed or wait > 0)):
                 raise NotYet(host.key, wait)
             if needed is not None:
@@ -193,7 +194,7 @@ class _Handler:
             return needed, crawl.pacing.reserve(host) if needed is None else None
         except BaseException as error:
             TURNSTILE.give_back(host, 0.0)
-            crawl.asked.let_go(request)
+            crawl.sources.let_go(request)
             if isinstance(error, Exception) and not isinstance(error, IgnoreRequest):
                 crawl.fail(error)
             raise

@@ -37,8 +37,8 @@ from weakref import WeakSet
 from scrapy import Request
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.asked import VIA, form_of
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.sources import VIA, form_of
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.agenda import enough
 from scrapy_walsh.policy.urls import without_userinfo
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.asked import Asked
     from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.sources import Sources
 
 #: The key of ``Request.meta`` for the URLs that a start request declares beside its own.
 ALSO: Final = "walsh_also"
@@ -74,9 +74,9 @@ _REMEDY: Final = (
 class Intake:
     """The intake of one crawl."""
 
-    def __init__(self, context: Context, asked: Asked) -> None:
+    def __init__(self, context: Context, sources: Sources) -> None:
         self._context = context
-        self._asked = asked
+        self._sources = sources
         self._named: set[str] = set()
         #: Requests to which a declared target, or a document of ours, was redirected.
         self.hops: WeakSet[Request] = WeakSet()
@@ -260,7 +260,7 @@ class Intake:
         context, form = self._context, form_of(hop)
         self.hops.add(hop)
         context.scope.declare_hop(hop.url, request.url)
-        hop.meta[VIA] = self._asked.hop(hop.url, request, form)
+        hop.meta[VIA] = self._sources.hop(hop.url, request, form)
         if context.scope.source_of(hop.url) is not None:
             told = {"form": form} if form else {}
             context.recorder.note("declared", url=hop.url, via=request.url, **told)

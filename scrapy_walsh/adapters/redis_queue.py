@@ -24,10 +24,10 @@ from scrapy import Request
 from scrapy.exceptions import DontCloseSpider
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.asked import form_of
 from scrapy_walsh.adapters.context import Queue
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.sources import form_of
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.link import LONGEST_PAUSE
@@ -487,7 +487,7 @@ class DueSpiderMixin:
                 continue
             for request in requests:
                 crawl.intake.declare(request)
-                crawl.readings.declare(request)
+                crawl.sources.declare(request)
                 yield request
 
     def _requests_of(self, entry: bytes) -> list[Request]:

@@ -266,7 +266,6 @@ class HostQueue(Queue):
         return bool(self._lines.stands_for(request))
 
     def outlook(self) -> tuple[int, int, float]:
-        """The number of hosts that are due, of those that are not, and the least seconds left."""
         due = self._agenda.ready()
         seconds = self._agenda.seconds_left(self._crawl.monotonic())
         return due, len(self._agenda) - due, seconds
@@ -274,7 +273,7 @@ class HostQueue(Queue):
     @ends_crawl
     def pop(self) -> Request | None:
         """The request to send now; None where no host is due: the engine is woken later."""
-        self._crawl.asked.settle()
+        self._crawl.sources.settle()
         for _ in range(min(_AT_ONCE, len(self._resumed))):
             self._tell_wait(self._crawl.pacing.host(self._resumed.pop()))
         self._unpark()
@@ -364,7 +363,7 @@ class HostQueue(Queue):
         arrival = next(self._arrivals) * (-1 if request in self._crawl.pacing.given_back else order)
         if request in self._crawl.pacing.first:
             return (_FIRST, -request.priority, start, arrival)
-        since = self._crawl.asked.put_off_since(request.url)
+        since = self._crawl.sources.put_off_since(request)
         if since is not None:
             return (_PUT_OFF, int(since), start, arrival)
         return (_OTHERS, -request.priority, start, arrival)

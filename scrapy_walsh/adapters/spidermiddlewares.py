@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Request
 
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.asked import VIA
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp
 from scrapy_walsh.adapters.pacing import FILTERED
+from scrapy_walsh.adapters.sources import VIA
 from scrapy_walsh.policy.backoff import reaches_spider
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ScopeMiddleware:
         """Note *request* as a declared target; False where an earlier run has left the same."""
         try:
             self.crawl.intake.declare(request)
-            self.crawl.readings.declare(request)
+            self.crawl.sources.declare(request)
             # Scrapy's `start_urls` come with dont_filter, which its filter then does not know:
             # a link to such a page would be sent a second time.
             if request.dont_filter and not self.crawl.fleet:
@@ -88,7 +88,7 @@ class ScopeMiddleware:
     def _ended(self, response: Response) -> None:
         if response.request is not None:
             try:
-                self.crawl.asked.taken(response.request)
+                self.crawl.sources.taken(response.request)
             except Exception as error:
                 self.crawl.fail(error)
                 raise
@@ -103,7 +103,7 @@ class ScopeMiddleware:
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002
         """Note *response* as read or not; raise ``GaveUp`` for 429 and 503 (R5.8)."""
         try:
-            self.crawl.readings.answered(response)
+            self.crawl.sources.reached(response)
         except Exception as error:
             self.crawl.fail(error)
             raise

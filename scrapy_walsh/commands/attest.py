@@ -7,21 +7,39 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands.check_answer import Misuse, printable, read_file
-from scrapy_walsh.commands.project import add_settings, settings_to_send
+from scrapy_walsh.commands import common
+from scrapy_walsh.commands.common import Misuse, printable
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
+from scrapy_walsh.keys.jwks import LIMIT, keys_of, parse
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE
 from scrapy_walsh.policy.times import iso
+from scrapy_walsh.proof.attest.document import (
+    Evidence,
+    PolicyPage,
+    check_shape,
+    document,
+    in_words,
+    judge,
+)
+from scrapy_walsh.proof.attest.evidence import evidence_in, indexes_in
+from scrapy_walsh.proof.attest.fetch import fetch, is_url
+from scrapy_walsh.proof.conformance import record
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
-    from scrapy_walsh.proof.attest.document import Attested, Evidence, PolicyPage
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from scrapy.settings import Settings
+
+    from scrapy_walsh.proof.attest.document import Attested
+
+#: Why ``--online`` sends.
+_REASON: Final = "walsh attest looks at the policy page"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--online", action="store_true", help="request the policy page, through the gates (R1.4)")
     add("--sign", type=Path, metavar="KEY.pem", help="sign the document with this Ed25519 key")
     add("-o", "--output", type=Path, metavar="FILE", help="where to write (default: stdout)")
-    add_settings(parser)
+    common.add_settings(parser)
     add("--keygen", type=Path, metavar="DIR", help="make a key and its JWKS there, or rotate them")
     add("--verify", metavar="FILE", help="does the signature of this document hold?")
     add("--jwks", metavar="FILE|URL", help="with --verify: the signer's public keys")
@@ -50,13 +68,12 @@ _OF_A_DOCUMENT = ("record", "online", "sign", "output", "identity", "set")
 
 def _check_options(args: argparse.Namespace) -> None:
     """Misuse for options that are not of one action."""
-    other = "--keygen" if args.keygen is not None else "--verify"
-    if args.keygen is not None and (args.verify is not None or args.jwks is not None):
+    alone = [name for name in ("keygen", "verify") if getattr(args, name) is not None]
+    if len(alone) > 1 or (args.keygen is not None and args.jwks is not None):
         raise Misuse("--keygen goes alone")
-    if args.keygen is not None or args.verify is not None:
-        for name in _OF_A_DOCUMENT:
-            if getattr(args, name):
-                raise Misuse(f"--{name} does not go with {other}")
+    for name in _OF_A_DOCUMENT:
+        if alone and getattr(args, name):
+            raise Misuse(f"--{name} does not go with --{alone[0]}")
     if (args.verify is None) != (args.jwks is None):
         raise Misuse("--verify FILE and --jwks FILE|URL go together")
     signed = args.sign is not None or args.verify is not None
@@ -64,94 +81,67 @@ def _check_options(args: argparse.Namespace) -> None:
         raise Misuse("signatures need a package: pip install 'scrapy-walsh[attest]'")
 
 
-def _tell(line: str) -> None:
-    print(f"walsh attest: {printable(' '.join(line.split()))}", file=sys.stderr)
-
-
 # -- the document -------------------------------------------------------------------------
 
 
 def _attest(args: argparse.Namespace) -> int:
-    from scrapy_walsh.adapters.context import default_state_dir  # noqa: PLC0415  slow
-    from scrapy_walsh.proof.attest.document import document, judge  # noqa: PLC0415
-    from scrapy_walsh.proof.attest.evidence import indexes_in  # noqa: PLC0415
+    settings = common.settings_to_send(args)
+    config = WalshConfig.from_settings(settings, common.default_state_dir)
+    path: Path | None = args.record
+    if path is None and config.state_dir is not None:  # where `walsh conformance` leaves it
+        path = config.state_dir / record.FILE
+    _check_output(args.output, (args.sign, path))
+    key = None
+    if args.sign is not None:  # read before anything is requested or written
+        from scrapy_walsh.keys.files import load_private_key  # noqa: PLC0415  slow
 
-    settings = settings_to_send(args)
-    config = WalshConfig.from_settings(settings, default_state_dir)
-    out = _Output(args, config)
-    evidence = _evidence(args.record, config)
-    page = _policy_page(config, settings if args.online else None)
-    indexes, now = indexes_in(config.state_dir, time.time()), iso(time.time())
+        key = load_private_key(args.sign)
+    if path is None:
+        why = "WALSH_STATE_DIR is memory, which keeps no conformance record"
+        evidence = Evidence(None, why)
+    else:
+        evidence = evidence_in(path, config)
+    url, now = config.identity.policy_url, iso(time.time())
+    page = look(url, settings, now) if args.online else PolicyPage(url)
+    indexes = indexes_in(config.state_dir, time.time())
     found = judge(evidence, config, page, indexes)
-    out.write(document(evidence, config, page, found, now, indexes=indexes))
-    for line in _lines(evidence, found):
-        _tell(line)
+    made = document(evidence, config, page, found, iso(time.time()), indexes=indexes)
+    _write(args.output, made, key)
+    common.tell("attest", *(" ".join(line.split()) for line in _lines(evidence, found)))
     return 0 if all(each.value is True for each in found.values()) else 1
 
 
-class _Output:
-    """Where the document goes; the key is read before anything is requested or written."""
-
-    def __init__(self, args: argparse.Namespace, config: WalshConfig) -> None:
-        self.key = None
-        self.output: Path | None = args.output
-        if args.sign is not None:
-            from scrapy_walsh.keys.files import load_private_key  # noqa: PLC0415  an extra
-
-            self.key = load_private_key(args.sign)
-        inputs = (args.sign, args.record or _record_of(config))
-        if self.output is not None:
-            _check_output(self.output, inputs)
-
-    def write(self, document: Mapping[str, Any]) -> None:
-        """Print or write *document*; a signed one in its canonical form, so that it stays so."""
-        if self.key is None:
-            octets = json.dumps(document, indent=2).encode("ascii")
-        else:
-            from scrapy_walsh.proof.attest.signature import canonical, sign  # noqa: PLC0415  an extra
-
-            octets = canonical(sign(document, self.key))
-        if self.output is None:
-            sys.stdout.buffer.write(octets + b"\n")
-            sys.stdout.buffer.flush()
-        else:
-            replace_file(self.output, octets + b"\n")
-
-
-def _check_output(output: Path, inputs: Sequence[Path | None]) -> None:
-    if output.exists() and not output.is_file():
+def _check_output(output: Path | None, inputs: Sequence[Path | None]) -> None:
+    if output is None or not output.exists():
+        return
+    if not output.is_file():
         raise Misuse(f"--output {output} is not a file")
-    for path in inputs:
-        if path is not None and path.exists() and output.exists() and output.samefile(path):
-            raise Misuse(f"--output {output} would replace what is read")
+    if any(path is not None and path.exists() and output.samefile(path) for path in inputs):
+        raise Misuse(f"--output {output} would replace what is read")
 
 
-def _record_of(config: WalshConfig) -> Path | None:
-    """Where ``walsh conformance`` leaves its record, if anywhere."""
-    from scrapy_walsh.proof.conformance.record import FILE  # noqa: PLC0415
+def _write(output: Path | None, made: Mapping[str, Any], key: Ed25519PrivateKey | None) -> None:
+    """Print or write *made*; a signed document in its canonical form, so that it stays so."""
+    octets = json.dumps(made, indent=2).encode("ascii")
+    if key is not None:
+        from scrapy_walsh.proof.attest.signature import canonical, sign  # noqa: PLC0415  an extra
 
-    return None if config.state_dir is None else config.state_dir / FILE
-
-
-def _evidence(given: Path | None, config: WalshConfig) -> Evidence:
-    from scrapy_walsh.proof.attest.document import Evidence  # noqa: PLC0415
-    from scrapy_walsh.proof.attest.evidence import evidence_in  # noqa: PLC0415
-
-    path = given or _record_of(config)
-    if path is None:
-        return Evidence(None, "WALSH_STATE_DIR is memory, which keeps no conformance record")
-    return evidence_in(path, config)
+        octets = canonical(sign(made, key))
+    if output is None:
+        sys.stdout.buffer.write(octets + b"\n")
+        sys.stdout.buffer.flush()
+    else:
+        replace_file(output, octets + b"\n")
 
 
-def _policy_page(config: WalshConfig, settings: Any) -> PolicyPage:
-    from scrapy_walsh.proof.attest.document import PolicyPage  # noqa: PLC0415
+def look(url: str, settings: Settings, now: str) -> PolicyPage:
+    """The policy page at *url*, as its server has it *now* (ISO). ConfigError, StateError."""
+    from scrapy_walsh.commands.own_crawl import request_pages  # noqa: PLC0415  slow
 
-    url = config.identity.policy_url
-    if settings is None:
-        return PolicyPage(url)
-    from scrapy_walsh.commands.attest_online import look  # noqa: PLC0415  slow
-
-    return look(url, settings, iso(time.time()))
+    page = request_pages(settings, _REASON, name="walsh_attest", url=url)[url]
+    if isinstance(page.answer, str):
+        return PolicyPage(url, now, None, page.answer)
+    return PolicyPage(url, now, page.answer, None if page.is_up else f"HTTP {page.answer}")
 
 
 def _lines(evidence: Evidence, found: Mapping[str, Attested]) -> Iterator[str]:
@@ -186,18 +176,15 @@ def _keygen(directory: Path) -> int:
 
 
 def _verify(path: str, jwks: str) -> int:
-    from scrapy_walsh.keys.jwks import parse  # noqa: PLC0415
-    from scrapy_walsh.proof.attest.document import check_shape, in_words  # noqa: PLC0415
     from scrapy_walsh.proof.attest.signature import verify  # noqa: PLC0415  an extra
 
-    body = _read(path)
-    keys = _keys(jwks)
+    body, keys = common.read_file(path, LIMIT + 1), _keys(jwks)
     try:
         found = parse(body)
         kid = verify(found, keys)
         check_shape(found)
     except DocumentInvalid as error:
-        _tell(f"{path}: {error}")
+        common.tell("attest", " ".join(f"{path}: {error}".split()))
         return 1
     print(f"the signature holds: key {printable(kid)}")
     for line in in_words(found):
@@ -206,17 +193,8 @@ def _verify(path: str, jwks: str) -> int:
 
 
 def _keys(jwks: str) -> list[dict[str, Any]]:
-    from scrapy_walsh.keys.jwks import keys_of  # noqa: PLC0415
-    from scrapy_walsh.proof.attest.fetch import fetch, is_url  # noqa: PLC0415
-
+    """The keys of the file or URL *jwks*; one that is longer than the limit its reader refuses."""
     try:
-        return keys_of(fetch(jwks) if is_url(jwks) else _read(jwks))
+        return keys_of(fetch(jwks) if is_url(jwks) else common.read_file(jwks, LIMIT + 1))
     except DocumentInvalid as error:
         raise Misuse(f"--jwks {jwks}: {error}") from None
-
-
-def _read(path: str) -> bytes:
-    """The octets of *path*, up to one more than the limit, which its reader refuses. Misuse."""
-    from scrapy_walsh.keys.jwks import LIMIT  # noqa: PLC0415
-
-    return read_file(path, LIMIT + 1)

@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-import json
 import math
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from scrapy_walsh.commands.check_answer import (
-    ROBOTS_LIMIT,
-    Misuse,
-    printable,
-    token_of,
-)
-from scrapy_walsh.commands.key_directory import read_directory
-from scrapy_walsh.commands.project import add_json, add_settings, read_config
+from scrapy_walsh.commands import common
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.words import plural
+from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.proof.audit.judge import Own, Terms, judge, outcome, tell_apart
 from scrapy_walsh.proof.audit.match import match_rows, read_ledgers
 from scrapy_walsh.proof.audit.reading import VHOSTS, Bot, Log, read_logs
 from scrapy_walsh.proof.audit.robots_rows import Timeline, Version
 from scrapy_walsh.proof.audit.rows import KEPT
-from scrapy_walsh.terminal import show, table
+from scrapy_walsh.terminal import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -81,8 +75,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--directory", metavar="FILE",
         help="the bot's key directory: judge only what its keys signed, where the log has that",
     )  # fmt: skip
-    add_settings(parser)
-    add_json(parser)
+    common.add_settings(parser)
+    common.add_json(parser)
 
 
 def _seconds(text: str) -> float:
@@ -95,24 +89,18 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Read the log, judge the bot, and print what was found."""
-    identity = read_config(args, Path()).identity
+    identity = common.read_config(args, Path()).identity
     agent, token = _names(args, identity)
     terms = _terms(args, agent, token, identity)
-    keys = read_directory("--directory", args.directory) if args.directory else []
+    keys = common.read_directory("--directory", args.directory) if args.directory else []
     log = read_logs(args.logs, _bot(args, token))
     if not log.entries:
         raise Misuse(_absent(log, args, token))
     _one_host(log, args)
     own = _own(log, keys, args)
     rows = [*judge(log, terms), *_matched(log, args)]
-    if args.json:
-        print(json.dumps(_members(log, rows, own)))
-    else:
-        print(f"verdict: {outcome(rows).value}")
-        show(map(printable, _lines(log, own)))
-        print()
-        for row in rows:
-            show(_row(row))
+    head = (f"verdict: {outcome(rows).value}", *map(visible, _lines(log, own)), "")
+    common.answer(args, _members(log, rows, own), chain(head, *map(_row, rows)))
     return {Outcome.HELD: 0, Outcome.UNSEEN: 2}.get(outcome(rows), 1)
 
 
@@ -121,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _names(args: argparse.Namespace, identity: Identity) -> tuple[str, str]:
     """The exact User-Agent, and the token in it."""
-    token = token_of(args.token or identity.token)
+    token = common.token_of(args.token or identity.token)
     agent: str = args.user_agent or identity.user_agent
     if token.lower() not in agent.lower():
         missing = "--token" if args.user_agent else "--user-agent"
@@ -139,16 +127,12 @@ def _bot(args: argparse.Namespace, token: str) -> Bot:
             if "/" in given or not given.isascii():
                 raise Misuse(f"--ip {given!r} is not an address, network or host name") from None
             names.add(given.encode())
-    only = _host_key(args.host)
-    return Bot(
-        token.lower().encode(),
-        tuple(networks),
-        frozenset(names),
-        args.host,
-        only,
-        args.vhost,
-        signed=args.directory is not None,
-    )
+    try:
+        only = hosts.host_key(f"http://{args.host}") if args.host else ""
+    except ValueError as error:
+        raise Misuse(f"--host: {error}") from None
+    who = (token.lower().encode(), tuple(networks), frozenset(names))
+    return Bot(*who, args.host, only, args.vhost, signed=args.directory is not None)
 
 
 def _own(log: Log, keys: list[dict[str, Any]], args: argparse.Namespace) -> Own | None:
@@ -168,18 +152,13 @@ def _own(log: Log, keys: list[dict[str, Any]], args: argparse.Namespace) -> Own 
     return own
 
 
-def _host_key(host: str) -> str:
-    try:
-        return hosts.host_key(f"http://{host}") if host else ""
-    except ValueError as error:
-        raise Misuse(f"--host: {error}") from None
-
-
 def _terms(args: argparse.Namespace, agent: str, token: str, identity: Identity) -> Terms:
     try:
         refresh = parse_duration(args.refresh)
     except ValueError as error:
         raise Misuse(f"--refresh: {error}") from None
+    # T14: the operator's documents, which robots.txt does not govern.
+    documents = [url for url in (identity.blocklist_url, identity.schema_url) if url]
     return Terms(
         user_agent=agent.encode().decode("latin-1"),
         timeline=Timeline(tuple(sorted(_versions(args.robots, token), key=lambda v: v.since))),
@@ -187,7 +166,7 @@ def _terms(args: argparse.Namespace, agent: str, token: str, identity: Identity)
         refresh=refresh,
         retry_after=args.retry_after,
         answer_time=args.answer_time,
-        documents=frozenset(_documents(identity)),
+        documents=frozenset((hosts.host_key(url), urlsplit(url).path) for url in documents),
     )
 
 
@@ -202,7 +181,7 @@ def _versions(given: Sequence[str], token: str) -> Iterator[Version]:
             raise Misuse(f"--robots {each}: from when on? Give each version as FILE@TIME")
         since.add(at)
         with Path(name).open("rb") as file:
-            yield Version(at, parse_robots(file.read(ROBOTS_LIMIT), token, name))
+            yield Version(at, parse_robots(file.read(common.ROBOTS_LIMIT), token, name))
 
 
 def _instant(text: str, option: str) -> float:
@@ -210,13 +189,6 @@ def _instant(text: str, option: str) -> float:
         at = datetime.fromisoformat(text)
         return at.replace(tzinfo=at.tzinfo or UTC).timestamp()
     raise Misuse(f"{option}: {text!r} is not a time such as 2026-05-23T10:00:00Z")
-
-
-def _documents(identity: Identity) -> Iterator[tuple[str, str]]:
-    """T14: host key and path of the operator's documents, which robots.txt does not govern."""
-    for url in (identity.blocklist_url, identity.schema_url):
-        if url:
-            yield hosts.host_key(url), urlsplit(url).path
 
 
 def _one_host(log: Log, args: argparse.Namespace) -> None:
@@ -284,38 +256,36 @@ def _lines(log: Log, own: Own | None) -> Iterator[str]:
     )
     yield f"hosts: {_counted(entry.host or '(not in the log)' for entry in log.entries)}"
     yield f"addresses: {_counted(entry.address for entry in log.entries)}"
-    if log.elsewhere:
-        yield f"not judged: {plural(log.elsewhere, 'request')} under the token from other addresses"
-    if log.others:
-        yield f"not judged: {plural(log.others, 'request')} to other hosts"
+    for count, which in (
+        (log.elsewhere, "under the token from other addresses"),
+        (log.others, "to other hosts"),
+    ):
+        if count:
+            yield f"not judged: {plural(count, 'request')} {which}"
     if own is not None:
-        yield from _signed_lines(own)
+        keys = ", ".join(f"{key} ({count})" for key, count in own.keys.most_common())
+        yield f"signed by: {keys}"
+        if own.forged:
+            why = ", ".join(f"{count} {reason}" for reason, count in own.reasons.most_common())
+            total = plural(len(own.forged), "request")
+            yield f"not judged: {total} under the bot's name that its keys did not sign: {why}"
+        yield from _first([f"{place}: {why}" for place, why in own.forged], len(own.forged))
     if log.damaged:
         more = ", ..." if log.damaged.total() > len(log.named) else ""
         yield f"unreadable lines: {log.damaged.total()} ({', '.join(log.named)}{more})"
 
 
-def _signed_lines(own: Own) -> Iterator[str]:
-    """Which keys signed, and what is not the bot's own."""
-    keys = ", ".join(f"{key} ({count})" for key, count in own.keys.most_common())
-    yield f"signed by: {keys}"
-    if own.forged:
-        why = ", ".join(f"{count} {reason}" for reason, count in own.reasons.most_common())
-        total = plural(len(own.forged), "request")
-        yield f"not judged: {total} under the bot's name that its keys did not sign: {why}"
-    for place, why in own.forged[:_SHOWN]:
-        yield f"          {place}: {why}"
-    if len(own.forged) > _SHOWN:
-        yield f"          ... and {len(own.forged) - _SHOWN} more"
+def _first(found: Sequence[str], count: int) -> Iterator[str]:
+    """The first of *found*, below what they are about; how many of *count* are not shown."""
+    yield from table([[each] for each in found[:_SHOWN]], indent=10)
+    if count > _SHOWN:
+        yield f"          ... and {count - _SHOWN} more"
 
 
 def _row(row: Row) -> Iterator[str]:
     cells = (row.outcome.value, f"{row.id} {row.level}", row.title, row.detail)
     yield from table([cells], least=_LEAST)
-    found = [[f"{finding.place}: {finding.text}"] for finding in row.findings[:_SHOWN]]
-    yield from table(found, indent=10)
-    if row.broken > _SHOWN:
-        yield f"          ... and {row.broken - _SHOWN} more"
+    yield from _first([f"{each.place}: {each.text}" for each in row.findings], row.broken)
 
 
 def _counted(names: Iterable[str]) -> str:

@@ -7,18 +7,18 @@ crawl would not adopt.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands.check_answer import LIMIT, Misuse, blocklist_of, printable, read_file
-from scrapy_walsh.commands.project import add_json, add_settings, settings_to_send
+from scrapy_walsh.commands import common
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.list.blocklist import normalised
 from scrapy_walsh.policy.times import duration, iso
-from scrapy_walsh.policy.words import plural
+from scrapy_walsh.policy.words import plural, visible
+from scrapy_walsh.terminal import show
 
 if TYPE_CHECKING:
     import argparse
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.list.blocklist import Blocklist
 
 _FILE: Final = "blocklist.json"
+#: Why ``check URL`` sends.
+_REASON: Final = "walsh blocklist check looks at the list"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
         made = actions.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         made.set_defaults(action=action)
-        add_json(made)
+        common.add_json(made)
         return made
 
     adds = add("add", _add, "put a host, and all below it, on the list")
@@ -54,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "list", metavar="FILE|URL", nargs="?", default=_FILE,
         help="the list (default: %(default)s)",
     )  # fmt: skip
-    add_settings(checks)
+    common.add_settings(checks)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,33 +78,26 @@ def _add(args: argparse.Namespace) -> int:
         entry = {"domain": host, "added": today}
         document["blocked"].append(entry | ({"reason": args.reason} if args.reason else {}))
     made = _write(args.file, document) if new else held
-    if args.json:
-        there = [host for host in hosts if host not in new]
-        print(json.dumps({"added": new, "on_the_list_already": there, **_members(made)}))
-        return 0
-    for host in hosts:
-        print(f"{'added' if host in new else 'on the list already'}: {printable(host)}")
-    _tell_when(args.file, made)
+    there = [host for host in hosts if host not in new]
+    members = {"added": new, "on_the_list_already": there, **_members(made)}
+    lines = [f"{'added' if host in new else 'on the list already'}: {host}" for host in hosts]
+    common.answer(args, members, map(visible, [*lines, *_when(args.file, made)]))
     return 0
 
 
 def _remove(args: argparse.Namespace) -> int:
     document, held = _read(args.file)
-    hosts = set(_hosts(args.host))
-    kept = [entry for entry in document["blocked"] if not _is_of(entry, hosts)]
+    hosts = sorted(set(_hosts(args.host)))
+    kept = [entry for entry in document["blocked"] if not _is_of(entry, set(hosts))]
     if len(kept) == len(document["blocked"]):
-        print(f"walsh blocklist: no entry for {printable(args.host)}", file=sys.stderr)
-        _tell_parents(hosts, held)
+        common.tell("blocklist", f"no entry for {args.host}")
+        show(map(visible, _parents(hosts, held)))
         return 1
     document["blocked"] = kept
     made = _write(args.file, document)
-    if args.json:
-        print(json.dumps({"removed": sorted(hosts), **_members(made)}))
-        return 0
-    for host in sorted(hosts):
-        print(f"removed: {printable(host)}")
-    _tell_parents(hosts, made)
-    _tell_when(args.file, made)
+    lines = [*(f"removed: {host}" for host in hosts), *_parents(hosts, made)]
+    lines += _when(args.file, made)
+    common.answer(args, {"removed": hosts, **_members(made)}, map(visible, lines))
     return 0
 
 
@@ -120,14 +115,14 @@ def _hosts(written: str) -> list[str]:
     found, warnings = normalised([written])
     if not found:
         raise Misuse(f"{written!r} names no host that can be read")
-    _tell_warnings(warnings)
+    common.tell("blocklist", *warnings)
     return list(dict.fromkeys(found))
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Blocklist]:
     """The document in *path* and what it blocks. DocumentInvalid, Misuse where there is none."""
     body = _octets(path)
-    held = blocklist_of(body, str(path))
+    held = common.blocklist_of(body, str(path))
     document: dict[str, Any] = json.loads(body)
     return document, held
 
@@ -135,33 +130,28 @@ def _read(path: Path) -> tuple[dict[str, Any], Blocklist]:
 def _octets(path: Path) -> bytes:
     if not path.exists():
         raise Misuse(f"no {path} here: `walsh init` makes one, or name another")
-    return read_file(path, LIMIT)
+    return common.read_file(path, common.LIMIT)
 
 
 def _write(path: Path, document: dict[str, Any]) -> Blocklist:
     """Replace *path* at once, with a list that a crawl would adopt. DocumentInvalid, OSError."""
     document["updated"] = iso(time.time())
     body = f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode()
-    made = blocklist_of(body, str(path))
+    made = common.blocklist_of(body, str(path))
     replace_file(path, body)
     return made
 
 
-def _tell_when(path: Path, made: Blocklist) -> None:
-    """Say how soon a change counts: a list is fetched again after its ``refresh`` (R12)."""
-    print(f"{printable(str(path))} lists {plural(len(made), 'domain')}; upload it")
-    print(f"crawls fetch it again when their copy is older than {duration(made.refresh)}")
+def _when(path: Path, made: Blocklist) -> Iterator[str]:
+    """How soon a change counts: a list is fetched again after its ``refresh`` (R12)."""
+    yield f"{path} lists {plural(len(made), 'domain')}; upload it"
+    yield f"crawls fetch it again when their copy is older than {duration(made.refresh)}"
 
 
-def _tell_parents(hosts: Iterable[str], made: Blocklist) -> None:
-    for host in sorted(hosts):
+def _parents(hosts: Iterable[str], made: Blocklist) -> Iterator[str]:
+    for host in hosts:
         if (verdict := made.blocks(host)) is not None:
-            print(f"still blocked: {printable(verdict.reason)}")
-
-
-def _tell_warnings(warnings: Iterable[str]) -> None:
-    for warning in warnings:
-        print(f"walsh blocklist: {printable(warning)}", file=sys.stderr)
+            yield f"still blocked: {verdict.reason}"
 
 
 # -- check --------------------------------------------------------------------------------
@@ -170,27 +160,30 @@ def _tell_warnings(warnings: Iterable[str]) -> None:
 def _check(args: argparse.Namespace) -> int:
     body = _fetched(args) if "://" in args.list else _octets(Path(args.list))
     try:
-        held = blocklist_of(body, args.list)
+        held = common.blocklist_of(body, args.list)
     except DocumentInvalid as error:
-        if args.json:
-            print(json.dumps({"adopted": False, "reason": str(error)}))
-        else:
-            print(f"no crawl would adopt {printable(args.list)}: {printable(str(error))}")
+        why = str(error)
+        told = visible(f"no crawl would adopt {args.list}: {why}")
+        common.answer(args, {"adopted": False, "reason": why}, [told])
         return 1
-    if args.json:
-        print(json.dumps({"adopted": True, **_members(held), "warnings": list(held.warnings)}))
-        return 0
-    print(f"a crawl would adopt {printable(args.list)}")
-    for line in _facts(held, json.loads(body)):
-        print(f"  {printable(line)}")
-    _tell_warnings(held.warnings)
+    members = {"adopted": True, **_members(held), "warnings": list(held.warnings)}
+    facts = _facts(held, json.loads(body))
+    told = f"a crawl would adopt {args.list}"
+    common.answer(args, members, map(visible, [told, *(f"  {each}" for each in facts)]))
+    if not args.json:
+        common.tell("blocklist", *held.warnings)
     return 0
 
 
 def _fetched(args: argparse.Namespace) -> bytes:
-    from scrapy_walsh.commands.operator_pages import fetch  # noqa: PLC0415  files need no crawl
+    from scrapy_walsh.commands.own_crawl import request_pages  # noqa: PLC0415  files need no crawl
 
-    return fetch(args.list, settings_to_send(args, "a file"))
+    settings, url = common.settings_to_send(args, "a file"), args.list
+    page = request_pages(settings, _REASON, name="walsh_blocklist", url=url)[url]
+    if not page.is_up or page.answer == 304:
+        why = f"HTTP {page.answer}" if isinstance(page.answer, int) else page.answer
+        raise Misuse(f"{url} gave no list: {why}")
+    return page.body
 
 
 def _members(held: Blocklist) -> dict[str, Any]:

@@ -14,8 +14,6 @@ from scrapy_walsh.config import has_identity
 from scrapy_walsh.exceptions import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from scrapy import Spider
 
 
@@ -42,20 +40,6 @@ def _refuse_if_absent(spider: Spider) -> None:
 dispatcher.connect(_refuse_if_absent, signals.spider_opened)
 
 
-class _Help(argparse.Action):
-    """Lists the subcommands: argparse does not know them, and would fold the list."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,  # noqa: ARG002
-        values: str | Sequence[str] | None,  # noqa: ARG002
-        option_string: str | None = None,  # noqa: ARG002
-    ) -> None:
-        print(usage())
-        parser.exit()
-
-
 class Command(ScrapyCommand):
     """Hands everything after ``scrapy walsh`` to the subcommand."""
 
@@ -72,7 +56,8 @@ class Command(ScrapyCommand):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Take everything as it is: each subcommand has a parser of its own."""
-        parser.add_argument("-h", "--help", action=_Help, nargs=0)  # in place of Scrapy's
+        # argparse does not know the subcommands, and would fold the list.
+        parser.format_help = lambda: f"{usage()}\n"  # type: ignore[method-assign]
         parser.add_argument("subcommand", nargs=argparse.REMAINDER)
         parser.set_defaults(profile=None)
 

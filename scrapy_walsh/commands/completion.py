@@ -10,7 +10,7 @@ import argparse
 import importlib.util
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.commands.check_answer import Misuse
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.main import SUBCOMMANDS, fill, form
 
 if TYPE_CHECKING:

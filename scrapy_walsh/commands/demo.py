@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands.check_answer import Misuse
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.sandbox import (
     Sandbox,
@@ -48,6 +48,10 @@ WALSH_IDENTITY = {
     "blocklist_url": "http://operator.test/.well-known/walsh-research/blocklist.json",
 }
 """
+_CRAWL: Final = (
+    *(sys.executable, "-m", "scrapy", "crawl", "walsh_metadata", "-a", "sources=sources.toml"),
+    *("-s", "LOG_LEVEL=INFO"),
+)
 _RUNS: Final = (
     ("First run", ()),
     (
@@ -55,6 +59,8 @@ _RUNS: Final = (
         ("-s", "WALSH_REVISIT_REASON=the demo shows conditional requests"),
     ),
 )
+_STATE: Final = Path(".scrapy", "walsh")
+_PAGE: Final = "report.html"
 _HEADINGS: Final = ("source", "outcome", "by", "requests", "new links")
 _MEMBERS: Final = ("source", "outcome", "requirement", "requests", "new")
 _LEAST: Final = (36, 13, 3, 8, 10)
@@ -73,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
     folder = _made(args.dir)
     with Sandbox() as box:
         codes = [_run(number, folder, box) for number in range(len(_RUNS))]
-    _show_legend()
+    print("\nthe requirements of the specification:")
+    show(table([(row.id, row.title) for row in REQUIREMENTS], least=(4,), indent=2, gap=1))
     _show_next(folder)
     return 1 if any(codes) else 0
 
@@ -109,8 +116,9 @@ def _run(number: int, folder: Path, box: Sandbox) -> int:
     print(f"\n== {title} ==\n", flush=True)
     box.clear()
     name = f"run-{number + 1}"
+    files = ["-a", f"report={name}.json", "-o", f"{name}.jsonl", "-s", f"LOG_FILE={name}.log"]
     done = subprocess.run(  # noqa: S603  our own command
-        [*_command(name), *extra], cwd=folder, env=_environment(box), check=False
+        [*_CRAWL, *files, *extra], cwd=folder, env=_environment(box), check=False
     )
     if done.returncode:
         print(f"the crawl ended with exit code {done.returncode}: see {folder / name}.log")
@@ -119,32 +127,17 @@ def _run(number: int, folder: Path, box: Sandbox) -> int:
     show(_table(rows))
     _show_server(box.log)
     print(f"new links: {sum(row['new'] for row in rows)}")
-    return _page(folder, name) if number == 0 else 0
+    if number:
+        return 0
+    from scrapy_walsh.commands.report import write_report  # noqa: PLC0415  slow
 
-
-def _command(name: str) -> list[str]:
-    crawl = [sys.executable, "-m", "scrapy", "crawl", "walsh_metadata"]
-    files = ["-a", f"report={name}.json", "-o", f"{name}.jsonl", "-s", f"LOG_FILE={name}.log"]
-    return [*crawl, "-a", "sources=sources.toml", *files, "-s", "LOG_LEVEL=INFO"]
+    return write_report(folder / _STATE, folder / f"{name}.json", str(folder / _PAGE))
 
 
 def _environment(box: Sandbox) -> dict[str, str]:
     """The sandbox plays every host, whatever proxies and projects the caller's names."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SCRAPY_")}
     return {**kept, "http_proxy": box.proxy_url, "https_proxy": box.proxy_url, "no_proxy": ""}
-
-
-def _page(folder: Path, name: str) -> int:
-    """The run as one HTML file; the exit code of ``walsh report``."""
-    from scrapy_walsh.commands.report import write_report  # noqa: PLC0415  slow
-
-    page = folder / "report.html"
-    sources = folder / f"{name}.json"
-    return write_report(_state(folder), sources, str(page))
-
-
-def _state(folder: Path) -> Path:
-    return folder / ".scrapy" / "walsh"
 
 
 # -- what is shown ------------------------------------------------------------------------
@@ -162,7 +155,8 @@ def _show_server(log: list[LoggedRequest]) -> None:
     """Print what the server saw: this half of the account does not come from the crawler."""
     seen = Counter(request.status for request in log)
     statuses = ", ".join(f"{count} x {status}" for status, count in sorted(seen.items(), key=str))
-    spacing = [gap for host in hosts(log) for gap in gaps(_targets(log, host))]
+    targets = [request for request in log if request.path != "/robots.txt"]
+    spacing = [gap for host in hosts(log) for gap in gaps(requests(targets, host))]
     seen_hosts = plural(len(hosts(log)), "host")
     print(f"\nthe server saw {plural(len(log), 'request')} to {seen_hosts} ({statuses});")
     print(f"  at most {max_in_flight(log)} at a time, from {len(user_agents(log))} User-Agent")
@@ -170,17 +164,8 @@ def _show_server(log: list[LoggedRequest]) -> None:
         print(f"  and never two on one host within {min(spacing):.3f} s, its robots.txt apart")
 
 
-def _targets(log: list[LoggedRequest], host: str) -> list[LoggedRequest]:
-    return [request for request in requests(log, host) if request.path != "/robots.txt"]
-
-
-def _show_legend() -> None:
-    print("\nthe requirements of the specification:")
-    show(table([(row.id, row.title) for row in REQUIREMENTS], least=(4,), indent=2, gap=1))
-
-
 def _show_next(folder: Path) -> None:
-    page, state = folder / "report.html", shlex.quote(str(_state(folder)))
+    page, state = folder / _PAGE, shlex.quote(str(folder / _STATE))
     if page.exists():
         print(f"\nthe first run as a page: {page}")
     print("\nwhat to try next:")

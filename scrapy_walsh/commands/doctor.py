@@ -1,41 +1,75 @@
-"""``walsh doctor``: whether this project can keep its promises, before it sends a request."""
+"""``walsh doctor``: whether this project can keep its promises, before it sends a request.
+
+With ``--online`` it requests the operator's policy page (R1.4) and blocklist once each; where
+requests are signed (D25), also the key directory, to verify a signature of ours by it.
+"""
 
 from __future__ import annotations
 
-import json
-import os
 import platform
-import sqlite3
 import time
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
+from scrapy_walsh.adapters.context import default_state_dir
+from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.documents.validate import test_child
-from scrapy_walsh.commands import doctor_findings, doctor_state, own_process
-from scrapy_walsh.commands.check_answer import Misuse
-from scrapy_walsh.commands.doctor_findings import LEAST, cells_of, members_of
-from scrapy_walsh.commands.project import add_json, add_settings, given_settings
-from scrapy_walsh.config import WalshConfig, has_idle_key
-from scrapy_walsh.exceptions import ConfigError, OwnFault, StateError, WalshError
+from scrapy_walsh.commands import common, own_process
+from scrapy_walsh.commands.common import Misuse
+from scrapy_walsh.commands.doctor_state import of_state
+from scrapy_walsh.commands.own_crawl import Page, Pages, PagesSpider, request_pages
+from scrapy_walsh.config import WalshConfig, has_idle_key, out_of_bounds
+from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, OwnFault, WalshError
 from scrapy_walsh.findings import Finding, Outcome
+from scrapy_walsh.keys.files import DIRECTORY
+from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.event import Event
+from scrapy_walsh.policy.signing import DIRECTORY_TYPE, Target
 from scrapy_walsh.policy.words import one_line, plural
+from scrapy_walsh.proof.signatures import Seen, directory_keys, judge
+from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
 from scrapy_walsh.terminal import show, table
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
     from scrapy.settings import Settings
 
+#: The outcomes as a line and the JSON have them. ``FAIL``: a MUST does not hold, or could not be
+#: seen to hold; or no crawl would start. ``unseen``: not looked at, as without ``--online``.
+MARKS: Final[Mapping[Outcome, str]] = {
+    Outcome.HELD: "ok",
+    Outcome.NOTE: "note",
+    Outcome.WARNING: "warn",
+    Outcome.BROKEN: "FAIL",
+    Outcome.UNSEEN: "unseen",
+}
+_OK, _NOTE, _WARN, _FAIL, _UNSEEN = (partial(Finding, outcome) for outcome in MARKS)
+_EVERY: Final = "R0.6"
+#: The widths of the first columns, the mark and the requirement.
+LEAST: Final = (6, 5)
 
 _PACKAGE: Final = "scrapy-walsh"
 _PROBE: Final = "scrapy_walsh.commands.doctor_probe"
 #: What must not fail for ``--online`` to request anything.
 _NEEDED: Final = ("signing", "state", "blocklist")
-#: Seconds that the look at the spiders may take.
+#: Seconds that the look at the spiders may take, and the shared store to answer.
 _PROBE_TIMEOUT: Final = 120.0
-#: Seconds that the shared store may take to answer.
 _REDIS_TIMEOUT: Final = 2.0
+#: Names that are reserved for tests and documentation (RFC 2606), below a dot.
+_RESERVED: Final = (
+    ".test", ".example", ".invalid", ".localhost", ".example.com", ".example.net", ".example.org",
+)  # fmt: skip
+#: The most spiders whose seats are in place that are named one by one.
+_NAMED: Final = 8
+#: Why ``--online`` sends, with nothing retried and no long wait.
+_REASON: Final = "walsh doctor --online looks whether the operator's URLs answer"
+_HASTE: Final[Mapping[str, Any]] = {"WALSH_MAX_RETRIES": 0, "WALSH_PATIENCE": 30}
+#: Seconds by which our clock and a server's may differ: the answer takes some, and Date is whole.
+_CLOCKS_DIFFER: Final = 30.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -45,8 +79,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="request the operator's own policy page and blocklist, through the gates",
     )
-    add_settings(parser)
-    add_json(parser)
+    common.add_settings(parser)
+    common.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,18 +90,34 @@ def run(args: argparse.Namespace) -> int:
     if not inside_project():
         raise Misuse("no project here: run it where scrapy.cfg is, or below")
     found = []
-    for finding in _findings(given_settings(args), online=args.online):
+    for finding in _findings(common.given_settings(args), online=args.online):
         found.append(finding)
         if not args.json:
             show(table([cells_of(finding)], least=LEAST, gap=1))
-    fails = sum(finding.outcome is Outcome.BROKEN for finding in found)
-    if args.json:
-        members = [members_of(finding) for finding in found]
-        print(json.dumps({"holds": not fails, "findings": members}))
-    else:
-        warnings = sum(finding.outcome is Outcome.WARNING for finding in found)
-        print(f"{plural(len(found), 'finding')}: {fails} FAIL, {warnings} warn")
+    fails, warnings = (
+        sum(finding.outcome is outcome for finding in found)
+        for outcome in (Outcome.BROKEN, Outcome.WARNING)
+    )
+    members = {"holds": not fails, "findings": list(map(members_of, found))}
+    common.answer(
+        args, members, [f"{plural(len(found), 'finding')}: {fails} FAIL, {warnings} warn"]
+    )
     return 1 if fails else 0
+
+
+def cells_of(finding: Finding) -> tuple[str, str, str]:
+    """The cells of its row: mark, requirement, and what it says and asks for."""
+    return MARKS[finding.outcome], finding.rule, f"{finding.about}: {finding.text}"
+
+
+def members_of(finding: Finding) -> dict[str, str]:
+    """The finding as a JSON object."""
+    return {
+        "mark": MARKS[finding.outcome],
+        "requirement": finding.rule,
+        "about": finding.about,
+        "text": finding.text,
+    }
 
 
 def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
@@ -75,61 +125,60 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
 
     *given*: settings of the command line.
     """
-    from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
-
-    from scrapy_walsh.adapters.context import default_state_dir  # noqa: PLC0415  slow
-
     try:
-        settings = get_project_settings()
+        settings = common.project_settings(given)
     except (Exception, SystemExit) as error:  # whatever a project's code may raise
         why = f"{type(error).__name__}: {one_line(error)}"
-        yield Finding(
-            Outcome.BROKEN, "R0.6", "settings", f"the project's settings cannot be read: {why}"
-        )
+        yield _FAIL(_EVERY, "settings", f"the project's settings cannot be read: {why}")
         return
-    for name, value in given.items():
-        settings.set(name, value, priority="cmdline")
     config, problem = None, ""
     try:
         config = WalshConfig.from_settings(settings, default_state_dir)
     except ConfigError as error:
         problem = str(error)
     try:
-        needs = _versions(config)
+        yield from of_versions(_versions(config), _reactor(settings))
     except metadata.PackageNotFoundError:
-        yield Finding(
-            Outcome.UNSEEN,
-            "R0.6",
-            "versions",
-            f"{_PACKAGE} is not installed: type pip install . in its clone",
-        )
-    else:
-        yield from doctor_findings.of_versions(needs, _reactor(settings))
+        text = f"{_PACKAGE} is not installed: type pip install . in its clone"
+        yield _UNSEEN(_EVERY, "versions", text)
     if config is None:  # no crawl starts, and that is all that its start would say
-        yield from _spiders(_probe(given), [problem])
+        yield from _spiders(given, problem)
         yield _of_child()
         return
     sound = True
     for finding in (
-        *doctor_findings.of_identity(config),
-        *doctor_findings.of_owner(config),
+        *of_identity(config),
+        *of_owner(config),
         *_of_signing(config, idle=has_idle_key(settings)),
-        *_spiders(_probe(given), []),
-        *_of_state(config),
+        *_spiders(given, problem),
+        *of_state(config),
     ):
         sound = sound and not (finding.outcome is Outcome.BROKEN and finding.about in _NEEDED)
         yield finding
     yield _of_child()
-    yield from _of_fleet(config)
-    yield from _of_cloud(config, settings)
+    yield from of_fleet(config)
     yield from _of_operator(config, settings, online=online, sound=sound)
 
 
 # -- versions -----------------------------------------------------------------------------
 
 
-def _versions(config: WalshConfig | None) -> list[tuple[str, str, str | None, bool]]:
-    """The packages that these settings need, as ``doctor_findings.of_versions`` takes them."""
+def of_versions(
+    needs: Iterable[tuple[str, str, str | None, bool]], reactor: str
+) -> Iterator[Finding]:
+    """*needs*: name, accepted versions, installed version or None, whether it is accepted."""
+    rows = list(needs)
+    for name, accepted, version, accepts in rows:
+        if not accepts:
+            text = f"{name} is {version or 'not installed'}; accepted: {accepted}: "
+            yield _FAIL(_EVERY, "versions", f"{text}pip install '{name}{accepted}'")
+    if all(accepts for *_, accepts in rows):
+        shown = ", ".join(f"{name} {version}" for name, _, version, _ in rows)
+        yield _OK(_EVERY, "versions", f"{shown}; reactor {reactor}")
+
+
+def _versions(config: WalshConfig | None) -> Iterator[tuple[str, str, str | None, bool]]:
+    """The packages that these settings need, as :func:`of_versions` takes them."""
     from packaging.requirements import Requirement  # noqa: PLC0415  slow
     from packaging.specifiers import SpecifierSet  # noqa: PLC0415
 
@@ -139,18 +188,13 @@ def _versions(config: WalshConfig | None) -> list[tuple[str, str, str | None, bo
         extras |= {"sign"} if config.sign_requests else set()
     python = SpecifierSet(metadata.metadata(_PACKAGE)["Requires-Python"])
     version = platform.python_version()
-    rows: list[tuple[str, str, str | None, bool]] = [
-        ("Python", str(python), version, python.contains(version, prereleases=True))
-    ]
-    for line in metadata.requires(_PACKAGE) or ():
-        need = Requirement(line)
+    yield "Python", str(python), version, python.contains(version, prereleases=True)
+    for need in map(Requirement, metadata.requires(_PACKAGE) or ()):
         marker = need.marker
-        if marker is not None and not any(marker.evaluate({"extra": each}) for each in extras):
-            continue
-        found = _installed(need.name)
-        accepts = found is not None and need.specifier.contains(found, prereleases=True)
-        rows.append((need.name, str(need.specifier), found, accepts))
-    return rows
+        if marker is None or any(marker.evaluate({"extra": each}) for each in extras):
+            found = _installed(need.name)
+            accepts = found is not None and need.specifier.contains(found, prereleases=True)
+            yield need.name, str(need.specifier), found, accepts
 
 
 def _installed(name: str) -> str | None:
@@ -166,14 +210,62 @@ def _reactor(settings: Settings) -> str:
     return str(settings.get("TWISTED_REACTOR") or "Twisted's default").rpartition(".")[2]
 
 
-# -- signed requests ------------------------------------------------------------------------
+# -- identity and settings ----------------------------------------------------------------
+
+
+def of_identity(config: WalshConfig) -> Iterator[Finding]:
+    """Who the bot is, where the operator's documents come from, and settings that a requirement
+    forbids or limits.
+    """
+    identity = config.identity
+    sends = f"sends {identity.user_agent!r}; robots.txt is read for {identity.token}"
+    yield _OK("R1", "identity", sends)
+    if config.mirrored:
+        text = f"blocklist from {config.blocklist_url}, schema from {config.schema_url}: not "
+        yield _NOTE("R3", "documents", f"{text}the identity's own; an attestation says so")
+    for name, is_set, rule in (
+        ("WALSH_FOLLOW_LINKS", config.follow_links, "R6"),
+        ("WALSH_SCRAPING", config.scraping, "R9"),
+    ):
+        if is_set:
+            text = f"{name} is on: {rule} is attested false; or remove it"
+            yield _WARN(rule, "settings", text)
+    for each, how in out_of_bounds(config):
+        why = f"{each.name} {how}, which the specification asks for: remove it, or correct it"
+        yield _FAIL(each.row.requirement, "settings", why)
+    if config.revisit_reason:
+        text = "WALSH_REVISIT_REASON is set for every run: give it to single runs, with -s"
+        yield _WARN("R8", "settings", text)
+
+
+def of_owner(config: WalshConfig) -> Iterator[Finding]:
+    """Whether the identity is one's own: not the docs' example, nor another operator's."""
+    identity = config.identity
+    if config.is_walsh_research:
+        yield _NOTE(
+            "R1",
+            "identity",
+            "walsh-research is the operator of wal.sh/bot and nobody else: if that is not you, "
+            "make your own with `walsh init`",
+        )
+    urls = {"policy_url": identity.policy_url, "blocklist_url": identity.blocklist_url}
+    reserved = [f"{name} {url}" for name, url in urls.items() if _is_reserved(url)]
+    named = [f"product {identity.product}"] if "example" in identity.token.lower() else []
+    if placeholders := ", ".join([*named, *reserved]):
+        text = f"only an example: {placeholders}: nobody can opt out there; put your own"
+        yield _WARN("R1", "identity", text)
+
+
+def _is_reserved(url: str) -> bool:
+    """Whether the host of *url* has a name that nobody can own (RFC 2606)."""
+    return f".{urlsplit(url).hostname or ''}".endswith(_RESERVED)
 
 
 def _of_signing(config: WalshConfig, *, idle: bool) -> Iterator[Finding]:
     """Whether the key of signed requests can be used. *idle*: there is one that nothing uses."""
     if idle:
         text = "WALSH_SIGNING_KEY is set, and nothing is signed: set WALSH_SIGN_REQUESTS = True"
-        yield Finding(Outcome.WARNING, "R1", "signing", text)
+        yield _WARN("R1", "signing", text)
     if config.signing_key is None:
         return
     from scrapy_walsh.adapters.signing import signer_of  # noqa: PLC0415  an extra
@@ -181,55 +273,61 @@ def _of_signing(config: WalshConfig, *, idle: bool) -> Iterator[Finding]:
     try:
         signer = signer_of(config)
     except ConfigError as error:
-        yield Finding(Outcome.BROKEN, "R1", "signing", str(error))
+        yield _FAIL("R1", "signing", str(error))
         return
     assert signer is not None  # noqa: S101  there is a key
     text = f"requests are signed by key {signer.keyid}, which {signer.directory} must list"
-    yield Finding(Outcome.HELD, "R1", "signing", text)
+    yield _OK("R1", "signing", text)
 
 
 # -- spiders ------------------------------------------------------------------------------
 
 
-def _probe(given: Mapping[str, Any]) -> dict[str, Any] | str:
-    """The report of ``doctor_probe``, or why there is none."""
+def _spiders(given: Mapping[str, Any], problem: str) -> Iterator[Finding]:
+    """What a look at every spider finds; *problem*: of the project's own settings, if any."""
     try:
-        return own_process.ask(_PROBE, given, _PROBE_TIMEOUT)
+        report = own_process.ask(_PROBE, given, _PROBE_TIMEOUT)
     except own_process.NoAnswerError as error:
-        return f"looking at them {error}"
+        if problem:
+            yield _FAIL(_EVERY, "settings", problem)
+        text = f"pins and seats are not seen: looking at them {error}"
+        yield _FAIL(_EVERY, "spiders", text)
+    else:
+        yield from of_spiders(report)
 
 
-def _spiders(report: dict[str, Any] | str, problems: list[str]) -> Iterator[Finding]:
-    if isinstance(report, str):
-        yield from doctor_findings.of_settings(problems)
-        yield Finding(Outcome.BROKEN, "R0.6", "spiders", f"pins and seats are not seen: {report}")
-        return
-    if not report["spiders"]:  # each module is broken
-        yield from doctor_findings.of_settings(problems)
-    yield from doctor_findings.of_spiders(report)
+def of_spiders(report: Mapping[str, Any]) -> Iterator[Finding]:
+    """What the look at every spider found: *report* is that of ``doctor_probe``."""
+    for each in report["broken"]:
+        text = f"{each['module']} cannot be imported, so nothing in it is seen: {each['error']}"
+        yield _FAIL(_EVERY, "spiders", text)
+    if report["reached"]:
+        text = f"the project's code connects to {', '.join(report['reached'])} while it is loaded, "
+        text += "past every gate (doctor prevented it): use a spider's requests"
+        yield _WARN("R0.1", "spiders", text)
+    spiders = report["spiders"]
+    yield from _grouped(spiders, [tuple(each) for each in report["project"]["said"]])
+    if whole := sorted(each["name"] for each in spiders if each["whole"]):
+        whose = ", ".join(whole) if len(whole) <= _NAMED else f"{len(whole)} spiders"
+        yield _OK(_EVERY, "seats", f"every pin and seat is in place for {whose}")
 
 
-# -- state --------------------------------------------------------------------------------
+def _grouped(
+    spiders: Sequence[Mapping[str, Any]], common: Sequence[tuple[str, ...]]
+) -> Iterator[Finding]:
+    """Each different finding once, with the names of its spiders unless it is the project's."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for each in spiders:
+        for said in map(tuple, each["said"]):
+            found.setdefault(said, []).append(str(each["name"]))
+    for said, names in found.items():
+        outcome, rule, about, text = said
+        everyone = said in common or len(names) == len(spiders) > 1
+        whose = "" if everyone else f" (spider {', '.join(sorted(names))})"
+        yield Finding(Outcome[outcome], rule, about, f"{text}{whose}")
 
 
-def _of_state(config: WalshConfig) -> Iterator[Finding]:
-    directory = config.state_dir
-    if directory is None:
-        yield doctor_state.of_memory()
-        return
-    place = doctor_state.place_of(directory)
-    yield from doctor_state.of_place(place)
-    if place.error is not None or (directory.exists() and not place.exists):
-        return
-    if place.problems:
-        text = "not looked at in damaged files: see the next crawl"
-        yield Finding(Outcome.UNSEEN, "R3", "blocklist", text)
-        return
-    try:
-        yield from doctor_state.of_start(config, directory)
-    except (StateError, OSError, sqlite3.Error) as error:
-        text = f"{directory} cannot be read: {one_line(error)}"
-        yield Finding(Outcome.BROKEN, "R11", "state", text)
+# -- this machine -------------------------------------------------------------------------
 
 
 def _of_child() -> Finding:
@@ -237,12 +335,12 @@ def _of_child() -> Finding:
     try:
         test_child()
     except OwnFault as error:
-        return Finding(Outcome.BROKEN, "R10", "child", str(error))
+        return _FAIL("R10", "child", str(error))
     text = "a process can be started for lists with unusual schemas, and for large sources"
-    return Finding(Outcome.HELD, "R10", "child", text)
+    return _OK("R10", "child", text)
 
 
-def _of_fleet(config: WalshConfig) -> Iterator[Finding]:
+def of_fleet(config: WalshConfig) -> Iterator[Finding]:
     """Whether the fleet's Redis answers: without it nothing is sent."""
     if config.shared_state is None:
         return
@@ -251,67 +349,130 @@ def _of_fleet(config: WalshConfig) -> Iterator[Finding]:
     from scrapy_walsh.fleet.link import Link  # noqa: PLC0415
 
     name = Link(config.shared_state, "", time.time, time.monotonic).name
-    client = redis.Redis.from_url(
-        config.shared_state,
-        socket_timeout=_REDIS_TIMEOUT,
-        socket_connect_timeout=_REDIS_TIMEOUT,
-    )
+    limits = dict.fromkeys(("socket_timeout", "socket_connect_timeout"), _REDIS_TIMEOUT)
+    client = redis.Redis.from_url(config.shared_state, **limits)
     try:
         client.ping()
     except redis.RedisError as error:
-        yield Finding(
-            Outcome.BROKEN,
-            "R4",
-            "fleet",
-            f"{name} does not answer ({one_line(error)}): every worker waits for it: start it, "
-            "or correct WALSH_SHARED_STATE",
-        )
+        text = f"{name} does not answer ({one_line(error)}): every worker waits for it: start it, "
+        yield _FAIL("R4", "fleet", f"{text}or correct WALSH_SHARED_STATE")
     else:
-        yield Finding(Outcome.HELD, "R4", "fleet", f"{name} answers")
+        yield _OK("R4", "fleet", f"{name} answers")
     finally:
         client.close()
 
 
-def _of_cloud(config: WalshConfig, settings: Settings) -> Iterator[Finding]:
-    """In a job of Scrapy Cloud: that it must run alone, and whether its state is kept."""
-    if "SHUB_JOBKEY" not in os.environ or config.shared_state is not None:
-        return
-    yield Finding(
-        Outcome.NOTE,
-        "R4",
-        "cloud",
-        "one job at a time: a job that overlaps another refuses to start",
-    )
-    if config.state_dir is not None and not settings.getbool("DOTSCRAPY_ENABLED"):
-        yield Finding(
-            Outcome.WARNING,
-            "R11",
-            "cloud",
-            "the state directory is lost when this job ends: enable DotScrapy Persistence",
-        )
-
-
-# -- the operator -------------------------------------------------------------------------
+# -- the operator's URLs ------------------------------------------------------------------
 
 
 def _of_operator(
     config: WalshConfig, settings: Settings, *, online: bool, sound: bool
 ) -> Iterator[Finding]:
     url = config.identity.policy_url
-    if not online:
-        text = f"{url} not looked at; --online requests it"
-        yield Finding(Outcome.UNSEEN, "R1.4", "policy", text)
+    if not (online and sound):
+        why = "requested: correct the FAILs above first"
+        why = why if online else "looked at; --online requests it"
+        yield _UNSEEN("R1.4", "policy", f"{url} not {why}")
         return
-    if not sound:
-        yield Finding(
-            Outcome.UNSEEN, "R1.4", "policy", f"{url} not requested: correct the FAILs above first"
-        )
-        return
-    from scrapy_walsh.commands.doctor_online import findings  # noqa: PLC0415  slow
-
     try:
-        yield from findings(config, settings)
+        settings.setdict(_HASTE, priority="cmdline")
+        pages = request_pages(settings, _REASON, DoctorSpider)
     except WalshError as error:
-        yield Finding(
-            Outcome.BROKEN, "R1.4", "policy", f"{url} could not be requested: {one_line(error)}"
-        )
+        yield _FAIL("R1.4", "policy", f"{url} could not be requested: {one_line(error)}")
+        return
+    yield _of_page("R1.4", "policy", url, pages[url])
+    yield _of_page("R3", "blocklist", config.blocklist_url, pages[config.blocklist_url])
+    if config.sign_requests:
+        yield _of_directory(config, pages[config.key_directory])
+    yield from _of_clock(pages, signed=config.sign_requests)
+
+
+class DoctorSpider(PagesSpider):
+    """Requests the operator's URLs."""
+
+    name = "walsh_doctor"
+
+    async def start(self) -> AsyncIterator[Any]:
+        """The blocklist comes as in any crawl; it is a target only where it was not yet due."""
+        core = Crawl.of(self.crawler)
+        core.sources.account.due = False
+        url, since = core.config.blocklist_url, time.time()
+        with own_process.heard() as records:
+            await core.documents.operator.bring()
+        told = (getattr(record, "walsh_event", None) for record in records)
+        rejected = [
+            each.reason
+            for each in told
+            if isinstance(each, Event) and (each.kind, each.url) == (events.REJECTED, url)
+        ]
+        held = core.store.get(StoredDocument, BLOCKLIST, url)
+        if rejected:
+            self.pages[url] = Page(rejected[0])
+        elif held is not None and held.fetched_at >= since and held.status is not None:
+            self.pages[url] = Page(held.status)
+        else:
+            yield self.page(url)
+        yield self.page(core.config.identity.policy_url)
+        if core.signer is not None:  # whoever verifies follows no redirect
+            yield self.page(core.signer.directory, redirects=False)
+
+
+def _of_page(requirement: str, about: str, url: str, page: Page) -> Finding:
+    if page.is_up:
+        return _OK(requirement, about, f"{url} answers {page.answer}")
+    what = f"{url} answers {page.answer}: put it up"
+    if isinstance(page.answer, str):  # why it was not adopted, or what came in place of an answer
+        what = f"{url}: {page.answer}: put it right"
+    return _FAIL(requirement, about, f"{what}, or correct its URL")
+
+
+def _of_directory(config: WalshConfig, page: Page) -> Finding:
+    """Whether a signature of ours holds by the key directory, as whoever verifies one has it."""
+    url = config.key_directory
+    if not (why := _why_unusable(page)):
+        from scrapy_walsh.adapters.signing import signer_of  # noqa: PLC0415  an extra
+
+        signer = signer_of(config)
+        assert signer is not None  # noqa: S101  requests are signed
+        now = time.time()
+        sent = Target("GET", "site.example", "/")
+        fields = {name.lower(): [each] for name, each in signer.fields(sent, now).items()}
+        seen = Seen(sent.method, (sent.authority,), sent.path, now, fields)
+        try:
+            why = judge(seen, directory_keys(page.body)).why
+        except DocumentInvalid as error:
+            why = str(error)
+        if not why:
+            text = f"{url} lists key {signer.keyid}, and a signature of ours holds by it"
+            return _OK("R1", "signing", text)
+    what = f"serve the file {DIRECTORY} that attest --keygen wrote, as {DIRECTORY_TYPE}"
+    return _FAIL("R1", "signing", f"{url}: {why}: {what}")
+
+
+def _why_unusable(page: Page) -> str:
+    """Why the key directory on *page* cannot be read; empty where it can."""
+    if isinstance(page.answer, str):
+        return page.answer
+    if page.answer != 200:
+        return f"it answers {page.answer}, not 200"
+    kind = page.kind.partition(";")[0].strip().lower()
+    return "" if kind == DIRECTORY_TYPE else f"it is served as {kind or 'no type at all'}"
+
+
+def _of_clock(pages: Pages, *, signed: bool) -> Iterator[Finding]:
+    """Whether the clock agrees with the Date of the answers: a signature holds for minutes."""
+    dated = {url: page.ahead for url, page in pages.items() if page.ahead is not None}
+    if not dated:
+        if signed:
+            yield _UNSEEN("R1", "clock", "no answer had a Date to compare it with")
+        return
+    url, ahead = min(dated.items(), key=lambda each: abs(each[1]))
+    if abs(ahead) <= _CLOCKS_DIFFER:
+        if signed:
+            yield _OK("R1", "clock", f"it agrees with the Date of {url}, to {abs(ahead):.0f} s")
+        return
+    where = "ahead of" if ahead > 0 else "behind"
+    text = f"it is {abs(ahead):.0f} s {where} the Date of {url}: set it"
+    if signed:
+        text += "; servers refuse signatures from another time"
+    yield (_FAIL if signed else _WARN)("R1", "clock", text)

@@ -1,18 +1,17 @@
 """How ``walsh doctor`` looks at every spider of a project, in a process of its own.
 
 ``python -m scrapy_walsh.commands.doctor_probe SETTINGS`` prints one JSON object; SETTINGS, one as
-well, are those of the command line. For each spider an empty
-crawl is opened with the settings that it would have, and ``seats.missing`` looks at what is then in
-place. The spider itself is not made, nor are pipelines, feeds and extensions. State is kept in
-memory, and this process can open no connection, whatever the project's code tries.
+well, are those of the command line. For each spider the add-on says what it would at the start of a
+crawl, and an empty crawl is opened with the settings that it would have: ``seats.missing`` looks at
+what is then in place. The spider itself is not made, nor are pipelines, feeds and extensions. State
+is kept in memory, and this process can open no connection, whatever the project's code tries.
 """
 
 from __future__ import annotations
 
-import logging
 import pkgutil
 import traceback
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,32 +21,46 @@ from scrapy.addons import AddonManager
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import CrawlerProcess
 from scrapy.settings import default_settings
-from scrapy.utils.conf import build_component_list
 from scrapy.utils.misc import load_object
-from scrapy.utils.project import get_project_settings
 from scrapy.utils.spider import iter_spider_classes
 
-from scrapy_walsh.adapters import disk_lines, plugins, seats
+from scrapy_walsh.adapters import plugins, seats
 from scrapy_walsh.adapters.addon import Addon
-from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
-from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.commands import own_process
-from scrapy_walsh.config import WalshConfig, is_shared, unknown_settings
-from scrapy_walsh.exceptions import ConfigError
+from scrapy_walsh.commands.common import project_settings
+from scrapy_walsh.commands.own_crawl import has_addon
+from scrapy_walsh.config import SETTINGS, is_shared, unknown_settings
+from scrapy_walsh.exceptions import ConfigError, WalshError
+from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings, Settings
     from twisted.python.failure import Failure
 
+    #: A finding as JSON data: the outcome's name, the requirement, what it is about, and the text.
+    Said = tuple[str, str, str, str]
+
+#: What a line about a setting or seat is about: the first name that occurs in it decides.
+_REQUIREMENTS: Final[Mapping[str, str]] = {
+    **{each.name: each.row.requirement for each in SETTINGS},
+    "USER_AGENT": "R1", "CONCURRENT_REQUESTS": "R4", "DOWNLOAD_DELAY": "R4",
+    "RETRY_ENABLED": "R5", "ROBOTSTXT_OBEY": "R2", "HTTPCACHE_ENABLED": "R6",
+    "METAREFRESH_ENABLED": "R6", "REDIRECT_MAX_TIMES": "R3", "GateMiddleware": "R2",
+    "RedirectMiddleware": "R3", "BackoffMiddleware": "R5", "RevalidateMiddleware": "R7",
+    "ScopeMiddleware": "R6", "AutoThrottle": "R4", "DOWNLOAD_HANDLERS": "R1",
+    "REQUEST_FINGERPRINTER_CLASS": "R7", "DOWNLOADER ": "R4", "HostQueue": "R4",
+    "COOKIES_ENABLED": "R0.1", "REMOTE_CONTROL_ENABLED": "R0.1", "TELNETCONSOLE_ENABLED": "R0.1",
+}  # fmt: skip
 #: Seconds: a DOWNLOAD_TIMEOUT below this is worth a warning.
 _LEAST_TIMEOUT: Final = 5.0
 _APART: Final[dict[str, Any]] = {
     **own_process.APART,
+    "WALSH_SHARED_STATE": None,
     "WALSH_STATE_DIR": "memory",
     **{
         name: getattr(default_settings, name)
@@ -57,33 +70,27 @@ _APART: Final[dict[str, Any]] = {
 #: Files that an error of the project's code may pass through.
 _NOT_THEIRS: Final = ("importlib", "site-packages", __file__)
 _FLEET_QUEUE: Final = "scrapy_walsh.adapters.redis_queue.DueQueue"
+_BARE: Final = (
+    'it crawls without scrapy_walsh: give ADDONS {"scrapy_walsh.Addon": 500}, in the project and '
+    "in custom_settings that set ADDONS"
+)
 
 
-def main(given: dict[str, Any]) -> dict[str, Any]:
-    """As :func:`look`, with the settings *given* on the command line."""
-    reached = own_process.shut_network()
-    settings = get_project_settings()
-    for name, value in given.items():
-        settings.set(name, value, priority="cmdline")
-    return {**look(settings), "reached": reached}
-
-
-def look(settings: Settings) -> dict[str, Any]:
-    """What is found, as JSON data: ``spiders``, the ``project``'s own settings as if they were
-    one, and ``broken`` modules.
+def look(given: dict[str, Any]) -> dict[str, Any]:
+    """What is found with the settings *given* on the command line, as JSON data: ``spiders``, the
+    ``project``'s own settings as if they were one, ``broken`` modules, and whom the project's code
+    ``reached`` for.
     """
+    reached = own_process.shut_network()
+    settings = project_settings(given)
     with suppress(Exception):  # an add-on that cannot be loaded: each entry says so
         AddonManager.load_pre_crawler_settings(settings)
     classes, broken = _spider_classes(settings.getlist("SPIDER_MODULES"))
-    if not classes and not broken:
-        classes = [type("AnySpider", (Spider,), {"name": "(no spider yet)"})]
+    classes = classes or [type("AnySpider", (Spider,), {"name": "(no spider yet)"})]
     entries = [entry(each, settings) for each in classes]
-    _open_crawls(settings, [(c, e) for c, e in zip(classes, entries, strict=True) if _startable(e)])
-    return {"project": entry(Spider, settings), "spiders": entries, "broken": broken}
-
-
-def _startable(entry: dict[str, Any]) -> bool:
-    return not entry["config"] and entry["error"] is None
+    _open_crawls(settings, [(c, e) for c, e in zip(classes, entries, strict=True) if e["starts"]])
+    project = entry(Spider, settings)
+    return {"project": project, "spiders": entries, "broken": broken, "reached": reached}
 
 
 def _spider_classes(modules: list[str]) -> tuple[list[type[Spider]], list[dict[str, str]]]:
@@ -115,82 +122,57 @@ def _explained(error: BaseException) -> str:
 
 
 def entry(cls: type[Spider], project: Settings) -> dict[str, Any]:
-    """What is found in the settings of a spider, without a crawl."""
-    found: dict[str, Any] = {
-        "name": getattr(cls, "name", None), "addon": False, "config": [], "unknown": [],
-        "hasty": [], "overridden": [], "plugins": [], "jobdir": [], "missing": None, "bare": False,
-        "error": None,
-    }  # fmt: skip
+    """What is found in the settings of a spider, without a crawl. ``starts``: one would."""
+    said: list[Said] = []
+    found = {"name": getattr(cls, "name", None), "said": said, "starts": False, "whole": False}
     settings = project.copy()
     try:
         cls.update_settings(settings)
         load_object(settings.get("TWISTED_REACTOR") or "scrapy.Spider")
-        found["config"] = _refused(settings)
-        found["hasty"] = _hasty(settings)
-        found["unknown"] = unknown_settings(settings)
-        found["jobdir"] = _jobdir(settings)
-        found["plugins"] = [plugin.line for plugin in plugins.named_in(settings)]
-        found["addon"] = _has_addon(settings)
-        if found["addon"] and not found["config"] and not found["jobdir"]:
-            found["overridden"] = _overridden(settings, found["unknown"] + found["plugins"])
+        said += _of_settings(settings)
+        found["starts"] = not any(each[0] == "BROKEN" and each[2] == "settings" for each in said)
     except (Exception, SystemExit) as error:
-        found["error"] = _explained(error)
+        said.append(_unseen(_explained(error)))
     return found
 
 
-def _refused(settings: Settings) -> list[str]:
-    """Why no crawl starts with these settings, in its own words."""
-    try:
-        WalshConfig.from_settings(settings, default_state_dir)
-    except ConfigError as error:
-        return [str(error)]
-    return []
-
-
-def _hasty(settings: Settings) -> list[str]:
-    """Whether a robots.txt has so little time that a slow site's would not be read."""
+def _of_settings(settings: Settings) -> Iterator[Said]:
+    """What the start of a crawl would say of *settings*, and what is worth a warning besides."""
+    unknown = unknown_settings(settings)
+    named = plugins.named_in(settings)
+    with own_process.heard() as records:
+        try:
+            Addon().update_settings(settings.copy())
+        except WalshError as error:
+            about = "settings" if isinstance(error, ConfigError) else "jobdir"
+            yield _said(Outcome.BROKEN, about, str(error))
+    for line in unknown:
+        yield _said(Outcome.WARNING, "settings", f"{line}: remove it")
+    overridden = [record.getMessage() for record in records] if has_addon(settings) else []
+    for line in overridden:
+        if line not in unknown and line not in plugins.BY_LINE:
+            yield _said(Outcome.WARNING, "pins", f"{line}; it is pinned: remove yours")
     seconds = settings.getfloat("DOWNLOAD_TIMEOUT")
-    if not 0 < seconds < _LEAST_TIMEOUT:
-        return []
-    line = (
-        f"DOWNLOAD_TIMEOUT is {seconds:g} s, give it {_LEAST_TIMEOUT:g} s or more: a robots.txt "
-        "that takes longer counts as the site's silence"
-    )
-    return [line]
+    if 0 < seconds < _LEAST_TIMEOUT:
+        text = (
+            f"DOWNLOAD_TIMEOUT is {seconds:g} s, give it {_LEAST_TIMEOUT:g} s or more: a "
+            "robots.txt that takes longer counts as the site's silence"
+        )
+        yield Outcome.WARNING.name, "R2", "settings", text
+    for each in named:
+        outcome = Outcome.WARNING if each.warns else Outcome.NOTE
+        yield outcome.name, each.requirement, "plugins", each.line
 
 
-def _jobdir(settings: Settings) -> list[str]:
-    """What is wrong with the JOBDIR, which the empty crawl does not use."""
-    why = disk_lines.why_unusable(settings)
-    return [] if why is None else [why]
+def _said(outcome: Outcome, about: str, text: str) -> Said:
+    """A finding about the setting or seat that occurs first in *text*."""
+    places = [(text.find(name), -len(name), name) for name in _REQUIREMENTS if name in text]
+    return outcome.name, _REQUIREMENTS[min(places)[2]] if places else "R0.6", about, text
 
 
-def _has_addon(settings: Settings) -> bool:
-    addons = build_component_list(settings.getdict("ADDONS"))
-    return any(load_object(each) is Addon for each in addons)
-
-
-def _overridden(settings: Settings, known: list[str]) -> list[str]:
-    """The warnings that the add-on logs about values that it overrides; not those of *known*."""
-    with _said() as lines:
-        Addon().update_settings(settings.copy())
-    return [line for line in lines if line not in known]
-
-
-@contextmanager
-def _said() -> Iterator[list[str]]:
-    lines: list[str] = []
-
-    class Keep(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage())
-
-    handler = Keep(logging.WARNING)
-    logger.addHandler(handler)
-    try:
-        yield lines
-    finally:
-        logger.removeHandler(handler)
+def _unseen(why: str) -> Said:
+    todo = "correct the setting or component that fails so"
+    return _said(Outcome.BROKEN, "seats", f"cannot be looked at: {why}: {todo}")
 
 
 # -- the empty crawls ---------------------------------------------------------------------
@@ -201,25 +183,33 @@ def _open_crawls(project: Settings, looks: list[tuple[type[Spider], dict[str, An
     if not looks:
         return
     settings = project.copy()
-    for name, value in {"SPIDER_MODULES": [], **_APART}.items():
-        settings.set(name, value, priority="cmdline")
+    settings.setdict({"SPIDER_MODULES": [], **_APART}, priority="cmdline")
     process = CrawlerProcess(settings, install_root_handler=False)
-    for cls, entry in looks:
+    for cls, found in looks:
         try:
-            crawl = process.crawl(_stand_in(cls, entry))
+            crawl = process.crawl(_stand_in(cls, found))
         except (Exception, SystemExit) as error:
-            entry["error"] = _explained(error)
+            found["error"] = _explained(error)
         else:
-            crawl.addErrback(_note_failure, entry)
+            crawl.addErrback(_failed, found)
     process.start(install_signal_handlers=False)
+    for _, found in looks:
+        why = found.pop("error", "its crawl did not open")
+        lines = found.pop("missing", None)
+        found["whole"] = lines == []
+        found["said"] += (
+            [_unseen(why)]
+            if lines is None
+            else [_said(Outcome.BROKEN, "seats", line) for line in lines]
+        )
 
 
-def _note_failure(failure: Failure, entry: dict[str, Any]) -> None:
-    entry["error"] = f"{failure.type.__name__}: {one_line(failure.value)}"  # type: ignore[union-attr]
+def _failed(failure: Failure, found: dict[str, Any]) -> None:
+    found["error"] = f"{failure.type.__name__}: {one_line(failure.value)}"  # type: ignore[union-attr]
 
 
-def _stand_in(cls: type[Spider], entry: dict[str, Any]) -> type[Spider]:
-    """A spider with the settings of *cls*, which sends nothing."""
+def _stand_in(cls: type[Spider], found: dict[str, Any]) -> type[Spider]:
+    """A spider with the settings of *cls*, which sends nothing; what is missing goes to *found*."""
     queue: list[str] = []
 
     class StandIn(Spider):
@@ -234,9 +224,7 @@ def _stand_in(cls: type[Spider], entry: dict[str, Any]) -> type[Spider]:
         @classmethod
         def from_crawler(cls_: type[Spider], crawler: Crawler, *args: Any, **kwargs: Any) -> Any:  # noqa: N804
             spider = super().from_crawler(crawler, *args, **kwargs)  # type: ignore[misc]
-            crawler.signals.connect(
-                lambda: _look_at(crawler, entry, queue), signals.spider_opened, weak=False
-            )
+            crawler.signals.connect(lambda: opened(crawler), signals.spider_opened, weak=False)
             return spider
 
         async def start(self) -> AsyncIterator[Any]:
@@ -244,12 +232,19 @@ def _stand_in(cls: type[Spider], entry: dict[str, Any]) -> type[Spider]:
             for each in nothing:
                 yield each
 
+    def opened(crawler: Crawler) -> None:
+        try:
+            bare = seats.is_bare(crawler) and not has_addon(crawler.settings)
+            missing = [*seats.missing(crawler, Crawl.of(crawler).config), *queue]
+            found["missing"] = [_BARE] if bare else missing
+        except Exception as error:  # the signal would swallow it
+            found["error"] = _explained(error)
+
     return StandIn
 
 
 def _set_apart(settings: BaseSettings) -> None:
-    for name, value in _APART.items():
-        settings.set(name, value, priority="cmdline")
+    settings.setdict(_APART, priority="cmdline")
     for name in ("EXTENSIONS", "EXTENSIONS_BASE"):
         ours = {
             path: place
@@ -282,13 +277,5 @@ def _of_other_scheduler(settings: BaseSettings) -> list[str]:
     return [f"SCHEDULER is {scheduler!r} and uses no HostQueue: {advice}"]
 
 
-def _look_at(crawler: Crawler, entry: dict[str, Any], queue: list[str]) -> None:
-    try:
-        entry["bare"] = seats.is_bare(crawler)
-        entry["missing"] = [*seats.missing(crawler, Crawl.of(crawler).config), *queue]
-    except Exception as error:  # the signal would swallow it
-        entry["error"] = _explained(error)
-
-
 if __name__ == "__main__":
-    own_process.answer(main)
+    own_process.answer(look)

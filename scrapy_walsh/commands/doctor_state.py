@@ -1,24 +1,25 @@
-"""What ``walsh doctor`` says of the state directory, the cached blocklist, and the clocks.
+"""What ``walsh doctor`` says of the state directory, the stored blocklist, and the clocks.
 
-``place_of`` and ``of_start`` look, and leave nothing behind; the other functions are pure.
+It looks at the directory as it is, and at a copy of its files as the start of a crawl would; it
+leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import stat
 import tempfile
 import time
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.adapters.documents.validate import text_of
-from scrapy_walsh.commands.check_answer import blocklist_of
-from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.files import written_to
+from scrapy_walsh.commands.common import blocklist_of
+from scrapy_walsh.exceptions import StateError, WalshError
+from scrapy_walsh.files import open_to_others, written_to
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import is_fresh
@@ -38,47 +39,72 @@ if TYPE_CHECKING:
 _ROOM: Final = 128 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A state directory. ``error``: why nothing can be written in it, or, where it does not exist,
-    in the directory above it; ``free``: octets; ``owner`` and ``user``: user numbers, or None.
-    """
-
-    path: Path
-    exists: bool
-    error: str | None = None
-    free: int | None = None
-    owner: int | None = None
-    user: int | None = None
-    open_to_all: bool = False
-    problems: tuple[str, ...] = ()
-    set_aside: tuple[str, ...] = ()
-
-
-# -- looking ------------------------------------------------------------------------------
-
-
-def place_of(directory: Path) -> Place:
-    """The state directory as it is; one that is not there yet is not made."""
+def of_state(config: WalshConfig) -> Iterator[Finding]:
+    """Whether the state can be used, and what the start of a crawl would say of it."""
+    if (directory := config.state_dir) is None:
+        yield _state(
+            Outcome.WARNING,
+            "WALSH_STATE_DIR is memory: each run forgets opt-outs, robots.txt and holds; "
+            "name a directory, or remove it",
+        )
+        return
+    found = list(of_place(directory))
+    yield from found
+    if any(each.outcome is Outcome.BROKEN for each in found):
+        yield _list(Outcome.UNSEEN, f"not looked at: correct what is said of {directory} first")
+        return
     try:
-        exists = directory.is_dir()
+        yield from _of_start(config, directory)
+    except (StateError, OSError, sqlite3.Error) as error:
+        yield _state(Outcome.BROKEN, f"{directory} cannot be read: {one_line(error)}")
+
+
+def _state(outcome: Outcome, text: str) -> Finding:
+    return Finding(outcome, "R11", "state", text)
+
+
+def _list(outcome: Outcome, text: str) -> Finding:
+    return Finding(outcome, "R3", "blocklist", text)
+
+
+def of_place(directory: Path) -> Iterator[Finding]:
+    """Whether *directory* can be used, and what is wrong with its files; it is not made."""
+    try:
         there = written_to(directory)
-        status = there.stat()
+        status, exists = there.stat(), directory.is_dir()
     except OSError as error:
-        return Place(directory, directory.exists(), one_line(error.strerror or error))
-    return Place(
-        directory,
-        exists,
-        free=shutil.disk_usage(there).free,
-        owner=status.st_uid if exists and hasattr(os, "geteuid") else None,
-        user=os.geteuid() if exists and hasattr(os, "geteuid") else None,
-        open_to_all=exists and bool(status.st_mode & stat.S_IWOTH),
-        problems=tuple(verify.problems(directory, blocklist_of)) if has_records(directory) else (),
-        set_aside=tuple(verify.set_aside(directory)) if exists else (),
-    )
+        why = one_line(error.strerror or error)
+        text = f"{directory} cannot be written ({why}): set another WALSH_STATE_DIR"
+        yield _state(Outcome.BROKEN, text)
+        return
+    warnings = []
+    user = os.geteuid() if hasattr(os, "geteuid") else status.st_uid
+    if exists and status.st_uid != user:
+        warnings.append(
+            f"belongs to user {status.st_uid}, and doctor runs as user {user}: "
+            "run it as the user who runs the crawls, or give the directory to that user"
+        )
+    if exists and open_to_others(status, stat.S_IWOTH):
+        warnings.append("can be written by everyone, who could lift opt-outs: chmod o-w")
+    if (free := shutil.disk_usage(there).free) < _ROOM:
+        warnings.append(f"has {free >> 20} MiB left on its disk: free some")
+    if aside := verify.set_aside(directory) if exists else ():
+        warnings.append(f"has damaged files of earlier runs: {', '.join(aside)}: delete them")
+    for text in warnings:
+        yield _state(Outcome.WARNING, f"{directory} {text}")
+    problems = list(verify.problems(directory, blocklist_of)) if has_records(directory) else []
+    for problem in problems:
+        text = (
+            f"{directory} is damaged: {problem}: the next crawl sets the file aside and goes on "
+            "with what can be read, or bring back a copy"
+        )
+        yield _state(Outcome.BROKEN, text)
+    if not problems:
+        text = "is in order" if exists else "can be made by the first crawl"
+        yield _state(Outcome.HELD, f"{directory} {text}")
 
 
-def of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
+def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
     """What the start of a crawl finds in its state, by its own code, in a copy of *directory*.
 
     Raises StateError, OSError and sqlite3.Error.
@@ -91,64 +117,9 @@ def of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
             host = store.get(HostRecord, hosts.host_key(url))
             lost = [each.replace(str(copy), str(directory)) for each in store.notices]
         clock.steady_clock(copy, told)
-    for each in lost:
-        yield Finding(Outcome.WARNING, "R11", "state", each)
+    yield from (_state(Outcome.WARNING, each) for each in lost)
     yield of_blocklist(held, host, time.time(), config)
-    for each in told:
-        yield Finding(Outcome.WARNING, "R12", "clock", each)
-
-
-# -- judging ------------------------------------------------------------------------------
-
-
-def of_memory() -> Finding:
-    """The finding for WALSH_STATE_DIR ``memory``."""
-    return Finding(
-        Outcome.WARNING,
-        "R11",
-        "state",
-        "WALSH_STATE_DIR is memory: each run forgets opt-outs, robots.txt and holds; "
-        "name a directory, or remove it",
-    )
-
-
-def of_place(place: Place) -> Iterator[Finding]:
-    """Whether the state directory can be used, and what is wrong with its files."""
-
-    def finding(outcome: Outcome, text: str) -> Finding:
-        return Finding(outcome, "R11", "state", f"{place.path} {text}")
-
-    if place.error is not None or (place.path.exists() and not place.exists):
-        why = place.error or "not a directory"
-        yield finding(Outcome.BROKEN, f"cannot be written ({why}): set another WALSH_STATE_DIR")
-        return
-    if place.owner != place.user:
-        yield finding(
-            Outcome.WARNING,
-            f"belongs to user {place.owner}, and doctor runs as user {place.user}: "
-            "run it as the user who runs the crawls, or give the directory to that user",
-        )
-    if place.open_to_all:
-        yield finding(
-            Outcome.WARNING, "can be written by everyone, who could lift opt-outs: chmod o-w"
-        )
-    if place.free is not None and place.free < _ROOM:
-        yield finding(Outcome.WARNING, f"has {place.free >> 20} MiB left on its disk: free some")
-    for problem in place.problems:
-        yield finding(
-            Outcome.BROKEN,
-            f"is damaged: {problem}: the next crawl sets the file aside and goes on with what can "
-            "be read, or bring back a copy",
-        )
-    if place.set_aside:
-        yield finding(
-            Outcome.WARNING,
-            f"has damaged files of earlier runs: {', '.join(place.set_aside)}: delete them",
-        )
-    if not place.problems:
-        yield finding(
-            Outcome.HELD, "is in order" if place.exists else "can be made by the first crawl"
-        )
+    yield from (Finding(Outcome.WARNING, "R12", "clock", each) for each in told)
 
 
 def of_blocklist(
@@ -158,13 +129,12 @@ def of_blocklist(
     url, asked = config.blocklist_url, 0.0 if host is None else host.last_end
     if held is None:
         goes_on = "no opt-out is known, R3 blocks nothing"
-        if config.blocklist_unreachable != "allow":
-            goes_on = f"WALSH_BLOCKLIST_UNREACHABLE is {config.blocklist_unreachable}: nothing is"
-            goes_on += " requested without one"
-        before = f", though its host had a request at {iso(asked)}: {goes_on}; see --online"
-        text = f"no list of {url} was ever adopted"
-        text += before if asked else ": the first crawl requests it first"
-        return Finding(Outcome.WARNING, "R3", "blocklist", text)
+        if (position := config.blocklist_unreachable) != "allow":
+            goes_on = f"WALSH_BLOCKLIST_UNREACHABLE is {position}: nothing is requested without one"
+        text = ": the first crawl requests it first"
+        if asked:
+            text = f", though its host had a request at {iso(asked)}: {goes_on}; see --online"
+        return _list(Outcome.WARNING, f"no list of {url} was ever adopted{text}")
     try:
         refresh = schema.reread_blocklist(text_of(held), url).refresh
     except WalshError as error:
@@ -173,18 +143,19 @@ def of_blocklist(
             f"deferred until it is fetched again; restore {files.COPY} from a backup, or see "
             "--online"
         )
-        return Finding(Outcome.BROKEN, "R3", "blocklist", text)
-    age = now - held.fetched_at
-    since = f"was fetched {duration(round(age))} ago" if age >= 0 else "is from the future"
-    said = f"{url} {since}"
+        return _list(Outcome.BROKEN, text)
+    age, every = now - held.fetched_at, duration(refresh)
+    said = f"{url} is from the future"
+    if age >= 0:
+        said = f"{url} was fetched {duration(round(age))} ago"
     if is_fresh(held.fetched_at, now, refresh):
         left = duration(round(refresh - age))
-        return Finding(Outcome.HELD, "R3", "blocklist", f"{said}; it is refreshed in {left}")
+        return _list(Outcome.HELD, f"{said}; it is refreshed in {left}")
     if asked > held.fetched_at + refresh:
         text = (
-            f"{said}, was due after {duration(refresh)}, and a request at {iso(asked)} brought no "
-            "newer one: the old one stays in force; see --online"
+            f"{said}, was due after {every}, and a request at {iso(asked)} brought no newer one: "
+            "the old one stays in force; see --online"
         )
-        return Finding(Outcome.WARNING, "R3", "blocklist", text)
-    text = f"{said}, due after {duration(refresh)}: the next run requests it before any target"
-    return Finding(Outcome.NOTE, "R3", "blocklist", text)
+        return _list(Outcome.WARNING, text)
+    text = f"{said}, due after {every}: the next run requests it before any target"
+    return _list(Outcome.NOTE, text)

@@ -19,14 +19,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from scrapy_walsh.commands.check_answer import Misuse, blocklist_of, printable
+from scrapy_walsh.commands.common import Misuse, blocklist_of
 from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.identity import identity_from
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE, directory_url
 from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.words import visible
+from scrapy_walsh.terminal import show
 
 if TYPE_CHECKING:
     import argparse
@@ -132,12 +134,9 @@ def run(args: argparse.Namespace) -> int:
             _make_keys(keys, made)
         if args.write and settings is not None:
             replace_file(settings, settings.read_bytes() + f"\n{block}".encode())
-    for name in names:
-        print(f"written: {printable(str(args.dir / name))}")
-    if args.write:
-        print(f"appended to: {printable(str(settings))}")
-    for line in _told(bot, args.dir, None if args.write else block):
-        print(line)
+    lines = [f"written: {args.dir / name}" for name in names]
+    lines += [f"appended to: {settings}"] if args.write else []
+    show([*map(visible, lines), *_told(bot, args.dir, None if args.write else block)])
     return 0
 
 
@@ -170,13 +169,8 @@ def _undone_on_failure() -> Iterator[list[Path]]:
 def _bot(args: argparse.Namespace) -> _Bot:
     product = _given("product", args.product, "name and version of the bot, such as ExampleBot/1.0")
     site = _given("site", args.site, "URL below which its pages will be").rstrip("/")
-    identity = identity_from(
-        {
-            "product": product,
-            "policy_url": f"{site}/policy.html",
-            "blocklist_url": f"{site}/blocklist.json",
-        }
-    )
+    urls = {"policy_url": f"{site}/policy.html", "blocklist_url": f"{site}/blocklist.json"}
+    identity = identity_from({"product": product, **urls})
     host = urlsplit(site).hostname or ""
     usual = f"opt-out@{host.removeprefix('www.')}"
     contact = _given("contact", args.contact, f"whom to write to [{usual}]", usual)
@@ -207,33 +201,32 @@ def _given(option: str, value: str | None, question: str, usual: str | None = No
 
 def _files(bot: _Bot) -> dict[str, str]:
     """Each file's name and text. DocumentInvalid when a crawl would not adopt the list."""
-    document = json.dumps(_blocklist(bot), indent=2) + "\n"
+    from scrapy_walsh.proof.sandbox import page  # noqa: PLC0415  the contract's schema
+
+    identity = bot.identity
+    members = {
+        "contract": "walsh-research-blocklist/v1",
+        "updated": iso(time.time()),
+        "operator": identity.token,
+        "contact": bot.contact,
+        "policy": identity.policy_url,
+        "refresh": "PT6H",
+        "blocked": [],
+        "schema": json.loads(page("blocklist.schema.json")),
+    }
+    document = json.dumps(members, indent=2) + "\n"
     blocklist_of(document.encode(), None)
     return {
         "blocklist.json": document,
         "policy.html": _POLICY.format(
-            token=escape(bot.identity.token),
-            user_agent=escape(bot.identity.user_agent),
-            contact=escape(bot.contact),
-            blocklist_url=escape(bot.identity.blocklist_url),
             signed=_SIGNED.format(directory=escape(bot.directory)) if bot.directory else "",
+            contact=escape(bot.contact),
+            **{
+                name: escape(getattr(identity, name))
+                for name in ("token", "user_agent", "blocklist_url")
+            },
         ),
         "sources.toml": _SOURCES,
-    }
-
-
-def _blocklist(bot: _Bot) -> dict[str, Any]:
-    from scrapy_walsh.proof.sandbox import page  # noqa: PLC0415  the contract's schema
-
-    return {
-        "contract": "walsh-research-blocklist/v1",
-        "updated": iso(time.time()),
-        "operator": bot.identity.token,
-        "contact": bot.contact,
-        "policy": bot.identity.policy_url,
-        "refresh": "PT6H",
-        "blocked": [],
-        "schema": json.loads(page("blocklist.schema.json")),
     }
 
 
@@ -245,29 +238,25 @@ def _settings(identity: Identity, path: Path | None, keys: Path | None) -> str:
 
     *keys*: the folder of the key that requests are signed with, if they are.
     """
-    set_there = set() if path is None else _names(path)
-    spiders = f'["{_SPIDERS}"]'
-    addon = '"scrapy_walsh.Addon"'
+    there = set() if path is None else _names(path)
+    spiders = f'"{_SPIDERS}"]'
+    spiders = f"[*SPIDER_MODULES, {spiders}" if "SPIDER_MODULES" in there else f"[{spiders}"
+    addon = '"scrapy_walsh.Addon": 500}'
+    addon = f"{{**ADDONS, {addon}" if "ADDONS" in there else f"{{{addon}"
+    urls = {name: getattr(identity, name) for name in ("policy_url", "blocklist_url")}
     lines = [
-        f"SPIDER_MODULES = [*SPIDER_MODULES, {spiders[1:]}"
-        if "SPIDER_MODULES" in set_there
-        else f"SPIDER_MODULES = {spiders}",
-        f"ADDONS = {{**ADDONS, {addon}: 500}}"
-        if "ADDONS" in set_there
-        else f"ADDONS = {{{addon}: 500}}",
+        f"SPIDER_MODULES = {spiders}",
+        f"ADDONS = {addon}",
         "WALSH_IDENTITY = {",
         f'    "product": "{identity.product}",',
-        f'    "policy_url": {json.dumps(identity.policy_url)},',
-        f'    "blocklist_url": {json.dumps(identity.blocklist_url)},',
+        *(f'    "{name}": {json.dumps(url)},' for name, url in urls.items()),
         "}",
     ]
     if keys is not None:
         from scrapy_walsh.keys.files import KEY  # noqa: PLC0415  slow
 
-        lines += [
-            "WALSH_SIGN_REQUESTS = True",
-            f"WALSH_SIGNING_KEY = {str((keys / KEY).absolute())!r}",
-        ]
+        path = (keys / KEY).absolute()
+        lines += ["WALSH_SIGN_REQUESTS = True", f"WALSH_SIGNING_KEY = {str(path)!r}"]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -298,13 +287,13 @@ def _names(path: Path) -> set[str]:
         body = ast.parse(path.read_bytes()).body
     except (SyntaxError, ValueError) as error:
         raise Misuse(f"{path} is not Python: {error}") from None
-    targets = (
-        target
+    return {
+        target.id
         for node in body
         if isinstance(node, (ast.Assign, ast.AnnAssign))
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-    )
-    return {target.id for target in targets if isinstance(target, ast.Name)}
+        if isinstance(target, ast.Name)
+    }
 
 
 # -- what is told -------------------------------------------------------------------------

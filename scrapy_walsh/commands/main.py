@@ -154,7 +154,7 @@ def main(argv: list[str]) -> int:
     except BrokenPipeError:  # the reader has gone
         pass
     except (WalshError, OSError) as error:
-        from scrapy_walsh.commands.check_answer import told  # noqa: PLC0415  seldom needed
+        from scrapy_walsh.commands.common import told  # noqa: PLC0415  seldom needed
 
         print(f"walsh {name}: {told(error)}", file=sys.stderr)
     _write_no_more()

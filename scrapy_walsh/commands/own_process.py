@@ -7,17 +7,20 @@ ask for and what they are told are JSON objects.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
 import warnings
+from contextlib import contextmanager
+from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 #: Events of ``sys.audit`` that use the network, and the argument that has the other side's name.
 _ASKING: Final = {
@@ -27,9 +30,8 @@ _ASKING: Final = {
     "socket.getaddrinfo": 0,
     "socket.gethostbyname": 0,
 }
-#: Settings of a project that a look leaves out: they would write, connect, or keep a crawl alive.
+#: Settings of a project that a crawl of ours does without: they write, or keep it from its end.
 APART: Final[Mapping[str, Any]] = {
-    "WALSH_SHARED_STATE": None,
     "ITEM_PIPELINES": {},
     "FEEDS": {},
     "JOBDIR": None,
@@ -40,6 +42,17 @@ APART: Final[Mapping[str, Any]] = {
 
 class NoAnswerError(WalshError):
     """The process gave no answer. Its text says why, in one line."""
+
+
+@contextmanager
+def heard(name: str = "scrapy_walsh") -> Iterator[list[logging.LogRecord]]:
+    """What the logger *name* gets meanwhile, and those below it."""
+    handler, logger = BufferingHandler(sys.maxsize), logging.getLogger(name)
+    logger.addHandler(handler)
+    try:
+        yield handler.buffer
+    finally:
+        logger.removeHandler(handler)
 
 
 def ask(module: str, given: Mapping[str, Any], timeout: float) -> dict[str, Any]:

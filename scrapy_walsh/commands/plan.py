@@ -6,17 +6,21 @@ The run is a real one, by a virtual clock, with a copy of the state and without 
 
 from __future__ import annotations
 
-import json
-import sys
-from typing import TYPE_CHECKING, Final
+from collections import Counter, defaultdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.commands import own_process
-from scrapy_walsh.commands.check_answer import Misuse, printable
-from scrapy_walsh.commands.plan_account import as_lines
-from scrapy_walsh.commands.project import add_json, add_settings, given_settings, pairs
+from scrapy_walsh.commands import common, own_process
+from scrapy_walsh.commands.common import Misuse
+from scrapy_walsh.policy.event import TARGET
+from scrapy_walsh.policy.times import duration
+from scrapy_walsh.policy.words import plural, visible
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS
+from scrapy_walsh.terminal import columns, local
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator, Mapping
 
 _CRAWL: Final = "scrapy_walsh.commands.plan_clock"
 #: The spider whose run is told where none is named.
@@ -33,8 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("spider", metavar="SPIDER", nargs="?", default=_SPIDER, help=f"by default {_SPIDER}")
     add("-a", metavar="NAME=VALUE", action="append", default=[], help="the spider's arguments")
     add("--latency", type=float, default=_LATENCY, metavar="S", help="assumed seconds an answer")
-    add_settings(parser)
-    add_json(parser)
+    common.add_settings(parser)
+    common.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
         raise Misuse(f"--latency {args.latency:g} is not a number of seconds")
     given = {
         "spider": args.spider,
-        "arguments": pairs("-a", args.a),
-        "settings": given_settings(args),
+        "arguments": common.pairs("-a", args.a),
+        "settings": common.given_settings(args),
         "latency": args.latency,
     }
     try:
@@ -53,10 +57,100 @@ def run(args: argparse.Namespace) -> int:
         raise Misuse(f"planning the run {error}") from error
     if "misuse" in found:
         raise Misuse(found["misuse"])
-    for notice in found["notices"]:
-        print(f"walsh plan: {printable(notice)}", file=sys.stderr)
-    if args.json:
-        print(json.dumps(found))
+    common.tell("plan", *found["notices"])
+    common.answer(args, found, map(visible, as_lines(found)))
+    return 0 if any(each["purpose"] == TARGET for each in found["requests"]) else 1
+
+
+# -- for a person --------------------------------------------------------------------------
+
+
+def as_lines(plan: Mapping[str, Any]) -> Iterator[str]:
+    """The plan, in the order in which it would be carried out."""
+    now, targets = plan["now"], {target["url"]: target for target in plan["targets"]}
+    counts = Counter(target["decision"] for target in targets.values())
+    yield f"plan of {plan['spider']} for {plan['token']} at {local(now)}, made without a request"
+    yield ""
+    yield "documents"
+    yield from columns([_document(each, now) for each in plan["documents"]], indent=2)
+    unknown = Counter(each["kind"] for each in plan["documents"] if each["action"] == "fetch")
+    if count := unknown[ROBOTS]:
+        what = "it is assumed to refuse nothing, and to ask for no Crawl-delay"
+        yield f"  robots.txt of {plural(count, 'host')} is not known yet: {what}"
+    if unknown[BLOCKLIST]:
+        yield "  no blocklist is known yet: it is assumed to name nobody"
+    yield ""
+    asked, of = plural(counts["ask"], "target"), plural(len(plan["hosts"]), "host")
+    yield f"ask {asked} of {of}, in this order of hosts"
+    at = {each["url"]: each["at"] - now for each in plan["requests"]}
+    sent_to = defaultdict(list)
+    for each in plan["requests"]:
+        sent_to[each["host"]].append(each)
+    for host in plan["hosts"]:
+        sent = sent_to[host["host"]]
+        urls = [each["url"] for each in sent if each["purpose"] == TARGET]
+        only = "" if urls else ", for its robots.txt only"
+        first = f"first request in {_in(sent[0]['at'] - now)}"
+        yield f"  {host['host']}, {_every(host)}, {first}{only}"
+        yield from (f"    {_target(targets[url], at)}" for url in urls if url in targets)
+    for decision in ("skip", "defer"):
+        if counts[decision]:
+            yield ""
+            yield f"{decision} {plural(counts[decision], 'target')}"
+            yield from (
+                f"  {_target(each, at)}"
+                for each in targets.values()
+                if each["decision"] == decision
+            )
+    yield ""
+    yield _estimate(plan)
+
+
+def _every(host: Mapping[str, Any]) -> str:
+    taught, silent = host["learned"], host["silent_since"]
+    why = "" if taught is None else f" (its answers 429 have taught {round(taught, 2):g} s)"
+    if silent is not None:
+        why += f", one request after all others (no answer since {local(silent)})"
+    return f"every {round(host['interval'], 2):g} s{why}"
+
+
+def _document(document: Mapping[str, Any], now: float) -> tuple[str, str, str, str]:
+    fetched_at = document["fetched_at"]
+    if fetched_at is None:
+        age = "never fetched"
+    elif fetched_at == 0:
+        age = "too old to be used"
     else:
-        print("\n".join(printable(line) for line in as_lines(found)))
-    return 0 if any(host["urls"] for host in found["hosts"]) else 1
+        age = f"{duration(round(now - fetched_at))} old"
+    return document["action"], document["kind"], document["key"], age
+
+
+def _target(target: Mapping[str, Any], at: Mapping[str, float]) -> str:
+    url, verdict = target["url"], target["verdict"]
+    sent = f", in {_in(at[url])}" if target["decision"] == "ask" and url in at else ""
+    if verdict is None:
+        return f"{url}{sent}: unknown, robots.txt must be fetched first"
+    doubt = "; robots.txt is requested again first" if target["robots"] == "refresh" else ""
+    due = f"; next due {_local(target['next_due'])}" if target["next_due"] else ""
+    said = f"{verdict['name']} ({verdict['requirement']}): {verdict['reason']}"
+    return f"{url}{sent}: {said}{doubt}{due}"
+
+
+def _local(moment: str) -> str:
+    return local(datetime.fromisoformat(moment).timestamp())
+
+
+def _in(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 120 else duration(round(seconds))
+
+
+def _estimate(plan: Mapping[str, Any]) -> str:
+    if not plan["requests"]:
+        return "nothing would be requested"
+    children, more = plan["children"], plural(plan["more"], "request")
+    listed = f", and up to {children:,} for sitemaps that an index lists" if children else ""
+    return (
+        f"it takes {_in(plan['seconds'])}: {plural(len(plan['requests']), 'request')}, "
+        f"{plan['latency']:g} s assumed for each answer; up to {more} more where first answers are "
+        f"of no use{listed}"
+    )

@@ -26,19 +26,16 @@ from scrapy.crawler import CrawlerProcess
 from scrapy.exceptions import DontCloseSpider
 from scrapy.http import Response
 from scrapy.settings import default_settings
-from scrapy.utils.misc import load_object
-from scrapy.utils.project import get_project_settings
 
 from scrapy_walsh import fleet
 from scrapy_walsh.adapters import compat
-from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import Refused
-from scrapy_walsh.commands.check_answer import Misuse
-from scrapy_walsh.commands.own_process import APART, shut_network
+from scrapy_walsh.commands.common import NO_IDENTITY, Misuse, project_settings
+from scrapy_walsh.commands.own_crawl import add_addon
+from scrapy_walsh.commands.own_process import APART, heard, shut_network
 from scrapy_walsh.commands.plan_clock import Loop
-from scrapy_walsh.commands.project import NO_IDENTITY
 from scrapy_walsh.config import LEDGER_OFF, WalshConfig, has_identity, is_shared
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import hosts
@@ -54,7 +51,8 @@ from scrapy_walsh.state.sqlite import SqliteStore
 from scrapy_walsh.state.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
+    from logging import LogRecord
 
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings, Settings
@@ -69,6 +67,7 @@ _APART: Final[dict[str, Any]] = {
     **{f"{chain}_MIDDLEWARES": {} for chain in ("DOWNLOADER", "SPIDER")},
     **{name: {} for name in ("EXTENSIONS", "EXTENSIONS_BASE")},
     **dict.fromkeys(("WALSH_SIGN_REQUESTS", "WALSH_SIGNING_KEY")),
+    "WALSH_SHARED_STATE": None,
     "WALSH_LEDGER": LEDGER_OFF,
     "LOG_ENABLED": False,
     "ASYNCIO_EVENT_LOOP": Loop,
@@ -78,6 +77,8 @@ _APART: Final[dict[str, Any]] = {
         for name in ("SCHEDULER", "DUPEFILTER_CLASS", "STATS_CLASS")
     },
 }
+#: Notices of the plan's own go the way of the crawl's.
+_warn: Final = logging.getLogger(__name__).warning
 #: A robots.txt that asks for an interval.
 _DELAY: Final = b"User-agent: *\nCrawl-delay: %r\n"
 
@@ -88,86 +89,71 @@ def look(given: dict[str, Any]) -> dict[str, Any]:
     *given*: ``spider``, its ``arguments``, ``settings`` of the command line, ``latency`` in
     seconds.
     """
-    said = _Said()
-    logging.getLogger().addHandler(said)
-    settings = get_project_settings()
-    for name, value in given["settings"].items():
-        settings.set(name, value, priority="cmdline")
-    if not is_shared(settings):
-        shut_network()
-    with tempfile.TemporaryDirectory() as copy:
+    with tempfile.TemporaryDirectory() as copy, heard("") as records:
+        settings = project_settings(given["settings"])
+        if not is_shared(settings):
+            shut_network()
         try:
-            return _Plan(given, said.lines, Path(copy)).made(settings)
+            return _Plan(given, records, Path(copy)).made(settings)
         except (WalshError, ImportError) as error:
             return {"misuse": str(error)}
 
 
-class _Said(logging.Handler):
-    """What the crawl logs as worth a warning."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        line = record.getMessage()
-        if line not in self.lines and not hasattr(record, "walsh_event"):  # those the plan has
-            self.lines.append(line)
+def _failed(failure: Failure) -> None:
+    _warn("%s", failure.value)
 
 
 class _Plan:
     """What is found while the crawl goes on. All times are Unix seconds."""
 
-    def __init__(self, given: dict[str, Any], said: list[str], copy: Path) -> None:
-        self._given, self._said, self._copy = given, said, copy
+    def __init__(self, given: dict[str, Any], records: list[LogRecord], copy: Path) -> None:
+        self._given, self._records, self._copy = given, records, copy
         self.latency: float = given["latency"]
-        self._now = time.time()
-        self._ended = self._now
+        self._now = self._ended = time.time()
         self._requests: list[dict[str, Any]] = []
         self._documents: dict[tuple[str, str], dict[str, Any]] = {}
         self._targets: dict[str, dict[str, Any]] = {}
         self._hosts: dict[str, dict[str, Any]] = {}
+        self._more = {"more": 0, "children": 0}
         self._token = self._place = ""
         self._idle = False
 
     def made(self, settings: Settings) -> dict[str, Any]:
         """Run the crawl; the plan as JSON data. Raises WalshError."""
-        addons = settings.getdict("ADDONS")
-        if not any(load_object(each) is Addon for each in addons):
-            settings.set("ADDONS", {**addons, Addon: 500}, priority="cmdline")
+        add_addon(settings)
         process = CrawlerProcess(settings, install_root_handler=False)
         spider = self._spider(process)
         shut_network()
-        process.crawl(spider, **self._given["arguments"]).addErrback(self._failed)
+        process.crawl(spider, **self._given["arguments"]).addErrback(_failed)
         process.start(install_signal_handlers=False)
+        notices = self._notices()
         if not self._idle:
-            raise Misuse(([*self._notices()] or ["the crawl ended before it had begun"])[-1])
-        asked = [each for each in self._targets.values() if each["decision"] == "ask"]
+            raise Misuse((notices or ["the crawl ended before it had begun"])[-1])
         return {
             "token": self._token,
             "spider": self._given["spider"],
             "now": self._now,
             "latency": self.latency,
             "documents": sorted(self._documents.values(), key=lambda d: (d["kind"], d["key"])),
-            "targets": [
-                {name: value for name, value in each.items() if name not in ("also", "children")}
-                for each in self._targets.values()
-            ],
+            "targets": list(self._targets.values()),
             "hosts": list(self._hosts.values()),
-            "order": self._requests,
-            "requests": len(self._requests),
-            "more": sum(each["also"] for each in asked),
-            "children": sum(each["children"] for each in asked),
+            "requests": self._requests,
+            **self._more,
             "seconds": self._ended - self._now,
-            "notices": [*self._notices()],
+            "notices": notices,
         }
 
-    def _notices(self) -> Iterator[str]:
-        """What was said, with the state directory in the place of its copy."""
-        yield from (each.replace(str(self._copy), self._place) for each in self._said)
+    def _notices(self) -> list[str]:
+        """What is worth a warning, each once, with the state directory in the place of its copy.
 
-    def _failed(self, failure: Failure) -> None:
-        self._said.append(str(failure.value))
+        Requests are left out: the plan has them.
+        """
+        said = (
+            record.getMessage().replace(str(self._copy), self._place)
+            for record in self._records
+            if record.levelno >= logging.WARNING and not hasattr(record, "walsh_event")
+        )
+        return list(dict.fromkeys(said))
 
     # -- the spider, and the state that it would meet -------------------------------------
 
@@ -184,7 +170,7 @@ class _Plan:
             raise Misuse(NO_IDENTITY)
         config = WalshConfig.from_settings(settings, default_state_dir)
         if settings.get("JOBDIR"):
-            self._said.append("JOBDIR is left out: what waits there is not in this plan")
+            _warn("JOBDIR is left out: what waits there is not in this plan")
         self._token = config.identity.token
         self._copy_state(config)
         apart = {
@@ -206,7 +192,8 @@ class _Plan:
             shared = fleet.view(local, config.shared_state, self._token)
             for table in TABLES:
                 local.put(*list(shared.rows(table.record)))
-            self._said += shared.notices
+            for notice in shared.notices:
+                _warn("%s", notice)
 
     def _planned(self, cls: Any, apart: dict[str, Any]) -> type[Spider]:
         """The spider *cls*, whose start requests are those of the plan, and that gets no answer."""
@@ -227,7 +214,7 @@ class _Plan:
             async def start(self) -> AsyncIterator[Any]:
                 async for each in super().start():
                     if isinstance(each, Request):
-                        plan.declared(self, each)
+                        plan.declared(each)
                         yield each.replace(callback=plan.passed, errback=plan.refused)
 
         return Planned
@@ -236,7 +223,7 @@ class _Plan:
         """A spider was made: hear what becomes of its requests."""
         self._crawl = Crawl.of(crawler)
         for problem in getattr(spider, "problems", ()):
-            self._said.append(str(problem))
+            _warn("%s", problem)
         for hear, signal in (
             (self._exchanged, walsh_asked),
             (self._taken_up, walsh_taken_up),
@@ -246,7 +233,7 @@ class _Plan:
 
     def _is_idle(self, spider: Spider) -> None:
         if refusal := getattr(spider, "refusal", None):
-            self._said.append(refusal)
+            _warn("%s", refusal)
         else:
             self._idle = True
         sys.modules["twisted.internet.reactor"].crash()
@@ -254,49 +241,39 @@ class _Plan:
 
     # -- what becomes of its requests -----------------------------------------------------
 
-    def declared(self, spider: Spider, request: Request) -> None:
+    def declared(self, request: Request) -> None:
         """``start`` has named *request*."""
-        number = request.meta.get("walsh_source")
-        visits = getattr(spider, "visits", None)
-        also = {Request(url).url for url in request.meta.get("walsh_also", ())} - {request.url}
         url = self._crawl.intake.url(request.url)
-        self._targets.setdefault(
-            url,
-            {
-                "source": visits[number].row.source if visits and number is not None else url,
-                "url": url,
-                "host": self._crawl.pacing.look_up(url),
-                "decision": "defer",
-                "verdict": None,
-                "robots": None,
-                "next_due": None,
-                "also": len(also),
-                "children": MAX_CHILDREN * len(request.meta.get("walsh_children", ())),
-            },
-        )
+        host = self._crawl.pacing.look_up(url)
+        unknown = dict.fromkeys(("verdict", "robots", "next_due"))
+        target = {"url": url, "host": host, "decision": "defer", **unknown}
+        self._targets.setdefault(url, target)
 
     def passed(self, response: Response, **_: Any) -> None:
         """Callback of every target."""
-        assert response.request is not None  # noqa: S101  Scrapy sets it
-        self._decide(response.request.url, "ask", self._crawl.gate.passed(response.request))
+        request = response.request
+        assert request is not None  # noqa: S101  Scrapy sets it
+        self._decide(request.url, "ask", self._crawl.gate.passed(request))
+        also = {Request(url).url for url in request.meta.get("walsh_also", ())} - {request.url}
+        self._more["more"] += len(also)
+        self._more["children"] += MAX_CHILDREN * len(request.meta.get("walsh_children", ()))
 
     def refused(self, failure: Failure) -> None:
         """Errback of every target."""
         url, error = failure.request.url, failure.value  # type: ignore[attr-defined]
         if not isinstance(error, Refused):
-            self._said.append(f"{url}: {error}")
+            _warn("%s: %s", url, error)
             return
         self._decide(url, "skip" if error.due is None else "defer", error.verdict)
-        if (due := error.due or self._crawl.asked.next_due(url)) is not None:
+        if (due := error.due or self._crawl.sources.next_due(url)) is not None:
             self._targets[url]["next_due"] = iso(math.ceil(due))
 
     def _decide(self, url: str, decision: str, verdict: Verdict | None) -> None:
         target = self._targets[url]
-        origin = hosts.origin(url) if verdict is None or verdict.requirement != "R6" else ""
-        document = self._documents.get((ROBOTS, origin))
-        if verdict is not None and verdict.requirement == "R2" and document is not None:
-            target["robots"] = document["action"]
-            if document["action"] == "fetch" and decision == "ask":
+        if verdict is not None and verdict.requirement == "R2":
+            document = self._documents.get((ROBOTS, hosts.origin(url)), {})
+            target["robots"] = document.get("action")
+            if target["robots"] == "fetch" and decision == "ask":
                 verdict = None
         target |= {"decision": decision, "verdict": None if verdict is None else asdict(verdict)}
 
@@ -317,16 +294,12 @@ class _Plan:
 
     def _exchanged(self, exchange: Exchange) -> None:
         self._ended = time.time()
+        members = {name: getattr(exchange, name) for name in ("url", "host", "purpose")}
         at = self._ended - (exchange.ended - exchange.started)
-        self._requests.append({"at": at, "url": exchange.url, "purpose": exchange.purpose})
-        if exchange.purpose == "operator":
-            return
-        host = self._hosts[exchange.host]
-        host["interval"] = self._crawl.pacing.host(exchange.host).traffic.interval
-        if exchange.purpose == TARGET:
-            host["urls"].append(exchange.url)
-        else:
-            host["robots"] += 1
+        self._requests.append({"at": at, **members})
+        if exchange.host in self._hosts:
+            interval = self._crawl.pacing.host(exchange.host).traffic.interval
+            self._hosts[exchange.host]["interval"] = interval
 
     # -- the wire -------------------------------------------------------------------------
 
@@ -361,10 +334,7 @@ class _Plan:
             record = crawl.store.get(HostRecord, host)
             self._hosts[host] = {
                 "host": host,
-                "first_request": time.time(),
                 "interval": 0.0,
-                "urls": [],
-                "robots": 0,
                 "learned": crawl.pacing.host(host).learned.interval or None,
                 "silent_since": None if record is None else record.silent_since,
             }

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.commands.check_answer import printable
-from scrapy_walsh.commands.project import add_ledger, add_settings, ledger_of
+from scrapy_walsh.commands.common import add_ledger, add_settings, ledger_of, printable, tell
 from scrapy_walsh.files import replace_file
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.files import read_head
@@ -57,8 +56,7 @@ def write_report(ledger: Path, sources: Path | None, output: str, run: str = LAS
     else:
         replace_file(Path(output), text)
     wrong = [each for each in findings(report, told) if each.outcome is Outcome.BROKEN]
-    for each in wrong:
-        print(f"walsh report: not so: {each.about}: {printable(each.text)}", file=sys.stderr)
+    tell("report", *(f"not so: {each.about}: {each.text}" for each in wrong))
     return 1 if wrong else 0
 
 

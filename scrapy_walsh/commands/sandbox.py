@@ -8,7 +8,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.commands.check_answer import Misuse
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, load_sites
 
 if TYPE_CHECKING:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_walsh import fleet
-from scrapy_walsh.commands.check_answer import Misuse, absolute, blocklist_of, printable
-from scrapy_walsh.commands.project import add_json, add_settings, read_config
+from scrapy_walsh.commands import common
+from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.state_show import as_lines, everything, summary
 from scrapy_walsh.policy import hosts
-from scrapy_walsh.policy.words import plural
+from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.state import verify
 from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.database import has_records
@@ -32,18 +31,18 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh state`` takes."""
-    common = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    common.add_argument(
+    shared = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    shared.add_argument(
         "--dir", type=Path, metavar="DIR", help="the state directory (default: of the settings)"
     )
-    add_settings(common)
+    common.add_settings(shared)
     actions = parser.add_subparsers(metavar="ACTION", required=True)
 
     def add(name: str, action: object, summary: str) -> argparse.ArgumentParser:
         made = actions.add_parser(
-            name, parents=[common], help=summary, description=summary, allow_abbrev=False
+            name, parents=[shared], help=summary, description=summary, allow_abbrev=False
         )
-        add_json(made)
+        common.add_json(made)
         made.set_defaults(action=action)
         return made
 
@@ -58,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the action."""
     action: Callable[[argparse.Namespace, WalshConfig, Path], int] = args.action
-    config = read_config(args, args.dir)
+    config = common.read_config(args, args.dir)
     return action(args, config, _directory(args, config))
 
 
@@ -83,20 +82,12 @@ def _shared(args: argparse.Namespace, config: WalshConfig) -> str | None:
 
 
 @contextmanager
-def _opened(directory: Path) -> Iterator[SqliteStore]:
-    """The store; what it found damaged, and did about it, goes to stderr."""
-    store = SqliteStore(directory)
-    with _told(store):
-        yield store
-
-
-@contextmanager
 def _told(store: Store) -> Iterator[None]:
+    """Close the *store* at the end; what it found damaged, and did about it, goes to stderr."""
     try:
         yield
     finally:
-        for notice in store.notices:
-            print(f"walsh state: {printable(notice)}", file=sys.stderr)
+        common.tell("state", *store.notices)
         store.close()
 
 
@@ -110,47 +101,37 @@ def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int
     store = fleet.view(local, shared, config.identity.token)
     with _told(store):
         if args.all:
-            for record in everything(store, config, time.time()):
-                print(json.dumps(record))
+            show(map(json.dumps, everything(store, config, time.time())))
             return 0
         found = summary(store, config, directory, time.time(), max(0, args.limit))
-    if args.json:
-        print(json.dumps(found))
-    else:
-        show(as_lines(found))
+    common.answer(args, found, as_lines(found))
     return 0
 
 
 def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:
-    host = hosts.host_key(absolute(args.host))
-    with _opened(directory) as store:
+    host = hosts.host_key(common.absolute(args.host))
+    store = SqliteStore(directory)
+    with _told(store):
         done = forget(store, host, time.time(), config.revisit)
-    if args.json:
-        print(json.dumps({"host": host, "dropped": done.dropped, "kept": done.kept}))
-        return 0 if any(done.dropped.values()) or any(done.kept.values()) else 1
-    dropped = ", ".join(f"{name} {count}" for name, count in done.dropped.items() if count)
-    kept = ", ".join(f"{name} {count}" for name, count in done.kept.items() if count)
-    print(f"forgotten of {printable(host)}: {dropped or 'nothing'}")
+    dropped, kept = (
+        ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+        for counts in (done.dropped, done.kept)
+    )
+    lines = [visible(f"forgotten of {host}: {dropped or 'nothing'}")]
     if kept:
-        print(
-            f"kept: {kept}: last requests, holds and R8's last runs are promises to the host "
-            "(WALSH_REVISIT_REASON lifts R8 for a run)"
-        )
+        why = "last requests, holds and R8's last runs are promises to the host"
+        lines.append(f"kept: {kept}: {why} (WALSH_REVISIT_REASON lifts R8 for a run)")
+    common.answer(args, {"host": host, "dropped": done.dropped, "kept": done.kept}, lines)
     return 0 if dropped or kept else 1
 
 
 def _verify(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001
-    aside, problems = verify.set_aside(directory), []
-    for problem in verify.problems(directory, blocklist_of):
-        problems.append(problem)
-        if not args.json:
-            print(printable(problem), flush=True)
-    if args.json:
-        found = {"directory": str(directory), "problems": problems, "set_aside": aside}
-        print(json.dumps(found))
-        return 1 if problems else 0
-    for name in aside:
-        print(f"set aside by an earlier run: {printable(name)}")
+    aside, problems = (
+        verify.set_aside(directory),
+        list(verify.problems(directory, common.blocklist_of)),
+    )
     said = plural(len(problems), "problem") if problems else "in order"
-    print(f"{printable(str(directory))}: {said}")
+    left = [f"set aside by an earlier run: {name}" for name in aside]
+    members = {"directory": str(directory), "problems": problems, "set_aside": aside}
+    common.answer(args, members, map(visible, [*problems, *left, f"{directory}: {said}"]))
     return 1 if problems else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,12 +30,15 @@ from scrapy_walsh.state.tables import ATTEMPTS, SEEN_ITEMS, VALIDATORS
 from scrapy_walsh.terminal import local, table, when
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from scrapy_walsh.config import WalshConfig
     from scrapy_walsh.state.base import Store
     from scrapy_walsh.state.tables import Table
+
+    #: A class of records; what is shown of one; and a sort key: what matters most has the largest.
+    Kind = tuple[type[Any], Callable[[Any], dict[str, Any]], Callable[[Any], Any]]
 
 #: The tables of which only the number of rows is told.
 _COUNTED: Final[tuple[Table[Any], ...]] = (VALIDATORS, ATTEMPTS, SEEN_ITEMS)
@@ -43,10 +46,9 @@ _COUNTED: Final[tuple[Table[Any], ...]] = (VALIDATORS, ATTEMPTS, SEEN_ITEMS)
 
 def everything(store: Store, config: WalshConfig, now: float) -> Iterator[dict[str, Any]]:
     """Each record that is shown, one after the other; ``record`` says of which kind it is."""
-    look = _Look(store, config, now)
-    for kind, rows in look.kinds().items():
-        for row in rows:
-            yield {"record": kind, **look.completed(kind, row)}
+    for name, (record, members, _) in _Look(store, config, now).kinds().items():
+        for each in store.rows(record):
+            yield {"record": name, **members(each)}
 
 
 def summary(
@@ -57,108 +59,108 @@ def summary(
     However many records there are, no more than *limit* of a kind are in memory. When sources and
     targets are next due is ISO 8601 in UTC, other times are Unix seconds. Raises StateError.
     """
-    look, counts = _Look(store, config, now), Counter[str]()
-
-    def counted(kind: str, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        for row in rows:
-            counts[kind] += 1
-            counts["hosts that wait"] += row.get("next_request", now) > now
-            counts["silent hosts"] += row.get("silent_since") is not None
-            if kind == "documents":
-                counts[row["kind"]] += 1
-            if kind != "readings" or _is_worth_a_line(row):
-                counts["readings worth a line"] += kind == "readings"
-                yield row
-
-    found = {
-        kind: heapq.nlargest(limit, counted(kind, rows), key=_MATTERS[kind])
-        for kind, rows in look.kinds().items()
-    }
+    look, found = _Look(store, config, now), {}
+    for name, (record, members, weight) in look.kinds().items():
+        first = heapq.nlargest(limit, look.counted(name, record), key=weight)
+        found[name] = [members(each) for each in first]
     return {
         "directory": str(directory),
         "shared": store.shared,
         "now": now,
-        **{kind: [look.completed(kind, row) for row in rows] for kind, rows in found.items()},
+        **found,
         **{table.name: sum(1 for _ in store._rows(table)) for table in _COUNTED},
-        "counts": dict(counts),
+        "counts": dict(look.counts),
     }
 
 
-#: By kind, a sort key: the rows that matter most have the largest.
-_MATTERS: Final[Mapping[str, Callable[[dict[str, Any]], Any]]] = {
-    "hosts": lambda row: (row["silent_since"] is not None, row["next_request"]),
-    "deferrals": lambda row: row["due"],
-    "documents": lambda row: (row["kind"] != ROBOTS, row["fetched_at"]),
-    "sources": lambda row: row["visit"],
-    # What was declared last, and of that what was not read for longest.
-    "readings": lambda row: (row["declared_at"], -row["since"]),
-}
-
-
 class _Look:
-    """The records of a store as JSON data, each as it is read."""
+    """The records of a store as JSON data."""
 
     def __init__(self, store: Store, config: WalshConfig, now: float) -> None:
         self._store, self._config, self._now = store, config, now
+        self.counts: Counter[str] = Counter()
 
-    def kinds(self) -> dict[str, Iterator[dict[str, Any]]]:
-        """By kind, the rows; :meth:`completed` adds what other records say of one."""
-        store, now, revisit = self._store, self._now, self._config.revisit
+    def kinds(self) -> dict[str, Kind]:
+        """By name, each kind of records that is shown."""
         return {
-            "hosts": map(self._host, store.rows(HostRecord)),
-            "deferrals": map(asdict, store.rows(Deferral)),
+            "hosts": (
+                HostRecord,
+                self._host,
+                lambda host: (host.silent_since is not None, self._next_request(host)),
+            ),
+            "deferrals": (Deferral, self._deferral, lambda each: each.due),
             "documents": (
-                {**asdict(replace(each, body=b"")), "octets": len(each.body)}
-                for each in store.rows(StoredDocument)
+                StoredDocument,
+                self._document,
+                lambda each: (each.kind != ROBOTS, each.fetched_at),
             ),
-            "sources": ({**asdict(run), "visit": run.visit} for run in store.rows(SourceRun)),
-            "readings": (
-                {**asdict(each), "unread": is_unread(each, now, revisit)}
-                for each in store.rows(Reading)
-            ),
+            "sources": (SourceRun, self._source, lambda run: run.visit),
+            # What was declared last, and of that what was not read for longest.
+            "readings": (Reading, self._reading, lambda each: (each.declared_at, -each.since)),
         }
 
-    def completed(self, kind: str, row: dict[str, Any]) -> dict[str, Any]:
-        """*row* as it is shown."""
-        if kind == "documents":
-            return self._document(row)
-        if kind == "deferrals":
-            return _members(row, "url", "host", "reason") | {"next_due": _iso(row["due"])}
-        if kind == "sources":
-            held = self._record(row["url"])
-            until = 0.0 if held is None else held.not_before or 0.0
-            due = recrawl.next_due(row["visit"], until, self._now, self._config.revisit)
-            return _members(row, "url", "last_run_at", "outcome", "reason") | {
-                "next_due": _iso(due)
-            }
-        return row
+    def counted(self, name: str, record: type[Any]) -> Iterator[Any]:
+        """The records of a kind that are worth a line; all are counted."""
+        for each in self._store.rows(record):
+            self.counts[name] += 1
+            if isinstance(each, HostRecord):
+                self.counts["hosts that wait"] += self._next_request(each) > self._now
+                self.counts["silent hosts"] += each.silent_since is not None
+            if isinstance(each, StoredDocument):
+                self.counts[each.kind] += 1
+            if isinstance(each, Reading):
+                if each.read and not (each.reason or each.moved_to or self._is_unread(each)):
+                    continue
+                self.counts["readings worth a line"] += 1
+            yield each
+
+    def _taught(self, record: HostRecord) -> float:
+        return eased(record.taught, self._now).interval
+
+    def _interval(self, record: HostRecord | None) -> float:
+        least = self._config.min_interval
+        return least if record is None else max(record.interval, least, self._taught(record))
+
+    def _next_request(self, record: HostRecord) -> float:
+        return max(record.last_end + self._interval(record), record.not_before or 0.0)
 
     def _host(self, record: HostRecord) -> dict[str, Any]:
-        taught = eased(record.taught, self._now).interval
-        interval = max(record.interval, self._config.min_interval, taught)
         return {
             "host": record.host,
-            "next_request": max(record.last_end + interval, record.not_before or 0.0),
-            "interval": interval,
-            "learned": taught or None,
-            "silent_since": record.silent_since,
-            "last_end": record.last_end,
-            "why": record.why,
+            "next_request": self._next_request(record),
+            "interval": self._interval(record),
+            "learned": self._taught(record) or None,
+            **_members(record, "silent_since", "last_end", "why"),
         }
 
-    def _document(self, row: dict[str, Any]) -> dict[str, Any]:
-        config, record = self._config, self._record(row["key"])
-        interval = config.min_interval if record is None else self._host(record)["interval"]
+    def _deferral(self, record: Deferral) -> dict[str, Any]:
+        return {**_members(record, "url", "host", "reason"), "next_due": _iso(record.due)}
+
+    def _document(self, record: StoredDocument) -> dict[str, Any]:
+        interval = self._interval(self._record(record.key))
         keep = {
-            ROBOTS: robots_ttl(config.robots_ttl, interval),
+            ROBOTS: robots_ttl(self._config.robots_ttl, interval),
             SCHEMA: SCHEMA_TTL,
-            BLOCKLIST: row["refresh"] or DEFAULT_REFRESH,
-        }[row["kind"]]
+            BLOCKLIST: record.refresh or DEFAULT_REFRESH,
+        }[record.kind]
         return {
-            **_members(row, "kind", "key", "fetched_at", "status", "outcome", "octets"),
+            **_members(record, "kind", "key", "fetched_at", "status", "outcome"),
+            "octets": len(record.body),
             "kept": keep,
-            "fresh": is_fresh(row["fetched_at"], self._now, keep),
+            "fresh": is_fresh(record.fetched_at, self._now, keep),
         }
+
+    def _source(self, run: SourceRun) -> dict[str, Any]:
+        host = self._record(run.url)
+        until = 0.0 if host is None else host.not_before or 0.0
+        due = recrawl.next_due(run.visit, until, self._now, self._config.revisit)
+        return {**_members(run, "url", "last_run_at", "outcome", "reason"), "next_due": _iso(due)}
+
+    def _reading(self, record: Reading) -> dict[str, Any]:
+        return {**asdict(record), "unread": self._is_unread(record)}
+
+    def _is_unread(self, record: Reading) -> bool:
+        return is_unread(record, self._now, self._config.revisit)
 
     def _record(self, url: str) -> HostRecord | None:
         """The record of the host of *url*, which may be what another version stored."""
@@ -168,8 +170,8 @@ class _Look:
             return None
 
 
-def _members(row: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: row[name] for name in names}
+def _members(record: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
 
 
 def _iso(due: float | None) -> str | None:
@@ -205,13 +207,27 @@ def as_lines(found: dict[str, Any]) -> Iterator[str]:
     yield from _table(
         f"documents: {kinds or 'none'}",
         ("document", "of", "age", "state", "outcome", "octets"),
-        (_document_cells(document, now) for document in found["documents"]),
+        (
+            (
+                *(each["kind"], each["key"]),
+                duration(round(now - each["fetched_at"])) if each["fetched_at"] else "unknown",
+                "fresh" if each["fresh"] else "stale",
+                *(f"{each['outcome']} ({each['status']})", str(each["octets"])),
+            )
+            for each in found["documents"]
+        ),
         counts["documents"],
     )
     yield from _table(
         f"sources: {counts['sources']}",
         ("source", "last run", "outcome", "next due", "reason given"),
-        (_source_cells(source, now) for source in found["sources"]),
+        (
+            (
+                *(each["url"], local(each["last_run_at"]), each["outcome"]),
+                *(_due(each, now), each["reason"] or ""),
+            )
+            for each in found["sources"]
+        ),
         counts["sources"],
     )
     yield from _table(
@@ -234,38 +250,10 @@ def _due(row: dict[str, Any], now: float) -> str:
 
 
 def _interval_cell(host: dict[str, Any]) -> str:
-    learned = host["learned"]
+    learned, silent = host["learned"], host["silent_since"]
     why = f", learned {round(learned, 2):g} s" if learned else ""
-    silent = host["silent_since"]
     why += f", no answer since {local(silent)}" if silent else ""
     return f"{round(host['interval'], 2):g} s{why}"
-
-
-def _document_cells(document: dict[str, Any], now: float) -> tuple[str, ...]:
-    return (
-        document["kind"],
-        document["key"],
-        duration(round(now - document["fetched_at"])) if document["fetched_at"] else "unknown",
-        "fresh" if document["fresh"] else "stale",
-        f"{document['outcome']} ({document['status']})",
-        str(document["octets"]),
-    )
-
-
-def _source_cells(source: dict[str, Any], now: float) -> tuple[str, ...]:
-    return (
-        source["url"],
-        local(source["last_run_at"]),
-        source["outcome"],
-        _due(source, now),
-        source["reason"] or "",
-    )
-
-
-def _is_worth_a_line(reading: dict[str, Any]) -> bool:
-    return bool(
-        reading["reason"] or reading["moved_to"] or reading["unread"] or not reading["read"]
-    )
 
 
 def _reading_cells(reading: dict[str, Any], now: float) -> tuple[str, ...]:

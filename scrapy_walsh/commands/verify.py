@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.adapters.documents import validate
-from scrapy_walsh.commands.check_answer import VALIDATION_TIMEOUT, Misuse, printable
-from scrapy_walsh.commands.project import add_json, add_ledger, add_settings, ledger_of
-from scrapy_walsh.policy.words import plural
+from scrapy_walsh.commands import common
+from scrapy_walsh.commands.common import Misuse
+from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.proof.verify import Head, files_of, verify
 
 if TYPE_CHECKING:
@@ -29,19 +28,19 @@ _HEAD: Final = re.compile(r"([0-9]{1,15}):([0-9a-fA-F]{64})")
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What ``walsh verify`` takes."""
     add = parser.add_argument
-    add_ledger(parser)
+    common.add_ledger(parser)
     add("--documents", metavar="FILE", type=Path, help="default: beside the ledger")
     add(
         "--head", metavar="N:HASH", action="append", default=[],
         help="number and hash of a line, known from elsewhere (walsh/ledger/line and head)",
     )  # fmt: skip
-    add_settings(parser)
-    add_json(parser)
+    common.add_settings(parser)
+    common.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Verify the ledger, and print what was found."""
-    ledger = ledger_of(args)
+    ledger = common.ledger_of(args)
     files = files_of(ledger)
     if args.documents is not None:
         if not args.documents.is_file():
@@ -50,11 +49,7 @@ def run(args: argparse.Namespace) -> int:
     report = verify(files, [_head(text) for text in args.head], _blocklist)
     if not report.lines and report.holds:
         raise Misuse(f"{ledger}: no line in it, so nothing was verified")
-    if args.json:
-        print(json.dumps(_members(report)))
-    else:
-        for line in _lines(report):
-            print(printable(line))
+    common.answer(args, _members(report), map(visible, _lines(report)))
     return 0 if report.holds else 1
 
 
@@ -66,7 +61,7 @@ def _head(text: str) -> Head:
 
 
 def _blocklist(body: bytes, standalone: dict[str, Any] | None, url: str) -> Blocklist:
-    return validate.read_blocklist(body, standalone, url, VALIDATION_TIMEOUT)
+    return validate.read_blocklist(body, standalone, url, common.VALIDATION_TIMEOUT)
 
 
 def _members(report: Report) -> dict[str, Any]:

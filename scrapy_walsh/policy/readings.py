@@ -84,14 +84,19 @@ class Heard:
     moved_to: str | None = None
 
 
-def later(known: Heard | None, heard: Heard) -> Heard:
-    """What a run knows of a source: *known* before, *heard* now.
+def outcome_of(verdict: Verdict, due: float | None) -> str:
+    """What becomes of a source that *verdict* is against; *due*: where it was deferred."""
+    if verdict.name == NOT_DUE:
+        return NOT_DUE
+    return REFUSED if due is None and verdict.name != DEFERRED else DEFERRED
+
+
+def replaces(known: str | None, outcome: str) -> bool:
+    """Whether *outcome* is what becomes of a source in this run, of which *known* was before.
 
     A source that was read stays read. NOT_DUE does not replace an outcome that says more.
     """
-    if known is None or known.outcome == UNANSWERED:
-        return heard
-    return known if known.outcome == READ or heard.outcome == NOT_DUE else heard
+    return known in (None, UNANSWERED) or (known != READ and outcome != NOT_DUE)
 
 
 def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy.spidermiddlewares.httperror import HttpError
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.documents.apart import links_of
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, Refused, TooManyRedirects
-from scrapy_walsh.adapters.readings import moved_for_good
+from scrapy_walsh.adapters.sources import moved_for_good
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.formats import sitemaps
 from scrapy_walsh.policy.formats.feeds import Links
-from scrapy_walsh.policy.readings import refusal_line
-from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
+from scrapy_walsh.policy.readings import outcome_of, refusal_line
 from scrapy_walsh.policy.words import one_line, plural
 from scrapy_walsh.sources import report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scrapy.http import Response
 
     from scrapy_walsh.policy.formats.representation import Step
@@ -49,6 +46,7 @@ class Answer:
     kept, since a later 304 would not say what this answer was. ``refusal``: the rule and the
     document that refused the request, "" where none did. ``said``: what the site says about use.
     ``fault``: why the answer could not be read because of us, "" where nothing of ours failed.
+    ``unreachable``: the host has given no answer at all.
     """
 
     outcome: str | None
@@ -64,6 +62,7 @@ class Answer:
     refusal: str = ""
     said: tuple[Statement, ...] = ()
     fault: str = ""
+    unreachable: bool = False
 
 
 def max_body(step: Step) -> int:
@@ -74,56 +73,65 @@ def max_body(step: Step) -> int:
 async def from_response(step: Step, response: Response) -> Answer:
     """What *response* means for *step*; a large body is read in a child process."""
     if response.status != 200:
-        return _from_status(step, response)
+        return _vain(step, f"HTTP {response.status}", failed=True)
     content_type = compat.header(response, "Content-Type")
     kind = formats.representation(content_type, response.body)
-    answered = _usable(step, kind)
-    if answered is None:
-        return _from_other(step, response, kind, content_type)
+    use = _USES_OF.get(step.kind, _USES).get(kind)
+    if use is None:
+        no_format = f"no format of R9 ({content_type or 'no Content-Type'})"
+        return _vain(
+            step,
+            _UNUSABLE.get(kind, no_format),
+            moved_to=_moved_to(response),
+            suggested_feeds=() if step.kind == "llms" else _suggested(response, kind),
+            forget=not _is_known_page(step, content_type),
+        )
     try:
         found = await links_of(kind, response.body, content_type, response.url)
-    except DocumentTooCostly as error:
-        reason = f"{_called(step)}: {error}"
-        return Answer(report.FAILED, reason=reason, failed=True, forget=True)
     except DocumentInvalid as error:
-        return Answer(None, reason=f"{_called(step)}: {error}", forget=True)
-    except OwnFault as error:
-        fault = f"{response.url}: not read because of us: {error}"
-        reason = f"{_called(step)}: {fault}"
-        return Answer(report.FAILED, reason=reason, failed=True, forget=True, fault=fault)
-    return answered(step, response, found)
+        return _vain(step, error, forget=True)
+    except (DocumentTooCostly, OwnFault) as error:
+        ours = isinstance(error, OwnFault)
+        fault = f"{response.url}: not read because of us: {error}" if ours else ""
+        return _vain(step, fault or error, report.FAILED, failed=True, forget=True, fault=fault)
+    return _from_links(step, response, use, found)
 
 
 def from_failure(step: Step, error: BaseException) -> Answer:
     """What *error*, which an errback got in place of a response, means for *step*."""
-    if isinstance(error, HttpError):
-        return _from_status(step, error.response)
-    if isinstance(error, Refused):
-        verdict = error.verdict
-        outcome = _BY_VERDICT.get(verdict.name, report.REFUSED)
-        if error.due is not None:
-            outcome = report.DEFERRED
-        reason = f"{_called(step)}: {verdict.requirement} {verdict.reason}"
-        refusal = refusal_line(verdict)
-        return Answer(outcome, verdict.requirement, reason, due=error.due, refusal=refusal)
-    if isinstance(error, NotModified):
-        return _from_not_modified(step, error)
-    if isinstance(error, GaveUp):
-        return Answer(report.FAILED, "R5", f"{_called(step)}: {error.reason}", failed=True)
-    if isinstance(error, TooManyRedirects):
-        return Answer(report.FAILED, "D5", f"{_called(step)}: {error.reason}", failed=True)
-    cancelled = type(error).__name__ in _CANCELLED
-    why = (
-        f"cancelled: a body over {max_body(step)} bytes"
-        if cancelled
-        else one_line(f"{type(error).__name__}: {error}")
-    )
-    return Answer(report.FAILED, reason=f"{_called(step)}: {why}", failed=True, forget=True)
+    match error:
+        case HttpError():
+            return _vain(step, f"HTTP {error.response.status}", failed=True)
+        case Refused():
+            verdict, due = error.verdict, error.due
+            outcome, by = outcome_of(verdict, due), verdict.requirement
+            why, refusal = f"{by} {verdict.reason}", refusal_line(verdict)
+            return _vain(step, why, outcome, by, due=due, refusal=refusal)
+        case NotModified() if _is_known_page(step, error.content_type):
+            # The page that has not changed is HTML, which is of no use: llms.txt is tried again.
+            return _vain(step, "HTML as before (304)")
+        case NotModified():
+            return _vain(step, "304, no new data", report.NOT_MODIFIED, "R7")
+        case GaveUp() | TooManyRedirects():
+            by = "R5" if isinstance(error, GaveUp) else "D5"
+            none = error.status is None
+            return _vain(step, error.reason, report.FAILED, by, failed=True, unreachable=none)
+    why = one_line(f"{type(error).__name__}: {error}")
+    if type(error).__name__ in _CANCELLED:
+        why = f"cancelled: a body over {max_body(step)} bytes"
+    return _vain(step, why, report.FAILED, failed=True, forget=True)
+
+
+def _vain(
+    step: Step, why: object, outcome: str | None = None, requirement: str = "", **more: Any
+) -> Answer:
+    """An answer without links."""
+    called = "llms.txt" if step.kind == "llms" else step.kind
+    return Answer(outcome, requirement, f"{called}: {why}", **more)
 
 
 # What Scrapy calls the error of a body that is too long, before 2.14 and since.
 _CANCELLED: Final = frozenset({"CancelledError", "DownloadCancelledError"})
-_BY_VERDICT: Final = {NOT_DUE: report.NOT_DUE, DEFERRED: report.DEFERRED}
 _UNUSABLE: Final = {
     formats.HTML: "HTML, which is never scraped",
     formats.PLAIN: "plain text, not markdown",
@@ -131,96 +139,52 @@ _UNUSABLE: Final = {
 }
 
 
-def _from_not_modified(step: Step, error: NotModified) -> Answer:
-    # The page that has not changed may be HTML, which is of no use: then llms.txt is tried again.
-    if _is_known_page(step, error.content_type):
-        return Answer(None, reason=f"{_called(step)}: HTML as before (304)")
-    return Answer(report.NOT_MODIFIED, "R7", f"{_called(step)}: 304, no new data")
-
-
 def _is_known_page(step: Step, content_type: str | None) -> bool:
     return step.kind == "page" and formats.representation(content_type, b"") == formats.HTML
 
 
-def _from_status(step: Step, response: Response) -> Answer:
-    return Answer(None, reason=f"{_called(step)}: HTTP {response.status}", failed=True)
+class _Use(NamedTuple):
+    """What an answer in a format that is used is called. ``empty``: why it brought no links."""
+
+    outcome: str
+    via: str
+    empty: str
 
 
-def _from_other(step: Step, response: Response, kind: str, content_type: str | None) -> Answer:
-    found = content_type or "no Content-Type"
-    return Answer(
-        None,
-        reason=f"{_called(step)}: {_UNUSABLE.get(kind, f'no format of R9 ({found})')}",
-        moved_to=_moved_to(response),
-        suggested_feeds=() if step.kind == "llms" else _suggested(response, kind),
-        forget=not _is_known_page(step, content_type),
-    )
+_FEED: Final = _Use(report.FED, "feed", "a feed without linked entries")
+_SITEMAP: Final = _Use(report.SITEMAP, "sitemap", "a sitemap without entries")
+_NO_LINKS: Final = "markdown without absolute links"
+_MARKDOWN: Final = _Use(report.NEGOTIATED, "markdown", _NO_LINKS)
+_LLMS: Final = _Use(report.LLMS, "llms.txt", _NO_LINKS)
+_USES: Final = {formats.FEED: _FEED, formats.JSON_FEED: _FEED, formats.MARKDOWN: _MARKDOWN}
+#: What only such a step may use besides; the answer to a step for llms.txt may be nothing else.
+_USES_OF: Final = {
+    "llms": {formats.MARKDOWN: _LLMS, formats.PLAIN: _LLMS},
+    "sitemap": {**_USES, formats.SITEMAP: _SITEMAP, formats.GZIP: _SITEMAP},
+}
 
 
-def _usable(step: Step, kind: str) -> Callable[[Step, Response, Links], Answer] | None:
-    """The function that makes an answer of a body of *kind*; None where *step* cannot use it."""
-    if step.kind == "llms":
-        return _from_llms if kind in (formats.MARKDOWN, formats.PLAIN) else None
-    if step.kind == "sitemap" and kind in (formats.SITEMAP, formats.GZIP):
-        return _from_sitemap
-    return _READ.get(kind)
-
-
-def _from_feed(step: Step, response: Response, found: Links) -> Answer:
-    reason = "" if found.entries else "a feed without linked entries"
-    moved_to = _moved_to(response)
-    return Answer(
-        report.FED,
-        "R9",
-        reason,
-        "feed",
-        found,
-        moved_to=moved_to,
-        suggested_feeds=(moved_to,) if moved_to else (),
-        forget=_is_known_page(step, compat.header(response, "Content-Type")),
-    )
-
-
-def _from_sitemap(step: Step, response: Response, found: Links) -> Answer:  # noqa: ARG001
+def _from_links(step: Step, response: Response, use: _Use, found: Links) -> Answer:
+    reason = found.note or ("" if found.entries else use.empty)
+    if use is _LLMS:
+        return Answer(use.outcome, "R9", reason, use.via, found)
     moved_to = _moved_to(response)
     if found.children is not None:
         # A later 304 would not say which sitemaps it lists, so it is always requested in full.
         listed = plural(len(found.children), "sitemap")
         reason = "; ".join(filter(None, (f"an index of {listed}", found.note)))
         return Answer(None, "R9", reason, links=found, moved_to=moved_to, forget=True)
-    reason = found.note or ("" if found.entries else "a sitemap without entries")
-    return Answer(report.SITEMAP, "R9", reason, "sitemap", found, moved_to=moved_to)
-
-
-def _from_markdown(step: Step, response: Response, found: Links) -> Answer:  # noqa: ARG001
+    suggested = (moved_to,) if moved_to and use is _FEED else ()
     return Answer(
-        report.NEGOTIATED,
+        use.outcome,
         "R9",
-        _of_markdown(found),
-        "markdown",
+        reason,
+        use.via,
         found,
-        moved_to=_moved_to(response),
-        suggested_feeds=_suggested(response, formats.MARKDOWN),
+        moved_to=moved_to,
+        suggested_feeds=_suggested(response, formats.MARKDOWN) if use is _MARKDOWN else suggested,
+        forget=use is _FEED and _is_known_page(step, compat.header(response, "Content-Type")),
     )
-
-
-def _from_llms(step: Step, response: Response, found: Links) -> Answer:  # noqa: ARG001
-    return Answer(report.LLMS, "R9", _of_markdown(found), "llms.txt", found)
-
-
-_READ: Final = {
-    formats.FEED: _from_feed,
-    formats.JSON_FEED: _from_feed,
-    formats.MARKDOWN: _from_markdown,
-}
-
-
-def _of_markdown(found: Links) -> str:
-    return found.note or ("" if found.entries else "markdown without absolute links")
-
-
-def _called(step: Step) -> str:
-    return "llms.txt" if step.kind == "llms" else step.kind
 
 
 def _moved_to(response: Response) -> str | None:

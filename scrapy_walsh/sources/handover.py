@@ -7,6 +7,7 @@ upload the source is fetched in full, and its items are emitted again: twice is 
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,7 +53,7 @@ class _Batch:
 class Handover:
     """The items of one crawl, from the spider to wherever the project keeps them.
 
-    Without the package's crawl, or with WALSH_STATE_DIR ``memory``, nothing outlives the run.
+    With WALSH_STATE_DIR ``memory`` nothing outlives the run.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -62,20 +63,19 @@ class Handover:
         self._renewed: list[str] = []
         connect = crawler.signals.connect
         connect(self._scraped, signals.item_scraped)
-        connect(self._dropped, signals.item_dropped)
-        connect(self._failed, signals.item_error)
+        connect(self._lost, signals.item_dropped)
+        connect(self._lost, signals.item_error)
         connect(self._closed, signals.spider_closed)
         connect(self._settle, signals.feed_exporter_closed)
 
     @property
-    def _crawl(self) -> Crawl | None:
-        return getattr(self._crawler, "walsh", None)
+    def _crawl(self) -> Crawl:
+        crawl: Crawl = self._crawler.walsh  # type: ignore[attr-defined]
+        return crawl
 
     def known(self, canonical_url: str) -> bool:
         """Whether an earlier run handed over this item, which an answer has now."""
         crawl = self._crawl
-        if crawl is None:
-            return False
         try:
             found = crawl.store.get(SeenItem, canonical_url)
         except StateError as error:
@@ -88,15 +88,14 @@ class Handover:
     def forget(self, request: Request) -> None:
         """Delete the validators: a later 304 would say "no new data" of what was never read."""
         crawl = self._crawl
-        if crawl is not None:
-            crawl.remember(lambda: crawl.store.delete(Validators, *_key(request)))
+        crawl.remember(lambda: crawl.store.delete(Validators, *_key(request)))
 
     def expect(
         self, response: Response, items: Sequence[MetadataItem], *, last: bool = True
     ) -> None:
         """Note that *items* of *response* are about to be yielded; after the *last*, no more."""
         crawl = self._crawl
-        if crawl is None or crawl.config.state_dir is None:
+        if crawl.config.state_dir is None:
             return
         key = _key(response.request or Request(response.url))
         if key not in self._batches:
@@ -117,15 +116,11 @@ class Handover:
         if batch := self._batch(response):
             batch.scraped += 1
 
-    def _dropped(self, item: Any, response: Response | None) -> None:
-        """A pipeline dropped the item: that is not a failure, and the item is not handed over."""
+    def _lost(self, item: Any, response: Response | None, failure: object = None) -> None:
+        """The item is not handed over. That a pipeline dropped it is no *failure*."""
         if batch := self._batch(response):
             batch.left.pop(id(item), None)
-
-    def _failed(self, item: Any, response: Response | None) -> None:
-        if batch := self._batch(response):
-            batch.left.pop(id(item), None)
-            batch.failed = True
+            batch.failed = batch.failed or failure is not None
 
     def _batch(self, response: Response | None) -> _Batch | None:
         if response is None or response.request is None:
@@ -138,38 +133,27 @@ class Handover:
 
     def _settle(self) -> None:
         """All feeds are closed. Unless one failed, store the known items and the validators."""
-        crawl = self._crawl
-        if crawl is None or crawl.config.state_dir is None:
-            return
         renewed, self._renewed = self._renewed, []
-        if not (self._batches or renewed):
+        if not (self._batches or renewed) or self._crawl.config.state_dir is None:
             return
         stats = self._crawler.stats
         if stats is not None and any(name.startswith(_FAILED_FEEDS) for name in stats.get_stats()):
             logger.warning("a feed was not stored: the items of this run will be emitted again")
             return
-        batches = self._batches.values()
+        batches, self._batches = self._batches.values(), {}
         whole = [batch for batch in batches if batch.whole and batch.scraped == len(batch.left)]
-        self._batches = {}
+        handed_over = [url for batch in whole for url in batch.left.values()]
+        now = self._crawl.wall()
         try:
             # The crawl may have closed its store by now: feeds are stored beside that.
-            _remember(crawl, whole, renewed)
+            with closing(open_store(self._crawl.config.state_dir)) as store:
+                store.put(*[SeenItem(url, now) for url in (*handed_over, *renewed)])
+                for batch in whole:
+                    held = None if batch.failed else batch.validators
+                    if held and store.get(Validators, held.url, held.representation) is None:
+                        store.put(held)
         except StateError as error:
             logger.error("%s", error)
-
-
-def _remember(crawl: Crawl, batches: Sequence[_Batch], renewed: Sequence[str]) -> None:
-    store = open_store(crawl.config.state_dir)
-    try:
-        handed_over = [url for batch in batches for url in batch.left.values()]
-        now = crawl.wall()
-        store.put(*[SeenItem(url, now) for url in (*handed_over, *renewed)])
-        for batch in batches:
-            held = None if batch.failed else batch.validators
-            if held and store.get(Validators, held.url, held.representation) is None:
-                store.put(held)
-    finally:
-        store.close()
 
 
 def _key(request: Request) -> tuple[str, str]:

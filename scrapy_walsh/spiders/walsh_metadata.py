@@ -1,33 +1,32 @@
 """R9: the main spider: metadata of declared sources, by feed, sitemap, markdown or llms.txt.
 
 Each source has up to four steps, in R9's order; the next one is taken only where an answer is of
-no use. Sources that share a URL share one request: those that need it wait for its answer, and all
-URLs that a source may need are declared with its first request (R6). Where a source says so, the
-sitemaps of a sitemap index become visits of their own, whose ``parent`` is the visit of the index;
-that ends when all of them have ended.
+no use. A *walk* takes them: a generator for each source, which yields the steps that it needs, and
+is sent an answer to one of them at a time. Sources that share a URL share one request: those that
+need it wait for its answer, and all URLs that a source may need are declared with its first request
+(R6). Where a source says so, the sitemaps of a sitemap index are steps, too.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from scrapy import Request, Spider, signals
 from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters.compat import fail_command
-from scrapy_walsh.adapters.outcomes import GaveUp
-from scrapy_walsh.adapters.progress import Counts, Progress
 from scrapy_walsh.adapters.retries import TRY_HTTPS
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
 from scrapy_walsh.policy.formats.feeds import Links
 from scrapy_walsh.policy.formats.representation import Step, plan, sitemap_step
+from scrapy_walsh.policy.recrawl import key_of
 from scrapy_walsh.policy.robots.usage import as_member
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso, utc_iso
@@ -55,33 +54,31 @@ _AT_ONCE: Final = 100
 #: Octets of answers that may wait to be read while requests go on. Scrapy's own limit is less than
 #: one large answer, which would then stop all requests until it is read.
 _WAITING_OCTETS: Final = 8 * MAX_BODY
+#: Yields steps to take now, or none; is sent one of those that it has yielded, and the answer.
+_Walk = Generator[Sequence[Step], tuple[Step, Answer], None]
 _ARGUMENTS: Final = "there are sources, urls, report and all_items"
 
 
 @dataclass(slots=True)
 class _Visit:
-    """A source under way: the steps still to take, and its row of the report.
+    """A source under way, and its row of the report.
 
-    ``failed``: of its page or feed, None before one was answered. ``due``: Unix seconds. Of a
-    sitemap index: ``children``, the number of its sitemaps that are requested; ``ended``, the
-    answers to them so far. ``parent``: the visit of the index, of one of these sitemaps.
+    ``due``: Unix seconds, where it was deferred. Of a sitemap index: ``children``, the number of
+    its sitemaps that are requested; ``left``, those without an answer.
     """
 
-    number: int
     source: Source
-    steps: list[Step]
     row: Row
-    failed: bool | None = None
+    walk: _Walk = field(init=False)
     due: float | None = None
     children: int = 0
-    ended: list[Answer] = field(default_factory=list)
-    parent: _Visit | None = None
+    left: int = 0
 
 
 #: What an index is called by the outcomes of its sitemaps: the first of these that one of them has.
 _BEST: Final = (
-    report.SITEMAP, report.FED, report.NOT_MODIFIED, report.DEFERRED, report.REFUSED,
-    report.FAILED, report.LEFT_OUT, report.NOT_DUE,
+    report.SITEMAP, report.FED, report.NEGOTIATED, report.NOT_MODIFIED, report.DEFERRED,
+    report.REFUSED, report.FAILED, report.LEFT_OUT, report.NOT_DUE,
 )  # fmt: skip
 
 
@@ -94,6 +91,8 @@ class WalshMetadataSpider(Spider):
     """
 
     name = "walsh_metadata"
+    handover: Handover
+    _crawl: Crawl  # from the signal spider_opened on
 
     def __init__(
         self,
@@ -106,16 +105,15 @@ class WalshMetadataSpider(Spider):
         super().__init__(**kwargs)
         self.report_path: str | None = None
         self.all_items = False
-        self.handover: Handover | None = None
         self.refusal: str | None = None
         #: What a runner adds (scrapyd: ``_job``) begins with an underscore.
         self.unknown = sorted(name for name in kwargs if not name.startswith("_"))
         self.problems: list[str] = []
-        self.visits: list[_Visit] = []
+        #: By R8's key of the source's first request.
+        self.visits: dict[str, _Visit] = {}
         self.documents = 0
-        self.progress: Progress | None = None
-        # By canonical URL: the sources that wait for its answer, and what the answer was.
-        self._waiting: dict[str, list[_Visit]] = {}
+        # By canonical URL: the sources that wait for its answer, and the step; what it was.
+        self._waiting: dict[str, list[tuple[_Visit, Step]]] = {}
         self._answers: dict[str, Answer] = {}
         self._seen: set[str] = set()
         try:
@@ -142,26 +140,21 @@ class WalshMetadataSpider(Spider):
         return spider
 
     def _opened(self) -> None:
-        # Job settings of a platform may take the add-on out: then nothing would gate or pace.
-        crawl = self._crawl
-        if self.refusal is None and crawl is None:
-            self.refusal = "scrapy_walsh is not installed here: set ADDONS, see docs/install.md"
-        if self.refusal is None and crawl is not None:
+        crawl: Crawl | None = getattr(self.crawler, "walsh", None)
+        if crawl is not None:
+            self._crawl = crawl
             crawl.on_wire.append(self._count_request)
-            crawl.readings.by_spider = True
-            self.progress = Progress(crawl, self._counts)
-            self.progress.start()
-
-    @property
-    def _crawl(self) -> Crawl | None:
-        return getattr(getattr(self, "crawler", None), "walsh", None)
+            crawl.sources.by_spider = True
+        else:  # job settings of a platform may take the add-on out: nothing would gate or pace
+            missing = "scrapy_walsh is not installed here: set ADDONS, see docs/install.md"
+            self.refusal = self.refusal or missing
+            self.visits.clear()
 
     def _declare(self, sources: list[Source], problems: list[str]) -> None:
         self.problems = problems
-        for number, source in enumerate(sources):
-            row = Row(source.name, source.url)
-            steps = [*plan(source.url, source.feed, source.sitemap)]
-            self.visits.append(_Visit(number, source, steps, row))
+        for source in sources:
+            visit = self.visits[key_of(source.first)] = _Visit(source, Row(source.name, source.url))
+            visit.walk = self._walk(visit)
         if not sources:
             raise SourcesInvalid(f"no usable source ({len(problems)} unusable); correct the list")
 
@@ -175,13 +168,15 @@ class WalshMetadataSpider(Spider):
             self.logger.error("walsh_metadata: %s", self.refusal)
             fail_command()
             return
-        for visit in self.visits:
-            self._waiting.setdefault(_key(visit), []).append(visit)
+        for visit in self.visits.values():
+            for step in next(visit.walk):
+                self._waiting.setdefault(canonical_url(step.url), []).append((visit, step))
         for group in list(self._waiting.values()):
-            also = [url for visit in group for url in _urls_of(visit)]
-            indexes = [visit.source.sitemap for visit in group if visit.source.children]
+            sources = [visit.source for visit, _ in group]
+            also = [url for source in sources for url in _urls_of(source)]
+            indexes = [source.sitemap for source in sources if source.children]
             yield self._request(
-                group[0], walsh_also=list(dict.fromkeys(also)), walsh_children=indexes
+                *group[0], walsh_also=list(dict.fromkeys(also)), walsh_children=indexes
             )
 
     def _idle(self) -> None:
@@ -189,12 +184,12 @@ class WalshMetadataSpider(Spider):
         if self.refusal is not None:
             raise CloseSpider("sources_invalid")
 
-    def _request(self, visit: _Visit, **declared: Any) -> Request:
-        """The request for the next step; *declared*: for its meta, what it declares besides."""
-        step = visit.steps[0]
-        meta: dict[str, Any] = {"walsh_source": visit.number, "download_maxsize": max_body(step)}
+    def _request(self, visit: _Visit, step: Step, **declared: Any) -> Request:
+        """The request for *step*; *declared*: for its meta, what it declares besides."""
+        source = visit.source
+        meta = {"walsh_source": key_of(source.first), "download_maxsize": max_body(step)}
         meta |= {key: urls for key, urls in declared.items() if urls}
-        if _may_use_http(visit):
+        if _may_use_http(source, step):
             meta[TRY_HTTPS] = True
         return Request(
             step.url,
@@ -202,7 +197,7 @@ class WalshMetadataSpider(Spider):
             errback=self.not_answered,
             headers={"Accept": step.accept},
             meta=meta,
-            cb_kwargs={"key": _key(visit)},
+            cb_kwargs={"key": canonical_url(step.url)},
             dont_filter=True,  # `_waiting` and `_answers` see to it that a URL is sent once
         )
 
@@ -210,26 +205,20 @@ class WalshMetadataSpider(Spider):
 
     async def answered(self, response: Response, key: str) -> Iterable[Request | MetadataItem]:
         """Callback of every request of this spider."""
-        visits = self._waiting.get(key)
-        if not visits:
+        if key not in self._waiting:
             return ()
         # A source that comes to need this URL while the answer is read joins those that wait.
-        answer = await from_response(visits[0].steps[0], response)
-        if self._crawl is not None:
-            answer = replace(answer, said=self._crawl.documents.said(response.request))
-            if answer.fault:
-                self._crawl.recorder.own_fault(answer.fault)
+        answer = await from_response(self._waiting[key][0][1], response)
+        answer = replace(answer, said=self._crawl.documents.said(response.request))
+        if answer.fault:
+            self._crawl.recorder.own_fault(answer.fault)
         return self._results(response, key, answer)
 
     def _results(
         self, response: Response, key: str, answer: Answer
     ) -> Iterator[Request | MetadataItem]:
         """Items and requests from *answer*, some at a time: it may have a hundred thousand."""
-        results = self._deliver(key, self._waiting.pop(key), answer)
-        handover = self.handover
-        if handover is None:
-            yield from results
-            return
+        results, handover = self._deliver(key, answer), self.handover
         if answer.forget and response.request is not None:
             handover.forget(response.request)
         kept = []  # the handover knows items by their identity, so all of them live till the end
@@ -244,126 +233,110 @@ class WalshMetadataSpider(Spider):
         """Errback of every request of this spider: refusals, 304, other statuses, failures."""
         request: Request = failure.request  # type: ignore[attr-defined]
         key = request.cb_kwargs["key"]
-        error = failure.value
-        visits = self._waiting.pop(key, [])
-        if error is None or not visits:
-            return
-        if isinstance(error, GaveUp) and error.status is None:
-            bare = [visit for visit in visits if _may_use_http(visit)]
-            visits = [visit for visit in visits if visit not in bare]
-            yield from self._without_tls(bare, request)
-        if visits:
-            answer = from_failure(visits[0].steps[0], error)
-            if answer.forget and self.handover is not None:
+        if key in self._waiting and failure.value is not None:
+            answer = from_failure(self._waiting[key][0][1], failure.value)
+            if answer.unreachable:
+                for visit, step in self._waiting[key]:
+                    if _may_use_http(visit.source, step):  # an answer there counts for it (R8)
+                        self._crawl.sources.hop(_http(step.url), request)
+            if answer.forget:
                 self.handover.forget(request)
-            yield from self._deliver(key, visits, answer)
+            yield from self._deliver(key, answer)
 
-    def _without_tls(
-        self, visits: Iterable[_Visit], request: Request
-    ) -> Iterator[Request | MetadataItem]:
-        """Request a bare host by http, since it gave no answer by https.
-
-        Its http URL was declared at the start. An answer there counts for the source (R8).
-        """
-        for visit in visits:
-            if self._crawl is not None:
-                self._crawl.asked.hop(_http(visit.source.url), request)
-            visit.steps = [*plan(_http(visit.source.url), None)]
-            yield from self._next(visit)
-
-    def _deliver(
-        self, key: str, visits: list[_Visit], answer: Answer
-    ) -> Iterator[Request | MetadataItem]:
+    def _deliver(self, key: str, answer: Answer) -> Iterator[Request | MetadataItem]:
+        """Send *answer* to those that wait for it; what follows."""
+        waiting = self._waiting.pop(key)
         # Items go to the first source that waited; the others would only repeat them.
-        first = visits[0].source.name
-        shared = replace(
+        self._answers[key] = shared = replace(
             answer,
             links=Links((), children=answer.links.children),
-            reason=f"{answer.reason}; as for {first}".strip("; "),
+            reason=f"{answer.reason}; as for {waiting[0][0].source.name}".strip("; "),
         )
-        self._answers[key] = shared
-        for visit in visits:
-            yield from self._conclude(visit, answer if visit is visits[0] else shared)
+        for visit, step in waiting:
+            yield from self._go_on(visit, step, answer)
+            yield from self._items(visit.row, answer)
+            answer = shared
 
-    def _next(self, visit: _Visit) -> Iterator[Request | MetadataItem]:
-        key = _key(visit)
-        if key in self._answers:
-            yield from self._conclude(visit, self._answers[key])
-        elif key in self._waiting:
-            self._waiting[key].append(visit)
-        else:
-            self._waiting[key] = [visit]
-            yield self._request(visit)
+    def _go_on(self, visit: _Visit, step: Step, answer: Answer) -> Iterator[Request]:
+        """Send *answer*, to *step*, to the walk of *visit*; the requests for what it needs now."""
+        answers = [(step, answer)]
+        while answers:
+            try:
+                steps = visit.walk.send(answers.pop(0))
+            except StopIteration:
+                return
+            for needed in steps:
+                key = canonical_url(needed.url)
+                if key in self._answers:
+                    answers.append((needed, self._answers[key]))
+                elif key in self._waiting:
+                    self._waiting[key].append((visit, needed))
+                else:
+                    self._waiting[key] = [(visit, needed)]
+                    yield self._request(visit, needed)
 
-    def _conclude(self, visit: _Visit, answer: Answer) -> Iterator[Request | MetadataItem]:
-        if visit.parent is not None:
-            yield from self._child_ended(visit.parent, visit.steps[0].url, answer)
-            return
-        step, row = visit.steps.pop(0), visit.row
-        if step.kind == "llms" and visit.failed is False and answer.outcome == report.REFUSED:
-            # The page was of no use, and that is the outcome; the reason names the refusal.
-            answer = replace(answer, outcome=None, requirement="", refusal="")
-        row.reason = "; ".join(part for part in (row.reason, answer.reason) if part)
-        row.moved_to = row.moved_to or answer.moved_to
-        row.suggested_feeds += [u for u in answer.suggested_feeds if u != visit.source.feed]
+    def _walk(self, visit: _Visit) -> _Walk:
+        """Take the steps of the source, as far as they are needed, and end its *visit*."""
+        source, row = visit.source, visit.row
+        steps = [*plan(source.url, source.feed, source.sitemap)]
+        failed: bool | None = None  # of its feed, sitemap or page; None before one was answered
+        while True:
+            step, answer = yield (steps.pop(0),)
+            if answer.unreachable and _may_use_http(source, step):
+                steps = [*plan(_http(source.url), None)]
+                continue
+            if step.kind == "llms" and failed is False and answer.outcome == report.REFUSED:
+                # The page was of no use, and that is the outcome; the reason names the refusal.
+                answer = replace(answer, outcome=None, requirement="", refusal="")
+            row.reason = "; ".join(filter(None, (row.reason, answer.reason)))
+            row.moved_to = row.moved_to or answer.moved_to
+            row.suggested_feeds += [u for u in answer.suggested_feeds if u != source.feed]
+            if step.kind != "llms" or failed is None:
+                failed = answer.failed
+            if urls := self._children(visit, answer):
+                answer = yield from self._of_index(visit, urls)
+            if answer.outcome is not None or not steps:
+                break
+        row.outcome = answer.outcome or (report.FAILED if failed else report.LEFT_OUT)
+        row.requirement = answer.requirement or ("R9" if row.outcome == report.LEFT_OUT else "")
+        named = self._crawl.documents.sitemaps(step.url)
+        row.suggested_sitemaps += [each for each in named if each != source.sitemap]
         visit.due = answer.due
-        if step.kind != "llms" or visit.failed is None:
-            visit.failed = answer.failed
-        if children := self._children(visit, answer):
-            for child in children:
-                yield from self._next(child)
-            return
-        if answer.outcome is None and visit.steps:
-            yield from self._next(visit)
-            return
-        outcome = answer.outcome or (report.FAILED if visit.failed else report.LEFT_OUT)
-        self._end(visit, outcome, answer, step.url)
-        yield from self._items(row, answer)
-
-    def _end(self, visit: _Visit, outcome: str, answer: Answer, url: str) -> None:
-        """End *visit* as *outcome*, by *answer*, the last one for it; *url*: of what answered."""
-        row = visit.row
-        row.outcome = outcome
-        row.requirement = answer.requirement or ("R9" if outcome == report.LEFT_OUT else "")
-        if self._crawl is not None:
-            named = self._crawl.documents.sitemaps(url)
-            row.suggested_sitemaps += [each for each in named if each != visit.source.sitemap]
-        self._tell(visit, outcome, answer.refusal)
+        self._tell(visit, row.outcome, answer.refusal)
 
     # -- sitemap indexes ---------------------------------------------------------------------
 
-    def _children(self, visit: _Visit, answer: Answer) -> list[_Visit]:
-        """The visits of the sitemaps that an index lists, if its source wants them (R6)."""
-        listed, source, crawl = answer.links.children, visit.source, self._crawl
-        if not listed or source.sitemap is None or crawl is None:
+    def _children(self, visit: _Visit, answer: Answer) -> list[str]:
+        """The sitemaps that an index lists and its source wants requested (R6)."""
+        listed, source, row = answer.links.children, visit.source, visit.row
+        if not listed or source.sitemap is None:
             return []
         if not source.children:
-            visit.row.reason += "; children = true would request them"
+            row.reason += "; children = true would request them"
             return []
-        declared = (crawl.intake.declare_child(url, source.sitemap) for url in listed)
-        urls = list(dict.fromkeys(url for url in declared if url is not None))
+        declared = [self._crawl.intake.declare_child(url, source.sitemap) for url in listed]
+        urls = list(dict.fromkeys(filter(None, declared)))
         if left := len(listed) - len(urls):
             why = f"of another host, or beyond the first {MAX_CHILDREN}"
-            visit.row.reason += f"; {left} of them not requested: {why}"
-        visit.children = len(urls)
-        return [
-            _Visit(visit.number, source, [sitemap_step(url)], visit.row, parent=visit)
-            for url in urls
-        ]
+            row.reason += f"; {left} of them not requested: {why}"
+        return urls
 
-    def _child_ended(
-        self, index: _Visit, url: str, answer: Answer
-    ) -> Iterator[Request | MetadataItem]:
-        """Take the answer of the sitemap *url*; with that of the last one, end its *index*."""
-        if answer.outcome is None:
-            answer = replace(answer, outcome=report.FAILED if answer.failed else report.LEFT_OUT)
-        index.ended.append(replace(answer, links=Links(()), reason=f"{url}: {answer.reason}"))
-        yield from self._items(index.row, answer)
-        if len(index.ended) == index.children:
-            index.row.reason = f"{index.row.reason}; {_account(index.ended)}"
-            best = min(index.ended, key=lambda each: _BEST.index(each.outcome or ""))
-            index.due = best.due
-            self._end(index, best.outcome or "", best, url)
+    def _of_index(
+        self, visit: _Visit, urls: list[str]
+    ) -> Generator[Sequence[Step], tuple[Step, Answer], Answer]:
+        """Take the sitemaps *urls* of an index; the best of their answers is its own."""
+        visit.children = visit.left = len(urls)
+        steps: list[Step] = [*map(sitemap_step, urls)]
+        ended: list[Answer] = []
+        while visit.left:
+            step, answer = yield steps
+            visit.left -= 1
+            steps = []
+            outcome = answer.outcome or (report.FAILED if answer.failed else report.LEFT_OUT)
+            reason = f"{step.url}: {answer.reason}"
+            ended.append(replace(answer, outcome=outcome, links=Links(()), reason=reason))
+        visit.row.reason = f"{visit.row.reason}; {_account(ended)}"
+        return min(ended, key=lambda each: _BEST.index(each.outcome or ""))
 
     def _items(self, row: Row, answer: Answer) -> Iterator[MetadataItem]:
         fetched_at = utc_iso(datetime.now(UTC)) or ""
@@ -372,7 +345,7 @@ class WalshMetadataSpider(Spider):
             if key in self._seen:
                 continue
             self._seen.add(key)
-            if self._known(key):
+            if self.handover.known(key):
                 row.known += 1
                 if not self.all_items:
                     continue
@@ -392,23 +365,15 @@ class WalshMetadataSpider(Spider):
 
     def _tell(self, visit: _Visit, outcome: str, refusal: str = "") -> None:
         """Report what became of a source, under the URL of its first request."""
-        if (crawl := self._crawl) is None:
-            return
-        source, row = visit.source, visit.row
-        read = outcome in report.READ
-        reason = refusal or f"{row.requirement} {row.reason}".strip()
-        crawl.readings.report(source.first, readings.READ if read else outcome, reason)
-
-    def _known(self, key: str) -> bool:
-        return self.handover is not None and self.handover.known(key)
+        outcome = readings.READ if outcome in report.READ else outcome
+        reason = refusal or f"{visit.row.requirement} {visit.row.reason}".strip()
+        self._crawl.sources.report(visit.source.first, outcome, reason)
 
     # --- the report ---------------------------------------------------------------------------
 
     def _row_of(self, request: Request) -> Row | None:
-        number = request.meta.get("walsh_source")
-        if isinstance(number, int) and 0 <= number < len(self.visits):
-            return self.visits[number].row
-        return None
+        visit = self.visits.get(request.meta.get("walsh_source", ""))
+        return None if visit is None else visit.row
 
     def _count_request(self, request: Request) -> None:
         if row := self._row_of(request):
@@ -420,31 +385,18 @@ class WalshMetadataSpider(Spider):
         if row := self._row_of(request):
             row.bytes += len(data)
 
-    def _counts(self) -> Counts:
-        ended = [visit for visit in self.visits if visit.row.outcome is not None]
-        deferred = {_host(visit) for visit in ended if visit.row.outcome == report.DEFERRED}
-        return Counts(
-            sources=len(self.visits),
-            ended=len(ended),
-            deferred=len(deferred),
-            requests=self.documents + sum(visit.row.requests for visit in self.visits),
-            items=sum(visit.row.items for visit in self.visits),
-        )
-
     def closed(self, reason: str) -> None:
         """Writes the source report to the log, and to ``-a report=FILE``."""
-        if self.progress is not None:
-            self.progress.stop()
-        rows = [visit.row for visit in self.visits]
-        for visit in self.visits:
+        rows = [visit.row for visit in self.visits.values()]
+        for visit in self.visits.values():
             row = visit.row
             if row.outcome is None:
                 self._tell(visit, readings.UNANSWERED)
                 row.outcome = report.FAILED
                 row.reason = f"no answer before the crawl ended ({reason})"
                 if visit.children:
-                    left = visit.children - len(visit.ended)
-                    row.reason = f"{left} of {plural(visit.children, 'sitemap')}: {row.reason}"
+                    of = plural(visit.children, "sitemap")
+                    row.reason = f"{visit.left} of {of}: {row.reason}"
             row.next_due = self._next_due(visit)
         if rows:
             for line in report.as_lines(rows):
@@ -459,12 +411,9 @@ class WalshMetadataSpider(Spider):
                 fail_command()
 
     def _next_due(self, visit: _Visit) -> str | None:
-        crawl = self._crawl
-        if crawl is None:
-            return None
-        source, now = visit.source, crawl.wall()
-        asked = [source.first, *([_http(source.url)] if source.bare_host else [])]
-        found = [visit.due, *(crawl.asked.next_due(url) for url in asked)]
+        source, now = visit.source, self._crawl.wall()
+        urls = [source.first, *([_http(source.url)] if source.bare_host else [])]
+        found = [visit.due, *map(self._crawl.sources.next_due, urls)]
         due = max((moment for moment in found if moment and moment > now), default=None)
         return None if due is None else iso(math.ceil(due))
 
@@ -490,14 +439,6 @@ def _flag(name: str, value: str) -> bool:
     return value == "1"
 
 
-def _key(visit: _Visit) -> str:
-    return canonical_url(visit.steps[0].url)
-
-
-def _host(visit: _Visit) -> str:
-    return urlsplit(visit.source.first).netloc
-
-
 def _account(ended: list[Answer]) -> str:
     """What became of the sitemaps of an index, and why of the first that was not read."""
     counts = Counter(answer.outcome for answer in ended)
@@ -510,12 +451,11 @@ def _http(url: str) -> str:
     return "http" + url.removeprefix("https")
 
 
-def _may_use_http(visit: _Visit) -> bool:
-    step = visit.steps[0]
-    return visit.source.bare_host and step.kind == "page" and step.url == visit.source.url
+def _may_use_http(source: Source, step: Step) -> bool:
+    return source.bare_host and step.kind == "page" and step.url == source.url
 
 
-def _urls_of(visit: _Visit) -> Iterator[str]:
-    yield from (step.url for step in visit.steps)
-    if visit.source.bare_host:
-        yield from (step.url for step in plan(_http(visit.source.url), None))
+def _urls_of(source: Source) -> Iterator[str]:
+    yield from (step.url for step in plan(source.url, source.feed, source.sitemap))
+    if source.bare_host:
+        yield from (step.url for step in plan(_http(source.url), None))

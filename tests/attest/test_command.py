@@ -18,7 +18,7 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 
 import scrapy_walsh
-from scrapy_walsh.commands import attest_online
+from scrapy_walsh.commands import attest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.keys import jwks
 from scrapy_walsh.proof.attest import fetch
@@ -48,7 +48,7 @@ SEEN = [*WALSH, "--online"]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory outside any project, with a record; a policy page where it is due."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(attest_online, "look", lambda url, *_: PolicyPage(url, "now", 200))
+    monkeypatch.setattr(attest, "look", lambda url, *_: PolicyPage(url, "now", 200))
     put_record(tmp_path / "r.json")
     return tmp_path
 

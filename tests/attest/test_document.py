@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh import SPEC_VERSION, __version__
-from scrapy_walsh.commands import attest_online
+from scrapy_walsh.commands import attest as command
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.proof.attest import document, evidence
@@ -38,7 +38,7 @@ def attest(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Answer]:
     """Run ``attest ARGUMENTS`` as walsh-research, whose policy page is seen with ``--online``."""
-    monkeypatch.setattr(attest_online, "look", lambda url, *_: PolicyPage(url, "now", 200))
+    monkeypatch.setattr(command, "look", lambda url, *_: PolicyPage(url, "now", 200))
 
     def _attest(*arguments: str, online: bool = True) -> Answer:
         given = ["--online"] if online else []

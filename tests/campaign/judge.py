@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from scrapy import version_info
 
-from scrapy_walsh.proof.sandbox import hosts, requests
-from tests.campaign.world import BLOCKED, INTERVALS, PLAIN
+from scrapy_walsh.proof import exchanges
+from scrapy_walsh.proof.exchanges import ROBOTS
+from scrapy_walsh.proof.sandbox import exchanged, requests
+from tests.campaign.world import BLOCKED, BUSY, INTERVALS, PLAIN, RETRY_AFTER
 from tests.crawl.harness import TOLERANCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from scrapy_walsh.proof.exchanges import Gap
     from scrapy_walsh.proof.sandbox import LoggedRequest
     from tests.campaign.world import Ended, Kill
 
@@ -36,24 +38,27 @@ def refused(log: Iterable[LoggedRequest]) -> list[str]:
 def too_soon(log: Sequence[LoggedRequest], cuts: Sequence[float] = ()) -> list[str]:
     """Requests before their host's time.
 
-    From the end of one answer to the next request; from request to request where one process
-    ended at a time of *cuts* (monotonic) and another went on. T1's pair is left out.
+    *cuts*: when one process had ended and another went on (monotonic).
     """
-    found = []
-    for host in hosts(log):
-        asked = requests(log, host)
-        for number, (earlier, later) in enumerate(pairwise(asked)):
-            cut = any(earlier.arrived <= at < later.arrived for at in cuts)
-            exempt = number == 0 and earlier.path == "/robots.txt" != later.path
-            if exempt and not cut:
-                continue
-            interval = 1.0 if later.path == "/robots.txt" else INTERVALS.get(host, 1.0)
-            since = earlier.arrived if cut else earlier.completed or later.arrived
-            if later.arrived - since < interval - TOLERANCE:
-                kind = "across a restart" if cut else "within a run"
-                gap = later.arrived - since
-                found.append(f"{host}{earlier.path} -> {later.path} after {gap:.3f} s {kind}")
-    return found
+    asked = exchanged(log, cuts=cuts)
+    return [
+        f"{gap} {'within a run' if gap.before.by == gap.after.by else 'across a restart'}"
+        for gap in exchanges.too_soon(asked, _interval, TOLERANCE)
+    ]
+
+
+def _interval(gap: Gap[LoggedRequest]) -> float:
+    return 1.0 if gap.after.path == ROBOTS else INTERVALS.get(gap.after.host, 1.0)
+
+
+def cut_short(log: Iterable[LoggedRequest]) -> list[str]:
+    """Requests to the host that said "in a second", before that second was over."""
+    asked = exchanged(log, BUSY)
+    told = (each._replace(hold=RETRY_AFTER if each.status == 503 else 0.0) for each in asked)
+    return [
+        f"{each.host}{each.path} {left:.3f} s before the end of a Retry-After"
+        for each, left in exchanges.held(told, TOLERANCE)
+    ]
 
 
 def asked_again(log: Sequence[LoggedRequest], kills: Sequence[Kill]) -> tuple[int, list[str]]:

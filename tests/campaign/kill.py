@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.campaign import judge
-from tests.campaign.world import BUSY, LIST, REFUSED, Deadline, Place, Report, urls
+from tests.campaign.world import LIST, REFUSED, Deadline, Place, Report, urls
 from tests.crawl.harness import age_blocklist
 
 if TYPE_CHECKING:
@@ -103,19 +102,9 @@ def _round(
         judge.too_soon(box.log, [kill.over for kill in kills]),
         judge.lost(_TARGETS, place.parsed()),
         repeated,
-        _backoff_cut_short(box.log),
+        judge.cut_short(box.log),
     ):
         report.broken(where, found)
-
-
-def _backoff_cut_short(log: Log) -> list[str]:
-    """Requests to the host that said "in a second", before that second was over."""
-    asked = [each for each in log if each.host == BUSY]
-    return [
-        f"{BUSY}{later.path} in spite of Retry-After"
-        for earlier, later in pairwise(asked)
-        if earlier.status == 503 and later.arrived - earlier.arrived < 0.98
-    ]
 
 
 __all__ = ["PHASES", "campaign"]

@@ -30,6 +30,8 @@ PAUSED, BUSY, BLOCKED = "paused.test", "busy.test", "blocked.test"
 PLAIN = tuple(f"plain{number}.test" for number in range(4))
 #: Seconds in which the server reads what a killed process had sent.
 _ON_THE_WAY = 0.1
+#: Seconds for which a busy host asks to be left alone.
+RETRY_AFTER = 1.0
 #: Seconds between requests, where a host asks for more than one.
 INTERVALS: Mapping[str, float] = {PAUSED: 1.5}
 
@@ -69,7 +71,7 @@ def sites() -> list[Site]:
     """The hosts, with their answers from the beginning."""
     page = Route(body="<p>page</p>", delay=0.05)
     rules = "User-agent: *\nDisallow: /private/\n"
-    busy = Route(sequence=(Route(503, headers={"Retry-After": "1"}), page))
+    busy = Route(sequence=(Route(503, headers={"Retry-After": f"{RETRY_AFTER:g}"}), page))
     return [
         Site("operator.test", {LIST: listed()}),
         *(site(host, {"*": page}, rules) for host in PLAIN),

@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,14 +20,8 @@ import pytest
 from scrapy import Spider
 from scrapy.settings import Settings
 
-from scrapy_walsh.commands import (
-    doctor,
-    doctor_findings,
-    doctor_probe,
-    doctor_state,
-)
-from scrapy_walsh.commands.doctor_findings import MARKS
-from scrapy_walsh.commands.doctor_state import Place
+from scrapy_walsh.commands import doctor, doctor_probe, doctor_state
+from scrapy_walsh.commands.doctor import MARKS
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, blocklist, user_agents
@@ -347,13 +342,8 @@ def test_r2_a_timeout_that_takes_a_slow_site_for_a_silent_one_is_said(
 ) -> None:
     settings = Settings({"DOWNLOAD_TIMEOUT": seconds, "WALSH_IDENTITY": "walsh-research"})
     entry = doctor_probe.entry(type("Any", (Spider,), {"name": "any"}), settings)
-    found = list(doctor_findings.of_spiders({**REPORT, "spiders": [entry], "project": entry}))
-    said = [f for f in found if "counts as the site's silence" in f.text]
-    assert [MARKS[f.outcome] for f in said] == ["warn"] * lines
-
-
-#: What is seen of a project besides its spiders.
-REPORT: dict[str, Any] = {"broken": [], "reached": []}
+    said = [each for each in entry["said"] if "counts as the site's silence" in each[-1]]
+    assert [each[0] for each in said] == ["WARNING"] * lines
 
 
 def config_of(settings: dict[str, Any]) -> WalshConfig:
@@ -373,7 +363,7 @@ def test_own_following_links_scraping_and_a_standing_reason_are_said() -> None:
         "WALSH_REVISIT_REASON": "tests",
     }  # fmt: skip
     config = config_of(settings)
-    found = list(doctor_findings.of_identity(config))
+    found = list(doctor.of_identity(config))
     assert [(MARKS[f.outcome], f.rule) for f in found] == [
         ("ok", "R1"),
         ("warn", "R6"),
@@ -396,7 +386,7 @@ def test_r1_an_identity_that_is_not_ones_own_is_said(
     identity: Any, mark: str | None, words: list[str]
 ) -> None:
     config = config_of({"WALSH_IDENTITY": identity})
-    found = list(doctor_findings.of_owner(config))
+    found = list(doctor.of_owner(config))
     assert [MARKS[finding.outcome] for finding in found] == ([] if mark is None else [mark])
     assert all(word in finding.text for finding in found for word in words)
 
@@ -404,7 +394,7 @@ def test_r1_an_identity_that_is_not_ones_own_is_said(
 @pytest.mark.parametrize("name", ["WALSH_BACKOFF_BASE", "WALSH_BACKOFF_CAP"])
 def test_r5_5_a_shorter_back_off_than_the_specifications_fails(name: str) -> None:
     config = config_of({"WALSH_IDENTITY": OWN_IDENTITY, name: 0.5})
-    (found,) = (f for f in doctor_findings.of_identity(config) if f.outcome is Outcome.BROKEN)
+    (found,) = (f for f in doctor.of_identity(config) if f.outcome is Outcome.BROKEN)
     assert found.rule == "R5"
     assert name in found.text
 
@@ -465,25 +455,6 @@ def test_own_the_scheduler_of_scrapy_redis_needs_our_queue() -> None:
     assert len(wrong(SCHEDULER=theirs["SCHEDULER"], SCHEDULER_QUEUE_CLASS=ours)) == 1
 
 
-def test_own_a_look_that_fails_is_no_pass() -> None:
-    spider = {
-        "name": "s", "addon": True, "config": [], "unknown": [], "overridden": [],
-        "plugins": [], "jobdir": [], "hasty": [], "missing": None, "bare": False, "error": "Boom",
-    }  # fmt: skip
-    report = {"project": spider, "spiders": [spider], "broken": [], "reached": []}
-    (found,) = doctor_findings.of_spiders(report)
-    todo = "correct the setting or component that fails so"
-    assert (MARKS[found.outcome], found.text) == (
-        "FAIL",
-        f"cannot be looked at: Boom: {todo} (spider s)",
-    )
-    report["spiders"] = [{**spider, "error": None}]
-    (found,) = doctor_findings.of_spiders(report)
-    assert (MARKS[found.outcome], found.text.split(": ")[0]) == ("FAIL", "cannot be looked at")
-    report["spiders"] = [{**spider, "config": ["WALSH_REVISIT is 1"]}]
-    assert [MARKS[f.outcome] for f in doctor_findings.of_spiders(report)] == ["FAIL", "FAIL"]
-
-
 def test_own_a_jobdir_that_cannot_be(visits: dict[str, Visit]) -> None:
     found = visits["a file for a JOBDIR"]
     assert found.code == 1
@@ -504,7 +475,7 @@ def test_own_a_jobdir_of_one_spider_is_looked_at(visits: dict[str, Visit]) -> No
 def test_r11_a_state_directory_that_cannot_be(visits: dict[str, Visit]) -> None:
     line = visits["a file, and another scheduler"].line("FAIL", "R11", "cannot be written")
     assert "set another WALSH_STATE_DIR" in line
-    (found,) = doctor_state.of_place(doctor_state.place_of(Path("/proc/walsh")))
+    (found,) = doctor_state.of_place(Path("/proc/walsh"))
     assert (MARKS[found.outcome], "cannot be written" in found.text) == ("FAIL", True)
 
 
@@ -526,25 +497,29 @@ def test_r3c_a_list_that_must_not_be_adopted(visits: dict[str, Visit]) -> None:
     assert visits["no redis, and a bad list"].line("FAIL", LIST, "cannot be adopted")
 
 
-def test_own_the_state_directory_is_judged(tmp_path: Path) -> None:
-    good = Place(tmp_path, True, None, 1 << 40, 1000, 1000)
-    assert [MARKS[f.outcome] for f in doctor_state.of_place(good)] == ["ok"]
-    said = {
-        "belongs to user 0, and doctor runs as user 1000": replace(good, owner=0),
-        "written by everyone": replace(good, open_to_all=True),
-        "3 MiB left": replace(good, free=3 << 20),
-        "damaged files of earlier runs: a.damaged-1": replace(good, set_aside=("a.damaged-1",)),
-    }
-    for words, place in said.items():
-        first, second = doctor_state.of_place(place)
-        assert (MARKS[first.outcome], MARKS[second.outcome]) == ("warn", "ok")
-        assert words in first.text
+def test_own_the_state_directory_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def said() -> list[tuple[str, str]]:
+        return [(MARKS[each.outcome], each.text) for each in doctor_state.of_place(tmp_path)]
 
-
-def test_own_a_place_open_to_everyone_is_seen(tmp_path: Path) -> None:
-    assert not doctor_state.place_of(tmp_path).open_to_all
+    free = SimpleNamespace(free=1 << 40)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: free)
+    ((mark, text),) = said()
+    assert (mark, text) == ("ok", f"{tmp_path} is in order")
+    free.free = 3 << 20
     tmp_path.chmod(0o777)
-    assert doctor_state.place_of(tmp_path).open_to_all
+    (tmp_path / "a.damaged-1").touch()
+    user = os.geteuid()
+    monkeypatch.setattr("os.geteuid", lambda: user + 1)
+    *warnings, last = said()
+    assert [mark for mark, _ in warnings] == ["warn"] * 4
+    assert last == ("ok", f"{tmp_path} is in order")
+    words = [
+        f"belongs to user {user}, and doctor runs as user {user + 1}",
+        "written by everyone",
+        "3 MiB left",
+        "damaged files of earlier runs: a.damaged-1",
+    ]
+    assert all(word in text for word, (_, text) in zip(words, warnings, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -574,14 +549,14 @@ def test_r3b_the_age_of_the_list(
 
 def test_own_versions_are_judged() -> None:
     good = ("scrapy", ">=2.13", "2.19.0", True)
-    (found,) = doctor_findings.of_versions([good], "AsyncioSelectorReactor")
+    (found,) = doctor.of_versions([good], "AsyncioSelectorReactor")
     assert (MARKS[found.outcome], found.text) == (
         "ok",
         "scrapy 2.19.0; reactor AsyncioSelectorReactor",
     )
     bad = ("protego", ">=0.7", "0.6.1", False)
     absent = ("redis", ">=5", None, False)
-    found = list(doctor_findings.of_versions([good, bad, absent], "r"))
+    found = list(doctor.of_versions([good, bad, absent], "r"))
     assert [MARKS[f.outcome] for f in found] == ["FAIL", "FAIL"]
     assert "protego is 0.6.1; accepted: >=0.7" in found[0].text
     assert "redis is not installed" in found[1].text
@@ -600,7 +575,7 @@ def test_r4_a_shared_store_that_answers(tmp_path: Path) -> None:
     server.start()
     try:
         settings = {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_SHARED_STATE": server.url}
-        (found,) = doctor._of_fleet(config_of(settings))
+        (found,) = doctor.of_fleet(config_of(settings))
     finally:
         server.kill()
     assert (MARKS[found.outcome], found.text) == ("ok", f"{server.url} answers")

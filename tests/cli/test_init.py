@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from scrapy_walsh.commands.common import default_state_dir
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.commands.project import default_state_dir
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy.list.schema import parse_blocklist

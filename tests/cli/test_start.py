@@ -12,7 +12,7 @@ import pytest
 from scrapy.utils.conf import get_sources
 
 from scrapy_walsh.adapters.context import default_state_dir
-from scrapy_walsh.commands import project
+from scrapy_walsh.commands import common
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.state.sqlite import SqliteStore
 from tests.ledger.verify_kit import honest, write
@@ -99,17 +99,17 @@ def test_own_in_a_project_scrapy_reads_the_settings(folder: Path) -> None:
 def test_own_a_project_is_where_scrapy_would_find_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not project.in_project()
-    assert [str(path) for path in project.config_files()] == get_sources(use_closest=False)
-    assert project.default_state_dir() == default_state_dir()
+    assert not common.in_project()
+    assert [str(path) for path in common.config_files()] == get_sources(use_closest=False)
+    assert common.default_state_dir() == default_state_dir()
     (folder / "scrapy.cfg").touch()
     (folder / "below" / "it").mkdir(parents=True)
     monkeypatch.chdir(folder / "below" / "it")
-    assert project.in_project()
-    assert project.default_state_dir() == default_state_dir()
+    assert common.in_project()
+    assert common.default_state_dir() == default_state_dir()
     (folder / "scrapy.cfg").rename(folder / ".scrapy.cfg")  # of the user
-    assert project.in_project()
+    assert common.in_project()
     (folder / ".scrapy.cfg").unlink()
-    assert not project.in_project()
+    assert not common.in_project()
     monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "own.settings")
-    assert project.in_project()
+    assert common.in_project()

@@ -81,7 +81,7 @@ def test_own_an_interrupted_run_stops_and_leaves_nothing_behind(tmp_path: Path) 
         # What a shell runs in the background ignores an interrupt, and so would its children.
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
-    while not list(temporary.glob("*/project/crawl.log")):
+    while not list(temporary.glob("*/project/state")):
         assert process.poll() is None
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BROKEN = """
-from scrapy_walsh.adapters import asked, compat, disk_lines, intake, pacing, readings
-from scrapy_walsh.adapters import scheduler_queue
+from scrapy_walsh.adapters import compat, disk_lines, intake, pacing, scheduler_queue, sources
 from scrapy_walsh.policy import host
 
 def broken(*args, **kwargs):
@@ -30,9 +29,9 @@ POINTS = [
     "pacing.Pacing.reserve",
     "host.Traffic.started",
     "intake.Intake._give_way",
-    "readings.Readings.declare",
-    "readings.Readings.answered",
-    "asked.Asked.taken",
+    "sources.Sources.declare",
+    "sources.Sources.reached",
+    "sources.Sources.taken",
     "compat.wake_engine",  # of a timer, among others
 ]
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from scrapy_walsh.proof.sandbox import LoggedRequest, Sandbox, gaps, hosts, requests
+from scrapy_walsh.proof import exchanges
+from scrapy_walsh.proof.sandbox import LoggedRequest, Sandbox, exchanged, requests
 from tests import zygote
 from tests.crawl.harness import LIST_SPIDER, TOLERANCE, make_project
 
@@ -164,15 +165,8 @@ def too_close(log: Sequence[LoggedRequest], interval: float = 1.0) -> list[str]:
 
     A host's first robots.txt and the first target may follow each other at once (T1).
     """
-    found = []
-    for host in hosts(log):
-        asked = requests(log, host)
-        exempt = len(asked) > 1 and asked[0].path == "/robots.txt" != asked[1].path
-        for number, gap in enumerate(gaps(log, host, start_to_start=True)):
-            if gap < interval - TOLERANCE and not (number == 0 and exempt):
-                pair = f"{asked[number].path} {asked[number + 1].path}"
-                found.append(f"{host}: {pair} {gap:.3f} s")
-    return found
+    together = exchanges.by_start(exchanged(log))
+    return list(map(str, exchanges.too_soon(together, interval, TOLERANCE)))
 
 
 def wait_until(condition: Any, timeout: float = 120) -> None:

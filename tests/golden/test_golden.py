@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.commands import attest, doctor_findings, doctor_state
+from scrapy_walsh.commands import attest, doctor, doctor_state
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.findings import Outcome
@@ -22,7 +23,7 @@ from scrapy_walsh.proof.audit.judge import Terms, judge
 from scrapy_walsh.proof.audit.reading import read_logs
 from scrapy_walsh.proof.conformance.check import WORDS, Check, in_order
 from scrapy_walsh.proof.conformance.check import lines as report_lines
-from scrapy_walsh.proof.conformance.evidence import spaced
+from scrapy_walsh.proof.conformance.judges import spaced
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
 from scrapy_walsh.proof.report.lanes import ALL, Report
@@ -214,9 +215,9 @@ def test_own_rows_of_an_audit_as_json(tmp_path: Path) -> None:
 
 def told(found: Iterable[Any]) -> None:
     for each in found:
-        cells = doctor_findings.cells_of(each)
-        (shown,) = columns([cells], least=doctor_findings.LEAST, gap=1)
-        golden.note([shown, doctor_findings.members_of(each)])
+        cells = doctor.cells_of(each)
+        (shown,) = columns([cells], least=doctor.LEAST, gap=1)
+        golden.note([shown, doctor.members_of(each)])
 
 
 OWN: dict[str, Any] = {"WALSH_IDENTITY": OWN_IDENTITY}
@@ -234,37 +235,50 @@ def test_own_doctor_on_settings_and_versions() -> None:
         WALSH_REVISIT_REASON="x",
         WALSH_BLOCKLIST_URL="http://mirror.test/b.json",
     )
-    told(doctor_findings.of_identity(given))
+    told(doctor.of_identity(given))
     needs = [("Python", ">=3.11", "3.11.2", True), ("redis", ">=5", None, False)]
-    told(doctor_findings.of_versions(needs, "none"))
-    told(doctor_findings.of_versions(needs[:1], "none"))
+    told(doctor.of_versions(needs, "none"))
+    told(doctor.of_versions(needs[:1], "none"))
 
 
-def test_own_doctor_on_state() -> None:
-    place = doctor_state.Place(
-        Path("state"), True, None, 5 << 20, 1, 2, True, ("x.sqlite: cut",), ("x.bad-1",)
-    )
-    told(doctor_state.of_place(place))
-    told(doctor_state.of_place(doctor_state.Place(Path("state"), True, "no")))
-    told(doctor_state.of_place(doctor_state.Place(Path("state"), False)))
+def test_own_doctor_on_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    state = Path("state")
+    told(doctor_state.of_place(state))
+    state.mkdir()
+    state.chmod(0o777)
+    (state / "state.sqlite3").write_text("not a database")
+    (state / "state.sqlite3.damaged-1").touch()
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5 << 20))
+    monkeypatch.setattr("os.geteuid", lambda: 2)
+    owner = f"user {state.stat().st_uid},"
+    found = list(doctor_state.of_place(state))
+    told(replace(each, text=each.text.replace(owner, "user 1,")) for each in found)
+    (found,) = doctor_state.of_place(state / "state.sqlite3")
+    told([replace(found, text=found.text.replace(str(state), "state"))])
+    memory = config(WALSH_STATE_DIR="memory")
+    told(doctor_state.of_state(memory))
     url = "http://l.test/"
     text = json.dumps(blocklist()).encode()
     held = StoredDocument("blocklist", url, url, text, T, 200, "", refresh=21600.0)
     denying = config(WALSH_BLOCKLIST_URL=url, WALSH_BLOCKLIST_UNREACHABLE="deny")
-    told([doctor_state.of_memory(), doctor_state.of_blocklist(None, None, T, denying)])
+    told([doctor_state.of_blocklist(None, None, T, denying)])
     for now in (T + 60, T + 30_000, T - 60):
         told([doctor_state.of_blocklist(held, None, now, denying)])
 
 
 def test_own_doctor_on_spiders() -> None:
-    each = {"config": [], "unknown": [], "overridden": [], "plugins": [], "jobdir": [], "hasty": []}
-    spider = {**each, "name": "a", "missing": [], "bare": False, "error": "", "addon": True}
-    bare = {**spider, "name": "b", "missing": None, "error": "Boom", "unknown": ["WALSH_X is new"]}
-    project = {**each, "overridden": ["RETRY_ENABLED is True, set it to False"]}
-    spider["overridden"] = project["overridden"]
+    pin = ["WARNING", "R5", "pins", "RETRY_ENABLED is True; it is pinned: remove yours"]
+    unknown = ["WARNING", "R0.6", "settings", "WALSH_X is new: remove it"]
+    seat = ["BROKEN", "R0.6", "seats", "cannot be looked at: Boom: correct the setting"]
+    spiders = [
+        {"name": "a", "said": [pin], "whole": True},
+        {"name": "b", "said": [unknown, seat], "whole": False},
+    ]
     broken = [{"module": "s.bad", "error": "no"}]
-    report = {"broken": broken, "reached": ["h"], "spiders": [spider, bare], "project": project}
-    told(doctor_findings.of_spiders(report))
+    project = {"said": [pin]}
+    report = {"broken": broken, "reached": ["h"], "spiders": spiders, "project": project}
+    told(doctor.of_spiders(report))
 
 
 def test_own_attest_says_what_stands_against_each_requirement() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
@@ -13,7 +12,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.proof.sandbox import LoggedRequest, Request, Route, Sandbox, Site, hosts, requests
+from scrapy_walsh.proof import exchanges
+from scrapy_walsh.proof.sandbox import (
+    LoggedRequest,
+    Request,
+    Route,
+    Sandbox,
+    Site,
+    exchanged,
+    gaps,
+    requests,
+)
 from tests import zygote
 from tests.crawl.harness import TOLERANCE, Crawl, solo
 
@@ -23,9 +32,6 @@ if TYPE_CHECKING:
 
 #: Seconds after which the engine looks at its queue by itself: who waits that long was forgotten.
 HEARTBEAT = 5.0
-
-#: Seconds that an answer without a delay of its own takes at most.
-_AT_ONCE = 0.05
 
 #: For spiders that ask past the queue, whatever the Scrapy version, reactor or loop.
 TOGETHER = """
@@ -93,35 +99,13 @@ def too_soon(
 
     ``exempt``: T1's pair, the first robots.txt of a host and the target after it, is left out.
     """
-    log = list(log)
-    found = []
-    for host in hosts(log):
-        asked = requests(log, host)
-        for number, (earlier, later) in enumerate(itertools.pairwise(asked)):
-            if exempt and number == 0 and _first_pair(earlier, later):
-                continue
-            gap = later.arrived - _end(earlier)
-            if gap < interval - TOLERANCE:
-                found.append(f"{host}{earlier.path} -> {later.path} after {gap:.3f} s")
-    return found
-
-
-def _end(asked: LoggedRequest) -> float:
-    """When the answer was sent. On a busy machine the end of a short one is stamped late."""
-    if asked.completed is None:
-        return float("inf")
-    return asked.arrived if asked.completed - asked.arrived < _AT_ONCE else asked.completed
-
-
-def _first_pair(earlier: LoggedRequest, later: LoggedRequest) -> bool:
-    answered = earlier.status is not None and earlier.status < 300
-    return earlier.path == "/robots.txt" != later.path and answered
+    found = exchanges.too_soon(exchanged(log), interval, TOLERANCE, exempt=exempt)
+    return list(map(str, found))
 
 
 def longest_pause(log: Iterable[LoggedRequest]) -> float:
     """The longest time, in seconds, for which nothing was on the wire."""
-    pairs = itertools.pairwise(requests(log))
-    return max(later.arrived - (earlier.completed or 0.0) for earlier, later in pairs)
+    return max(gaps(log))
 
 
 def targets(log: Iterable[LoggedRequest], *names: str) -> list[LoggedRequest]:

@@ -16,7 +16,7 @@ from scrapy_walsh.policy.readings import (
     Heard,
     Reading,
     is_unread,
-    later,
+    replaces,
     updated,
 )
 from scrapy_walsh.policy.robots.file import parse_robots
@@ -90,11 +90,13 @@ def test_own_a_move_is_known_until_the_source_is_read_without_one() -> None:
 
 
 def test_own_within_a_run_what_was_read_stays_read_and_else_the_last_reason_holds() -> None:
-    read, failed, refused = Heard(READ), Heard(FAILED, "dead"), Heard(REFUSED, "no")
-    assert later(None, failed) == later(Heard(), failed) == failed
-    assert later(failed, refused) == refused
-    assert later(failed, Heard(NOT_DUE)) == failed
-    assert later(failed, read) == later(read, failed) == later(read, Heard(NOT_DUE)) == read
+    assert replaces(None, FAILED)
+    assert replaces(UNANSWERED, FAILED)
+    assert replaces(FAILED, REFUSED)
+    assert replaces(FAILED, READ)
+    assert not replaces(FAILED, NOT_DUE)
+    assert not replaces(READ, FAILED)
+    assert not replaces(READ, NOT_DUE)
 
 
 def test_own_the_line_says_since_when_and_why() -> None:

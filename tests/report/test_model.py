@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from scrapy_walsh.proof.report.tally import EXEMPT, KEPT, SHORT, UNCLEAR
 from tests.report.kit import (
     HOST,
     SAID,
+    SETTINGS,
     T0,
     asked,
     began,
@@ -83,6 +85,23 @@ def test_r4_a_gap_between_two_runs_counts_for_the_later():
     assert verdicts(report_of(lines)) == {SHORT: 1}
     assert verdicts(report_of(lines, "r1")) == {}
     assert verdicts(report_of(lines, ALL)) == {SHORT: 1}
+
+
+def test_r4_the_one_target_of_a_slow_host_went_ahead_as_it_may():
+    """D11: after a robots.txt, on a host that had rested for its Crawl-delay, if the run visits."""
+    slow: dict[str, Any] = {"interval": 600.0}
+    visit = [robots(0, exempt=False, **slow), asked(1.02, visit=True, **slow), ended(at=2)]
+    for way, verdict in (("visit", KEPT), ("skip", SHORT)):
+        settings = {**SETTINGS, "patience": 300.0, "slow_hosts": way}
+        assert verdicts(report_of(lines_of(began(settings=settings), *visit))) == {verdict: 1}
+
+
+def test_r4_between_processes_a_gap_counts_from_start_to_start():
+    """The one that took long had not ended when the other process booked its request."""
+    lines = lines_of(
+        began(), began("r2"), asked(0, 3.0), asked(2.0, run="r2"), ended(at=9), ended("r2", 9.0)
+    )
+    assert verdicts(report_of(lines, ALL)) == {KEPT: 1}
 
 
 def test_own_a_clock_set_back_between_two_runs_is_not_judged():

@@ -11,7 +11,7 @@ import pytest
 
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.proof.conformance.check import judged
-from scrapy_walsh.proof.conformance.scene_signing import ROWS
+from scrapy_walsh.proof.conformance.scene_signing import SIGNING
 from tests.conformance.kit import conformance, evidence, request
 from tests.sign.kit import DIRECTORY, keygen
 from tests.sign.test_signature import KEYS, OTHER, SIGNER, Signer, Target
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.proof.sandbox import LoggedRequest
 
-SIGNED, LISTED, IN_TIME, OWN = (row.title for row in ROWS)
+SIGNED, LISTED, IN_TIME, OWN = (row.title for row in SIGNING.rows)
 BEGAN = 1_800_000_000.0
 
 
@@ -44,7 +44,7 @@ def sent(
 def outcomes(*log: LoggedRequest, keys: list[dict[str, Any]] = KEYS) -> dict[str, Outcome]:
     from dataclasses import replace  # noqa: PLC0415
 
-    found = judged(ROWS, replace(evidence(list(log)), keys=keys))
+    found = judged(SIGNING.rows, replace(evidence(list(log)), keys=keys))
     return {check.title: check.outcome for check in found}
 
 

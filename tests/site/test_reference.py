@@ -14,7 +14,7 @@ import pytest
 import scrapy_walsh
 from scrapy_walsh import exceptions
 from scrapy_walsh.adapters import outcomes
-from scrapy_walsh.commands.project import default_state_dir
+from scrapy_walsh.commands.common import default_state_dir
 from scrapy_walsh.config import DEFAULTS, WalshConfig
 from scrapy_walsh.exceptions import ConfigError
 from scrapy_walsh.proof.sandbox import Route

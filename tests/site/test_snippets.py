@@ -20,7 +20,7 @@ from scrapy.settings import default_settings
 from scrapy.utils.misc import load_object
 
 from scrapy_walsh.adapters import seats
-from scrapy_walsh.commands.project import default_state_dir
+from scrapy_walsh.commands.common import default_state_dir
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.policy import readings
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, hosts

@@ -38,7 +38,7 @@ MADE_ELSEWHERE = {
     ("adapters/events.py", "self.ledger.notices.pop(0)"): "notices",
     ("adapters/lease.py", "_unusable(str(self._board), error)"): "its own",
     ("adapters/lease.py", '_unusable("the platform\'s storage", error)'): "its own",
-    ("adapters/readings.py", "line"): "policy/readings.py",
+    ("adapters/sources.py", "line"): "policy/readings.py",
     ("adapters/redis_queue.py", "error"): "StateError",
     ("sources/handover.py", "error"): "StateError",
     ("spiders/walsh_metadata.py", "problem"): "SourcesInvalid",

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from scrapy.settings import Settings
 
-from scrapy_walsh.commands import discover_online
-from scrapy_walsh.commands.discover_online import Probe
+from scrapy_walsh.commands import discover as command
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.formats.representation import (
@@ -201,12 +200,12 @@ def test_own_a_stopped_look_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     """Ctrl-C after the first of two answers: what the host offers was not seen."""
 
     def stopped(_settings: Any, spider: Any, problems: list[str], **given: Any) -> None:
-        given["found"].probes.append(Probe("http://a.test/llms.txt", "", "failed", "", "HTTP 404"))
+        given["found"]["probes"].append({"url": "http://a.test/llms.txt", "outcome": "failed"})
         spider(problems=problems, **given).closed("shutdown")
 
-    monkeypatch.setattr(discover_online, "crawl_apart", stopped)
+    monkeypatch.setattr(command, "crawl_apart", stopped)
     with pytest.raises(WalshError, match="stopped before"):
-        discover_online.discover(["http://a.test"], Settings())
+        command.discover(["http://a.test"], Settings())
 
 
 @pytest.mark.parametrize(

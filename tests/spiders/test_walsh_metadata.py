@@ -9,7 +9,8 @@ import sys
 from collections import deque
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from scrapy import Request
@@ -88,7 +89,7 @@ class Net:
 
     @property
     def rows(self) -> list[Row]:
-        return [visit.row for visit in self.spider.visits]
+        return [visit.row for visit in self.spider.visits.values()]
 
 
 def respond(request: Request, status: int, content_type: str | None, body: bytes) -> Response:
@@ -111,14 +112,38 @@ def start_requests(spider: WalshMetadataSpider) -> list[Request]:
     return finished(collect())
 
 
+class NoCrawl:
+    """Stands for the package's crawl: nothing is on record, and nothing is known of any host."""
+
+    config = SimpleNamespace(state_dir=None)
+    on_wire: ClassVar[list[object]] = []
+    store = SimpleNamespace(get=lambda *_: None)
+    documents = SimpleNamespace(said=lambda _: (), sitemaps=lambda _: [])
+    sources = SimpleNamespace(hop=lambda *_: [], report=lambda *_: None, next_due=lambda _: None)
+
+    def remember(self, write: object) -> None:
+        """Nothing outlives the run."""
+
+    def wall(self) -> float:
+        return 0.0
+
+
+def spider_of(**arguments: str) -> WalshMetadataSpider:
+    crawler = get_crawler(WalshMetadataSpider)
+    crawler.walsh = NoCrawl()
+    spider = WalshMetadataSpider.from_crawler(crawler, **arguments)
+    spider._opened()
+    return spider
+
+
 def crawl(urls: str, answers: dict[str, Answer]) -> Net:
-    return Net(WalshMetadataSpider(urls=urls), answers).run()
+    return Net(spider_of(urls=urls), answers).run()
 
 
 def crawl_file(folder: Path, sources: list[dict[str, str]], answers: dict[str, Answer]) -> Net:
     path = folder / "s.jsonl"
     path.write_text("\n".join(json.dumps(source) for source in sources))
-    return Net(WalshMetadataSpider(sources=str(path)), answers).run()
+    return Net(spider_of(sources=str(path)), answers).run()
 
 
 WITH_FEED = {"name": "A", "url": "https://a.test/", "feed": "https://a.test/feed"}
@@ -362,7 +387,7 @@ def test_r6_2_everything_asked_was_declared_at_the_start(tmp_path: Path) -> None
     sources = [WITH_FEED, {"name": "bare", "url": "b.test"}]
     path = tmp_path / "s.jsonl"
     path.write_text("\n".join(json.dumps(source) for source in sources))
-    requests = start_requests(WalshMetadataSpider(sources=str(path)))
+    requests = start_requests(spider_of(sources=str(path)))
     declared = {url for r in requests for url in (r.url, *r.meta["walsh_also"])}
     assert declared == {
         "https://a.test/feed", "https://a.test/", "https://a.test/llms.txt",
@@ -413,17 +438,18 @@ def test_own_suggestions_are_reported_and_never_followed() -> None:
     ("reasons", "moved"), [([301, 308], True), ([301, 302], False), ([], False)]
 )
 def test_own_a_permanent_redirect_suggests_the_new_address(reasons: list[int], moved: bool) -> None:
-    spider = WalshMetadataSpider(urls="https://a.test/old")
+    spider = spider_of(urls="https://a.test/old")
     (request,) = start_requests(spider)
     hop = request.replace(
         url="https://a.test/new", meta={**request.meta, "redirect_reasons": reasons}
     )
     list(finished(spider.answered(respond(hop, 200, "text/markdown", MARKDOWN), **hop.cb_kwargs)))
-    assert spider.visits[0].row.moved_to == ("https://a.test/new" if moved else None)
+    (visit,) = spider.visits.values()
+    assert visit.row.moved_to == ("https://a.test/new" if moved else None)
 
 
 def test_own_bodies_have_a_limit() -> None:
-    (request,) = start_requests(WalshMetadataSpider(urls="https://a.test/"))
+    (request,) = start_requests(spider_of(urls="https://a.test/"))
     assert request.meta["download_maxsize"] == MAX_BODY
 
 
@@ -437,7 +463,7 @@ def test_own_a_body_over_the_limit_is_named_as_such() -> None:
 
 
 def test_own_links_are_relative_to_the_final_url() -> None:
-    spider = WalshMetadataSpider(urls="https://a.test/old")
+    spider = spider_of(urls="https://a.test/old")
     (request,) = start_requests(spider)
     hop = request.replace(url="https://cdn.test/x/feed")
     (item,) = finished(spider.answered(respond(hop, 200, "text/xml", FEED), **hop.cb_kwargs))
@@ -451,7 +477,7 @@ def test_own_report_in_the_log_and_as_json(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "r.json"
-    spider = WalshMetadataSpider(urls="https://a.test/ ftp://x", report=str(path))
+    spider = spider_of(urls="https://a.test/ ftp://x", report=str(path))
     with caplog.at_level(logging.INFO, "walsh_metadata"):
         Net(spider, {"https://a.test/": (200, "text/markdown", MARKDOWN)}).run()
     document = json.loads(path.read_text())
@@ -471,7 +497,7 @@ def test_own_a_report_that_cannot_be_written_is_one_line_before_anything_is_aske
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, why: str
 ) -> None:
     path = str(tmp_path / name)
-    spider = WalshMetadataSpider(urls="https://a.test/", report=path)
+    spider = spider_of(urls="https://a.test/", report=path)
     assert start_requests(spider) == []
     assert [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR] == [
         f"walsh_metadata: -a report={path}: cannot be written: {why.format(tmp_path=tmp_path)}"
@@ -483,7 +509,7 @@ def test_own_a_report_that_cannot_be_written_in_the_end_fails_the_command(
 ) -> None:
     path = tmp_path / "gone" / "r.json"
     path.parent.mkdir()
-    spider = WalshMetadataSpider(urls="https://a.test/", report=str(path))
+    spider = spider_of(urls="https://a.test/", report=str(path))
     path.parent.rmdir()
     Net(spider, {}).run()
     (line,) = (r.getMessage() for r in caplog.records if r.levelno == logging.ERROR)
@@ -492,17 +518,18 @@ def test_own_a_report_that_cannot_be_written_in_the_end_fails_the_command(
 
 def test_own_an_argument_that_is_none_is_said(caplog: pytest.LogCaptureFixture) -> None:
     given = {"reprot": "r.json", "_job": "of scrapyd"}
-    start_requests(WalshMetadataSpider(urls="https://a.test/", **given))
+    start_requests(spider_of(urls="https://a.test/", **given))
     lines = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     known = "there are sources, urls, report and all_items"
     assert lines == [f"-a reprot is not an argument of walsh_metadata: {known}"]
 
 
 def test_own_a_source_without_an_answer_is_reported() -> None:
-    spider = WalshMetadataSpider(urls="https://a.test/")
+    spider = spider_of(urls="https://a.test/")
     start_requests(spider)
     spider.closed("shutdown")
-    row = spider.visits[0].row
+    (visit,) = spider.visits.values()
+    row = visit.row
     assert (row.outcome, row.reason) == ("failed", "no answer before the crawl ended (shutdown)")
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from scrapy_walsh.proof.exchanges import ROBOTS, Exchange
 from tests.year.clock import Shift, off_by
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.year.world import World
-
-ROBOTS = "/robots.txt"
 
 
 @dataclass(frozen=True)
@@ -89,6 +88,13 @@ class Ran:
     trouble: list[str] = field(default_factory=list)
 
 
+def exchange(each: Sent) -> Exchange[Sent]:
+    """*each* as the tracker has it. A Retry-After of a 429 or 503 holds its host."""
+    told = each.told.get("retry-after", 0.0) if each.status in (429, 503) else 0.0
+    of = (each.host, each.path, each.start, each.end, each.status, each)
+    return Exchange(*of, by=each.run, hold=float(told))
+
+
 class Violation(NamedTuple):
     """A promise that was broken, and what shows it."""
 
@@ -112,6 +118,7 @@ class Book:
         self.shifts = shifts
         self.by_run: dict[int, list[Sent]] = defaultdict(list)
         self.by_host: dict[str, list[Sent]] = defaultdict(list)
+        self.exchanges = [exchange(each) for each in self.log]
         for each in self.log:
             self.by_run[each.run].append(each)
             self.by_host[each.host].append(each)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from tests.year.log import Violation
+from scrapy_walsh.proof.exchanges import ROBOTS, gaps, held, overlaps
+from scrapy_walsh.proof.spacing import is_short
+from tests.year.log import Violation, exchange
 from tests.year.world import DAY, LIST, OPERATOR, REFRESH, UP
 
 if TYPE_CHECKING:
@@ -38,9 +39,8 @@ def identity(book: Book) -> Iterator[Violation]:
 
 def one_at_a_time(book: Book) -> Iterator[Violation]:
     """R4.1: no request before the answer to the last."""
-    for earlier, later in pairwise(book.log):
-        if later.start < earlier.end - ROUNDING:
-            yield Violation("R4.1", f"{later} while {earlier} was under way")
+    for gap in overlaps(book.exchanges, ROUNDING):
+        yield Violation("R4.1", f"{gap.after.of} while {gap.before.of} was under way")
 
 
 def robots_first(book: Book) -> Iterator[Violation]:
@@ -91,24 +91,14 @@ def listed(book: Book) -> Iterator[Violation]:
 
 def retry_after(book: Book) -> Iterator[Violation]:
     """R5.3: a Retry-After holds its host to the second, over runs."""
-    for log in book.by_host.values():
-        until = 0.0
-        for each in log:
-            if each.start < until - ROUNDING:
-                left = until - each.start
-                yield Violation("R5.3", f"{each}: {left:.0f} s before the end of a Retry-After")
-            if each.status in (429, 503) and "retry-after" in each.told:
-                until = max(until, each.end + float(each.told["retry-after"]))
+    for each, left in held(book.exchanges, ROUNDING):
+        yield Violation("R5.3", f"{each.of}: {left:.0f} s before the end of a Retry-After")
 
 
 def held_until(book: Book, host: str, now: float) -> float:
     """The end of the last Retry-After that *host* had told before *now*; 0.0 for none."""
-    ends = [
-        each.end + float(each.told["retry-after"])
-        for each in book.by_host[host]
-        if each.end <= now and each.status in (429, 503) and "retry-after" in each.told
-    ]
-    return max(ends, default=0.0)
+    told = (exchange(each) for each in book.by_host[host] if each.end <= now)
+    return max((each.end + each.hold for each in told if each.hold), default=0.0)
 
 
 def attempts(book: Book) -> Iterator[Violation]:
@@ -158,38 +148,20 @@ def spacing(book: Book) -> Iterator[Violation]:
 
 
 def _spacing(book: Book, host: str) -> Iterator[Violation]:
-    log, world = book.by_host[host], book.world
-    delay, used, rested = 0.0, -TTL, float("inf")
-    for number, (earlier, later) in enumerate(pairwise(log)):
+    delay, used = 0.0, -TTL
+    for gap in gaps(map(exchange, book.by_host[host])):
         before = delay
-        if earlier.is_robots and earlier.status == 200:
-            delay = world.hosts[host].phase(earlier.start).rules.delay
-        gap = later.start - earlier.end
-        if gap >= max(SPACING, delay) - ROUNDING:
-            rested = gap
-            continue
-        if number == 0 and _is_visit(earlier, later):
-            rested = gap  # T1
+        if gap.before.path == ROBOTS and gap.before.status == 200:
+            delay = book.world.hosts[host].phase(gap.before.start).rules.delay
+        if gap.first_pair or not is_short(gap.rest, max(SPACING, delay), ROUNDING):
             continue
         slow = max(before, delay)
-        why = f"{gap:.3f} s after the last answer, not {max(SPACING, delay):g}"
-        if slow > PATIENCE and _is_visit(earlier, later) and gap >= SPACING - ROUNDING:
-            why = _against_exemption(rested, slow, later.start - used)
-            used = later.start
+        why = f"{gap.rest:.3f} s after the last answer, not {max(SPACING, delay):g}"
+        if slow > PATIENCE and gap.visit and not is_short(gap.rest, SPACING, ROUNDING):
+            why = _against_exemption(gap.rested, slow, gap.after.start - used)
+            used = gap.after.start
         if why:
-            yield Violation("R4.3", f"{later}: {why}")
-        rested = gap
-
-
-def _is_visit(earlier: Sent, later: Sent) -> bool:
-    """Whether this is a robots.txt, answered, and a target after it in the same run."""
-    return (
-        earlier.is_robots
-        and not later.is_robots
-        and earlier.run == later.run
-        and earlier.status is not None
-        and (earlier.status == 200 or earlier.status in range(400, 429))
-    )
+            yield Violation("R4.3", f"{gap.after.of}: {why}")
 
 
 def _against_exemption(rested: float, delay: float, since: float) -> str:
@@ -205,10 +177,9 @@ def exemptions(book: Book, host: str) -> list[Sent]:
     """The targets of *host* that went sooner after a robots.txt than its Crawl-delay."""
     phases = book.world.hosts[host]
     return [
-        later
-        for earlier, later in pairwise(book.by_host[host])
-        if _is_visit(earlier, later)
-        and later.start - earlier.end < phases.phase(earlier.start).rules.delay - ROUNDING
+        gap.after.of
+        for gap in gaps(map(exchange, book.by_host[host]))
+        if gap.visit and is_short(gap.rest, phases.phase(gap.before.start).rules.delay, ROUNDING)
     ]
 
 

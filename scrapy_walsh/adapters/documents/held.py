@@ -16,26 +16,28 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.http import Response
 
-    from scrapy_walsh.adapters.asked import Asked
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.fetcher import Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
+    from scrapy_walsh.adapters.sources import Sources
     from scrapy_walsh.policy.chain import Rules
-    from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.policy.robots.usage import Statement
 
 
 class Documents:
     """``chain.Held`` for one crawl."""
 
-    def __init__(self, context: Context, fetcher: Fetcher, pacing: Pacing, asked: Asked) -> None:
+    def __init__(
+        self, context: Context, fetcher: Fetcher, pacing: Pacing, sources: Sources
+    ) -> None:
         self._context = context
-        self._asked = asked
         self._token = context.config.identity.token
         self.operator = OperatorList(context, fetcher, pacing)
         #: The list, or the verdict in its place; None where it must be fetched first (R12).
         self.blocklist = self.operator.current
         self.robots_txt = RobotsTxt(context, fetcher, pacing, self)
+        #: When an earlier run last sent the source *key* and was answered (R8).
+        self.last_visit = sources.last_visit
         #: The rules of an origin; None where they must be fetched or refreshed first (R12).
         self.robots = self.robots_txt.current
         #: What sites say about the use of the answers.
@@ -47,13 +49,6 @@ class Documents:
         if rules is None or self.blocklist() is None:
             return None
         return self.operator.state.serial, rules
-
-    def last_visit(self, key: str) -> Visit | None:
-        """When an earlier run last sent the source *key* and was answered (R8)."""
-        if self._asked.lifts(key):
-            return None
-        run = self._asked.last_run(key)
-        return None if run is None else run.visit
 
     def sitemaps(self, url: str) -> list[str]:
         """The sitemaps that the robots.txt of *url*'s origin names, if it is in memory."""

@@ -27,7 +27,7 @@ from protego import Protego
 from scrapy_walsh.policy.robots.groups import Records, crawl_delay, decode, select
 from scrapy_walsh.policy.robots.match import TooCostly
 from scrapy_walsh.policy.robots.paths import forms, plain_path
-from scrapy_walsh.policy.robots.rules import Finding, Rule, RuleSet, combine
+from scrapy_walsh.policy.robots.rules import Rule, RuleSet, Ruling, combine
 from scrapy_walsh.policy.robots.usage import UsageRules
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,
@@ -130,7 +130,7 @@ class Robots:
         """What the file says about the use of *url*. Never raises."""
         return self.usage.said(url)
 
-    def _judge(self, found: dict[str, str]) -> Finding:
+    def _judge(self, found: dict[str, str]) -> Ruling:
         """The strict layer's finding on a URL whose path has several forms; *found*: the forms."""
         if len(found) == 1:
             return self._rules.judge(next(iter(found)))
@@ -145,7 +145,7 @@ class Robots:
             return True
         return all(protego.allows(f"http://host{form}") for form in list(found)[1:])
 
-    def _explain(self, finding: Finding) -> Verdict:
+    def _explain(self, finding: Ruling) -> Verdict:
         rule = finding.rule
         if rule is None:
             return self._no_match

@@ -48,7 +48,7 @@ class Rule(NamedTuple):
     names: tuple[str, ...]
 
 
-class Finding(NamedTuple):
+class Ruling(NamedTuple):
     """What the strict layer says about a path.
 
     ``rule``: the one that decided, None if none matches. ``readings``: the answers, empty if all
@@ -60,7 +60,7 @@ class Finding(NamedTuple):
     readings: Readings = ()
 
 
-_NOTHING: Final = Finding(denied=False, rule=None)
+_NOTHING: Final = Ruling(denied=False, rule=None)
 
 
 class Table(NamedTuple):
@@ -141,7 +141,7 @@ class RuleSet:
             self._too_many, allowed, disallowed = True, [], []
         self._by_text, self._by_octets = _indexes(allowed, disallowed)
 
-    def judge(self, path: str) -> Finding:
+    def judge(self, path: str) -> Ruling:
         """The finding for one form of a path (``paths.forms``); raises TooCostly."""
         if self._too_many:
             raise TooCostly
@@ -164,7 +164,7 @@ class RuleSet:
                 ]
         return found
 
-    def _weigh(self, matches: list[Match]) -> Finding:
+    def _weigh(self, matches: list[Match]) -> Ruling:
         """The finding of all tables together: denied if one denies."""
         if not matches:
             return _NOTHING
@@ -174,12 +174,12 @@ class RuleSet:
             return _NOTHING
         rule = next((rule for rule in rules if not rule.allow), rules[0])
         if len(answers) == 1:
-            return Finding(not rule.allow, rule)
+            return Ruling(not rule.allow, rule)
         readings = tuple((name, by is None or by.allow) for name, by in answers)
-        return Finding(not rule.allow, rule, _differing(readings))
+        return Ruling(not rule.allow, rule, _differing(readings))
 
 
-def combine(findings: dict[str, Finding]) -> Finding:
+def combine(findings: dict[str, Ruling]) -> Ruling:
     """One finding from several, by name: denied if one is, with the rule of the first such one."""
     chosen = max(findings.values(), key=lambda finding: (finding.denied, finding.rule is not None))
     readings = tuple(
@@ -187,7 +187,7 @@ def combine(findings: dict[str, Finding]) -> Finding:
         for name, finding in findings.items()
         for reading, answer in finding.readings or (("", not finding.denied),)
     )
-    return Finding(chosen.denied, chosen.rule, _differing(readings))
+    return Ruling(chosen.denied, chosen.rule, _differing(readings))
 
 
 def _are_too_many(lines: Sequence[Line], bare: bool) -> bool:

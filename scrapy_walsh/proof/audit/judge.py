@@ -13,6 +13,7 @@ from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof import signatures
 from scrapy_walsh.proof.audit import pace_rows, robots_rows
 from scrapy_walsh.proof.audit.rows import Row, shown
+from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.signatures import Judgement, Seen, repeated
 
 if TYPE_CHECKING:
@@ -119,8 +120,7 @@ def judge(log: Log, terms: Terms) -> list[Row]:
     targets = [
         step
         for step in walk
-        if step.entry.path != robots_rows.ROBOTS
-        and (step.entry.host, step.entry.path) not in terms.documents
+        if step.entry.path != ROBOTS and (step.entry.host, step.entry.path) not in terms.documents
     ]
     return [
         agent_row(log.entries, terms.user_agent),

@@ -94,18 +94,9 @@ def _take(line: Line, asked: Collection[str], found: Ledgers, place: str) -> Non
     host = hosts.host_key(url)
     if host in asked:
         redacted = url.endswith(REDACTED)
-        found.sent.append(
-            Sent(
-                line.started,
-                line.ended or line.started,
-                host,
-                line.method,
-                _target(url.removesuffix(REDACTED) if redacted else url),
-                line.status or 0,
-                redacted,
-                place,
-            )
-        )
+        target = _target(url.removesuffix(REDACTED) if redacted else url)
+        told = line.method, target, line.status or 0, redacted, place
+        found.sent.append(Sent(line.started, line.ended or line.started, host, *told))
 
 
 def _target(url: str) -> str:

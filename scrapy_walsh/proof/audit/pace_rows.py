@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy.backoff import BACKOFF_CAP, BACKOFF_STATUSES, MAX_RETRIES
-from scrapy_walsh.policy.robots.fetch import counts_as_first
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.proof.audit.robots_rows import ROBOTS
 from scrapy_walsh.proof.audit.rows import Row
+from scrapy_walsh.proof.exchanges import Exchange, Gap, gaps
 from scrapy_walsh.proof.spacing import THE_WIRE, Span, spaced, stamped
 
 if TYPE_CHECKING:
@@ -32,36 +31,6 @@ if TYPE_CHECKING:
 CLOCK: Final = 1
 #: Seconds without a request after which a process may have begun that has never seen the host.
 QUIET: Final = 3600
-
-
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Two requests to a host, one after the other; seconds."""
-
-    before: Step
-    after: Step
-    fresh: bool
-    quiet: bool
-
-    @property
-    def stamped(self) -> int:
-        """As the log has it."""
-        return self.after.entry.time - self.before.entry.time
-
-    @property
-    def required(self) -> float:
-        """R4.3: the larger of a second and the Crawl-delay."""
-        return max(MIN_REQUEST_INTERVAL, self.after.delay)
-
-    @property
-    def first_pair(self) -> bool:
-        """Whether it is a host's robots.txt and a target, which T1 may let follow at once."""
-        before = self.before.entry
-        return (
-            before.path == ROBOTS
-            and self.after.entry.path != ROBOTS
-            and counts_as_first(before.status, hops=0, attempt=0)
-        )
 
 
 @dataclass(slots=True)
@@ -100,22 +69,18 @@ class _Streak:
         return None
 
 
-def gaps(walk: Iterable[Step]) -> Iterator[Gap]:
-    """Neighbouring requests of each host.
+def _gaps(walk: Iterable[Step]) -> Iterator[Gap[Step]]:
+    """The neighbouring requests of each host, with the times that the log has."""
+    return gaps(
+        Exchange(each.host, each.path, each.time, each.time, each.status or None, step)
+        for step in walk
+        for each in (step.entry,)
+    )
 
-    ``fresh``: the earlier is the host's first in the log; ``quiet``: first for an hour.
-    """
-    last: dict[str, Step] = {}
-    quiet: dict[str, bool] = {}
-    seen: dict[str, int] = {}
-    for step in walk:
-        host = step.entry.host
-        before = last.get(host)
-        if before is not None:
-            yield Gap(before, step, seen[host] == 1, quiet[host])
-        quiet[host] = before is None or step.entry.time - before.entry.time >= QUIET
-        seen[host] = seen.get(host, 0) + 1
-        last[host] = step
+
+def _required(gap: Gap[Step]) -> float:
+    """R4.3: the larger of a second and the Crawl-delay."""
+    return max(MIN_REQUEST_INTERVAL, gap.after.of.delay)
 
 
 def spacing_row(walk: Sequence[Step], answer_time: float, *, rules: bool) -> Row:
@@ -125,24 +90,25 @@ def spacing_row(walk: Sequence[Step], answer_time: float, *, rules: bool) -> Row
     """
     row = Row("R4", "MUST", "spacing max(1 s, Crawl-delay)", within_clock=True)
     exempt = 0
-    shortest: int | None = None
+    shortest: float | None = None
     slack = CLOCK + answer_time
     streaks: dict[str, _Streak] = {}
-    for gap in gaps(walk):
-        before, entry = gap.before.entry, gap.after.entry
+    for gap in _gaps(walk):
+        before, entry = gap.before.of.entry, gap.after.of.entry
+        required = _required(gap)
         streak = streaks.setdefault(entry.host, _Streak(before, answer_time))
-        exempted = gap.first_pair and (gap.fresh or gap.quiet)
-        too_many = streak.follow(entry, 0.0 if exempted else gap.required)
-        if gap.first_pair and gap.fresh:
+        exempted = gap.visit and gap.rested >= QUIET
+        too_many = streak.follow(entry, 0.0 if exempted else required)
+        if gap.first_pair:
             exempt += 1
             continue
-        shortest = gap.stamped if shortest is None else min(shortest, gap.stamped)
-        outcome = spaced(stamped(gap.stamped, slack), gap.required)
+        shortest = gap.apart if shortest is None else min(shortest, gap.apart)
+        outcome = spaced(stamped(gap.apart, slack), required)
+        if outcome is Outcome.BROKEN and not exempted:
+            under = f"under {gap.apart + slack:g} s"
+            too_many = f"{under} after {before.place}, {required:g} s required"
         if outcome is Outcome.HELD:
             row.seen += 1
-        elif outcome is Outcome.BROKEN and not exempted:
-            row.breach(entry, _too_soon(gap, slack))
-            streak.begin(entry)
         elif too_many is not None:
             row.breach(entry, too_many)
             streak.begin(entry)
@@ -152,15 +118,8 @@ def spacing_row(walk: Sequence[Step], answer_time: float, *, rules: bool) -> Row
     return row
 
 
-def _too_soon(gap: Gap, slack: float) -> str:
-    return (
-        f"under {gap.stamped + slack:g} s after "
-        f"{gap.before.entry.place}, {gap.required:g} s required"
-    )
-
-
 def _spacing_detail(
-    row: Row, shortest: int | None, slack: float, exempt: int, *, rules: bool
+    row: Row, shortest: float | None, slack: float, exempt: int, *, rules: bool
 ) -> str:
     parts = [f"gaps: {row.seen} certainly kept, {row.undecided} within the log's clock"]
     if shortest is not None:
@@ -184,8 +143,8 @@ def backoff_row(walk: Sequence[Step], retry_after: float | None, answer_time: fl
     if not refusals:
         row.detail = "no 429 and no 503 in the log"
         return row
-    for gap in gaps(walk):
-        if gap.before.entry.status in BACKOFF_STATUSES:
+    for gap in _gaps(walk):
+        if gap.before.status in BACKOFF_STATUSES:
             _backed_off(row, gap, retry_after, CLOCK + answer_time)
     longest = _retries(row, [step.entry for step in walk], retry_after or 0.0)
     row.detail = (
@@ -201,19 +160,19 @@ def backoff_row(walk: Sequence[Step], retry_after: float | None, answer_time: fl
     return row
 
 
-def _backed_off(row: Row, gap: Gap, retry_after: float | None, slack: float) -> None:
+def _backed_off(row: Row, gap: Gap[Step], retry_after: float | None, slack: float) -> None:
     """Judge the request after a 429 or 503, from the end of that answer on. Without a Retry-After
     full jitter may be 0 seconds, so only R4's interval is required.
     """
-    required = max(gap.required, retry_after or 0.0)
-    entry, before = gap.after.entry, gap.before.entry
-    outcome = spaced(Span(gap.stamped - slack, gap.stamped + CLOCK), required)
+    required = max(_required(gap), retry_after or 0.0)
+    outcome = spaced(Span(gap.apart - slack, gap.apart + CLOCK), required)
     if outcome is Outcome.HELD:
         row.seen += 1
     elif outcome is Outcome.BROKEN:
+        before = gap.before.of.entry
         row.breach(
-            entry,
-            f"under {gap.stamped + CLOCK} s after the {before.status} at "
+            gap.after.of.entry,
+            f"under {gap.apart + CLOCK} s after the {before.status} at "
             f"{before.place}, {required:g} s required",
         )
     else:

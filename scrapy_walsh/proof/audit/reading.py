@@ -277,35 +277,20 @@ def read_logs(paths: Sequence[str], bot: Bot) -> Log:
     OSError where a file cannot be opened, Unreadable where one has lines and none can be read.
     """
     log = Log()
-    pieces: list[tuple[int, list[Entry]]] = []
+    begins: dict[str, int] = {}
     for path in paths:
-        piece = Log()
+        before = log.lines
         with _opened(path) as stream:
-            _read(stream, path, bot, piece)
-        if piece.first is None and piece.damaged:
-            raise Unreadable(
-                f"{path} is not an access log: of {plural(piece.lines, 'line')} none can be read"
-            )
-        pieces.append((piece.first or 0, piece.entries))
-        _add(log, piece)
+            first = _read(stream, path, bot, log)
+        if first is not None:
+            begins.setdefault(path, first)
+        elif log.damaged[path]:
+            lines = plural(log.lines - before, "line")
+            raise Unreadable(f"{path} is not an access log: of {lines} none can be read")
     if log.first is None:
         raise Unreadable(f"nothing to read in {', '.join(paths)}")
-    for _, entries in sorted(pieces, key=lambda each: each[0]):
-        log.entries += entries
-    log.entries.sort(key=lambda entry: entry.time)
+    log.entries.sort(key=lambda entry: (entry.time, begins[entry.file]))
     return log
-
-
-def _add(log: Log, piece: Log) -> None:
-    log.lines += piece.lines
-    log.elsewhere += piece.elsewhere
-    log.others += piece.others
-    log.damaged += piece.damaged
-    log.named += piece.named
-    log.agents |= piece.agents
-    if piece.first is not None and piece.last is not None:
-        log.first = piece.first if log.first is None else min(log.first, piece.first)
-        log.last = piece.last if log.last is None else max(log.last, piece.last)
 
 
 @contextmanager
@@ -324,17 +309,22 @@ def _unpacked(stream: BinaryIO) -> BinaryIO:
     return cast("BinaryIO", gzip.open(stream)) if packed else stream
 
 
-def _read(stream: BinaryIO, path: str, bot: Bot, log: Log) -> None:
+def _read(stream: BinaryIO, path: str, bot: Bot, log: Log) -> int | None:
+    """Read one file into *log*; the earliest time in it, None where no line could be read."""
+    first: int | None = None
+    number = 0
     try:
         for number, octets in enumerate(_lines(stream), 1):
-            log.lines = number
+            log.lines += 1
             line = parse_line(octets.rstrip(b"\r\n"), bot.vhost)
             if line is None:
                 _damage(log, path, number)
             else:
+                first = line.time if first is None else min(first, line.time)
                 _take(log, bot, line, path, number)
     except (EOFError, zlib.error, gzip.BadGzipFile):  # cut off, or damaged within
-        _damage(log, path, log.lines + 1)
+        _damage(log, path, number + 1)
+    return first
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -348,7 +338,7 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
 
 def _damage(log: Log, path: str, number: int) -> None:
     log.damaged[path] += 1
-    if len(log.named) < NAMED:
+    if log.damaged[path] <= NAMED:
         log.named.append(f"{path}:{number}")
 
 

@@ -17,13 +17,13 @@ from scrapy_walsh.policy.robots.file import Robots, no_rules
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.verdict import Verdict
 from scrapy_walsh.proof.audit.rows import Row
+from scrapy_walsh.proof.exchanges import ROBOTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from scrapy_walsh.proof.audit.reading import Entry
 
-ROBOTS: Final = "/robots.txt"
 #: Seconds: R12's STALE_HARD_CUTOFF for a robots.txt (spec section 6).
 HARD_CUTOFF: Final = 2 * ROBOTS_TTL
 

@@ -15,10 +15,10 @@ from scrapy_walsh.spec import REQUIREMENTS
 from scrapy_walsh.terminal import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from scrapy_walsh.findings import Finding
     from scrapy_walsh.proof.conformance.evidence import Evidence
+    from scrapy_walsh.proof.conformance.judges import Judge
 
 #: The outcomes as the report and the record have them.
 WORDS: Final[Mapping[Outcome, str]] = {
@@ -38,21 +38,27 @@ _ORDER: Final = {row.id: place for place, row in enumerate(REQUIREMENTS)}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the report, and how it is judged. ``id``: of the spec's section 15, as R2a.
-
-    ``foreign``: judged for other crawlers only; for ours a scene has a row of its own.
-    """
+    """One line of the report, and how it is judged. ``id``: of the spec's section 15, as R2a."""
 
     id: str
     title: str
-    judge: Callable[[Evidence], Finding]
+    judge: Judge
     level: str = MUST
-    foreign: bool = False
 
     @property
     def requirement(self) -> str:
         """R1 to R13: the id without its letter."""
         return self.id.rstrip("abcd")
+
+
+def rows_of(table: Mapping[str, Judge]) -> tuple[Row, ...]:
+    """A row for each heading: its id, its level unless that is MUST, and its title."""
+    return tuple(_row(*heading.partition(" ")[::2], judge) for heading, judge in table.items())
+
+
+def _row(identity: str, title: str, judge: Judge) -> Row:
+    level = next((each for each in (MUST_NOT, SHOULD) if title.startswith(f"{each} ")), MUST)
+    return Row(identity, title.removeprefix(f"{level} "), judge, level)
 
 
 @dataclass(frozen=True, slots=True)

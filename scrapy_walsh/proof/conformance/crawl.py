@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from contextlib import suppress
-from dataclasses import dataclass, field
+import tempfile
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.proof.conformance.evidence import LIST_URL, SCHEMA_URL, Run, read_told
+from scrapy_walsh.proof.conformance.evidence import (
+    LIST_URL,
+    SCHEMA_URL,
+    Evidence,
+    Run,
+    read_told,
+    urls_of,
+)
+from scrapy_walsh.proof.sandbox import Sandbox
+from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import HostRecord, StoredDocument
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from scrapy_walsh.policy.identity import Identity
-    from scrapy_walsh.proof.sandbox import Sandbox
+    from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Site
 
 #: Seconds that one crawl may take before it is cut off.
 TIME_LIMIT: Final = 150.0
@@ -29,7 +41,10 @@ IMPLEMENTATION: Final = "example/conformance@0123abc"
 _PROXIES: Final = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 #: Of the environment, what would lead the crawl to another project or past the proxy.
 _DROPPED: Final = ("SCRAPY_SETTINGS_MODULE", "SCRAPY_PROJECT", "all_proxy", "ALL_PROXY")
-_OUTPUT: Final = 4000
+#: Octets of a command's output that are kept: its end.
+_OUTPUT: Final = 16 * 4096
+#: Seconds between asking a command to end and ending it.
+_GRACE: Final = 5.0
 #: The operator's documents, played by the sandbox.
 MIRROR: Final = {"WALSH_BLOCKLIST_URL": LIST_URL, "WALSH_BLOCKLIST_SCHEMA_URL": SCHEMA_URL}
 
@@ -60,41 +75,6 @@ class Bot:
     robots_pace: float = 0.0
 
 
-def make_project(directory: Path, bot: Bot, **settings: Any) -> Path:
-    """Make a Scrapy project in *directory*, with its state, whose operator is the sandbox's."""
-    tags = {"WALSH_IMPL": IMPLEMENTATION}
-    state = {"WALSH_STATE_DIR": str(state_dir(directory))}
-    return _project(directory, bot, {**state, **MIRROR, **tags, **settings})
-
-
-def live_project(directory: Path, bot: Bot, **settings: Any) -> Path:
-    """Make a Scrapy project in *directory* whose operator is the identity's own."""
-    return _project(directory, bot, settings)
-
-
-def _project(directory: Path, bot: Bot, settings: Mapping[str, Any]) -> Path:
-    directory.mkdir(parents=True)
-    values = {
-        "BOT_NAME": "conformance",
-        "SPIDER_MODULES": ["scrapy_walsh.spiders", "scrapy_walsh.proof.conformance.probe"],
-        "ADDONS": {"scrapy_walsh.Addon": 500},
-        "LOG_LEVEL": "INFO",
-        **bot.overrides,
-        **settings,
-        "WALSH_IDENTITY": bot.setting,
-        "WALSH_TAG_REQUESTS": True,
-    }
-    lines = [f"{name} = {value!r}" for name, value in values.items()]
-    (directory / "conformance_settings.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (directory / "scrapy.cfg").write_text("[settings]\ndefault = conformance_settings\n")
-    return directory
-
-
-def state_dir(project: Path) -> Path:
-    """Where a project of :func:`make_project` keeps its state."""
-    return project / "state"
-
-
 def environment(proxy: str | None) -> dict[str, str]:
     """The environment of a crawl; with *proxy*, all its requests go there."""
     found = {name: value for name, value in os.environ.items() if name not in _DROPPED}
@@ -103,63 +83,152 @@ def environment(proxy: str | None) -> dict[str, str]:
     return found
 
 
-def probe(
-    project: Path,
-    box: Sandbox | None,
-    urls: Sequence[str],
+class Stage:
+    """A project that is crawled run after run, in the sandbox *box* where there is one.
+
+    *settings* are the project's. In the sandbox its operator is the sandbox's, and its state is its
+    own; else they are those that the identity and *settings* name.
+    """
+
+    def __init__(
+        self, bot: Bot, project: Path, box: Sandbox | None = None, **settings: Any
+    ) -> None:
+        self._bot = bot
+        self._box = box
+        self._state = project / "state"
+        self.project = project
+        self.runs: list[Run] = []
+        mirrored = {"WALSH_STATE_DIR": str(self._state), "WALSH_IMPL": IMPLEMENTATION, **MIRROR}
+        values = {
+            "BOT_NAME": "conformance",
+            "SPIDER_MODULES": ["scrapy_walsh.spiders", "scrapy_walsh.proof.conformance.probe"],
+            "ADDONS": {"scrapy_walsh.Addon": 500},
+            "LOG_LEVEL": "INFO",
+            **bot.overrides,
+            **(mirrored if box is not None else {}),
+            **settings,
+            "WALSH_IDENTITY": bot.setting,
+            "WALSH_TAG_REQUESTS": True,
+        }
+        lines = [f"{name} = {value!r}\n" for name, value in values.items()]
+        project.mkdir(parents=True)
+        (project / "conformance_settings.py").write_text("".join(lines), encoding="utf-8")
+        (project / "scrapy.cfg").write_text("[settings]\ndefault = conformance_settings\n")
+
+    def probe(self, urls: str, settings: Mapping[str, Any] | None = None, **task: Any) -> Run:
+        """One more crawl by the probe of *urls*, by spaces; *task*: what else it does."""
+        account, declared = self.project / "account.json", urls_of(urls)
+        account.unlink(missing_ok=True)
+        given = {"task": json.dumps({"urls": declared, "account": str(account), **task})}
+        code, output, log = self._scrapy("walsh_conformance", given, settings or {})
+        return self._ran(Run(log, declared, read_told(account), (), output, code))
+
+    def metadata(self, name: str, sources: str, declared: Sequence[str] = ()) -> Run:
+        """One more crawl, by the spider ``walsh_metadata``, of *sources* in a file *name*."""
+        items, file = self.project / "items.jsonl", self.project / name
+        items.unlink(missing_ok=True)
+        file.write_text(sources, encoding="utf-8")
+        feeds = {"FEEDS": json.dumps({str(items): {"format": "jsonlines"}})}
+        code, output, log = self._scrapy("walsh_metadata", {"sources": str(file)}, feeds)
+        found: list[dict[str, Any]] = []
+        with suppress(ValueError, OSError):  # no items, or the last line of one that was cut off
+            found.extend(map(json.loads, items.read_text(encoding="utf-8").splitlines()))
+        return self._ran(Run(log, declared, {}, found, output, code))
+
+    def _ran(self, run: Run) -> Run:
+        self.runs.append(run)
+        return run
+
+    def _scrapy(
+        self, spider: str, arguments: Mapping[str, str], settings: Mapping[str, Any]
+    ) -> tuple[int | None, str, list[LoggedRequest]]:
+        """Exit code (None: cut off), the end of the output, and the sandbox's log of this run."""
+        if _STOPPED.is_set():
+            raise Stopped("stopped")
+        command = [sys.executable, "-m", "scrapy", "crawl", spider]
+        for option, pairs in (("-a", arguments), ("-s", settings)):
+            for name, value in pairs.items():
+                command += [option, f"{name}={value}"]
+        if self._box is None:
+            return *run_command(command, environment(None), TIME_LIMIT, self.project), []
+        self._box.clear()
+        env = environment(self._box.proxy_url)
+        return *run_command(command, env, TIME_LIMIT, self.project), self._box.log
+
+    def serve(self, host: str, path: str, route: Route) -> None:
+        """From now on, answer requests for *path* of *host* by *route*."""
+        if self._box is not None:
+            self._box.set_route(host, path, route)
+
+    def age(self, kind: str, key: str, seconds: float) -> None:
+        """Make a stored document *seconds* older, as if so much time had passed."""
+        self._age(StoredDocument, (kind, key), seconds, "fetched_at")
+
+    def age_host(self, host: str, seconds: float) -> None:
+        """Make what is stored of a host *seconds* older: its last answer, and its hold (R4, R5)."""
+        self._age(HostRecord, (host,), seconds, "last_end", "not_before")
+
+    def _age(self, kind: Any, key: tuple[str, ...], seconds: float, *names: str) -> None:
+        with closing(open_store(self._state)) as store:
+            record = store.get(kind, *key)
+            if record is not None:
+                times = {name: getattr(record, name) for name in names}
+                known = {name: at - seconds for name, at in times.items() if at is not None}
+                store.put(replace(record, **known))
+
+    def evidence(self) -> Evidence:
+        """What the runs so far showed."""
+        identity = self._bot.identity
+        return Evidence(identity.user_agent, identity.token, self.runs, self._bot.robots_pace)
+
+
+@contextmanager
+def stage(bot: Bot, sites: Sequence[Site], **settings: Any) -> Iterator[Stage]:
+    """A stage in a sandbox with *sites*; *settings* are the project's."""
+    with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder, Sandbox(sites) as box:
+        yield Stage(bot, Path(folder, "project"), box, **settings)
+
+
+def run_command(
+    words: Sequence[str],
+    env: Mapping[str, str],
+    seconds: float,
+    folder: Path | None = None,
     *,
-    settings: Mapping[str, Any] | None = None,
-    **arguments: str,
-) -> Run:
-    """The probe's crawl of *urls*; *arguments* are the spider's."""
-    account = project / "account.json"
-    account.unlink(missing_ok=True)
-    given = {"urls": " ".join(urls), "account": str(account), **arguments}
-    code, output, log = _scrapy(project, box, "walsh_conformance", given, settings or {})
-    return Run(log, tuple(urls), read_told(account), (), output, code)
+    foreign: bool = False,
+) -> tuple[int | None, str]:
+    """Exit code (None: cut off) and the end of the output, both streams together.
 
-
-def metadata(project: Path, box: Sandbox, sources: str, declared: Sequence[str]) -> Run:
-    """``scrapy crawl walsh_metadata`` of the file *sources* in *project*."""
-    items = project / "items.jsonl"
-    items.unlink(missing_ok=True)
-    feeds = {"FEEDS": json.dumps({str(items): {"format": "jsonlines"}})}
-    code, output, log = _scrapy(project, box, "walsh_metadata", {"sources": sources}, feeds)
-    lines = items.read_text(encoding="utf-8").splitlines() if items.exists() else []
-    found: list[dict[str, Any]] = []
-    with suppress(ValueError):  # the last line of a crawl that was cut off
-        found.extend(json.loads(line) for line in lines)
-    return Run(log, tuple(declared), {}, found, output, code)
-
-
-def _scrapy(
-    project: Path,
-    box: Sandbox | None,
-    spider: str,
-    arguments: Mapping[str, str],
-    settings: Mapping[str, Any],
-) -> tuple[int | None, str, Any]:
-    """Exit code (None: cut off), the end of the output, and the sandbox's log of this run."""
-    if _STOPPED.is_set():
-        raise Stopped("stopped")
-    command = [sys.executable, "-m", "scrapy", "crawl", spider]
-    for option, pairs in (("-a", arguments), ("-s", settings)):
-        for name, value in pairs.items():
-            command += [option, f"{name}={value}"]
-    if box is not None:
-        box.clear()
-    log = project / "crawl.log"
-    code: int | None = None
-    with log.open("wb") as out, suppress(subprocess.TimeoutExpired):
-        code = subprocess.run(  # noqa: S603  our own command
-            command,
-            cwd=project,
-            env=environment(None if box is None else box.proxy_url),
+    *foreign*: whatever the command has started is ended with it. Raises OSError.
+    """
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(  # noqa: S603  our own command, or the user's
+            words,
+            cwd=folder,
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            timeout=TIME_LIMIT,
-            check=False,
-        ).returncode
-    text = log.read_bytes()[-_OUTPUT:].decode("utf-8", "replace")
-    return code, text, [] if box is None else box.log
+            start_new_session=foreign,
+        )
+        code = None
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(seconds)
+        finally:
+            _end(process, group=foreign)
+        out.seek(max(0, out.seek(0, os.SEEK_END) - _OUTPUT))
+        return code, out.read().decode("utf-8", "replace")
+
+
+def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:
+    """End a command if it goes on; *group*: and what else is of its process group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, PermissionError):
+            if group:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE)
+            return

@@ -1,30 +1,26 @@
-"""What the judges look at: the server's log of each run, and the bot's own account beside it.
-
-Pure: values in, findings out. Times are the server's, from arrival to arrival: a bot that waits
-from the end of an answer is then never judged by how late the server stamped it.
-"""
+"""What the judges look at: the server's log of each run, and the bot's own account beside it."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
-from scrapy_walsh.proof.sandbox import LoggedRequest, host_key, hosts, requests
+from scrapy_walsh.proof.exchanges import ROBOTS
+from scrapy_walsh.proof.sandbox import LoggedRequest, host_key, requests
 from scrapy_walsh.proof.sandbox.routes import LIST, SCHEMA
-from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-ROBOTS: Final = "/robots.txt"
 OPERATOR_HOST: Final = "operator.test"
-LIST_URL: Final = f"http://{OPERATOR_HOST}{LIST}"
-SCHEMA_URL: Final = f"http://{OPERATOR_HOST}{SCHEMA}"
+#: Its documents, as a log's place (``host/path``) and as a URL.
+THE_LIST: Final = f"{OPERATOR_HOST}{LIST}"
+THE_SCHEMA: Final = f"{OPERATOR_HOST}{SCHEMA}"
+LIST_URL: Final = f"http://{THE_LIST}"
+SCHEMA_URL: Final = f"http://{THE_SCHEMA}"
 
 
 @dataclass(frozen=True)
@@ -51,13 +47,25 @@ class Run:
         """The paths requested from *host*."""
         return [each.path for each in self.asked(host)]
 
-    def get(self, host: str, path: str) -> list[LoggedRequest]:
-        """The requests for one path of *host*."""
-        return [each for each in self.asked(host) if each.path == path]
+    def targets(self, host: str) -> list[LoggedRequest]:
+        """The requests to *host*, but those for its robots.txt."""
+        return [each for each in self.asked(host) if each.path != ROBOTS]
+
+    def get(self, place: str) -> list[LoggedRequest]:
+        """The requests for one path of a host: ``host/path``."""
+        host, slash, path = place.partition("/")
+        return [each for each in self.asked(host) if each.path == slash + path]
+
+    def requested(self, url: str) -> bool:
+        """Whether *url* was requested, its query included."""
+        host, path = split(full(url))
+        return any(target_of(each) == path for each in self.asked(host))
 
     def result(self, url: str) -> Mapping[str, Any] | None:
         """What the bot says became of its target *url*, or None."""
-        return next((each for each in self.told.get("results", ()) if each["url"] == url), None)
+        return next(
+            (each for each in self.told.get("results", ()) if each["url"] == full(url)), None
+        )
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,16 @@ class Evidence:
         return ""
 
 
+def full(url: str) -> str:
+    """*url*, which may lack the scheme of http."""
+    return url if "://" in url else f"http://{url}"
+
+
+def urls_of(given: str) -> list[str]:
+    """The URLs in a text, by spaces."""
+    return [full(url) for url in given.split()]
+
+
 def split(url: str) -> tuple[str, str]:
     """The host (``host[:port]``, as the log's keys) and the path with query of *url*."""
     parts = urlsplit(url)
@@ -106,67 +124,6 @@ def target_of(request: LoggedRequest) -> str:
     if not absolute:
         return request.target
     return "/" + rest.partition("/")[2].partition("#")[0]
-
-
-def asked_for(run: Run, url: str) -> bool:
-    """Whether *run* requested *url*, its query included."""
-    host, path = split(url)
-    return any(target_of(each) == path for each in run.asked(host))
-
-
-# -- findings that many rows share ------------------------------------------------------------
-
-
-def never(run: Run, urls: Iterable[str], *controls: str) -> Finding:
-    """None of *urls* was requested, though each of *controls* was; NOT SEEN without them."""
-    wrong = [url for url in urls if asked_for(run, url)]
-    if wrong:
-        return broken(f"asked {wrong[0]}")
-    missing = [url for url in controls if not asked_for(run, url)]
-    return unseen(f"{missing[0]} was not asked either") if missing else held()
-
-
-def nothing_of(run: Run, names: Iterable[str], control: str) -> Finding:
-    """None of the hosts *names* had a request or a CONNECT, though *control* was requested."""
-    reached = set(hosts(run.log))
-    wrong = [name for name in names if name in reached]
-    if wrong:
-        return broken(f"{wrong[0]} was asked {', '.join(run.paths(wrong[0])) or 'CONNECT'}")
-    return held() if asked_for(run, control) else unseen(f"{control} was not asked either")
-
-
-def was_asked(run: Run, *urls: str) -> Finding:
-    """Every one of *urls* was requested."""
-    missing = [url for url in urls if not asked_for(run, url)]
-    if missing and not run.log:
-        return unseen("nothing was asked")
-    return held_if(not missing, f"{missing[0]} was not asked" if missing else "")
-
-
-def exact_user_agent(evidence: Evidence, asked: Iterable[LoggedRequest]) -> Finding:
-    """Each request in *asked* had the bot's User-Agent, in one line; NOT SEEN without any."""
-    looked_at = list(asked)
-    wrong = [each for each in looked_at if each.values("User-Agent") != [evidence.user_agent]]
-    if wrong:
-        said = ", ".join(wrong[0].values("User-Agent")) or "none"
-        return broken(f"{said!r} to {wrong[0].host}{wrong[0].path}")
-    return held(f"requests={len(looked_at)}") if looked_at else unseen("not asked")
-
-
-def intervals(asked: Sequence[LoggedRequest], *, exempt: bool = False) -> list[float]:
-    """Seconds from each request's arrival to the next one's.
-
-    *exempt*: leave out the first gap where it follows a robots.txt (T1: the one exemption).
-    """
-    found = [later.arrived - earlier.arrived for earlier, later in pairwise(asked)]
-    return found[1:] if exempt and found and asked[0].path == ROBOTS else found
-
-
-def spaced(found: Sequence[float], seconds: float) -> Finding:
-    """Every interval is at least *seconds*; NOT SEEN where there is none."""
-    if not found:
-        return unseen("no two requests to compare")
-    return held_if(not is_short(min(found), seconds, THE_WIRE), f"gap={min(found):.3f}s")
 
 
 def read_told(path: Path) -> Mapping[str, Any]:

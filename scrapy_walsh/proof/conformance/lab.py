@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import signal
-import subprocess
 import tempfile
-import threading
-from collections import deque
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.proof.conformance import parts
-from scrapy_walsh.proof.conformance.crawl import environment
+from scrapy_walsh.proof.conformance import crawl, parts
 from scrapy_walsh.proof.conformance.evidence import LIST_URL, Evidence, Run
 from scrapy_walsh.proof.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import IO
 
     from scrapy_walsh.proof.conformance.part import Part
 
 #: Seconds that each run of a command may take without ``--time-limit``.
 TIME_LIMIT: Final = 180.0
-_BLOCK: Final = 4096
-#: Blocks of a command's output that are kept: its end.
-_KEPT: Final = 16
-#: Seconds between asking a command to end and ending it.
-_GRACE: Final = 5.0
 
 
 class CommandFailed(WalshError):
@@ -64,7 +51,11 @@ def play(
             if not urls:
                 continue
             added = _lab_environment(Path(folder), urls)
-            code, output = _run(words, {**environment(box.proxy_url), **added}, seconds)
+            env = {**crawl.environment(box.proxy_url), **added}
+            try:
+                code, output = crawl.run_command(words, env, seconds, foreign=True)
+            except OSError as error:
+                raise CommandFailed(f"the command cannot be run: {error}") from None
             runs.append(Run(box.log, urls, output=output, code=code))
             ended = f"was cut off after {seconds:g} s" if code is None else f"ended with {code}"
             progress(f"run {number + 1} {ended}; requests: {len(runs[-1].log)}")
@@ -95,46 +86,3 @@ def _lab_environment(folder: Path, urls: Sequence[str]) -> dict[str, str]:
         "WALSH_LAB_DIR": str(own),
         "WALSH_LAB_BLOCKLIST": LIST_URL,
     }
-
-
-def _run(words: list[str], env: dict[str, str], time_limit: float) -> tuple[int | None, str]:
-    """Exit code (None: cut off) and the end of the output, both streams together."""
-    try:
-        process = subprocess.Popen(  # noqa: S603  the user's own command
-            words,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise CommandFailed(f"the command cannot be run: {error}") from None
-    kept: deque[bytes] = deque(maxlen=_KEPT)
-    assert process.stdout is not None  # noqa: S101  it is a pipe
-    reader = threading.Thread(target=_drain, args=(process.stdout, kept), daemon=True)
-    reader.start()
-    code: int | None
-    try:
-        code = process.wait(time_limit)
-    except subprocess.TimeoutExpired:
-        code = None
-    finally:
-        _end(process)
-    reader.join(_GRACE)
-    return code, b"".join(kept).decode("utf-8", "replace")
-
-
-def _drain(stream: IO[bytes], kept: deque[bytes]) -> None:
-    while block := os.read(stream.fileno(), _BLOCK):
-        kept.append(block)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command's own process group: the command and what it has started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE)
-            return

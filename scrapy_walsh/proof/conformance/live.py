@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,8 +17,8 @@ from urllib.parse import urlsplit
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.policy.verdict import BY_SETTING
-from scrapy_walsh.proof.conformance import crawl
-from scrapy_walsh.proof.conformance.check import SHOULD, Row, in_order, judged
+from scrapy_walsh.proof.conformance.check import in_order, judged, rows_of
+from scrapy_walsh.proof.conformance.crawl import Stage
 from scrapy_walsh.proof.conformance.evidence import Evidence, split
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.conformance.check import Check
     from scrapy_walsh.proof.conformance.crawl import Bot
     from scrapy_walsh.proof.conformance.evidence import Run
+    from scrapy_walsh.proof.conformance.judges import Judge
 
 # Judges the operator's fixtures and canaries (spec sections 13 and 16) by the bot's own account.
 #
@@ -98,44 +100,31 @@ def _disallowed(fixtures: Mapping[str, str]) -> list[str]:
     return [fixtures["robots_disallowed"] + suffix for suffix in _REPRESENTATIONS]
 
 
-def rows(fixtures: Mapping[str, str]) -> list[Row]:
+def table(fixtures: Mapping[str, str]) -> dict[str, Judge]:
     """The rows of the fixtures; the last run of the evidence is the one that requested them."""
     blocked = targets(fixtures)[6]
     operator = split(fixtures["robots_allowed_sentinel"])[0]
-    found = [
-        Row(
-            "R2c",
-            "canary dogfood-allow fetched",
-            _fetched(fixtures["robots_allowed_sentinel"]),
-        ),
-        Row(
-            "R2",
-            "canary dogfood-disallow refused (bare, .html, .md)",
-            _all_refused(_disallowed(fixtures), "R2"),
-        ),
-        Row(
-            "R2a",
-            "canary dogfood-walsh-only fetched",
-            _fetched(fixtures["walsh_only_allowed"]),
-        ),
-        Row("R2", "fixture external_positive fetched", _fetched(fixtures["external_positive"])),
-        Row("R3", "fixture operator_blocked_host refused", _all_refused([blocked], "R3")),
-        Row("R4b", "the operator's host asked at its pace", lambda e: _paced(e, operator)),
-    ]
+    refused = _all_refused(_disallowed(fixtures), "R2")
+    found: dict[str, Judge] = {
+        "R2c canary dogfood-allow fetched": _fetched(fixtures["robots_allowed_sentinel"]),
+        "R2 canary dogfood-disallow refused (bare, .html, .md)": refused,
+        "R2a canary dogfood-walsh-only fetched": _fetched(fixtures["walsh_only_allowed"]),
+        "R2 fixture external_positive fetched": _fetched(fixtures["external_positive"]),
+        "R3 fixture operator_blocked_host refused": _all_refused([blocked], "R3"),
+        "R4b the operator's host asked at its pace": partial(_paced, operator),
+    }
     if _FLAKY in fixtures:
-        found.append(
-            Row("R5", "fixture flaky_429_endpoint fetched in the end", _fetched(fixtures[_FLAKY]))
-        )
+        found["R5 fixture flaky_429_endpoint fetched in the end"] = _fetched(fixtures[_FLAKY])
     return found
 
 
-def tags_row(fixtures: Mapping[str, str]) -> Row:
+def tags(fixtures: Mapping[str, str]) -> dict[str, Judge]:
     """The row for R13 where there is no server's log to judge by."""
     operator = split(fixtures["robots_allowed_sentinel"])[0]
-    return Row("R13", "tags by the bot's own account", lambda e: _tagged(e, operator), SHOULD)
+    return {"R13 SHOULD tags by the bot's own account": partial(_tagged, operator)}
 
 
-def _fetched(url: str) -> Callable[[Evidence], Finding]:
+def _fetched(url: str) -> Judge:
     def judge(evidence: Evidence) -> Finding:
         told = evidence.runs[-1].result(url)
         if told is None:
@@ -150,7 +139,7 @@ def _fetched(url: str) -> Callable[[Evidence], Finding]:
     return judge
 
 
-def _all_refused(urls: list[str], requirement: str) -> Callable[[Evidence], Finding]:
+def _all_refused(urls: list[str], requirement: str) -> Judge:
     def judge(evidence: Evidence) -> Finding:
         told = [evidence.runs[-1].result(url) for url in urls]
         if not all(told):
@@ -173,7 +162,7 @@ def _is_form_of(received: str, url: str) -> bool:
     return received == url or received.startswith((f"{url}?impl=", f"{url}&impl="))
 
 
-def _tagged(evidence: Evidence, host: str) -> Finding:
+def _tagged(host: str, evidence: Evidence) -> Finding:
     """The operator's URLs were sent with R13's tags; NOT SEEN where no name is known for them."""
     received = [each["url"] for run in evidence.runs for each in run.told.get("received", ())]
     own = [url for url in received if split(url)[0] == host]
@@ -183,7 +172,7 @@ def _tagged(evidence: Evidence, host: str) -> Finding:
     return held_if(len(tagged) == len(own), f"{len(tagged)}/{len(own)}")
 
 
-def _paced(evidence: Evidence, host: str) -> Finding:
+def _paced(host: str, evidence: Evidence) -> Finding:
     """Answers of the operator's host came at least its interval apart, in the last run."""
     run = evidence.runs[-1]
     received = [each for each in run.told.get("received", ()) if split(each["url"])[0] == host]
@@ -209,16 +198,18 @@ def run(
     identity = bot.identity
     url = fixtures_url(identity.blocklist_url)
     with tempfile.TemporaryDirectory(prefix="walsh-conformance-") as folder:
-        settings = {"WALSH_STATE_DIR": "memory" if state is None else str(state.resolve())}
-        told = {"WALSH_REVISIT_REASON": REASON, "WALSH_IMPL": impl}
-        project = crawl.live_project(Path(folder, "project"), bot, **settings, **told)
-        first = crawl.probe(project, None, [url], document=url)
+        settings: dict[str, Any] = {
+            "WALSH_STATE_DIR": "memory" if state is None else str(state.resolve()),
+            "WALSH_REVISIT_REASON": REASON,
+            "WALSH_IMPL": impl,
+        }
+        here = Stage(bot, Path(folder, "project"), **settings)
+        first = here.probe(url, document=url)
         progress(f"fixtures document: crawl ended with code {first.code}")
         try:
             found = fixtures_of(first, url)
         except DocumentInvalid as error:
             raise DocumentInvalid(f"{error}; see --live in docs/conformance.md") from None
-        second = crawl.probe(project, None, targets(found))
+        second = here.probe(" ".join(targets(found)))
         progress(f"fixtures: crawl ended with code {second.code}")
-    evidence = Evidence(identity.user_agent, identity.token, (first, second), bot.robots_pace)
-    return in_order(judged([*rows(found), tags_row(found)], evidence))
+    return in_order(judged(rows_of({**table(found), **tags(found)}), here.evidence()))

@@ -1,35 +1,403 @@
-"""All parts of the lab, and what they make together: the sites, the targets, the checks."""
+"""The parts of the lab for R4 to R9 and R11, and what all parts make together.
+
+R4 and R5: spacing, and what follows a 429 or a 503. R6 to R9 and R11: what is requested, in which
+form, and how often.
+"""
 
 from __future__ import annotations
 
+import math
+from email.utils import formatdate
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.conformance.check import judged
-from scrapy_walsh.proof.conformance.part import operator_site
-from scrapy_walsh.proof.conformance.parts_data import AGAIN, FORMATS, SCOPE
-from scrapy_walsh.proof.conformance.parts_pace import BACKOFF, PACING
+from scrapy_walsh.proof.conformance.evidence import (
+    OPERATOR_HOST,
+    THE_LIST,
+    Evidence,
+    split,
+    target_of,
+    urls_of,
+)
+from scrapy_walsh.proof.conformance.judges import (
+    counted,
+    intervals,
+    never,
+    paced,
+    spaced,
+    was_asked,
+    where,
+)
+from scrapy_walsh.proof.conformance.part import Part, operator_site, refreshing, site
 from scrapy_walsh.proof.conformance.parts_rules import BLOCKLIST, HOSTILE, IDENTITY, ROBOTS_RULES
+from scrapy_walsh.proof.exchanges import ROBOTS
+from scrapy_walsh.proof.sandbox import Request, Route, Site, hosts, max_in_flight, routes
+from scrapy_walsh.proof.sandbox.routes import HTML, TEXT, negotiated
+from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scrapy_walsh.proof.conformance.check import Check
-    from scrapy_walsh.proof.conformance.evidence import Evidence
-    from scrapy_walsh.proof.conformance.part import Part
-    from scrapy_walsh.proof.sandbox import Site
+    from scrapy_walsh.proof.sandbox import LoggedRequest
+
+# -- R4 ---------------------------------------------------------------------------------------
+
+_FRESH: Final = ("fresh1.test", "fresh2.test", "fresh3.test", "fresh4.test", "fresh5.test")
+_REFUSED: Final = " ".join(f"delay.test/private/{number}" for number in range(1, 6))
+
+
+def _pacing_sites(token: str) -> list[Site]:
+    delay = (
+        "User-agent: *\nCrawl-delay: 0.5\n\n"
+        f"User-agent: {token}\nDisallow: /private/\nCrawl-delay: 2\n"
+    )
+    return [
+        site("delay.test", delay),
+        Site("each.test", {**site("each.test").routes, "*": negotiated(delay=0.1)}),
+        *map(site, _FRESH),
+    ]
+
+
+def _serial(evidence: Evidence) -> Finding:
+    if len(evidence.log) < 2:
+        return unseen("fewer than two requests")
+    most = max(max_in_flight(run.log) for run in evidence.runs)
+    return held_if(most == 1, f"in flight={most}")
+
+
+def _every_host(evidence: Evidence) -> Finding:
+    """No host more often than once a second, but for the first robots.txt and its target (T1)."""
+    found = {
+        (host, number): intervals(run.asked(host), exempt=number == 0)
+        for number, run in enumerate(evidence.runs)
+        for host in hosts(run.log)
+    }
+    closest = {host: min(each) for (host, _), each in found.items() if each}
+    if not closest:
+        return unseen("no host was asked twice")
+    worst = min(closest, key=closest.__getitem__)
+    return held_if(
+        not is_short(closest[worst], 1.0, THE_WIRE), f"gap={closest[worst]:.3f}s, {worst}"
+    )
+
+
+def _refused_costs_nothing(evidence: Evidence) -> Finding:
+    """Five refused URLs between two that are allowed must not cost ten seconds (R7g.1)."""
+    asked = evidence.first.targets("delay.test")
+    if any(map(evidence.first.requested, urls_of(_REFUSED))):
+        return unseen("they were not refused")
+    if len(asked) < 2:
+        return unseen("no two targets were asked")
+    wait = asked[1].arrived - asked[0].arrived
+    return held_if(wait < 6.0, f"gap={wait:.3f}s")
+
+
+def _unseen_hosts(evidence: Evidence) -> Finding:
+    """At least half of five hosts had their target within a second of their robots.txt (R4.4)."""
+    waits = [each[0] for host in _FRESH if (each := intervals(evidence.first.asked(host)))]
+    if len(waits) < len(_FRESH):
+        return unseen(f"{len(waits)} of {len(_FRESH)} hosts were asked a target")
+    return held_if(median(waits) < 1.0 + evidence.robots_pace, f"elapsed={median(waits):.3f}s")
+
+
+PACING: Final = Part(
+    "pacing",
+    _pacing_sites,
+    f"delay.test/a {_REFUSED} delay.test/b each.test/1 each.test/2 each.test/3"
+    f" {' '.join(f'{host}/page' for host in _FRESH)} delay.test/c",
+    {
+        "R2c targets that await one robots.txt are all judged": never(_REFUSED, "delay.test/b"),
+        "R2d Crawl-delay taken from the named group": paced("delay.test", 2.0),
+        "R4 requests are serial": _serial,
+        "R4 MUST NOT never above one request per second per host": _every_host,
+        "R4 a slow answer does not shorten the spacing (>=1s)": paced("each.test", 1.0),
+        "R4 a refused URL costs its host no wait": _refused_costs_nothing,
+        "R4b per-host spacing honors Crawl-delay (>=2s)": paced("delay.test", 2.0),
+        "R4c MUST NOT first request to unseen host not delayed": _unseen_hosts,
+    },
+)
+
+# -- R5 ---------------------------------------------------------------------------------------
+
+_RETRIES: Final = 5
+_DOWN: Final = ("down-a.test", "down-b.test", "down-c.test")
+#: Seconds by which waits before the same retry of these hosts must differ at least once. A busy
+#: machine makes equal waits differ by less; with full jitter all do so once in a million runs.
+_SPREAD: Final = 0.5
+
+
+def _due(request: LoggedRequest) -> int:
+    """The second that a Retry-After date named, in answer to *request*: Unix seconds."""
+    return math.floor(request.wall) + 3
+
+
+def _dated(request: Request) -> Route:
+    own = [each for each in request.log if (each.host, each.path) == (request.host, request.path)]
+    if len(own) > 1:
+        return negotiated()
+    due = formatdate(_due(own[0]), usegmt=True)
+    return routes.down(due)
+
+
+def _backoff_sites(_token: str) -> list[Site]:
+    limited = routes.busy("2")
+    down = routes.down()
+    return [
+        site("limited.test", page=Route(sequence=(limited, limited, negotiated()))),
+        site("date.test", page=_dated),
+        *(site(host, page=down) for host in _DOWN),
+        site("robots-503.test", down),
+    ]
+
+
+def _answered_in_the_end(evidence: Evidence) -> Finding:
+    asked = evidence.first.get("limited.test/page")
+    if not asked:
+        return unseen("it was not asked")
+    return held_if(
+        len(asked) == 3 and asked[-1].status == 200,
+        f"status={asked[-1].status}, calls={len(asked)}",
+    )
+
+
+def _dated_retry(evidence: Evidence) -> Finding:
+    asked = evidence.first.get("date.test/page")
+    if len(asked) < 2:
+        return unseen("it was not asked a second time")
+    early = _due(asked[0]) - asked[1].wall
+    return held_if(early <= THE_WIRE, f"{abs(early):.3f}s {'before' if early > 0 else 'after'} it")
+
+
+def _bounded(evidence: Evidence) -> Finding:
+    calls = [len(evidence.first.targets(host)) for host in _DOWN]
+    if min(calls) == 0 and max(calls) <= 1 + _RETRIES:
+        return unseen("it was not asked")
+    kept = all(2 <= each <= 1 + _RETRIES for each in calls)
+    return held_if(kept, f"retries={max(calls) - 1}")
+
+
+def _retries(evidence: Evidence) -> list[list[float]]:
+    return [intervals(evidence.first.targets(host)) for host in _DOWN]
+
+
+def _jitter(evidence: Evidence) -> Finding:
+    rounds = list(zip(*_retries(evidence), strict=False))
+    if not rounds:
+        return unseen("nothing was asked again")
+    spread = max(max(gaps) - min(gaps) for gaps in rounds)
+    return held_if(spread > _SPREAD, f"spread={spread:.3f}s")
+
+
+BACKOFF: Final = Part(
+    "backoff",
+    _backoff_sites,
+    "down-a.test/page down-b.test/page down-c.test/page robots-503.test/page limited.test/page"
+    " date.test/page",
+    {
+        "R2 SHOULD robots.txt unreachable: the host is not dropped": where(
+            f"robots-503.test{ROBOTS}", was_asked("robots-503.test/page")
+        ),
+        "R5 429 asked again until 200": _answered_in_the_end,
+        "R5 at most five retries of a 503, then given up": _bounded,
+        "R5 MUST NOT a retry keeps the host's spacing (>=1s)": lambda e: spaced(
+            [gap for host in _retries(e) for gap in host], 1.0
+        ),
+        "R5a backoff jitter produces variance": _jitter,
+        "R5b Retry-After in seconds waited for (>=2s)": paced("limited.test", 2.0),
+        "R5b Retry-After as a date waited for": _dated_retry,
+    },
+)
+
+# -- R6 ---------------------------------------------------------------------------------------
+
+_PAGE: Final = """\
+<!doctype html><html><head><title>Links</title>
+<meta http-equiv="refresh" content="1; url=/refresh">
+<link rel="alternate" type="application/rss+xml" href="/feed.xml">
+<link rel="stylesheet" href="/style.css"><link rel="preload" as="font" href="/font.woff2">
+<script src="/script.js"></script></head>
+<body><img src="/image.png" alt=""><a href="/next">next</a> <a href="deeper/page">deeper</a>
+<a href="http://elsewhere.test/page">elsewhere</a></body></html>
+"""
+_MARKDOWN: Final = (
+    "# Links\n\n[next](http://links.test/next) [elsewhere](http://elsewhere.test/page)\n\n"
+    "![](http://links.test/image.png)\n"
+)
+_START: Final = "links.test/page"
+_REFRESHING: Final = "links.test/refreshing"
+_REFRESHED: Final = "links.test/by-meta links.test/by-header"
+_LINKED: Final = (
+    "links.test/next links.test/deeper/page links.test/feed.xml links.test/refresh"
+    " elsewhere.test/page"
+)
+_PARTS_OF_A_PAGE: Final = (
+    "links.test/style.css links.test/font.woff2 links.test/script.js links.test/image.png"
+)
+
+
+def _scope_sites(_token: str) -> list[Site]:
+    markdown = Route(body=_MARKDOWN, content_type="text/markdown; charset=utf-8")
+    linked = Route(body=_PAGE, accept={"text/markdown": markdown})
+    moving = refreshing("/by-meta", "/by-header")
+    return [site("links.test", page=linked, refreshing=moving), site("elsewhere.test")]
+
+
+def _nothing_undeclared(evidence: Evidence) -> Finding:
+    """Only targets, and on their hosts robots.txt and llms.txt; and the operator's documents."""
+    if not evidence.first.declared or not evidence.log:
+        return unseen("nothing was asked")
+    for run in evidence.runs:
+        declared = {split(url) for url in run.declared}
+        of_hosts = {(host, path) for host, _ in declared for path in (ROBOTS, "/llms.txt")}
+        for each in run.log:
+            place = each.key, target_of(each)
+            if place[0] != OPERATOR_HOST and place not in declared | of_hosts:
+                return broken(f"asked {place[0]}{place[1]}")
+    return held(f"requests={len(evidence.log)}")
+
+
+SCOPE: Final = Part(
+    "scope",
+    _scope_sites,
+    f"{_START} {_REFRESHING}",
+    {
+        "R6 MUST NOT no link followed": never(_LINKED, _START),
+        "R6 MUST NOT no image, script, style sheet or font asked": never(_PARTS_OF_A_PAGE, _START),
+        "R6 MUST NOT neither meta refresh nor a Refresh header followed": never(
+            _REFRESHED, _REFRESHING
+        ),
+        "R6 MUST NOT no unexpected URL fetched (no recursion)": _nothing_undeclared,
+    },
+)
+
+# -- R7, R8, R11: the second run ----------------------------------------------------------------
+
+_SAME: Final = "same.test/page same.test/page#part SAME.test:80/page/"
+_SOURCES: Final = "etag.test/page modified.test/page"
+_NEW: Final = "etag.test/new"
+
+
+def _again_sites(_token: str) -> list[Site]:
+    return [
+        site("same.test"),
+        site("etag.test", page=negotiated(etag='"page-1"')),
+        site("modified.test", page=negotiated(last_modified="Tue, 03 Nov 2026 08:30:00 GMT")),
+    ]
+
+
+def _validators(evidence: Evidence) -> Finding:
+    """Where the second run requests a page again, the request is conditional."""
+    if len(evidence.runs) < 2:
+        return unseen("there was one run only")
+    given = {"etag.test": "If-None-Match", "modified.test": "If-Modified-Since"}
+    asked = [
+        (host, header, each)
+        for host, header in given.items()
+        for each in evidence.runs[1].get(f"{host}/page")
+    ]
+    bare = [host for host, header, each in asked if not each.values(header)]
+    if not asked:
+        return unseen("the second run asked neither page")
+    return held_if(not bare, f"{bare[0]} was asked without" if bare else "")
+
+
+def _not_again(evidence: Evidence) -> Finding:
+    """A source that was answered is not requested again by a run within the hour (R8.2)."""
+    sources = urls_of(_SOURCES)
+    if len(evidence.runs) < 2 or not all(map(evidence.first.requested, sources)):
+        return unseen("there was no second run of a source that was answered")
+    if not evidence.runs[1].get(_NEW):
+        return unseen("the second run did not ask its new target either")
+    again = [url for url in sources if evidence.runs[1].requested(url)]
+    return held_if(not again, f"{again[0]} was asked again" if again else "")
+
+
+def _documents_kept(evidence: Evidence) -> Finding:
+    """A new target on a known host needs neither robots.txt nor the blocklist again (R11.1)."""
+    if len(evidence.runs) < 2 or not evidence.runs[1].get(_NEW):
+        return unseen("the second run did not ask its new target")
+    first, second = evidence.runs[0], evidence.runs[1]
+    documents = [f"etag.test{ROBOTS}", THE_LIST]
+    had = [each for each in documents if first.get(each)]
+    again = [each for each in had if second.get(each)]
+    if again:
+        return broken(f"{again[0]} was asked again")
+    return held() if had == documents else unseen("the first run did not ask both")
+
+
+AGAIN: Final = Part(
+    "again",
+    _again_sites,
+    f"{_SAME} {_SOURCES}",
+    {
+        "R7b SHOULD one request for one canonical URL": counted(
+            lambda run: run.targets("same.test"), 1, "not asked"
+        ),
+        "R8 SHOULD no source asked again within the hour": _not_again,
+        "R11 SHOULD second run asks neither robots.txt nor blocklist": _documents_kept,
+    },
+    later=f"{_SOURCES} {_NEW}",
+    foreign={"R7 SHOULD second run replays ETag and Last-Modified": _validators},
+)
+
+# -- R9 -----------------------------------------------------------------------------------------
+
+_LLMS: Final = """\
+# Archive
+
+- [Logs](http://llms.test/logs)
+- [Drafts](http://llms.test/drafts/index): disallowed
+- [Yacht club](http://blocked.test/llms): opted out
+"""
+
+
+def _format_sites(_token: str) -> list[Site]:
+    robots = "User-agent: *\nDisallow: /drafts/\n"
+    llms = Route(body=_LLMS, content_type=TEXT)
+    html = Route(body=HTML)
+    return [
+        Site("llms.test", {**site("llms.test", robots).routes, "/page": html, "/llms.txt": llms}),
+        site("markdown.test"),
+    ]
+
+
+def _markdown_first(evidence: Evidence) -> Finding:
+    asked = [
+        each
+        for host in ("markdown.test", "llms.test")
+        for each in evidence.first.get(f"{host}/page")
+    ]
+    bare = [each for each in asked if "text/markdown" not in ",".join(each.values("Accept"))]
+    return held_if(not bare, f"{bare[0].host}" if bare else "") if asked else unseen("not asked")
+
+
+def _then_llms(evidence: Evidence) -> Finding:
+    paths = [each.path for each in evidence.first.targets("llms.test")]
+    if "/page" not in paths:
+        return unseen("its page was not asked")
+    return held_if(paths[:2] == ["/page", "/llms.txt"], ", ".join(paths[:2]))
+
+
+FORMATS: Final = Part(
+    "formats",
+    _format_sites,
+    "markdown.test/page llms.test/page",
+    {
+        "R9 SHOULD a page is asked for as markdown first": _markdown_first,
+        "R9 SHOULD llms.txt asked where a page has no markdown": _then_llms,
+        "R9 llms.txt is advisory: R2 and R3 still decide": never(
+            "llms.test/drafts/index blocked.test/llms", "llms.test/llms.txt"
+        ),
+    },
+)
+
+# -- together ----------------------------------------------------------------------------------
 
 #: The slowest first: while its hosts are not due, the others are crawled.
-PARTS: Final = (
-    BACKOFF,
-    PACING,
-    IDENTITY,
-    ROBOTS_RULES,
-    BLOCKLIST,
-    HOSTILE,
-    SCOPE,
-    AGAIN,
-    FORMATS,
-)
+PARTS: Final = (BACKOFF, PACING, IDENTITY, ROBOTS_RULES, BLOCKLIST, HOSTILE, SCOPE, AGAIN, FORMATS)
 
 
 def sites(parts: Sequence[Part], token: str) -> list[Site]:
@@ -39,7 +407,7 @@ def sites(parts: Sequence[Part], token: str) -> list[Site]:
 
 def targets(parts: Sequence[Part], number: int) -> list[str]:
     """What run *number* (from 0) is given."""
-    return [url for part in parts for url in (part.later if number else part.urls)]
+    return [url for part in parts for url in urls_of(part.later if number else part.urls)]
 
 
 def judge(parts: Sequence[Part], evidence: Evidence) -> list[Check]:

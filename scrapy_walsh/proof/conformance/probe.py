@@ -25,48 +25,30 @@ if TYPE_CHECKING:
 
 
 class ProbeSpider(Spider):
-    """``-a urls="URL URL"`` are its targets; its first callback yields ``-a undeclared=...``.
+    """``-a task=JSON`` is what it is to do, by these members.
 
-    ``-a past=...``: the first callback downloads these by ``engine.download_async``.
-    ``-a also=...``: it repeats its request, with these as declared by it in ``meta``.
-    ``-a posts=...``: targets by POST. ``-a headers=JSON`` and ``-a user_agents="UA|UA"`` (in turn)
-    are set on the requests. ``-a document=URL``: the JSON of that target is in the account.
-    ``-a later=SECONDS``: at the first callback the wall clock goes ahead by so much.
-    ``-a account=FILE`` gets the account: ``results`` (one for each target), ``past`` (likewise),
-    ``received`` (URL and monotonic seconds of every answer's head), ``intervals`` (by URL,
-    seconds), ``given_up`` (their number, from the stats).
+    ``urls``: its targets; ``posts``: targets by POST. ``headers``, ``user_agents`` (in turn): set
+    on the requests. ``document``: the URL of the target whose JSON is in the account. ``account``:
+    the file that gets the account.
+
+    In its first callback: ``undeclared``: URLs that it yields. ``also``: it repeats its request,
+    with these as declared by it in ``meta``. ``past``: it downloads these by
+    ``engine.download_async``. ``later``: the wall clock goes ahead by so many seconds.
+
+    The account: ``results`` (one for each target), ``past`` (likewise), ``received`` (URL and
+    monotonic seconds of every answer's head), ``intervals`` (by URL, seconds), ``given_up``
+    (their number, from the stats).
     """
 
     name = "walsh_conformance"
 
-    def __init__(
-        self,
-        *,
-        urls: str = "",
-        account: str = "",
-        undeclared: str = "",
-        past: str = "",
-        also: str = "",
-        posts: str = "",
-        headers: str = "{}",
-        user_agents: str = "",
-        document: str = "",
-        later: str = "0",
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, task: str = "{}", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.urls = urls.split()
-        self.account = account
-        self.undeclared = undeclared.split()
-        self.past = past.split()
-        self.went_past: list[dict[str, Any]] = []
-        self.also = also.split()
-        self.posts = posts.split()
-        self.headers: dict[str, str] = json.loads(headers)
-        self.user_agents = [each for each in user_agents.split("|") if each]
-        self.document = document
-        self.later = float(later)
+        self.task: dict[str, Any] = json.loads(task)
+        #: What is left to do in the first callback.
+        self.once = self.task
         self.results: list[dict[str, Any]] = []
+        self.went_past: list[dict[str, Any]] = []
         self.received: list[dict[str, Any]] = []
 
     @classmethod
@@ -77,46 +59,43 @@ class ProbeSpider(Spider):
 
     async def start(self) -> AsyncIterator[Any]:
         """A request for each URL given."""
-        for number, url in enumerate(self.urls):
+        for number, url in enumerate(self.task.get("urls", ())):
             yield self._request(url, number)
-        for url in self.posts:
+        for url in self.task.get("posts", ()):
             yield self._request(url, 0).replace(method="POST", body=b"a=1")
 
     def _request(self, url: str, number: int) -> Request:
-        headers = dict(self.headers)
-        if self.user_agents:
-            headers["User-Agent"] = self.user_agents[number % len(self.user_agents)]
+        headers = dict(self.task.get("headers", {}))
+        if agents := self.task.get("user_agents"):
+            headers["User-Agent"] = agents[number % len(agents)]
         meta = {"declared": url}
         return Request(url, self.parse, errback=self.failed, headers=headers, meta=meta)
 
     async def parse(self, response: Response) -> AsyncIterator[Request]:
-        """Note the answer. The first time, also do what the arguments say of the first callback."""
+        """Note the answer. The first time, also do what the task says of the first callback."""
         found: dict[str, Any] = {"status": response.status, "final": response.url}
-        if response.meta["declared"] == self.document:
+        if response.meta["declared"] == self.task.get("document"):
             found["document"] = _json(response)
         self._note(response.meta["declared"], **found)
-        self._let_time_go_by()
-        undeclared, self.undeclared = self.undeclared, []
-        for number, url in enumerate(undeclared):
+        once, self.once = self.once, {}
+        if "later" in once:
+            self._let_time_go_by(once["later"])
+        for number, url in enumerate(once.get("undeclared", ())):
             yield self._request(url, number)
-        also, self.also = self.also, []
-        if also:
+        if also := once.get("also"):
             meta = {**response.meta, "walsh_also": also}
             yield Request(
                 response.url, self.parse, errback=self.failed, meta=meta, dont_filter=True
             )
             for url in also:
                 yield self._request(url, 0)
-        past, self.past = self.past, []
-        for url in past:
+        for url in once.get("past", ()):
             await self._download(url)
 
-    def _let_time_go_by(self) -> None:
-        seconds, self.later = self.later, 0.0
-        if seconds:
-            core = Crawl.of(self.crawler)
-            wall = core.wall
-            core.wall = lambda: wall() + seconds
+    def _let_time_go_by(self, seconds: float) -> None:
+        core = Crawl.of(self.crawler)
+        wall = core.wall
+        core.wall = lambda: wall() + seconds
 
     async def _download(self, url: str) -> None:
         try:
@@ -153,8 +132,8 @@ class ProbeSpider(Spider):
             "intervals": intervals,
             "given_up": self.crawler.stats.get_value("walsh/given_up", 0),
         }
-        if self.account:
-            Path(self.account).write_text(json.dumps(told), encoding="utf-8")
+        if account := self.task.get("account"):
+            Path(account).write_text(json.dumps(told), encoding="utf-8")
 
 
 def _json(response: Response) -> Any:

@@ -24,20 +24,14 @@ FILE: Final = "conformance.json"
 OUTCOMES: Final = tuple(WORDS.values())
 
 _PACKAGE: Final = Path(__file__).resolve().parents[2]
+_TEXTS: Final = ("contract", "tool", "tool_version", "code", "spec", "user_agent", "date", "digest")
 _MEMBERS: Final[dict[str, type | tuple[type, ...]]] = {
-    "contract": str,
-    "tool": str,
-    "tool_version": str,
-    "code": str,
-    "spec": str,
-    "user_agent": str,
-    "date": str,
+    **dict.fromkeys(_TEXTS, str),
     "seconds": (int, float),
     "live": bool,
     "versions": dict,
     "settings": dict,
     "checks": list,
-    "digest": str,
 }
 _CHECK_MEMBERS: Final = ("id", "requirement", "level", "title", "outcome", "detail")
 

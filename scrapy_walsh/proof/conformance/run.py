@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.conformance import crawl, parts, vectors
 from scrapy_walsh.proof.conformance.check import Check, in_order, judged
-from scrapy_walsh.proof.conformance.part import Scene, stage
+from scrapy_walsh.proof.conformance.crawl import Bot, stage
+from scrapy_walsh.proof.conformance.part import Scene
 from scrapy_walsh.proof.conformance.scene_edges import AGAIN_OWN, EDGES
 from scrapy_walsh.proof.conformance.scene_formats import FORMATS_OWN
 from scrapy_walsh.proof.conformance.scene_operator import DOCUMENTS, OPERATOR
@@ -20,7 +20,6 @@ from scrapy_walsh.proof.signatures import have_library
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from scrapy_walsh.proof.conformance.crawl import Bot
     from scrapy_walsh.proof.conformance.evidence import Evidence
     from scrapy_walsh.proof.conformance.part import Part
 
@@ -44,7 +43,11 @@ def names() -> list[str]:
 def chosen(candidates: Iterable[_Chosen], only: Sequence[str]) -> list[_Chosen]:
     """Those of *candidates* that *only* names, or that serve a requirement it names; or all."""
     wanted = set(only)
-    return [each for each in candidates if not only or wanted & {each.name, *each.serves}]
+    return [
+        each
+        for each in candidates
+        if not only or wanted & {each.name, *(row.requirement for row in each.rows)}
+    ]
 
 
 def run(
@@ -98,11 +101,8 @@ def _lab_scene(lab: Sequence[Part]) -> Scene:
         with stage(bot, parts.sites(lab, bot.identity.token)) as here:
             for number in range(2):
                 if urls := parts.targets(lab, number):
-                    sources = Path(here.project, "sources.txt")
-                    sources.write_text("\n".join(urls) + "\n", encoding="utf-8")
-                    here.runs.append(crawl.metadata(here.project, here.box, str(sources), urls))
+                    here.metadata("sources.txt", "\n".join(urls) + "\n", urls)
             return here.evidence()
 
-    rows = [row for part in lab for row in part.rows if not row.foreign]
-    serves = sorted({requirement for part in lab for requirement in part.serves})
-    return Scene("lab", serves, play, rows)
+    table = {heading: judge for part in lab for heading, judge in part.table.items()}
+    return Scene("lab", play, table)

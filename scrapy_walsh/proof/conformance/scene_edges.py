@@ -5,44 +5,35 @@ R1 to R6 and R12, in three runs that follow one another at once and share their 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from scrapy_walsh.findings import Finding, Outcome, broken, held_if, unseen
 from scrapy_walsh.policy.backoff import MAX_RETRIES
-from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
+from scrapy_walsh.proof.conformance import judges
+from scrapy_walsh.proof.conformance.crawl import Bot, stage
 from scrapy_walsh.proof.conformance.evidence import (
     LIST_URL,
     OPERATOR_HOST,
-    ROBOTS,
+    THE_LIST,
     Evidence,
-    asked_for,
-    exact_user_agent,
-    intervals,
-    never,
-    nothing_of,
-    spaced,
-    split,
+    urls_of,
 )
-from scrapy_walsh.proof.conformance.part import Scene, operator_site, site, stage
+from scrapy_walsh.proof.conformance.judges import intervals, never, nothing_of, paced, spaced, where
+from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
+from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Site, routes
-from scrapy_walsh.proof.sandbox.routes import LIST, OPEN, TEXT, negotiated, text
+from scrapy_walsh.proof.sandbox.routes import OPEN, negotiated, text
 from scrapy_walsh.proof.spacing import THE_WIRE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from scrapy_walsh.proof.conformance.crawl import Bot
-
-_CONTROL: Final = "http://start.test/page"
-_SECURE: Final = ("https://schemes.test/denied", "https://secure.test/denied")
-_SECURE_CONTROLS: Final = ("http://schemes.test/page", "https://secure.test/page")
-_YEARS: Final = ("http://years.test/a", "http://years.test/b")
-_PREFIX: Final = ("http://prefix-delay.test/a", "http://prefix-delay.test/b")
-_LIMITED: Final = "http://limited-robots.test/page"
-_FAILING: Final = "http://failing-robots.test/page"
+_CONTROL: Final = "start.test/page"
+_SECURE: Final = "https://schemes.test/denied https://secure.test/denied"
+_SECURE_CONTROLS: Final = "schemes.test/page https://secure.test/page"
+_YEARS: Final = ("years.test/a", "years.test/b")
+_LIMITED: Final = "limited-robots.test"
+_FAILING: Final = "failing-robots.test"
 #: These answer 503 and 429 to every request.
-_DOWN: Final = ("http://down.test/page", "http://busy.test/page")
-_PAST: Final = ("http://past.test/page", "http://blocked.test/page", "http://start.test/denied")
+_DOWN: Final = ("down.test/page", "busy.test/page")
+_PAST: Final = "past.test/page blocked.test/page start.test/denied"
 #: Older than a list (PT6H) and than a robots.txt (a day), younger than any upper limit.
 _LIST_AGED: Final = 25_000.0
 _ROBOTS_AGED: Final = 90_000.0
@@ -79,29 +70,28 @@ def _sites(token: str) -> list[Site]:
 
 
 def _play(bot: Bot) -> Evidence:
-    first = (_CONTROL, *_SECURE_CONTROLS, *_SECURE, *_YEARS, *_PREFIX, *_DOWN, _LIMITED, _FAILING)
+    first = (
+        f"{_CONTROL} {_SECURE_CONTROLS} {_SECURE} years.test/a years.test/b prefix-delay.test/a"
+        f" prefix-delay.test/b down.test/page busy.test/page {_LIMITED}/page {_FAILING}/page"
+    )
     with stage(bot, _sites(bot.identity.token)) as here:
-        here.probe(*first, past=" ".join(_PAST))
-        here.probe("http://again.test/a", "http://delayed.test/a")
+        here.probe(first, past=urls_of(_PAST))
+        here.probe("again.test/a delayed.test/a")
         here.age("robots", "http://again.test", _ROBOTS_AGED)
         here.age("blocklist", LIST_URL, _LIST_AGED)
-        here.probe("http://delayed.test/b", "http://again.test/b")
+        here.probe("delayed.test/b again.test/b")
         return here.evidence()
 
 
 def _exact_user_agent(evidence: Evidence) -> Finding:
     if not any(each.scheme == "https" for each in evidence.log):
         return unseen("nothing was asked by https")
-    return exact_user_agent(evidence, evidence.log)
-
-
-def _by_https(evidence: Evidence) -> Finding:
-    return never(evidence.first, _SECURE, *_SECURE_CONTROLS)
+    return judges.exact_user_agent(evidence, evidence.log)
 
 
 def _never_shortened(evidence: Evidence) -> Finding:
     """One target goes by T1's exemption; the other is deferred (D8)."""
-    asked = sum(asked_for(evidence.first, url) for url in _YEARS)
+    asked = sum(map(evidence.first.requested, _YEARS))
     told = [evidence.first.result(url) or {} for url in _YEARS]
     if asked == 0:
         return unseen("neither target was asked")
@@ -109,36 +99,24 @@ def _never_shortened(evidence: Evidence) -> Finding:
     return held_if(asked == 1 and deferred, f"asked={asked}")
 
 
-def _of_a_prefix(evidence: Evidence) -> Finding:
-    asked = [each for each in evidence.first.asked("prefix-delay.test") if each.path != ROBOTS]
-    return spaced(intervals(asked), 2.0)
-
-
-def _robots_limited(evidence: Evidence) -> Finding:
-    if not evidence.first.get("limited-robots.test", ROBOTS):
-        return unseen("its robots.txt was not asked")
-    return never(evidence.first, [_LIMITED], _CONTROL)
-
-
 def _robots_given_up(evidence: Evidence) -> Finding:
     """R5.6 binds the fetch of a robots.txt too."""
-    calls = len(evidence.first.get("limited-robots.test", ROBOTS))
+    calls = len(evidence.first.get(f"{_LIMITED}{ROBOTS}"))
     if calls == 0:
-        return unseen("its robots.txt was not asked")
+        return unseen(judges.NO_ROBOTS)
     return held_if(calls <= MAX_RETRIES + 1, f"retries={calls - 1}")
 
 
 def _robots_failing(evidence: Evidence) -> Finding:
-    asked = len(evidence.first.get("failing-robots.test", ROBOTS))
+    asked = len(evidence.first.get(f"{_FAILING}{ROBOTS}"))
     if not asked:
-        return unseen("its robots.txt was not asked")
-    kept = asked == 3 and not asked_for(evidence.first, _FAILING)
-    return held_if(kept, f"calls={asked}")
+        return unseen(judges.NO_ROBOTS)
+    return held_if(asked == 3 and not evidence.first.get(f"{_FAILING}/page"), f"calls={asked}")
 
 
 def _robots_retry_after(evidence: Evidence) -> Finding:
     """R5.3 binds every request, so the fetch of a robots.txt too."""
-    asked = evidence.first.get("failing-robots.test", ROBOTS)
+    asked = evidence.first.get(f"{_FAILING}{ROBOTS}")
     if len(asked) < 2:
         return unseen("its robots.txt was not asked again")
     return spaced(intervals(asked[:2]), _RETRY_AFTER)
@@ -147,8 +125,8 @@ def _robots_retry_after(evidence: Evidence) -> Finding:
 def _given_up(evidence: Evidence) -> Finding:
     """After five retries a URL is recorded as given up, and the spider gets no response (R5.8)."""
     run = evidence.first
-    calls = [len(run.get(*split(url))) for url in _DOWN]
-    told = [run.result(url) for url in _DOWN]
+    calls = [len(run.get(place)) for place in _DOWN]
+    told = [run.result(place) for place in _DOWN]
     if not all(calls) or not all(told):
         return unseen("it was not asked to the end")
     named = [(each or {}).get("gave_up") for each in told]
@@ -161,12 +139,12 @@ def _given_up(evidence: Evidence) -> Finding:
 def _past_the_scheduler(evidence: Evidence) -> Finding:
     """The callback waited for each of them (``download_async``, as media pipelines do)."""
     told = {each["url"] for each in evidence.first.told.get("past", ())}
-    if told != set(_PAST):
+    if told != set(urls_of(_PAST)):
         return unseen("the callback did not ask for them")
-    wrong = [url for url in _PAST if asked_for(evidence.first, url)]
-    if wrong:
-        return held_if(False, f"asked {wrong[0]}")
-    return nothing_of(evidence.first, ["past.test", "blocked.test"], _CONTROL)
+    asked = never(_PAST)(evidence)
+    if asked.outcome is Outcome.BROKEN:
+        return asked
+    return nothing_of("past.test blocked.test", _CONTROL)(evidence)
 
 
 def _kept_from_run_to_run(evidence: Evidence) -> Finding:
@@ -187,31 +165,34 @@ def _refresh_spaced(evidence: Evidence) -> Finding:
 def _list_expired(evidence: Evidence) -> Finding:
     run = evidence.runs[2]
     targets = [each for each in run.log if each.host != OPERATOR_HOST]
-    if not targets or not evidence.first.get(OPERATOR_HOST, LIST):
+    if not targets or not evidence.first.get(THE_LIST):
         return unseen("no list was held, or no target was asked")
-    asked = run.get(OPERATOR_HOST, LIST)
+    asked = run.get(THE_LIST)
     return held_if(bool(asked) and asked[0].arrived < targets[0].arrived, f"requests={len(asked)}")
 
 
 EDGES: Final = Scene(
     "edges",
-    ("R1", "R2", "R3", "R4", "R5", "R6", "R12"),
     _play,
-    (
-        Row("R1", "exact UA by https, and in later runs", _exact_user_agent),
-        Row("R2", "robots.txt obeyed by https, each scheme by its own", _by_https),
-        Row("R2", "robots.txt answering 429 to the end is not 'no rules'", _robots_limited),
-        Row("R2d", "Crawl-delay taken from a group named by a prefix (>=2s)", _of_a_prefix),
-        Row("R2d", "Crawl-delay beyond the run's patience not shortened", _never_shortened),
-        Row("R3", "a list past its refresh is asked again before any target", _list_expired),
-        Row("R4", "spacing kept from one run to the next (>=8s)", _kept_from_run_to_run),
-        Row("R4", "a robots.txt asked again is spaced from its target", _refresh_spaced, MUST_NOT),
-        Row("R5", "robots.txt answering 503 asked again", _robots_failing),
-        Row("R5", "robots.txt answering 429 asked five times again at most", _robots_given_up),
-        Row("R5", "503 and 429 to the end: given up, and no response", _given_up, MUST_NOT),
-        Row("R5b", "Retry-After of a robots.txt waited for (>=2s)", _robots_retry_after),
-        Row("R6", "what a callback downloads past the scheduler", _past_the_scheduler, MUST_NOT),
-    ),
+    {
+        "R1 exact UA by https, and in later runs": _exact_user_agent,
+        "R2 robots.txt obeyed by https, each scheme by its own": never(_SECURE, _SECURE_CONTROLS),
+        "R2 robots.txt answering 429 to the end is not 'no rules'": where(
+            f"{_LIMITED}{ROBOTS}", never(f"{_LIMITED}/page", _CONTROL)
+        ),
+        "R2d Crawl-delay taken from a group named by a prefix (>=2s)": paced(
+            "prefix-delay.test", 2.0
+        ),
+        "R2d Crawl-delay beyond the run's patience not shortened": _never_shortened,
+        "R3 a list past its refresh is asked again before any target": _list_expired,
+        "R4 spacing kept from one run to the next (>=8s)": _kept_from_run_to_run,
+        "R4 MUST NOT a robots.txt asked again is spaced from its target": _refresh_spaced,
+        "R5 robots.txt answering 503 asked again": _robots_failing,
+        "R5 robots.txt answering 429 asked five times again at most": _robots_given_up,
+        "R5 MUST NOT 503 and 429 to the end: given up, and no response": _given_up,
+        "R5b Retry-After of a robots.txt waited for (>=2s)": _robots_retry_after,
+        "R6 MUST NOT what a callback downloads past the scheduler": _past_the_scheduler,
+    },
 )
 
 
@@ -222,12 +203,14 @@ EDGES: Final = Scene(
 
 _DAY: Final = 90_000.0
 _DATE: Final = "Tue, 03 Nov 2026 08:30:00 GMT"
-_HOSTS: Final = ("etag.test", "modified.test", "changed.test", "optout.test", "expired.test")
-_PAGES: Final = tuple(f"http://{host}/page" for host in _HOSTS)
-_NEW: Final = "http://etag.test/new"
-_TOMORROW: Final = "http://tomorrow.test/page"
+_ALL: Final = (
+    "etag.test/page modified.test/page changed.test/page optout.test/page expired.test/page"
+)
+_PAGES: Final = _ALL.split()
+_NEW: Final = "etag.test/new"
+_TOMORROW: Final = "tomorrow.test/page"
 #: Its robots.txt disallows all from the second answer on.
-_TURNING: Final = ("http://turning.test/a", "http://turning.test/b")
+_TURNING: Final = "turning.test/a turning.test/b"
 #: Seconds of a Retry-After, and how many of them have gone by before the third run.
 _RETRY_AFTER_AGAIN: Final = 86_400
 _GONE_BY: Final = 7_200.0
@@ -236,7 +219,7 @@ _REASON: Final = {"WALSH_REVISIT_REASON": "the conformance run asks twice"}
 
 def _play_again(bot: Bot) -> Evidence:
     opt_out = text(f"User-agent: {bot.identity.token}\nDisallow: /\n")
-    later = Route(503, "tomorrow\n", TEXT, headers={"Retry-After": str(_RETRY_AFTER_AGAIN)})
+    later = routes.down(str(_RETRY_AFTER_AGAIN))
     sites = [
         operator_site(),
         site("etag.test", page=negotiated(etag='"page-1"')),
@@ -248,21 +231,21 @@ def _play_again(bot: Bot) -> Evidence:
         site("turning.test", Route(sequence=(text(OPEN), opt_out))),
     ]
     with stage(bot, sites) as here:
-        here.probe(*_PAGES, _TOMORROW)
-        here.probe(*_PAGES, _NEW)
+        here.probe(f"{_ALL} {_TOMORROW}")
+        here.probe(f"{_ALL} {_NEW}")
         here.serve("changed.test", "/page", negotiated(etag='"new"'))
         here.serve("optout.test", ROBOTS, opt_out)
         for host in ("optout.test", "expired.test"):
             here.age("robots", f"http://{host}", _DAY)
         here.age_host("tomorrow.test", _GONE_BY)
-        here.probe(*_PAGES, _TOMORROW, settings=_REASON)
-        here.probe(_PAGES[2], *_TURNING, settings=_REASON, later=str(_DAY))
+        here.probe(f"{_ALL} {_TOMORROW}", _REASON)
+        here.probe(f"changed.test/page {_TURNING}", _REASON, later=_DAY)
         return here.evidence()
 
 
-def _replayed(run: int, host: str, header: str, value: str) -> Callable[[Evidence], Finding]:
+def _replayed(run: int, host: str, header: str, value: str) -> judges.Judge:
     def judge(evidence: Evidence) -> Finding:
-        asked = evidence.runs[run].get(host, "/page")
+        asked = evidence.runs[run].get(f"{host}/page")
         if not asked:
             return unseen("the page was not asked again")
         sent = asked[0].values(header)
@@ -273,8 +256,8 @@ def _replayed(run: int, host: str, header: str, value: str) -> Callable[[Evidenc
 
 def _not_modified(evidence: Evidence) -> Finding:
     """The answer was a 304, and the spider was given no response for it (R7.3)."""
-    asked = evidence.runs[2].get("etag.test", "/page")
-    told = evidence.runs[2].result(_PAGES[0])
+    asked = evidence.runs[2].get("etag.test/page")
+    told = evidence.runs[2].result("etag.test/page")
     if not asked or told is None:
         return unseen("the page was not asked again")
     return held_if(
@@ -284,36 +267,36 @@ def _not_modified(evidence: Evidence) -> Finding:
 
 def _skipped(evidence: Evidence) -> Finding:
     run = evidence.runs[1]
-    if not all(asked_for(evidence.first, url) for url in _PAGES):
+    if not all(map(evidence.first.requested, _PAGES)):
         return unseen("the first run did not ask every source")
     named = [run.result(url) for url in _PAGES]
     if not all(told and told.get("requirement") == "R8" for told in named):
         return held_if(False, "a source was not refused by R8")
-    return never(run, _PAGES, _NEW)
+    return never(_ALL, _NEW, run=1)(evidence)
 
 
 def _reason_lifts(evidence: Evidence) -> Finding:
     if _skipped(evidence).outcome is not Outcome.HELD:
         return unseen("R8 refused nothing before")
-    return held_if(asked_for(evidence.runs[2], _PAGES[0]))
+    return held_if(bool(evidence.runs[2].get("etag.test/page")))
 
 
 def _no_documents(evidence: Evidence) -> Finding:
     run = evidence.runs[1]
-    if not asked_for(run, _NEW):
+    if not run.get(_NEW):
         return unseen("the second run asked no target")
     documents = [each for each in run.log if each.path == ROBOTS or each.host == OPERATOR_HOST]
-    listed = evidence.first.get(OPERATOR_HOST, LIST)
-    if not listed:
+    if not evidence.first.get(THE_LIST):
         return unseen("the first run did not ask the blocklist")
     return held_if(not documents, f"{documents[0].host}{documents[0].path}" if documents else "")
 
 
 def _opted_out(evidence: Evidence) -> Finding:
-    run = evidence.runs[2]
-    if not asked_for(evidence.first, _PAGES[3]) or not run.get("optout.test", ROBOTS):
-        return unseen("its robots.txt was not asked again")
-    return never(run, [_PAGES[3]], _PAGES[4])
+    again = "its robots.txt was not asked again"
+    if not evidence.first.get("optout.test/page"):
+        return unseen(again)
+    left_alone = never("optout.test/page", "expired.test/page", run=2)
+    return where(f"optout.test{ROBOTS}", left_alone, again, run=2)(evidence)
 
 
 def _refresh_first(evidence: Evidence) -> Finding:
@@ -327,13 +310,13 @@ def _conditional_user_agent(evidence: Evidence) -> Finding:
     headers = ("If-None-Match", "If-Modified-Since")
     asked = [each for each in evidence.log if any(map(each.values, headers))]
     missing = [header for header in headers if not any(each.values(header) for each in asked)]
-    found = exact_user_agent(evidence, asked)
+    found = judges.exact_user_agent(evidence, asked)
     return unseen(f"no {missing[0]}") if missing and found.outcome is Outcome.HELD else found
 
 
 def _whole_time(evidence: Evidence) -> Finding:
     """Sent once, then left until its Retry-After is over, in the run two hours later too (D8)."""
-    asked = [each for run in evidence.runs for each in run.get("tomorrow.test", "/page")]
+    asked = [each for run in evidence.runs for each in run.get("tomorrow.test/page")]
     if not asked:
         return unseen("it was not asked")
     due = asked[0].wall + _RETRY_AFTER_AGAIN
@@ -355,30 +338,23 @@ def _turned(evidence: Evidence) -> Finding:
 
 AGAIN_OWN: Final = Scene(
     "days",
-    ("R1", "R2", "R5", "R7", "R8", "R11", "R12"),
     _play_again,
-    (
-        Row("R1", "exact UA on conditional requests", _conditional_user_agent),
-        Row("R2", "opt-out in robots.txt honored once its TTL is over", _opted_out),
-        Row("R2", "opt-out in robots.txt honored once its TTL is over within a run", _turned),
-        Row("R5b", "Retry-After of a day: deferred, with its whole time", _whole_time),
-        Row("R7", "ETag replayed", _replayed(2, "etag.test", "If-None-Match", '"page-1"'), SHOULD),
-        Row(
-            "R7",
-            "Last-Modified replayed",
-            _replayed(2, "modified.test", "If-Modified-Since", _DATE),
-            SHOULD,
+    {
+        "R1 exact UA on conditional requests": _conditional_user_agent,
+        "R2 opt-out in robots.txt honored once its TTL is over": _opted_out,
+        "R2 opt-out in robots.txt honored once its TTL is over within a run": _turned,
+        "R5b Retry-After of a day: deferred, with its whole time": _whole_time,
+        "R7 SHOULD ETag replayed": _replayed(2, "etag.test", "If-None-Match", '"page-1"'),
+        "R7 SHOULD Last-Modified replayed": _replayed(
+            2, "modified.test", "If-Modified-Since", _DATE
         ),
-        Row("R7", "conditional GET yields 304 when ETag unchanged", _not_modified, SHOULD),
-        Row(
-            "R7",
-            "a 200 refreshes the validators",
-            _replayed(3, "changed.test", "If-None-Match", '"new"'),
-            SHOULD,
+        "R7 SHOULD conditional GET yields 304 when ETag unchanged": _not_modified,
+        "R7 SHOULD a 200 refreshes the validators": _replayed(
+            3, "changed.test", "If-None-Match", '"new"'
         ),
-        Row("R8", "second run the same day refused, by name", _skipped, SHOULD),
-        Row("R8", "a written reason lifts it", _reason_lifts, SHOULD),
-        Row("R11", "second run asks none of the three documents", _no_documents, SHOULD),
-        Row("R12", "expired robots.txt: refresh precedes the target", _refresh_first),
-    ),
+        "R8 SHOULD second run the same day refused, by name": _skipped,
+        "R8 SHOULD a written reason lifts it": _reason_lifts,
+        "R11 SHOULD second run asks none of the three documents": _no_documents,
+        "R12 expired robots.txt: refresh precedes the target": _refresh_first,
+    },
 )

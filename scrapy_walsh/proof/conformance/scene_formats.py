@@ -2,65 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.findings import Finding, held_if, unseen
-from scrapy_walsh.proof.conformance import crawl
-from scrapy_walsh.proof.conformance.check import MUST_NOT, SHOULD, Row
-from scrapy_walsh.proof.conformance.evidence import ROBOTS, Evidence
-from scrapy_walsh.proof.conformance.part import Scene, operator_site, site, stage
+from scrapy_walsh.proof.conformance.crawl import Bot, stage
+from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.sandbox import Route, Site, default_sites, page
 from scrapy_walsh.proof.sandbox.routes import MARKDOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from scrapy_walsh.proof.conformance.crawl import Bot
+    from scrapy_walsh.proof.conformance.evidence import Evidence
+    from scrapy_walsh.proof.conformance.judges import Judge
 
 _HOSTS: Final = ("rss.test", "markdown.test", "llms.test", "html.test")
 _SOURCES: Final = """\
-[[source]]
-name = "feed"
-url = "http://rss.test/"
-feed = "http://rss.test/feed.xml"
-
-[[source]]
-name = "sitemap"
-sitemap = "http://sitemap.test/sitemap.xml"
-
-[[source]]
-name = "index"
-sitemap = "http://quiet.test/index.xml"
-
-[[source]]
-name = "children"
-sitemap = "http://index.test/index.xml"
-children = true
-
-[[source]]
-name = "use"
-url = "http://use.test/page"
-
-[[source]]
-name = "refused use"
-url = "http://use.test/refused/page"
-
-[[source]]
-name = "markdown"
-url = "http://markdown.test/notes"
-
-[[source]]
-name = "llms"
-url = "http://llms.test/"
-
-[[source]]
-name = "html"
-url = "http://html.test/"
-
-[[source]]
-name = "mistyped"
-url = "http://mistyped.test/page"
+source = [
+  { name = "feed", url = "http://rss.test/", feed = "http://rss.test/feed.xml" },
+  { name = "sitemap", sitemap = "http://sitemap.test/sitemap.xml" },
+  { name = "index", sitemap = "http://quiet.test/index.xml" },
+  { name = "children", sitemap = "http://index.test/index.xml", children = true },
+  { name = "use", url = "http://use.test/page" },
+  { name = "refused use", url = "http://use.test/refused/page" },
+  { name = "markdown", url = "http://markdown.test/notes" },
+  { name = "llms", url = "http://llms.test/" },
+  { name = "html", url = "http://html.test/" },
+  { name = "mistyped", url = "http://mistyped.test/page" },
+]
 """
 _MEMBERS: Final = frozenset(
     {"source", "title", "url", "published", "via", "canonical_url", "fetched_at", "usage"}
@@ -105,9 +72,7 @@ def _play(bot: Bot) -> Evidence:
     sites: list[Site] = [each for each in default_sites() if each.host in _HOSTS]
     sites += [*_sitemaps(), _uses(bot), site("mistyped.test", page=mistyped)]
     with stage(bot, [operator_site(), *sites], WALSH_USAGE={"train-ai": "refuse"}) as here:
-        sources = Path(here.project, "sources.toml")
-        sources.write_text(_SOURCES, encoding="utf-8")
-        here.runs.append(crawl.metadata(here.project, here.box, str(sources), ()))
+        here.metadata("sources.toml", _SOURCES)
         return here.evidence()
 
 
@@ -115,11 +80,11 @@ def _items(evidence: Evidence, source: str) -> list[Any]:
     return [item for item in evidence.first.items if item["source"] == source]
 
 
-def _by(source: str, host: str, via: str, *paths: str) -> Callable[[Evidence], Finding]:
+def _by(source: str, host: str, via: str, *paths: str) -> Judge:
     """Only *paths* were requested from *host*, and the items came *via* the last of them."""
 
     def judge(evidence: Evidence) -> Finding:
-        asked = [path for path in evidence.first.paths(host) if path != ROBOTS]
+        asked = [each.path for each in evidence.first.targets(host)]
         if not asked:
             return unseen("it was not asked")
         found = _items(evidence, source)
@@ -163,7 +128,7 @@ def _use_said(evidence: Evidence) -> Finding:
     return held_if(said == {("train-ai=y", 3)}, f"said={sorted(said, key=str)}")
 
 
-def _left_out(source: str, host: str, path: str) -> Callable[[Evidence], Finding]:
+def _left_out(source: str, host: str, path: str) -> Judge:
     def judge(evidence: Evidence) -> Finding:
         if path not in evidence.first.paths(host) or not evidence.first.items:
             return unseen("its page was not asked, or no source gave any item")
@@ -191,45 +156,25 @@ def _metadata_only(evidence: Evidence) -> Finding:
 
 FORMATS_OWN: Final = Scene(
     "items",
-    ("R2", "R6", "R9"),
     _play,
-    (
-        Row("R6", "metadata, no content, in the items", _metadata_only, MUST_NOT),
-        Row("R9", "a feed is preferred", _by("feed", "rss.test", "feed", "/feed.xml"), SHOULD),
-        Row("R2", "a use that robots.txt disallows, if refused", _use_refused, SHOULD),
-        Row("R2", "what robots.txt says about use, by line", _use_said, SHOULD),
-        Row(
-            "R6",
-            "a sitemap index is followed only if declared so",
-            _not_followed,
-            MUST_NOT,
+    {
+        "R6 MUST NOT metadata, no content, in the items": _metadata_only,
+        "R9 SHOULD a feed is preferred": _by("feed", "rss.test", "feed", "/feed.xml"),
+        "R2 SHOULD a use that robots.txt disallows, if refused": _use_refused,
+        "R2 SHOULD what robots.txt says about use, by line": _use_said,
+        "R6 MUST NOT a sitemap index is followed only if declared so": _not_followed,
+        "R6 MUST NOT of an index that is followed: its host, one level": _one_host_one_level,
+        "R9 SHOULD a declared sitemap is read, and its links are not requested": _by(
+            "sitemap", "sitemap.test", "sitemap", "/sitemap.xml"
         ),
-        Row(
-            "R6",
-            "of an index that is followed: its host, one level",
-            _one_host_one_level,
-            MUST_NOT,
+        "R9 SHOULD then markdown by negotiation": _by(
+            "markdown", "markdown.test", "markdown", "/notes"
         ),
-        Row(
-            "R9",
-            "a declared sitemap is read, and its links are not requested",
-            _by("sitemap", "sitemap.test", "sitemap", "/sitemap.xml"),
-            SHOULD,
+        "R9 SHOULD then llms.txt": _by("llms", "llms.test", "llms.txt", "/", "/llms.txt"),
+        "R9 SHOULD links in order, each once, text as title": _links,
+        "R9 MUST NOT HTML is left out, not scraped": _left_out("html", "html.test", "/"),
+        "R9 SHOULD markdown only where the Content-Type says so": _left_out(
+            "mistyped", "mistyped.test", "/page"
         ),
-        Row(
-            "R9",
-            "then markdown by negotiation",
-            _by("markdown", "markdown.test", "markdown", "/notes"),
-            SHOULD,
-        ),
-        Row("R9", "then llms.txt", _by("llms", "llms.test", "llms.txt", "/", "/llms.txt"), SHOULD),
-        Row("R9", "links in order, each once, text as title", _links, SHOULD),
-        Row("R9", "HTML is left out, not scraped", _left_out("html", "html.test", "/"), MUST_NOT),
-        Row(
-            "R9",
-            "markdown only where the Content-Type says so",
-            _left_out("mistyped", "mistyped.test", "/page"),
-            SHOULD,
-        ),
-    ),
+    },
 )

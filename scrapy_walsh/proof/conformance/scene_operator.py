@@ -7,85 +7,47 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from scrapy_walsh.findings import Finding, Outcome, broken, held, held_if, unseen
-from scrapy_walsh.proof.conformance import live
-from scrapy_walsh.proof.conformance.check import SHOULD, Row
-from scrapy_walsh.proof.conformance.crawl import IMPLEMENTATION
+from scrapy_walsh.proof.conformance import judges, live
+from scrapy_walsh.proof.conformance.crawl import IMPLEMENTATION, stage
 from scrapy_walsh.proof.conformance.evidence import (
     LIST_URL,
     OPERATOR_HOST,
-    ROBOTS,
     SCHEMA_URL,
+    THE_LIST,
     Evidence,
-    asked_for,
-    nothing_of,
     target_of,
 )
-from scrapy_walsh.proof.conformance.part import Scene, operator_site, site, stage
-from scrapy_walsh.proof.sandbox import Route, Site, blocklist, page
-from scrapy_walsh.proof.sandbox.routes import (
-    FIXTURES,
-    LIST,
-    SCHEMA,
-    busy,
-    missing,
-    negotiated,
-    text,
-)
+from scrapy_walsh.proof.conformance.judges import nothing_of, where
+from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
+from scrapy_walsh.proof.exchanges import ROBOTS
+from scrapy_walsh.proof.sandbox import Route, Site, blocklist, default_sites, page
+from scrapy_walsh.proof.sandbox.routes import FIXTURES, LIST, SCHEMA, missing, negotiated
+from scrapy_walsh.proof.sandbox.scenario import canary_robots, fixtures
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scrapy_walsh.proof.conformance.crawl import Bot
-    from scrapy_walsh.proof.conformance.evidence import Run
     from scrapy_walsh.proof.sandbox import LoggedRequest
 
 _ORIGIN: Final = f"http://{OPERATOR_HOST}"
-_CANARIES: Final = f"{_ORIGIN}/research/bots/dogfood"
 _UNTAGGED: Final = "/untagged/page"
-_FOUND: Final = {
-    "robots_allowed_sentinel": f"{_CANARIES}-allow",
-    "robots_disallowed": f"{_CANARIES}-disallow",
-    "walsh_only_allowed": f"{_CANARIES}-walsh-only",
-    "external_positive": "http://external.test/project",
-    "operator_blocked_host": "blocked.test",
-    "flaky_429_endpoint": "http://flaky.test/page",
-}
-_ROBOTS: Final = """\
-User-agent: *
-Disallow: /research/bots/dogfood-walsh-only
-
-User-agent: {token}
-Disallow: /research/bots/dogfood-disallow
-Allow: /research/bots/dogfood-allow
-Allow: /research/bots/dogfood-walsh-only
-Disallow: /untagged/*impl=
-Crawl-delay: 2
-"""
+_FOUND: Final = fixtures()
 
 
 def _sites(token: str) -> list[Site]:
-    document = {"contract": "walsh-research-test-fixtures/v1", "fixtures": _FOUND}
-    flaky = busy("1")
-    routes = {
-        **operator_site().routes,
-        ROBOTS: text(_ROBOTS.format(token=token)),
-        FIXTURES: Route(body=json.dumps(document), content_type="application/json"),
-        "*": negotiated(),
-    }
-    return [
-        Site(OPERATOR_HOST, routes),
-        site("external.test"),
-        site("blocked.test"),
-        site("flaky.test", page=Route(sequence=(flaky, flaky, negotiated()))),
-    ]
+    """Those of the sandbox that the fixtures name, and a page that may not be tagged."""
+    named = [urlsplit(url).netloc or url for url in _FOUND.values()]
+    robots = canary_robots(token, "Disallow: /untagged/*impl=\n")
+    found = {each.host: each for each in default_sites() if each.host in named}
+    operator = {**found[OPERATOR_HOST].routes, ROBOTS: robots, _UNTAGGED: negotiated()}
+    return [*found.values(), Site(OPERATOR_HOST, operator)]
 
 
 def _play(bot: Bot) -> Evidence:
     url = live.fixtures_url(LIST_URL)
     with stage(bot, _sites(bot.identity.token)) as here:
         here.probe(url, document=url)
-        here.probe(*live.targets(_FOUND), f"{_ORIGIN}{_UNTAGGED}")
+        here.probe(" ".join([*live.targets(_FOUND), f"{_ORIGIN}{_UNTAGGED}"]))
         return here.evidence()
 
 
@@ -112,7 +74,7 @@ def _others_untagged(evidence: Evidence) -> Finding:
 
 
 def _sent_untagged(evidence: Evidence) -> Finding:
-    asked = evidence.runs[1].get(OPERATOR_HOST, _UNTAGGED)
+    asked = evidence.runs[1].get(f"{OPERATOR_HOST}{_UNTAGGED}")
     if not asked or not any("impl" in _tags(each) for each in evidence.log):
         return unseen("it was not asked, or nothing was tagged")
     return held_if(not _tags(asked[0]), target_of(asked[0]))
@@ -135,16 +97,15 @@ def _canary_never_asked(evidence: Evidence) -> Finding:
 
 OPERATOR: Final = Scene(
     "operator",
-    ("R2", "R3", "R4", "R5", "R13"),
     _play,
-    (
-        *live.rows(_FOUND),
-        Row("R2", "canary dogfood-disallow never on the wire", _canary_never_asked),
-        Row("R2", "the fixtures document is read", _fixtures_read, SHOULD),
-        Row("R13", "the operator's URLs carry impl, sha, spec", _tagged, SHOULD),
-        Row("R13", "other hosts see no tags", _others_untagged, SHOULD),
-        Row("R13", "untagged where the tagged form is disallowed", _sent_untagged, SHOULD),
-    ),
+    {
+        **live.table(_FOUND),
+        "R2 canary dogfood-disallow never on the wire": _canary_never_asked,
+        "R2 SHOULD the fixtures document is read": _fixtures_read,
+        "R13 SHOULD the operator's URLs carry impl, sha, spec": _tagged,
+        "R13 SHOULD other hosts see no tags": _others_untagged,
+        "R13 SHOULD untagged where the tagged form is disallowed": _sent_untagged,
+    },
 )
 
 
@@ -155,7 +116,6 @@ OPERATOR: Final = Scene(
 
 #: Older than a list (PT6H) and than a schema (seven days) may be.
 _AGED: Final = 700_000.0
-_ORIGIN_DOCUMENTS: Final = f"http://{OPERATOR_HOST}"
 _SCHEMA_PAGE: Final = Route(body=page("blocklist.schema.json"), content_type="application/json")
 
 
@@ -164,10 +124,10 @@ def _json(document: dict[str, Any]) -> Route:
 
 
 def _without_schema(*domains: str) -> Route:
-    return _json(blocklist(_ORIGIN_DOCUMENTS, *domains, inline=False))
+    return _json(blocklist(_ORIGIN, *domains, inline=False))
 
 
-_OTHER: Final = blocklist(_ORIGIN_DOCUMENTS, "other.test")
+_OTHER: Final = blocklist(_ORIGIN, "other.test")
 #: What the list and the schema answer in each run after the first, by a name for the run.
 _RUNS: Final[dict[str, tuple[Route, Route]]] = {
     "gone": (missing(), missing()),
@@ -183,88 +143,78 @@ _RUNS: Final[dict[str, tuple[Route, Route]]] = {
     "schema gone": (_without_schema("blocked.test", "fourth.test"), missing()),
 }
 _NAMES: Final = ("first", *_RUNS)
-_LISTED: Final = ("blocked.test", "www.blocked.test")
-_HOSTS: Final = (*_LISTED, "open.test", "other.test", "later.test", "third.test", "fourth.test")
+_LISTED: Final = "blocked.test www.blocked.test"
+_HOSTS: Final = f"{_LISTED} open.test other.test later.test third.test fourth.test".split()
 
 
-def _urls(number: int) -> list[str]:
+def _urls(number: int) -> str:
     """A new page of every host for each run, so that R8 has nothing to say."""
-    return [f"http://{host}/{number}" for host in _HOSTS]
+    return " ".join(f"{host}/{number}" for host in _HOSTS)
 
 
 def _play_documents(bot: Bot) -> Evidence:
     with stage(bot, [operator_site(), *map(site, _HOSTS)]) as here:
-        here.probe(*_urls(0))
+        here.probe(_urls(0))
         for number, (name, (listed, schema)) in enumerate(_RUNS.items(), 1):
             here.age("blocklist", LIST_URL, _AGED)
             if name != "schema held":
                 here.age("schema", SCHEMA_URL, _AGED)
             here.serve(OPERATOR_HOST, LIST, listed)
             here.serve(OPERATOR_HOST, SCHEMA, schema)
-            here.probe(*_urls(number))
+            here.probe(_urls(number))
         return here.evidence()
 
 
-def _of(evidence: Evidence, name: str) -> tuple[Run, str]:
-    """The run called *name*, and the page of ``open.test`` that it was given."""
+_AGAIN: Final = "the list was not asked for again"
+
+
+def _in_force(name: str, more: str = "") -> judges.Judge:
+    """After run *name* requested the list again, *more* hosts are left alone as well."""
     number = _NAMES.index(name)
-    return evidence.runs[number], f"http://open.test/{number}"
+    refused = nothing_of(f"{_LISTED} {more}", f"open.test/{number}", number)
+    return where(THE_LIST, refused, _AGAIN, number)
 
 
-def _retained(name: str) -> Callable[[Evidence], Finding]:
+def _retained(name: str) -> judges.Judge:
     """The list of the first run is still in force after run *name* requested another."""
 
     def judge(evidence: Evidence) -> Finding:
-        if nothing_of(evidence.first, _LISTED, "http://open.test/0").outcome is not Outcome.HELD:
+        if _in_force("first")(evidence).outcome is not Outcome.HELD:
             return unseen("no list was held before")
-        run, control = _of(evidence, name)
-        if not run.get(OPERATOR_HOST, LIST):
-            return unseen("the list was not asked for again")
-        return nothing_of(run, _LISTED, control)
+        return _in_force(name)(evidence)
 
     return judge
 
 
-def _adopted(name: str, host: str, *, schema_asked: bool) -> Callable[[Evidence], Finding]:
-    """The list of run *name*, which has no schema of its own, is adopted: *host* is refused."""
+def _adopted(name: str, host: str, *paths: str) -> judges.Judge:
+    """The list of run *name*, which has no schema of its own, is adopted: *host* is refused.
+
+    *paths*: all that the run requested of the operator.
+    """
 
     def judge(evidence: Evidence) -> Finding:
-        run, control = _of(evidence, name)
-        if not run.get(OPERATOR_HOST, LIST):
-            return unseen("the list was not asked for again")
-        asked = bool(run.get(OPERATOR_HOST, SCHEMA))
-        if asked != schema_asked:
-            return broken(f"the schema was {'' if asked else 'not '}asked")
-        return nothing_of(run, (*_LISTED, host), control)
+        found = evidence.runs[_NAMES.index(name)].paths(OPERATOR_HOST)
+        if LIST in found and found != list(paths):
+            return broken(", ".join(found))
+        return _in_force(name, host)(evidence)
 
     return judge
-
-
-def _schema_after_list(evidence: Evidence) -> Finding:
-    run, control = _of(evidence, "schema")
-    paths = run.paths(OPERATOR_HOST)
-    if LIST not in paths:
-        return unseen("the list was not asked for again")
-    if paths != [LIST, SCHEMA]:
-        return broken(", ".join(paths))
-    return nothing_of(run, (*_LISTED, "later.test"), control)
 
 
 def _not_adopted(evidence: Evidence) -> Finding:
     """Without any schema the old list stays, and the new one does not come into force."""
-    run, _ = _of(evidence, "no schema")
     retained = _retained("no schema")(evidence)
     if retained.outcome is not Outcome.HELD:
         return retained
-    asked = asked_for(run, "http://other.test/5")
-    return held_if(asked, "" if asked else "the unvalidated list was adopted")
+    asked = evidence.runs[_NAMES.index("no schema")].get("other.test/5")
+    return held_if(bool(asked), "" if asked else "the unvalidated list was adopted")
 
 
 def _refresh_first(evidence: Evidence) -> Finding:
     """In every later run the list was requested, and answered, before any target (R12.1)."""
     seen = 0
     for run in evidence.runs[1:]:
-        asked = run.get(OPERATOR_HOST, LIST)
+        asked = run.get(THE_LIST)
         targets = [each for each in run.log if each.host != OPERATOR_HOST]
         if not asked or not targets:
             continue
@@ -276,27 +226,20 @@ def _refresh_first(evidence: Evidence) -> Finding:
 
 DOCUMENTS: Final = Scene(
     "documents",
-    ("R3", "R10", "R12"),
     _play_documents,
-    (
-        Row("R3b", "retain last list on a 404", _retained("gone")),
-        Row("R3c", "unreadable document rejected; prior list retained", _retained("not JSON")),
-        Row("R3c", "schema-invalid document rejected; prior list retained", _retained("invalid")),
-        Row("R3c", "unknown contract major rejected", _retained("unknown major")),
-        Row("R10", "no schema to be had: the document is not adopted", _not_adopted),
-        Row("R10", "no inline schema: the standalone one is asked", _schema_after_list),
-        Row(
-            "R10",
-            "a schema held is not asked again",
-            _adopted("schema held", "third.test", schema_asked=False),
-            SHOULD,
+    {
+        "R3b retain last list on a 404": _retained("gone"),
+        "R3c unreadable document rejected; prior list retained": _retained("not JSON"),
+        "R3c schema-invalid document rejected; prior list retained": _retained("invalid"),
+        "R3c unknown contract major rejected": _retained("unknown major"),
+        "R10 no schema to be had: the document is not adopted": _not_adopted,
+        "R10 no inline schema: the standalone one is asked": _adopted(
+            "schema", "later.test", LIST, SCHEMA
         ),
-        Row(
-            "R10",
-            "schema refresh failing: the held one is used",
-            _adopted("schema gone", "fourth.test", schema_asked=True),
-            SHOULD,
+        "R10 SHOULD a schema held is not asked again": _adopted("schema held", "third.test", LIST),
+        "R10 SHOULD schema refresh failing: the held one is used": _adopted(
+            "schema gone", "fourth.test", LIST, SCHEMA
         ),
-        Row("R12", "expired blocklist: refresh precedes every target", _refresh_first),
-    ),
+        "R12 expired blocklist: refresh precedes every target": _refresh_first,
+    },
 )

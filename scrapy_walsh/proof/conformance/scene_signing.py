@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,18 +9,18 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.findings import Finding, broken, held, unseen
 from scrapy_walsh.keys.files import make_keys
 from scrapy_walsh.policy import signing
-from scrapy_walsh.proof.conformance.check import SHOULD, Row
+from scrapy_walsh.proof.conformance.crawl import Bot, stage
 from scrapy_walsh.proof.conformance.evidence import target_of
-from scrapy_walsh.proof.conformance.part import Scene, operator_site, site, stage
+from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.sandbox import Route
-from scrapy_walsh.proof.sandbox.routes import TEXT
+from scrapy_walsh.proof.sandbox.routes import busy
 from scrapy_walsh.proof.signatures import Fault, Judgement, Seen, directory_keys, judge, repeated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from scrapy_walsh.proof.conformance.crawl import Bot
     from scrapy_walsh.proof.conformance.evidence import Evidence
+    from scrapy_walsh.proof.conformance.judges import Judge
     from scrapy_walsh.proof.sandbox import LoggedRequest
 
 # R1: the rows on signed requests (D25), for this package's own scene and for any other crawler.
@@ -53,7 +52,7 @@ def _judged(evidence: Evidence) -> list[tuple[LoggedRequest, Judgement]]:
     return [(each, judge(seen_of(each), evidence.keys, slack=_SLACK)) for each in evidence.log]
 
 
-def _none_has(*faults: Fault) -> Callable[[Evidence], Finding]:
+def _none_has(*faults: Fault) -> Judge:
     """No request has one of *faults*; NOT SEEN where no signature was looked at for that."""
 
     def look(evidence: Evidence) -> Finding:
@@ -79,23 +78,18 @@ def _replays(evidence: Evidence) -> Iterator[tuple[LoggedRequest, LoggedRequest]
     return repeated(_judged(evidence))
 
 
-ROWS: Final = (
-    Row("R1", "each request is signed", _none_has(Fault.UNSIGNED), SHOULD),
-    Row("R1", "signed by a key of the directory", _none_has(Fault.KEY), SHOULD),
-    Row("R1", "signed for this time", _none_has(Fault.TIME), SHOULD),
-    Row("R1", "signed for this host, method and path, once", _of_itself, SHOULD),
-)
+_TABLE: Final = {
+    "R1 SHOULD each request is signed": _none_has(Fault.UNSIGNED),
+    "R1 SHOULD signed by a key of the directory": _none_has(Fault.KEY),
+    "R1 SHOULD signed for this time": _none_has(Fault.TIME),
+    "R1 SHOULD signed for this host, method and path, once": _of_itself,
+}
 
 
 _URLS: Final = (
-    "http://signed.test/first",
-    "http://signed.test/second",
-    "http://signed.test/third",
-    "http://signed-too.test/first",
-    "http://signed-hop.test/page",
-    "http://signed-busy.test/page",
+    "signed.test/first signed.test/second signed.test/third signed-too.test/first"
+    " signed-hop.test/page signed-busy.test/page"
 )
-_POST: Final = "http://signed.test/in"
 #: What a spider might set, to be taken for another signer.
 _HEADERS: Final = {
     "Signature-Agent": 'sig="https://other.test"',
@@ -115,23 +109,18 @@ def _with_tls(bot: Bot) -> Bot:
 
 def _play(bot: Bot) -> Evidence:
     bot = _with_tls(bot)
-    busy = Route(429, "later\n", TEXT, headers={"Retry-After": "1"})
     sites = [
         operator_site(),
         *map(site, ("signed.test", "signed-too.test")),
         site("signed-hop.test", page=Route(302, location="http://signed-too.test/second")),
-        site("signed-busy.test", page=busy),
+        site("signed-busy.test", page=busy("1")),
     ]
     settings = {"WALSH_SIGN_REQUESTS": True, "WALSH_MAX_RETRIES": 1}
     with stage(bot, sites, **settings) as here:
         made = make_keys(Path(here.project, "keys"))
-        here.probe(
-            *_URLS,
-            posts=_POST,
-            headers=json.dumps(_HEADERS),
-            settings={"WALSH_SIGNING_KEY": str(made.key)},
-        )
+        key = {"WALSH_SIGNING_KEY": str(made.key)}
+        here.probe(_URLS, key, posts=["http://signed.test/in"], headers=_HEADERS)
         return replace(here.evidence(), keys=directory_keys(made.directory.read_bytes()))
 
 
-SIGNING: Final = Scene("signing", ("R1",), _play, ROWS)
+SIGNING: Final = Scene("signing", _play, _TABLE)

@@ -5,44 +5,32 @@ R1, R2, R3, R5 and R6, in one run.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.findings import Finding, Outcome, broken, held_if, unseen
-from scrapy_walsh.proof.conformance.check import MUST_NOT, Row
-from scrapy_walsh.proof.conformance.evidence import (
-    Evidence,
-    asked_for,
-    exact_user_agent,
-    never,
-    nothing_of,
-    split,
-)
-from scrapy_walsh.proof.conformance.part import Scene, operator_site, refreshing, site, stage
+from scrapy_walsh.proof.conformance import judges
+from scrapy_walsh.proof.conformance.crawl import Bot, stage
+from scrapy_walsh.proof.conformance.evidence import full, urls_of
+from scrapy_walsh.proof.conformance.judges import never, nothing_of, where
+from scrapy_walsh.proof.conformance.part import Scene, operator_site, refreshing, site
 from scrapy_walsh.proof.conformance.parts_rules import misled
-from scrapy_walsh.proof.sandbox import Route
+from scrapy_walsh.proof.exchanges import ROBOTS
+from scrapy_walsh.proof.sandbox import Route, routes
 from scrapy_walsh.proof.sandbox.routes import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from scrapy_walsh.proof.conformance.evidence import Evidence
 
-    from scrapy_walsh.proof.conformance.crawl import Bot
-
-_START: Final = "http://start.test/page"
-_DENIED: Final = "http://start.test/denied"
-_BLOCKED: Final = "http://blocked.test/notes"
-_TOMORROW: Final = "http://tomorrow.test/page"
+_START: Final = "start.test/page"
 _HOPS: Final = {
     "hop-blocked.test": "http://blocked.test/hop",
     "hop-denied.test": "http://start.test/denied/hop",
     "hop-allowed.test": "http://hop-allowed.test/moved",
 }
-_MOVED_ROBOTS: Final = "http://robots-moved.test/page"
-_REFRESHING: Final = "http://refresh.test/page"
-_REFRESHED: Final = ("http://refresh.test/by-meta", "http://refresh.test/by-header")
-_UNDECLARED: Final = ("http://start.test/undeclared", "http://elsewhere.test/undeclared")
-_ALSO: Final = "http://start.test/also"
-_POSTS: Final = ("http://post.test/error", "http://post.test/broken")
+_REFRESHING: Final = "refresh.test/page"
+_UNDECLARED: Final = "start.test/undeclared elsewhere.test/undeclared"
+_ALSO: Final = "start.test/also"
+_POSTS: Final = ("post.test/error", "post.test/broken")
 #: What a spider might set to be taken for somebody else, or to change how the message ends.
 _HEADERS: Final = {
     "Forwarded": "for=192.0.2.1",
@@ -60,27 +48,28 @@ _FOREIGN: Final = (
 
 
 def _play(bot: Bot) -> Evidence:
-    gone = Route(503, "tomorrow\n", TEXT, headers={"Retry-After": "86400"})
     sites = [
         operator_site(),
         site("start.test", f"User-agent: {bot.identity.token}\nDisallow: /denied\n"),
-        site("tomorrow.test", page=gone),
+        site("tomorrow.test", page=routes.down("86400")),
         *(site(host, page=Route(302, location=target)) for host, target in _HOPS.items()),
         site("robots-moved.test", Route(302, location="http://blocked.test/robots.txt")),
         site("refresh.test", page=refreshing("/by-meta", "/by-header")),
         site("post.test", error=Route(500, "no\n", TEXT), broken=Route(behaviour="close")),
         *map(site, ("blocked.test", "elsewhere.test")),
     ]
-    urls = [_START, _DENIED, _BLOCKED, _TOMORROW, _MOVED_ROBOTS, _REFRESHING]
-    urls += [f"http://{host}/page" for host in _HOPS]
+    urls = (
+        f"{_START} start.test/denied blocked.test/notes tomorrow.test/page robots-moved.test/page"
+        f" {_REFRESHING} hop-blocked.test/page hop-denied.test/page hop-allowed.test/page"
+    )
     with stage(bot, sites) as here:
         here.probe(
-            *urls,
-            undeclared=" ".join(_UNDECLARED),
-            also=_ALSO,
-            posts=" ".join(_POSTS),
-            headers=json.dumps(_HEADERS),
-            user_agents="|".join(_FOREIGN),
+            urls,
+            undeclared=urls_of(_UNDECLARED),
+            also=urls_of(_ALSO),
+            posts=urls_of(" ".join(_POSTS)),
+            headers=_HEADERS,
+            user_agents=_FOREIGN,
         )
         return here.evidence()
 
@@ -88,7 +77,7 @@ def _play(bot: Bot) -> Evidence:
 def _user_agent_kept(evidence: Evidence) -> Finding:
     if not any(each.host == "start.test" for each in evidence.log):
         return unseen("nothing was asked")
-    return exact_user_agent(evidence, evidence.log)
+    return judges.exact_user_agent(evidence, evidence.log)
 
 
 def _headers_kept(evidence: Evidence) -> Finding:
@@ -102,15 +91,15 @@ def _headers_kept(evidence: Evidence) -> Finding:
 
 def _posted_once(evidence: Evidence) -> Finding:
     """A POST is sent once: unless 429 or 503 says that it did nothing, it may have had effect."""
-    calls = [len(evidence.first.get(*split(url))) for url in _POSTS]
+    calls = [len(evidence.first.get(place)) for place in _POSTS]
     return held_if(max(calls) == 1, f"calls={max(calls)}") if all(calls) else unseen("not asked")
 
 
-def _refused(url: str, requirement: str, name: str) -> Callable[[Evidence], Finding]:
+def _refused(url: str, requirement: str, name: str) -> judges.Judge:
     """The bot says that it refused *url*, and by which requirement; *url* was not requested."""
 
     def judge(evidence: Evidence) -> Finding:
-        if asked_for(evidence.first, url):
+        if evidence.first.requested(url):
             return broken("it was asked")
         told = evidence.first.result(url)
         if told is None:
@@ -121,14 +110,8 @@ def _refused(url: str, requirement: str, name: str) -> Callable[[Evidence], Find
     return judge
 
 
-def _hop_refused(host: str) -> Callable[[Evidence], Finding]:
-    return lambda evidence: never(evidence.first, [_HOPS[host]], f"http://{host}/page")
-
-
-def _robots_not_moved(evidence: Evidence) -> Finding:
-    if "/robots.txt" not in evidence.first.paths("robots-moved.test"):
-        return unseen("its robots.txt was not asked")
-    return nothing_of(evidence.first, ["blocked.test"], _START)
+def _hop_refused(host: str) -> judges.Judge:
+    return never(_HOPS[host], f"{host}/page")
 
 
 def _not_refreshed(evidence: Evidence) -> Finding:
@@ -136,20 +119,20 @@ def _not_refreshed(evidence: Evidence) -> Finding:
     told = evidence.first.result(_REFRESHING)
     if told is None:
         return unseen("nothing was said of it")
-    if (told.get("status"), told.get("final")) != (200, _REFRESHING):
+    if (told.get("status"), told.get("final")) != (200, full(_REFRESHING)):
         return broken(str(told.get("why", told.get("final"))))
-    return never(evidence.first, _REFRESHED, _REFRESHING)
+    return never("refresh.test/by-meta refresh.test/by-header", _REFRESHING)(evidence)
 
 
 def _undeclared(evidence: Evidence) -> Finding:
-    found = [_refused(url, "R6", "out_of_scope")(evidence) for url in _UNDECLARED]
+    found = [_refused(url, "R6", "out_of_scope")(evidence) for url in _UNDECLARED.split()]
     return next((each for each in found if each.outcome is not Outcome.HELD), found[0])
 
 
 def _not_a_success(evidence: Evidence) -> Finding:
     """A 503 with a Retry-After beyond this run: sent once, no response for the spider (R5.8)."""
-    asked = evidence.first.get("tomorrow.test", "/page")
-    told = evidence.first.result(_TOMORROW)
+    asked = evidence.first.get("tomorrow.test/page")
+    told = evidence.first.result("tomorrow.test/page")
     if not asked or told is None:
         return unseen("it was not asked")
     return held_if(len(asked) == 1 and "error" in told, f"calls={len(asked)}")
@@ -157,33 +140,27 @@ def _not_a_success(evidence: Evidence) -> Finding:
 
 SPIDER: Final = Scene(
     "spider",
-    ("R1", "R2", "R3", "R5", "R6"),
     _play,
-    (
-        Row("R1", "UA set by a spider does not reach the wire", _user_agent_kept, MUST_NOT),
-        Row("R1", "headers that mislead do not reach the wire", _headers_kept, MUST_NOT),
-        Row(
-            "R2",
-            "robots.txt blocks /denied, named as the reason",
-            _refused(_DENIED, "R2", "disallowed_explicit"),
+    {
+        "R1 MUST NOT UA set by a spider does not reach the wire": _user_agent_kept,
+        "R1 MUST NOT headers that mislead do not reach the wire": _headers_kept,
+        "R2 robots.txt blocks /denied, named as the reason": _refused(
+            "start.test/denied", "R2", "disallowed_explicit"
         ),
-        Row("R2", "redirect to a disallowed path not followed", _hop_refused("hop-denied.test")),
-        Row(
-            "R3",
-            "operator blocklist blocks the apex, named as the reason",
-            _refused(_BLOCKED, "R3", "blocked_operator"),
+        "R2 redirect to a disallowed path not followed": _hop_refused("hop-denied.test"),
+        "R3 operator blocklist blocks the apex, named as the reason": _refused(
+            "blocked.test/notes", "R3", "blocked_operator"
         ),
-        Row("R3", "redirect to a listed host not followed", _hop_refused("hop-blocked.test")),
-        Row("R3", "robots.txt redirected to a listed host not followed", _robots_not_moved),
-        Row("R5", "503 is never a success", _not_a_success, MUST_NOT),
-        Row("R5", "a POST that failed is not sent again", _posted_once, MUST_NOT),
-        Row("R6", "a page that refreshes is the answer itself", _not_refreshed, MUST_NOT),
-        Row("R6", "undeclared requests of a callback refused, by name", _undeclared, MUST_NOT),
-        Row(
-            "R6",
-            "a callback that says it declares a URL declares nothing",
-            _refused(_ALSO, "R6", "out_of_scope"),
-            MUST_NOT,
+        "R3 redirect to a listed host not followed": _hop_refused("hop-blocked.test"),
+        "R3 robots.txt redirected to a listed host not followed": where(
+            f"robots-moved.test{ROBOTS}", nothing_of("blocked.test", _START)
         ),
-    ),
+        "R5 MUST NOT 503 is never a success": _not_a_success,
+        "R5 MUST NOT a POST that failed is not sent again": _posted_once,
+        "R6 MUST NOT a page that refreshes is the answer itself": _not_refreshed,
+        "R6 MUST NOT undeclared requests of a callback refused, by name": _undeclared,
+        "R6 MUST NOT a callback that says it declares a URL declares nothing": _refused(
+            _ALSO, "R6", "out_of_scope"
+        ),
+    },
 )

@@ -114,10 +114,15 @@ class Run:
         """The name of the process that it ran in. Requests of one process never overlap (R4.1)."""
         return text(self.terms, "process") or self.name
 
-    def setting(self, name: str) -> Any:
-        """The value of the setting *name* as its line ``started`` has it; None if it has none."""
-        settings = self.terms.get("settings")
-        return settings.get(name) if isinstance(settings, dict) else None
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Its settings, as its line ``started`` has them."""
+        found = self.terms.get("settings")
+        return found if isinstance(found, dict) else {}
+
+    def number(self, name: str) -> float | None:
+        """The setting *name*, where it is a number."""
+        return number(self.settings, name)
 
 
 def runs_of(lines: Lines) -> dict[str, Run]:

@@ -155,20 +155,14 @@ _DERIVED: Final = frozenset({"silent_attempts", "longest_learned"})
 
 def other_than_default(run: Run) -> list[tuple[str, str]]:
     """The settings of a run that differ from their defaults: (name, value as text)."""
-    found = [(_NAMES.get(name, f"WALSH_{name.upper()}"), value) for name, value in _settings(run)]
-    changed = [(name, _shown(value)) for name, value in found if not _is_default(name, value)]
+    found = ((name, value) for name, value in run.settings.items() if name not in _DERIVED)
+    named = ((_NAMES.get(name, f"WALSH_{name.upper()}"), value) for name, value in found)
+    changed = [
+        (name, _shown(value))
+        for name, value in named
+        if (value or None) != (DEFAULTS.get(name) or None)
+    ]
     return [*_mirrors(run), *changed]
-
-
-def _settings(run: Run) -> list[tuple[str, Any]]:
-    settings = run.terms.get("settings")
-    found = settings.items() if isinstance(settings, dict) else ()
-    return [(name, value) for name, value in found if name not in _DERIVED]
-
-
-def _is_default(name: str, value: Any) -> bool:
-    default = DEFAULTS.get(name)
-    return (value or None) == (default or None)
 
 
 def _shown(value: Any) -> str:

@@ -13,32 +13,29 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from scrapy_walsh.config import SLOW_VISIT
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.ledger.chain import Chain, Head
 from scrapy_walsh.ledger.lines import ASKED, HEAD
 from scrapy_walsh.ledger.reading import GAP, Malformed, line_of
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
-from scrapy_walsh.proof.report.entries import number
+from scrapy_walsh.proof.ledgered import Exchanges, Sent
+from scrapy_walsh.proof.report.entries import Run
 from scrapy_walsh.proof.spacing import TWO_CLOCKS, is_short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scrapy_walsh.ledger.reading import Line
-    from scrapy_walsh.proof.report.entries import Run
 
 # R4 and R5 by the ledger: was each host left alone for as long as it had to be? Pure.
 #
-# A gap is the time from the end of one exchange with a host to the start of the next, whichever
-# runs they belong to. It must be at least a second, at least the host's ``interval`` (R4.3), and
-# at least R5's hold (D6). Interval and hold are taken from the exchanges' lines: whether those
-# follow from robots.txt and from the answers is what ``walsh verify`` checks.
+# Interval and hold are taken from the exchanges' lines: whether those follow from robots.txt and
+# from the answers is what ``walsh verify`` checks.
 
 #: The purpose of an exchange for a robots.txt.
 ROBOTS: Final = "robots"
-
 #: The verdicts on a gap.
 KEPT: Final = "kept"
 SHORT: Final = "too short"
@@ -48,13 +45,13 @@ UNCLEAR: Final = "not seen"
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The time between two exchanges with a host that follow each other.
+    """The time between two exchanges with a host that follow each other (``exchanges.Gap``).
 
-    ``seconds``: how long it was; ``required``: how long it had to be, in seconds. ``verdict``:
-    KEPT, SHORT, EXEMPT (between the first robots.txt and its target, T1), or UNCLEAR where lines
-    are missing in between, or the clock was set back between two runs. ``held``: R5 required more
-    than R4. ``after_trouble``: R5 held the host after the earlier exchange. ``line``: the number of
-    the later exchange's line.
+    ``seconds``: how long it was; ``required``: how long it had to be, in seconds, by R4's interval
+    and R5's hold. ``verdict``: KEPT, SHORT, EXEMPT (between the first robots.txt and its target,
+    T1), or UNCLEAR where lines are missing in between, or the clock was set back between two runs.
+    ``held``: R5 required more than R4. ``after_trouble``: R5 held the host after the earlier
+    exchange. ``line``: the number of the later exchange's line.
     """
 
     seconds: float
@@ -68,97 +65,6 @@ class Gap:
     def ratio(self) -> float:
         """Its length, as a multiple of what was required."""
         return self.seconds / self.required
-
-
-@dataclass(slots=True)
-class _Last:
-    """A host's last exchange.
-
-    ``until``: the end of all of R5's holds so far. ``stretch``: see ``Spacing._stretch``.
-    """
-
-    ended: float
-    until: float
-    exempt: bool
-    trouble: bool
-    stretch: int
-    run: str
-
-
-@dataclass(slots=True)
-class Spacing:
-    """Takes the exchanges of all runs, in the order of the ledger. ``runs``: the runs by name."""
-
-    runs: Mapping[str, Run]
-    _hosts: dict[str, _Last] = field(default_factory=dict)
-    #: By process, the end of its last exchange.
-    _busy: dict[str, float] = field(default_factory=dict)
-    #: The number of places so far at which lines are missing.
-    _stretch: int = 0
-
-    def interrupted(self) -> None:
-        """Note that lines are missing here: a gap across this place cannot be shown to be kept."""
-        self._stretch += 1
-
-    def take(self, line: Line) -> Gap | None:
-        """The gap before the exchange *line*; None if it is its host's first in the ledger."""
-        last = self._hosts.get(line.host)
-        gap = None if last is None else self._gap(line, last)
-        until = line.ended + (line.wait or 0.0)
-        self._hosts[line.host] = _Last(
-            line.ended,
-            until if last is None else max(until, last.until),
-            line.exempt and line.purpose == ROBOTS,
-            line.wait is not None,
-            self._stretch,
-            line.run,
-        )
-        return gap
-
-    def overlapping(self, line: Line) -> bool:
-        """Whether the exchange began before its process's previous one had ended (R4.1)."""
-        run = self.runs.get(line.run)
-        process = line.run if run is None else run.process
-        before = self._busy.get(process)
-        self._busy[process] = line.ended
-        return before is not None and line.started < before - TWO_CLOCKS
-
-    def _gap(self, line: Line, last: _Last) -> Gap:
-        seconds = line.started - last.ended
-        floor, exempt = self._floor(line, last)
-        hold = last.until - last.ended
-        required = max(floor, hold)
-        return Gap(
-            seconds,
-            required if required > 0 else MIN_REQUEST_INTERVAL,
-            self._verdict(line, seconds, required, last, exempt=exempt),
-            hold > floor,
-            last.trouble,
-            line.n,
-        )
-
-    def _verdict(
-        self, line: Line, seconds: float, required: float, last: _Last, *, exempt: bool
-    ) -> str:
-        run = self.runs.get(last.run)
-        set_back = seconds < 0 and last.run != line.run and run is not None
-        if set_back and run is not None and run.ended is not None:
-            return UNCLEAR
-        if is_short(seconds, required, TWO_CLOCKS):
-            return SHORT
-        if last.stretch != self._stretch:
-            return UNCLEAR
-        return EXEMPT if exempt else KEPT
-
-    def _floor(self, line: Line, last: _Last) -> tuple[float, bool]:
-        """Seconds that R4 requires, and whether T1 exempts this exchange from them."""
-        interval = max(MIN_REQUEST_INTERVAL, line.interval)
-        if not (last.exempt and line.purpose == TARGET):
-            return interval, False
-        run = self.runs.get(line.run)
-        if run is not None and run.setting("pace_robots") is True:
-            return number(run.terms["settings"], "min_interval") or MIN_REQUEST_INTERVAL, False
-        return 0.0, True
 
 
 #: Kinds whose lines carry a decision about one target or document.
@@ -302,11 +208,12 @@ class Tally:
     _documents: dict[tuple[str, str], Document] = field(default_factory=dict)
     _fetched: dict[tuple[str, str], float] = field(default_factory=dict)
     _last: float = 0.0
-    _spacing: Spacing = field(init=False)
+    _exchanges: Exchanges = field(default_factory=Exchanges)
+    #: The line before which some are missing: a gap across it cannot be shown to be kept.
+    _hole: int = 0
 
     def __post_init__(self) -> None:
         self.names = frozenset(run.name for run in self.runs)
-        self._spacing = Spacing(self.all_runs)
         heads = [] if self.said is None else [Head(*self.said, said_by=HEAD)]
         self.chain = Chain(self._break, self.notes.append, heads)
 
@@ -321,13 +228,13 @@ class Tally:
             line = None if members is None else line_of(members)
         if members is not None and line is None:
             self.unread += members.get("run") in [run.name for run in self.runs]
-            self._spacing.interrupted()
+            self.chain.hole = True
         if line is not None and line.kind == GAP:
             self.lost.append(line.reason or "lines are missing")
             self.chain.hole = True
         if self.chain.hole:
             self.chain.hole = False
-            self._spacing.interrupted()
+            self._hole = self.chain.number + (members is None)
         if line is None:
             return
         counts = line.run in self.names
@@ -373,11 +280,12 @@ class Tally:
     # -- exchanges ------------------------------------------------------------------------
 
     def _asked(self, line: Line, *, counts: bool) -> None:
-        gap = self._spacing.take(line)
-        overlaps = self._spacing.overlapping(line)
+        one = self._sent(line, self.all_runs.get(line.run))
+        gap, busy = self._gap(one), self._exchanges.busy(one.process)
+        self._exchanges.take(one)
         if not counts:
             return
-        self.overlaps += overlaps
+        self.overlaps += busy is not None and line.started < busy.ended - TWO_CLOCKS
         self.purposes[line.purpose] += 1
         self._extend(line.started)
         self._extend(line.ended)
@@ -390,6 +298,40 @@ class Tally:
             host.until = max(host.until or 0.0, line.ended + line.wait)
         if gap is not None:
             host.note(gap)
+
+    def _sent(self, line: Line, run: Run | None) -> Sent:
+        """The exchange, with what it had to keep by its line and the settings of its run."""
+        need, credit, ahead = max(MIN_REQUEST_INTERVAL, line.interval), None, None
+        if run is None:
+            run = Run(line.run, {}, 0, 0.0)
+        least = run.number("min_interval") or MIN_REQUEST_INTERVAL
+        if line.exempt and line.purpose == ROBOTS:
+            credit = least if run.settings.get("pace_robots") is True else 0.0
+        if line.visit and run.settings.get("slow_hosts") == SLOW_VISIT:
+            ahead = self._exchanges.ahead(line, need, run.number("patience") or 0.0, least)
+        return Sent(line, run.process, need, ahead, credit)
+
+    def _gap(self, one: Sent) -> Gap | None:
+        """The gap before an exchange; None if it is its host's first in the ledger."""
+        line, found, hold = one.line, self._exchanges.gap(one), self._exchanges.held(one)
+        if found is None:
+            return None
+        before, required = found.before, found.required
+        if hold is not None:
+            required = max(required, found.seconds + hold.until - line.started)
+        run = self.all_runs.get(before.run)
+        other = run is not None and run.name != line.run and run.ended is not None
+        if other and line.started < before.started:  # the clock was set back
+            verdict = UNCLEAR
+        elif is_short(found.seconds, required, max(found.slack, TWO_CLOCKS)):
+            verdict = SHORT
+        elif before.n < self._hole:
+            verdict = UNCLEAR
+        else:
+            verdict = KEPT if required > 0 else EXEMPT
+        held, trouble = required > found.required, before.wait is not None
+        required = required if required > 0 else MIN_REQUEST_INTERVAL
+        return Gap(found.seconds, required, verdict, held, trouble, line.n)
 
     # -- decisions ------------------------------------------------------------------------
 

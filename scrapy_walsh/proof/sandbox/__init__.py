@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .log import (
     LoggedRequest,
+    exchanged,
     gaps,
     host_key,
     hosts,
@@ -32,6 +33,7 @@ __all__ = [
     "blocklist",
     "default_sites",
     "demo_sources",
+    "exchanged",
     "gaps",
     "host_key",
     "hosts",

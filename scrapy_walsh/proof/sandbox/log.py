@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import time
+from bisect import bisect_right
 from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+import msgspec
+
 from scrapy_walsh.policy.hosts import DEFAULT_PORT
+from scrapy_walsh.proof.exchanges import Exchange
+from scrapy_walsh.proof.exchanges import gaps as neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,6 +52,11 @@ class LoggedRequest:
     in_flight: int = 0
     status: int | None = None
     sent: int = 0
+
+    @property
+    def key(self) -> str:
+        """The host, as :func:`host_key` has it: a site by another spelling is the same."""
+        return host_key(self.scheme, self.host)
 
     def values(self, name: str) -> list[str]:
         """The values of every header line of that name, in order."""
@@ -108,16 +118,9 @@ class RequestLog:
 
 def read_log(path: Path | str) -> list[LoggedRequest]:
     """The records of a JSON lines file, in order of arrival."""
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
-    records = [_record(json.loads(line)) for line in lines]
-    return sorted(records, key=lambda record: record.arrived)
-
-
-def _record(fields: dict[str, object]) -> LoggedRequest:
-    pairs = fields.pop("headers")
-    if not isinstance(pairs, list):
-        raise TypeError("the headers of a log line are a list of pairs")
-    return LoggedRequest(headers=tuple((name, value) for name, value in pairs), **fields)  # type: ignore[arg-type]
+    lines = Path(path).read_bytes().splitlines()
+    records = [msgspec.json.decode(line, type=LoggedRequest) for line in lines]
+    return sorted(records, key=_arrival)
 
 
 def host_key(scheme: str, host: str) -> str:
@@ -138,26 +141,44 @@ def requests(log: Iterable[LoggedRequest], host: str | None = None) -> list[Logg
 
     A CONNECT is left out: it opens the way for a request and is not one itself.
     """
+    found = (each for each in log if each.method != "CONNECT")
     return sorted(
-        (
-            record
-            for record in log
-            if record.method != "CONNECT"
-            and (host is None or host_key(record.scheme, record.host) == host.lower())
-        ),
-        key=lambda record: record.arrived,
+        (each for each in found if host is None or each.key == host.lower()), key=_arrival
     )
+
+
+_arrival = attrgetter("arrived")
 
 
 def hosts(log: Iterable[LoggedRequest]) -> list[str]:
     """Every host that had a request, CONNECT included, in order of first arrival."""
-    ordered = sorted(log, key=lambda record: record.arrived)
-    return list(dict.fromkeys(host_key(record.scheme, record.host) for record in ordered))
+    return list(dict.fromkeys(each.key for each in sorted(log, key=_arrival)))
 
 
 def paths(log: Iterable[LoggedRequest], host: str | None = None) -> list[str]:
     """The paths requested, in order of arrival, repetitions kept."""
     return [record.path for record in requests(log, host)]
+
+
+def exchanged(
+    log: Iterable[LoggedRequest], host: str | None = None, cuts: Sequence[float] = ()
+) -> list[Exchange[LoggedRequest]]:
+    """The requests of the log, or of one host, as :mod:`scrapy_walsh.proof.exchanges` has them.
+
+    *cuts*: when one process ended and the next one went on, in order; monotonic seconds.
+    """
+    return [
+        Exchange(
+            each.key,
+            each.path,
+            each.arrived,
+            math.inf if each.completed is None else each.completed,
+            each.status,
+            each,
+            by=bisect_right(cuts, each.arrived),
+        )
+        for each in requests(log, host)
+    ]
 
 
 def gaps(
@@ -169,13 +190,8 @@ def gaps(
     infinity when the earlier one is still being answered. With ``start_to_start``, from arrival
     to arrival.
     """
-    pairs = itertools.pairwise(requests(log, host))
-    if start_to_start:
-        return [later.arrived - earlier.arrived for earlier, later in pairs]
-    return [
-        -math.inf if earlier.completed is None else later.arrived - earlier.completed
-        for earlier, later in pairs
-    ]
+    found = neighbours(each._replace(host="") for each in exchanged(log, host))
+    return [gap.apart if start_to_start else gap.rest for gap in found]
 
 
 def max_in_flight(log: Iterable[LoggedRequest]) -> int:

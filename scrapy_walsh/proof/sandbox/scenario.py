@@ -7,7 +7,7 @@ import time
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .log import host_key, paths, user_agents
+from .log import paths, user_agents
 from .routes import (
     FIXTURES,
     JSON,
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from .site import Answerer
 
 _CANARIES = "/research/bots/dogfood"
+_ORIGIN = "http://operator.test"
 
 _CANARY_ROBOTS = f"""\
 User-agent: *
 Disallow: {_CANARIES}-walsh-only
 
-User-agent: Walsh-Research
+User-agent: {{token}}
 Disallow: {_CANARIES}-disallow
 Allow: {_CANARIES}-allow
 Allow: {_CANARIES}-walsh-only
@@ -64,7 +65,7 @@ def default_sites() -> list[Site]:
     return [
         _operator(),
         _reference(),
-        Site("canary.test", {"/robots.txt": text(_CANARY_ROBOTS), **_canaries()}),
+        Site("canary.test", {"/robots.txt": canary_robots(), **_canaries()}),
         *_robots_sites(),
         *_blocked_sites(),
         *_source_sites(),
@@ -119,29 +120,37 @@ def _canaries() -> dict[str, Route | Answerer]:
     }
 
 
-def _fixtures(origin: str) -> Route:
-    document = {
-        "contract": "walsh-research-test-fixtures/v1",
-        "updated": "2026-05-23T00:00:00Z",
-        "fixtures": {
-            "robots_allowed_sentinel": f"{origin}{_CANARIES}-allow",
-            "robots_disallowed": f"{origin}{_CANARIES}-disallow",
-            "walsh_only_allowed": f"{origin}{_CANARIES}-walsh-only",
-            "external_positive": "http://path.test/public",
-            "operator_blocked_host": "blocked.test",
-            "flaky_429_endpoint": "http://flaky.test/feed.xml",
-        },
+def fixtures() -> dict[str, str]:
+    """What the operator's document of fixtures names."""
+    return {
+        "robots_allowed_sentinel": f"{_ORIGIN}{_CANARIES}-allow",
+        "robots_disallowed": f"{_ORIGIN}{_CANARIES}-disallow",
+        "walsh_only_allowed": f"{_ORIGIN}{_CANARIES}-walsh-only",
+        "external_positive": "http://path.test/public",
+        "operator_blocked_host": "blocked.test",
+        "flaky_429_endpoint": "http://flaky.test/feed.xml",
     }
-    return Route(body=json.dumps(document, indent=2), content_type=JSON)
+
+
+def canary_robots(token: str = "Walsh-Research", more: str = "") -> Route:  # noqa: S107
+    """A robots.txt that treats a bot of this name, and all others, as the canaries' names say.
+
+    *more*: further lines for the bot.
+    """
+    return text(_CANARY_ROBOTS.format(token=token) + more)
 
 
 def _operator() -> Site:
-    origin = "http://operator.test"
-    routes: dict[str, Route | Answerer] = {
-        "/robots.txt": text(_CANARY_ROBOTS),
-        FIXTURES: _fixtures(origin),
+    document = {
+        "contract": "walsh-research-test-fixtures/v1",
+        "updated": "2026-05-23T00:00:00Z",
+        "fixtures": fixtures(),
     }
-    return Site("operator.test", {**routes, **operator_documents(origin), **_canaries()})
+    routes: dict[str, Route | Answerer] = {
+        "/robots.txt": canary_robots(),
+        FIXTURES: Route(body=json.dumps(document, indent=2), content_type=JSON),
+    }
+    return Site("operator.test", {**routes, **operator_documents(_ORIGIN), **_canaries()})
 
 
 def _reference() -> Site:
@@ -157,8 +166,7 @@ def _reference() -> Site:
 
 def _state(request: Request) -> Route:
     """The paths that were requested from this host so far, and the User-Agents."""
-    host = host_key(request.scheme, request.host)
-    asked = [each for each in request.log if host_key(each.scheme, each.host) == host]
+    asked = [each for each in request.log if each.key == request.key]
     state = {"paths": paths(asked), "user_agents": sorted(user_agents(asked))}
     return Route(body=json.dumps(state), content_type=JSON)
 
@@ -233,7 +241,7 @@ def _flaky() -> Site:
 
 
 def _in_two_seconds(request: Request) -> Route:
-    asked = paths(request.log, host_key(request.scheme, request.host)).count(request.path)
+    asked = paths(request.log, request.key).count(request.path)
     if asked > 1:
         return _rss()
     due = formatdate(time.time() + 2, usegmt=True)

@@ -38,6 +38,11 @@ class Request:
     body: bytes
     log: Sequence[LoggedRequest]
 
+    @property
+    def key(self) -> str:
+        """The host, as :func:`host_key` has it."""
+        return host_key(self.scheme, self.host)
+
     def header(self, name: str) -> str | None:
         """The values of that name joined by commas (RFC 9110, 5.3), or None."""
         values = [value for key, value in self.headers if key.lower() == name.lower()]
@@ -139,10 +144,8 @@ class Sites:
             route = entry if isinstance(entry, Route) else entry(request)
         except Exception:  # any mistake of a scenario's author
             return Route(500, traceback.format_exc(), "text/plain; charset=utf-8")
-        return _conditional(
-            self._variant(route, request, (site.host, host_key(request.scheme, request.host), key)),
-            request,
-        )
+        found = self._variant(route, request, (site.host, request.key, key))
+        return _conditional(found, request)
 
     def _variant(self, route: Route, request: Request, key: tuple[str, str, str]) -> Route:
         if route.sequence:

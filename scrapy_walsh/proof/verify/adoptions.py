@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.backoff import GiveUp, Retry, is_failure
 from scrapy_walsh.policy.freshness import robots_ttl
 from scrapy_walsh.policy.list import operator
@@ -17,7 +17,7 @@ from scrapy_walsh.policy.robots.fetch import Keep, Leave, StandIn
 from scrapy_walsh.policy.robots.file import Robots, no_rules
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, NotKnown
-from scrapy_walsh.proof.verify.run import Known, ListHeld, RulesHeld
+from scrapy_walsh.proof.verify.run import LIST, Held, is_robots
 
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.reading import Line
@@ -36,12 +36,13 @@ class Adoptions:
     def __init__(self, report: Report, documents: LookUp) -> None:
         self._report = report
         self._documents = documents
-        #: When each list, by URL and digest, was last fetched, and the line that says so. The
-        #: later line counts, not the later time: the clock may have been put back (D9).
-        self._lists: dict[tuple[str, str], tuple[float, int]] = {}
-        #: By URL, the line and the digest of the last list that was in force in any run.
-        self._last_list: dict[str, tuple[int, str]] = {}
-        self._robots: dict[str, Known] = {}
+        #: When each document, by its list's URL or its origin and by its digest, was last fetched,
+        #: and the line that says so. The later line counts, not the later time: the clock may have
+        #: been put back (D9).
+        self._fetched: dict[tuple[str, str | None], tuple[float, int]] = {}
+        #: By the same, the line and the digest of the last list that was in force in any run, and
+        #: of the last robots.txt that one adopted.
+        self._last: dict[str, tuple[int, str | None]] = {}
         #: The origins that each robots.txt was adopted for, by any run.
         self._adopted_for: dict[str, set[str]] = {}
 
@@ -54,18 +55,10 @@ class Adoptions:
         else:
             self._report.find(line.n, "run", f"{line.url} is no document that a gate goes by")
 
-    def fetched_at(self, url: str, held: ListHeld) -> float | None:
-        """When any run last fetched the list, Unix seconds; None where no line says so."""
-        at, line = self._lists.get((url, held.digest or ""), (None, 0))
+    def fetched_at(self, of: str, held: Held) -> float | None:
+        """When any run last fetched what is held, Unix seconds; None where no line says so."""
+        at, line = self._fetched.get((of, held.digest or ""), (held.fetched_at, 0))
         return held.fetched_at if line <= held.serial and held.fetched_at is not None else at
-
-    def rules_fetched_at(self, origin: str, held: RulesHeld) -> float | None:
-        """When any run last fetched the rules in force, Unix seconds; None where no line says."""
-        known = self._robots.get(origin)
-        same = known is not None and known.digest == held.digest and held.digest is not None
-        if known is None or not same or (known.line <= held.serial and held.fetched_at is not None):
-            return held.fetched_at
-        return known.at
 
     # -- R3 -------------------------------------------------------------------------------
 
@@ -82,14 +75,14 @@ class Adoptions:
 
     def _keep_list(self, run: Run, line: Line) -> None:
         # Where a list is held, only what failed on our own side defers everything.
-        if run.held.latest_list() is not None and line.verdict != DEFERRED:
-            run.held.keep_list()
+        held = run.held.now(LIST)
+        if held is not None and line.verdict != DEFERRED:
+            run.held.keep_list(held)
             return
         verdict = self._without_list(run, line)
         if verdict is None:
             self._check_last_list(run, line, None)
-        nothing = _NOTHING if verdict is None else None
-        run.held.put_list(ListHeld(line.n, line.at, nothing, None, rejected=True, verdict=verdict))
+        run.held.put(LIST, Held(line.n, line.at, verdict or _NOTHING, None))
 
     def _without_list(self, run: Run, line: Line) -> Verdict | None:
         """The verdict on every target while there is no list: as the run's setting says.
@@ -109,27 +102,27 @@ class Adoptions:
 
     def _new_list(self, run: Run, line: Line, digest: str, answer: Line | None) -> None:
         status = 200 if line.kind == events.ADOPTED else 304
-        key = (line.url, digest)
         brought = answer is not None and answer.status == status and answer.whole
         if line.kind == events.TAKEN_UP and not brought:
             self._check_last_list(run, line, digest)
         elif line.kind == events.ADOPTED and not brought and run.begun and not run.holes:
             self._report.find(line.n, "R3", f"no exchange of this run brought {line.url}")
-        self._last_list[line.url] = line.n, digest
+        self._last[line.url] = line.n, digest
         if answer is not None and brought:
-            self._lists[key] = answer.at, line.n
-        fetched_at, _ = self._lists.get(key, (None, 0))
+            self._fetched[line.url, digest] = answer.at, line.n
+        fetched_at, _ = self._fetched.get((line.url, digest), (None, 0))
         if fetched_at is None:
             self._report.missed(_NO_AGE)
         found = self._parsed(line, digest)
-        run.held.put_list(ListHeld(line.n, line.at, found, fetched_at, digest))
+        ttl = math.inf if found is None else found.refresh
+        run.held.put(LIST, Held(line.n, line.at, found, fetched_at, ttl, digest))
 
     def _check_last_list(self, run: Run, line: Line, digest: str | None) -> None:
         """R3b, T7: a run begins with the list that was in force before it, if there was one."""
-        number, held = self._last_list.get(line.url, (0, digest))
+        number, held = self._last.get(line.url, (0, digest))
         if digest == held or number > run.line or not run.begun or run.holes:
             return
-        if digest is None or (line.url, digest) in self._lists:
+        if digest is None or (line.url, digest) in self._fetched:
             told = "none" if digest is None else "an older list"
             text = f"goes by {told}, though the list of line {number} was held (R3b)"
             self._report.find(line.n, "R3", text)
@@ -152,7 +145,7 @@ class Adoptions:
     # -- R2 -------------------------------------------------------------------------------
 
     def _robots_txt(self, run: Run, line: Line, origin: str) -> None:
-        if not _is_origin(origin):
+        if not is_robots(line.url):
             self._report.find(line.n, "R2", f"{line.url} is the robots.txt of no origin")
         elif line.kind == events.REJECTED:
             self._reject(run, line, origin)
@@ -162,13 +155,12 @@ class Adoptions:
     def _adopt(self, run: Run, line: Line, origin: str) -> None:
         brought = self._brought(run, line) if line.kind == events.ADOPTED else None
         if brought is not None:
-            self._robots[origin] = Known(line.digest, line.status, brought.at, line.n)
+            self._fetched[origin, line.digest] = brought.at, line.n
+            self._last[origin] = line.n, line.digest
             self._adopted_for.setdefault(line.digest or "", set()).add(origin)
         elif line.kind == events.TAKEN_UP:
             self._check_owner(run, line, origin)
-        known = self._robots.get(origin)
-        same = known is not None and (known.digest, known.status) == (line.digest, line.status)
-        fetched_at = known.at if known is not None and same else None
+        fetched_at, _ = self._fetched.get((origin, line.digest), (None, 0))
         if fetched_at is None and line.kind == events.TAKEN_UP:
             self._report.missed(_NO_AGE)
         self._put(run, line, origin, fetched_at)
@@ -178,12 +170,14 @@ class Adoptions:
 
         One that no line adopted at all may come from a run that kept no ledger, or an import.
         """
-        owners = self._adopted_for.get(line.digest or "", set())
-        known = self._robots.get(origin)
-        if owners and origin not in owners and known and run.begun and not run.terms.shared:
-            if run.holes:
-                return
-            text = f"that robots.txt is of {min(owners)}; line {known.line} adopted another"
+        owners, last = self._adopted_for.get(line.digest or "", set()), self._last.get(origin)
+        if owners and origin not in owners and last and run.begun and not run.terms.shared:
+            text = f"that robots.txt is of {min(owners)}; line {last[0]} adopted another"
+            self._unless_holes(run, line, text)
+
+    def _unless_holes(self, run: Run, line: Line, text: str | None) -> None:
+        """A finding about a robots.txt, unless lines are missing that may explain it."""
+        if text is not None and not run.holes:
             self._report.find(line.n, "R2", text)
 
     def _brought(self, run: Run, line: Line) -> Line | None:
@@ -191,16 +185,16 @@ class Adoptions:
         answer = run.robots_asked.get(line.document or line.url)
         first = run.robots_asked.get(line.url)
         if answer is None or first is None:
-            if not run.holes:
-                self._report.find(line.n, "R2", f"no exchange of this run brought {line.url}")
+            self._unless_holes(run, line, f"no exchange of this run brought {line.url}")
             return None
         redirected = line.document is None or first.status in REDIRECTS
         meaning = robots_fetch.meaning(answer.status, location=False, hops=0, failure=None)
+        parsed = meaning == robots_fetch.PARSE
         if answer.status != line.status or not redirected:
             text = f"line {answer.n} answered {answer.status}, not {line.status}"
-        elif line.status == 429 or meaning not in (robots_fetch.PARSE, robots_fetch.NO_RULES):
+        elif line.status == 429 or not (parsed or meaning == robots_fetch.NO_RULES):
             text = f"status {line.status} brings no rules"
-        elif (meaning == robots_fetch.PARSE) != (line.digest is not None):
+        elif parsed != (line.digest is not None):
             text = f"status {line.status} means {meaning!r}, which it was not taken for"
         elif not answer.whole and (answer.octets or 0) < robots_fetch.MAX_OCTETS:
             text = f"line {answer.n} brought {answer.octets} octets, and more would have come"
@@ -208,40 +202,31 @@ class Adoptions:
             text = f"line {answer.n} brought {answer.body}, not {line.digest}"
         else:
             return answer
-        if not run.holes:
-            self._report.find(line.n, "R2", text)
+        self._unless_holes(run, line, text)
         return None
 
     def _put(
-        self,
-        run: Run,
-        line: Line,
-        origin: str,
-        fetched_at: float | None,
-        kept_for: float | None = None,
+        self, run: Run, line: Line, origin: str, fetched_at: float | None, kept: float | None = None
     ) -> None:
         """Put the rules of *line* in force.
 
-        *kept_for*: seconds for which rules of an earlier answer stay, since no new ones came.
+        *kept*: seconds for which rules of an earlier answer stay, since no new ones came.
         """
-        document = line.document or line.url
+        document, token = line.document or line.url, run.terms.token
         rules: Robots | None = no_rules(document)
         if line.digest is not None:
-            rules = self._documents.robots(line.digest, run.terms.token, document)
+            rules = self._documents.robots(line.digest, token, document)
         if rules is None:
             self._unread(line, "a robots.txt", line.digest)
         elif run.begun and rules.group != line.group:
             group = " ".join(rules.group) or "none"
-            self._report.find(line.n, "R2", f"the group of {run.terms.token!r} is {group}")
+            self._report.find(line.n, "R2", f"the group of {token!r} is {group}")
         elif run.begun:
             self._report.derived += 1
         delay = 0.0 if rules is None else rules.crawl_delay or 0.0
-        ttl = kept_for
-        if ttl is None:
-            ttl = robots_ttl(run.terms.robots_ttl, max(delay, run.terms.min_interval))
-        run.held.put_rules(
-            origin, RulesHeld(line.n, line.at, rules, fetched_at, ttl, line.digest, delay)
-        )
+        ttl = robots_ttl(run.terms.robots_ttl, max(delay, run.terms.min_interval))
+        ttl = ttl if kept is None else kept
+        run.held.put(origin, Held(line.n, line.at, rules, fetched_at, ttl, line.digest, delay))
 
     def _unread(self, line: Line, what: str, *digests: str | None) -> None:
         altered = [digest for digest in digests if digest and self._documents.altered(digest)]
@@ -252,88 +237,65 @@ class Adoptions:
             self._report.missed(f"{what} that is not among the documents")
 
     def _reject(self, run: Run, line: Line, origin: str) -> None:
-        fault = None if run.holes else _no_cause(run, line)
-        if fault is not None:
-            self._report.find(line.n, "R2", fault)
+        self._unless_holes(run, line, _no_cause(run, line))
         position, fleet = run.terms.robots_unreachable, run.terms.shared
         found = robots_fetch.without(_cause(line), "", line.url, position, fleet=fleet)
+        number, digest = self._last.get(origin, (0, line.digest))
         if isinstance(found, Leave):
-            run.held.put_rules(origin, None)
+            run.held.put(origin, None)
         elif isinstance(found, NotKnown):
             stands = StandIn(found.verdict())
-            run.held.put_rules(origin, RulesHeld(line.n, line.at, stands, line.at, stands.ttl))
+            run.held.put(origin, Held(line.n, line.at, stands, line.at, stands.ttl))
         elif line.verdict:
             self._stand_in(run, line, origin, found)
         else:
             self._put(run, line, origin, line.at, found.ttl)
-            self._check_kept(line, origin)
-
-    def _check_kept(self, line: Line, origin: str) -> None:
-        known = self._robots.get(origin)
-        if known is not None and known.digest != line.digest:
-            text = f"the rules that were held are those of line {known.line}"
-            self._report.find(line.n, "R2", text)
+            if digest != line.digest:
+                text = f"the rules that were held are those of line {number}"
+                self._report.find(line.n, "R2", text)
 
     def _stand_in(self, run: Run, line: Line, origin: str, found: Keep | StandIn) -> None:
         """T3, T6: a run goes by one verdict, since it never had the rules of *origin*."""
-        known = self._robots.get(origin)
         stands = found.otherwise if isinstance(found, Keep) else found
         right = line.verdict == stands.verdict.name
         if not right:
             self._report.find(line.n, "R2", f"{line.verdict!r} stands for no robots.txt")
-        elif isinstance(found, Keep) and known is not None:
-            text = f"goes by none, though rules were held (line {known.line}, T6)"
+        elif isinstance(found, Keep) and origin in self._last:
+            text = f"goes by none, though rules were held (line {self._last[origin][0]}, T6)"
             self._report.find(line.n, "R2", text)
         elif run.begun:
             self._report.derived += 1
         allowed = right and stands.verdict.allowed
         name = cast("VerdictName", line.verdict)  # as written, right or not
         verdict = replace(stands.verdict, allowed=allowed, name=name, reason=line.reason)
-        held = RulesHeld(line.n, line.at, StandIn(verdict), line.at, stands.ttl)
-        run.held.put_rules(origin, held)
-
-
-def _is_origin(text: str) -> bool:
-    try:
-        return hosts.origin(text) == text
-    except ValueError:
-        return False
+        run.held.put(origin, Held(line.n, line.at, StandIn(verdict), line.at, stands.ttl))
 
 
 def _no_cause(run: Run, line: Line) -> str | None:
     """Why the host's answer does not allow the run to go on without its robots.txt, or None."""
-    if _cause(line) == robots_fetch.OURS:
+    cause, answer = _cause(line), run.robots_asked.get(line.url)
+    if cause == robots_fetch.OURS:
         return None  # nothing is sent then, whatever the host has answered
-    answer = run.robots_asked.get(line.url)
     if answer is None:
         return f"{line.url} was not asked for in this run"
     if answer.status in REDIRECTS:
         return None  # the fetch ended at a hop, whose line has another URL
-    means = _meaning(answer)
-    if _cause(line) == robots_fetch.UNREADABLE:
+    failure: Retry | GiveUp | None = None
+    if is_failure(answer.status) and (answer.gives_up or answer.answered):
+        failure = GiveUp("", 0.0) if answer.gives_up else Retry(0.0, "")
+    means = robots_fetch.meaning(answer.status, location=False, hops=0, failure=failure)
+    if cause == robots_fetch.UNREADABLE:
         good = means == robots_fetch.PARSE
     else:
         good = means == robots_fetch.UNREACHABLE or (
             means == robots_fetch.DEFER and not line.verdict
         )
-    if good:
-        return None
-    return f"line {answer.n} answered {answer.status}, which does not lead to this"
-
-
-def _meaning(answer: Line) -> str:
-    """What an exchange for a robots.txt meant to the run; its redirects are judged apart."""
-    failure: Retry | GiveUp | None = None
-    if is_failure(answer.status) and (answer.gives_up or answer.answered):
-        failure = GiveUp("", 0.0) if answer.gives_up else Retry(0.0, "")
-    return robots_fetch.meaning(answer.status, location=False, hops=0, failure=failure)
+    text = f"line {answer.n} answered {answer.status}, which does not lead to this"
+    return None if good else text
 
 
 def _cause(line: Line) -> str:
     """Why a run has no new rules, as its line ``rejected`` tells."""
-    if line.verdict == UNKNOWN_PARSE_ERROR:
-        return robots_fetch.UNREADABLE
-    if line.verdict == DEFERRED:
-        return robots_fetch.OURS
-    kept = line.digest is not None or line.status is not None
-    return robots_fetch.UNREACHABLE if line.verdict or kept else robots_fetch.DEFER
+    causes = {UNKNOWN_PARSE_ERROR: robots_fetch.UNREADABLE, DEFERRED: robots_fetch.OURS}
+    kept = line.verdict or line.digest is not None or line.status is not None
+    return causes.get(line.verdict, robots_fetch.UNREACHABLE if kept else robots_fetch.DEFER)

@@ -7,7 +7,9 @@ derived and is counted as such, which is not a finding.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.ledger.lines import REDACTED
@@ -20,12 +22,11 @@ from scrapy_walsh.policy.robots.usage import IN_ROBOTS
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, OUT_OF_SCOPE, Verdict
-from scrapy_walsh.proof.verify.run import Snapshot
+from scrapy_walsh.proof.verify.run import LIST, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from scrapy_walsh.ledger.reading import Line
+    from scrapy_walsh.policy.chain import Conclusion
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.proof.verify.adoptions import Adoptions
     from scrapy_walsh.proof.verify.report import Report
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 #: Seconds between the moment that a gate looks at a document's age, and the request.
 _CLEARED: Final = 2.0
-_NO_START: Final = "decisions of a run whose start is not here"
+NO_START: Final = "decisions of a run whose start is not here"
 _HOLES: Final = "decisions that rest on lines which are not here"
 _REDACTED: Final = "decisions about URLs whose query is redacted"
 _ANSWER: Final = "answers to exchanges whose decision was not derived"
@@ -43,7 +44,11 @@ _TOLD_AGAIN: Final = {
     True: "this run had no answer to that request before",
     False: "this run had had an answer to that request",
 }
-_NAMES: Final = {chain.BLOCKLIST: "the blocklist", chain.ROBOTS: "robots.txt"}
+_NAMES: Final = {chain.BLOCKLIST: ("R3", "the blocklist"), chain.ROBOTS: ("R2", "robots.txt")}
+#: What a line says of a verdict, and what that is of the verdict.
+_FACTS: Final = ("requirement", "name", "document", "digest", "group", "rule", "line")
+_facts: Final = attrgetter(*_FACTS)
+_shown: Final = attrgetter("requirement", "verdict", *_FACTS[2:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class Decisions:
         #: Targets that answered with a redirect, and the form of the last such request: a run that
         #: is resumed goes on with its hop.
         self._redirected: dict[str, str] = {}
+        #: Whether the ledger begins after its first line.
         self.partial = False
 
     # -- R6 -------------------------------------------------------------------------------
@@ -114,12 +120,7 @@ class Decisions:
 
     def _hop(self, run: Run, line: Line, via: str) -> None:
         """Note for which sources an answer to the hop of *line* counts (R8)."""
-        key = recrawl.key_of(via, self._redirected[via])
-        sources = recrawl.led_from(key, (), run.hops)
-        if run.scope.is_source(via):
-            sources[key] = None
-        elif not sources:
-            sources[run.scope.source_of(via) or via] = None
+        sources = self._sources(run, via, recrawl.key_of(via, self._redirected[via]))
         run.hops.setdefault(recrawl.key_of(line.url, line.form), {}).update(sources)
 
     def _followed(self, run: Run, line: Line) -> None:
@@ -131,7 +132,7 @@ class Decisions:
 
     # -- an exchange ----------------------------------------------------------------------
 
-    def asked(self, run: Run, line: Line) -> None:
+    def asked(self, run: Run, line: Line, concluded: Conclusion) -> None:
         """Judge an exchange with a target."""
         verdict = self._derive(run, line)
         run.passed[line.url] = (line, verdict)
@@ -140,21 +141,16 @@ class Decisions:
             self._redirected[line.url] = line.form
         if run.begun and REDACTED not in line.url:
             self._not_refused_before(run, line)
-            self._visit(run, line)
+            self._visit(run, line, answered=concluded.answered)
 
     def _derive(self, run: Run, line: Line) -> Verdict | None:
         """The verdict that let the request pass, derived again; None where that is not possible."""
         if not run.begun:
-            self._report.missed(_NO_START)
+            self._report.missed(NO_START)
             return None
         snapshot = Snapshot(run, line.moment)
         found = self._judge(run, line.url, snapshot)
-        if isinstance(found, NeedDocument) or (found.name == OUT_OF_SCOPE and run.holes):
-            self._without(run, line, found)
-            return None
-        if not found.allowed:
-            text = f"{line.url} was asked, though {found.name}: {found.reason}"
-            self._report.find(line.n, found.requirement, text)
+        if not self.may_go(run, line, found) or isinstance(found, NeedDocument):
             return None
         if not run.holes:
             self._fresh(run, line)
@@ -169,75 +165,78 @@ class Decisions:
         self._report.derived += 1
         return found
 
+    def may_go(self, run: Run, line: Line, found: Verdict | NeedDocument | None) -> bool:
+        """Whether nothing stands against a request that was sent; else that is a finding."""
+        if isinstance(found, NeedDocument):
+            rule, name = _NAMES[found.kind]
+            self._differs(run, line, rule, f"{line.url} was asked before {name} was in force")
+        elif found is not None and not found.allowed:
+            text = f"{line.url} was asked, though {found.name}: {found.reason}"
+            if found.name == OUT_OF_SCOPE:
+                self._differs(run, line, found.requirement, text)
+            else:
+                self._report.find(line.n, found.requirement, text)
+        else:
+            return True
+        return False
+
     def _judge(self, run: Run, url: str, snapshot: Snapshot) -> Verdict | NeedDocument:
-        gates = replace(run.terms.gates, revisit_reason="judged apart")
-        if snapshot.last is not None:
-            gates = run.terms.gates
+        gates = run.terms.gates
+        if snapshot.last is None:
+            gates = replace(gates, revisit_reason="judged apart")
         try:
             return chain.judge(url, run.scope, snapshot, gates, snapshot.moment.began)
         except ValueError as error:
             return Verdict(False, OUT_OF_SCOPE, "R6", str(error))
 
-    def _without(self, run: Run, line: Line, found: Verdict | NeedDocument) -> None:
-        if run.holes or isinstance(found, Verdict):
-            self._report.missed(_HOLES)
-            return
-        rule = "R3" if found.kind == chain.BLOCKLIST else "R2"
-        text = f"{line.url} was asked before {_NAMES[found.kind]} was in force"
-        self._report.find(line.n, rule, text)
-
     def _fresh(self, run: Run, line: Line) -> None:
         """R12: no request is let through by a document that is older than it may be."""
-        began, held = line.moment.began, run.held.blocklist(line.moment)
-        if held is not None and held.blocklist is not None and not held.rejected:
-            fetched_at = self._adoptions.fetched_at(run.terms.blocklist_url, held)
-            if fetched_at is not None and _stale(run, fetched_at, began, held.blocklist.refresh):
-                text = f"the blocklist of line {held.serial} was {began - fetched_at:.0f} s old"
-                self._report.find(
-                    line.n, "R12", f"{text}, its refresh is {held.blocklist.refresh:g} s"
-                )
-        origin = hosts.origin(line.url)
-        rules = run.held.rules(origin, line.moment)
-        if rules is None:
-            return
-        fetched_at = self._adoptions.rules_fetched_at(origin, rules)
-        if _stale(run, rules.since if fetched_at is None else fetched_at, began, rules.ttl):
-            old = began - (rules.since if fetched_at is None else fetched_at)
-            text = f"the robots.txt of line {rules.serial} was {old:.0f} s old"
-            self._report.find(line.n, "R12", f"{text}, {rules.ttl:g} s are allowed")
+        began, origin = line.moment.began, hosts.origin(line.url)
+        for of, key, what, allowed in (
+            (LIST, run.terms.blocklist_url, "blocklist", "its refresh is {:g} s"),
+            (origin, origin, "robots.txt", "{:g} s are allowed"),
+        ):
+            held = run.held.at(of, line.moment)
+            if held is None or held.ttl == math.inf:
+                continue
+            at = self._adoptions.fetched_at(key, held)
+            at = held.since if at is None and of else at
+            if at is not None and _stale(run, at, began, held.ttl):
+                text = f"the {what} of line {held.serial} was {began - at:.0f} s old"
+                self._report.find(line.n, "R12", f"{text}, {allowed.format(held.ttl)}")
 
     def _tagged(self, run: Run, line: Line) -> None:
         """N3: where robots.txt denies the tagged form, the request is sent without tags."""
-        held = run.held.rules(hosts.origin(line.url), line.moment)
-        if line.sent is None or held is None or held.rules is None:
+        held = run.held.at(hosts.origin(line.url), line.moment)
+        if line.sent is None or held is None or held.what is None:
             return
-        verdict = held.rules.decide(line.sent)
+        verdict = held.what.decide(line.sent)
         if not verdict.allowed:
             self._report.find(line.n, "R2", f"{line.sent} was sent, though {verdict.reason}")
 
     def _not_refused_before(self, run: Run, line: Line) -> None:
         """Without ``chain``: what was refused is not requested while no document has changed."""
-        before = run.refused.get(line.url)
-        if before is None:
-            return
-        refused, requirement, basis = before
-        same = basis == run.basis(hosts.origin(line.url), line.moment)
+        refused, requirement, basis = run.refused.get(line.url, (0, "", None))
+        same = basis == run.basis(hosts.origin_or_url(line.url), line.moment)
         if requirement in ("R2", "R3") and same:
             text = f"{line.url} was asked, though line {refused} refused it"
             self._report.find(line.n, requirement, text)
 
     # -- R8 -------------------------------------------------------------------------------
 
-    def _visit(self, run: Run, line: Line) -> None:
+    def _visit(self, run: Run, line: Line, *, answered: bool) -> None:
         key = recrawl.key_of(line.url, line.form)
         last = self._answered.get(key) if run.scope.is_source(line.url) else None
         if not run.holes and line.again != (key in run.answered):
             self._report.find(line.n, "R8", f"again is {line.again}: {_TOLD_AGAIN[line.again]}")
         if last is not None and last.run != run.name and key not in run.hops:
             self._not_too_soon(run, line, last)
-        if line.answered and recrawl.counts_as_asked(line.status):
-            for source in self._sources(run, line, key):
-                self._note(run, line, source)
+        for source in self._sources(run, line.url, key) if answered else ():
+            before = self._answered.get(source)
+            before_that = None if before is None else before.visit
+            visit = recrawl.met(line.moment.began, before_that, run.terms.revisit)
+            run.answered.add(source)
+            self._answered[source] = _Answered(visit, run.name, line.n)
 
     def _not_too_soon(self, run: Run, line: Line, last: _Answered) -> None:
         began, visit = line.moment.began, last.visit
@@ -251,19 +250,14 @@ class Decisions:
             self._doubts.setdefault(last.run, []).append((line.n, text))
 
     @staticmethod
-    def _sources(run: Run, line: Line, key: str) -> Iterator[str]:
-        """Keys of the sources that the answer counts for: one that redirected there, the URL's."""
-        sources, own = recrawl.led_from(key, (), run.hops), run.scope.is_source(line.url)
-        if not (sources or own):
-            yield from filter(None, [run.scope.source_of(line.url)])
-        yield from {**sources, **({key: None} if own else {})}
-
-    def _note(self, run: Run, line: Line, source: str) -> None:
-        before = self._answered.get(source)
-        last = None if before is None else before.visit
-        visit = recrawl.met(line.moment.began, last, run.terms.revisit)
-        run.answered.add(source)
-        self._answered[source] = _Answered(visit, run.name, line.n)
+    def _sources(run: Run, url: str, key: str) -> dict[str, None]:
+        """Keys of the sources that an answer counts for: one that redirected there, the URL's."""
+        sources = recrawl.led_from(key, (), run.hops)
+        if run.scope.is_source(url):
+            sources[key] = None
+        elif not sources and (source := run.scope.source_of(url)) is not None:
+            sources[source] = None
+        return sources
 
     def over(self, run: str) -> None:
         """Note that *run* has ended, so that the answers it had count for R8."""
@@ -323,17 +317,17 @@ class Decisions:
             self._report.find(line.n, rule, text)
 
     def _unseen(self, run: Run, line: Line) -> None:
-        if run.holes or REDACTED in line.url:
-            self._report.missed(_HOLES if run.holes else _REDACTED)
+        if REDACTED in line.url and not run.holes:
+            self._report.missed(_REDACTED)
         else:
-            self._report.find(line.n, "run", f"no exchange brought {line.url}")
+            self._differs(run, line, "run", f"no exchange brought {line.url}")
 
     # -- a refusal ------------------------------------------------------------------------
 
     def refused(self, run: Run, line: Line) -> None:
         """Judge a line ``refused``, or ``deferred`` for want of a robots.txt."""
         if not run.begun:
-            self._report.missed(_NO_START)
+            self._report.missed(NO_START)
             return
         by_time = line.requirement == "R8"
         last = self._answered.get(recrawl.key_of(line.url, line.form))
@@ -341,35 +335,32 @@ class Decisions:
         if line.proxy is None:
             found = self._judge(run, line.url, snapshot)
         else:
-            found = self._judge_proxy(run, line, snapshot)
+            against = chain.judge_proxy(line.proxy, snapshot, run.terms.gates)
+            nothing = Verdict(True, ALLOWED_IMPLICIT, "R3", "nothing against its proxy")
+            found = against or nothing
         self._compare(run, line, found, snapshot)
         if not isinstance(found, NeedDocument) and REDACTED not in line.url and not line.proxy:
             basis = run.basis(hosts.origin_or_url(line.url), line.moment)
             run.refused[line.url] = (line.n, line.requirement, basis)
 
-    @staticmethod
-    def _judge_proxy(run: Run, line: Line, snapshot: Snapshot) -> Verdict | NeedDocument:
-        against = chain.judge_proxy(line.proxy or "", snapshot, run.terms.gates)
-        return against or Verdict(True, ALLOWED_IMPLICIT, "R3", "nothing against its proxy")
-
     def _compare(
         self, run: Run, line: Line, found: Verdict | NeedDocument, snapshot: Snapshot
     ) -> None:
-        if not isinstance(found, NeedDocument) and _shown(line) == _facts(found):
+        verdict = None if isinstance(found, NeedDocument) else found
+        r8 = line.requirement == "R8"
+        if verdict is not None and _shown(line) == _facts(verdict):
             self._report.derived += 1
         elif snapshot.unread:
             self._report.missed(snapshot.unread[0])
         elif line.requirement == "R2" and REDACTED in line.url:
             self._report.missed(_REDACTED)
-        elif line.requirement == "R8" and not _is_r8(found):
-            self._report.missed(_NO_RUNS)
-        elif line.requirement == "R8":
+        elif r8 and verdict is not None and verdict.requirement == "R8":
             self._report.derived += 1
-        elif run.holes:
-            self._report.missed(_HOLES)
+        elif r8:
+            self._report.missed(_NO_RUNS)
         else:
-            told = "undecided" if isinstance(found, NeedDocument) else _told(found)
-            self._report.find(line.n, line.requirement, _differing(line, told))
+            told = "undecided" if verdict is None else _told(verdict)
+            self._differs(run, line, line.requirement, _differing(line, told))
 
 
 def _differing(line: Line, told: str) -> str:
@@ -381,8 +372,10 @@ def _by(name: str, rule: str | None, line: int | None) -> str:
     return f"{name}{f' by {rule!r}' if rule else ''}{f' in line {line}' if line else ''}"
 
 
-def _is_r8(found: Verdict | NeedDocument) -> bool:
-    return not isinstance(found, NeedDocument) and found.requirement == "R8"
+def _told(verdict: Verdict) -> str:
+    where = f" of {verdict.document}" if verdict.document else ""
+    group = f", group {' '.join(verdict.group)}" if verdict.group else ""
+    return f"{_by(verdict.name, verdict.rule, verdict.line)}{where}{group}"
 
 
 def _stale(run: Run, fetched_at: float, began: float, ttl: float) -> bool:
@@ -391,43 +384,12 @@ def _stale(run: Run, fetched_at: float, began: float, ttl: float) -> bool:
     return not any(-_CLEARED <= age <= ttl + _CLEARED for age in ages)
 
 
-def _shown(line: Line) -> tuple[object, ...]:
-    return (
-        line.requirement,
-        line.verdict,
-        line.document,
-        line.digest,
-        line.group,
-        line.rule,
-        line.line,
-    )
-
-
-def _facts(verdict: Verdict) -> tuple[object, ...]:
-    return (
-        verdict.requirement,
-        verdict.name,
-        verdict.document,
-        verdict.digest,
-        verdict.group,
-        verdict.rule,
-        verdict.line,
-    )
-
-
-def _told(verdict: Verdict) -> str:
-    where = f" of {verdict.document}" if verdict.document else ""
-    group = f", group {' '.join(verdict.group)}" if verdict.group else ""
-    return f"{_by(verdict.name, verdict.rule, verdict.line)}{where}{group}"
-
-
 def _usage_fault(run: Run, asked: Line, line: Line) -> str | None:
     """Why what *line* says of its robots.txt and the use of its answer cannot be so, or None."""
-    held = run.held.rules(hosts.origin(line.url), asked.moment)
-    derivable = run.terms.usage is not None and line.kind == events.FETCHED
-    if not derivable or held is None or held.rules is None or REDACTED in line.url:
+    held = run.held.at(hosts.origin(line.url), asked.moment)
+    if line.kind != events.FETCHED or held is None or held.what is None or REDACTED in line.url:
         return None
-    expected = tuple(map(str, held.rules.said(line.url)))
+    expected = tuple(map(str, held.what.said(line.url)))
     written = tuple(text for text in line.usage if text.startswith(IN_ROBOTS))
     if written == expected:
         return None

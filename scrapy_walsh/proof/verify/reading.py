@@ -62,9 +62,8 @@ def _take(chain: Chain, judge: Judge, name: str, raw: bytes) -> None:
     if chain.hole:
         chain.hole = False
         judge.hole()
-    judge.partial = chain.partial
     if members is not None:
-        judge.take(members)
+        judge.take(members, partial=chain.partial)
 
 
 class _LookUp:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.host import Host
+from scrapy_walsh.policy.host import Terms as Settings
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.robots.fetch import StandIn
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, Verdict
-from scrapy_walsh.proof.verify.silence import Retries, Silence
 
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.reading import Line, Moment
@@ -20,6 +24,9 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.verify.terms import Terms
 
 # The documents in force in a run at each moment: lines ``adopted``, ``taken_up``, ``rejected``.
+
+#: What the blocklist is held by; a robots.txt is by its origin.
+LIST: Final = ""
 
 
 class LookUp(Protocol):
@@ -42,95 +49,62 @@ class LookUp(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RulesHeld:
-    """The rules of an origin. ``rules``: None where the document is not there to be read.
+class Held:
+    """What a run goes by: the list, or the rules of an origin. ``serial``: its line's number.
 
-    ``since``: when they came into force. ``fetched_at``: when they were fetched, None where no
-    line says so; both Unix seconds. ``ttl``, ``crawl_delay``: seconds. ``serial``: the line's
-    number.
+    ``what``: the document, or what stands for it; None where it is not there to be read.
+    ``since``: when it came into force. ``fetched_at``: when it was fetched, None where no line says
+    so; both Unix seconds. ``ttl``, ``crawl_delay``: seconds.
     """
 
     serial: int
     since: float
-    rules: Rules | None
+    what: Any
     fetched_at: float | None
-    ttl: float
+    ttl: float = math.inf
     digest: str | None = None
     crawl_delay: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ListHeld:
-    """The blocklist of a run; ``blocklist`` None where the document is not there to be read.
-
-    ``rejected``: the last attempt to get a newer one failed. ``verdict``: on every target, where
-    there is no list and nothing may be requested without one.
-    """
-
-    serial: int
-    since: float
-    blocklist: Blocklist | None
-    fetched_at: float | None
-    digest: str | None = None
-    rejected: bool = False
-    verdict: Verdict | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """The last robots.txt of an origin that any run adopted."""
-
-    digest: str | None
-    status: int | None
-    at: float
-    line: int
 
 
 @dataclass(slots=True)
 class InForce:
     """The documents in force in one run, and of each the one before (see ``Moment``)."""
 
-    _lists: list[ListHeld] = field(default_factory=list)
-    _rules: dict[str, tuple[RulesHeld | None, RulesHeld | None]] = field(default_factory=dict)
+    _held: dict[str, tuple[Held | None, Held | None]] = field(default_factory=dict)
 
-    def blocklist(self, moment: Moment) -> ListHeld | None:
-        """The list in force at that moment."""
-        return next((held for held in reversed(self._lists) if moment.saw(held.since)), None)
+    def now(self, of: str) -> Held | None:
+        """What is in force now."""
+        return self._held.get(of, (None, None))[1]
 
-    def latest_list(self) -> ListHeld | None:
-        """The list in force now."""
-        return self._lists[-1] if self._lists else None
-
-    def put_list(self, held: ListHeld) -> None:
-        """*held* is in force from now on."""
-        self._lists = [*self._lists[-1:], held]
-
-    def keep_list(self) -> None:
-        """Note that an attempt to get a newer list failed."""
-        self._lists[-1:] = [replace(self._lists[-1], rejected=True)]
-
-    def rules(self, origin: str, moment: Moment) -> RulesHeld | None:
-        """The rules of *origin* in force at that moment."""
-        before, now = self._rules.get(origin, (None, None))
+    def at(self, of: str, moment: Moment) -> Held | None:
+        """What was in force at that moment."""
+        before, now = self._held.get(of, (None, None))
         return now if now is None or moment.saw(now.since) else before
 
-    def put_rules(self, origin: str, held: RulesHeld | None) -> None:
-        """*held* is in force for *origin* from now on; None: nothing is."""
-        self._rules[origin] = (self._rules.get(origin, (None, None))[1], held)
+    def put(self, of: str, held: Held | None) -> None:
+        """*held* is in force from now on; None: nothing is."""
+        self._held[of] = (self.now(of), held)
+
+    def keep_list(self, held: Held) -> None:
+        """Note that an attempt to get a newer list than *held* failed: it stays, however old."""
+        self._held[LIST] = (self._held[LIST][0], replace(held, ttl=math.inf))
 
     def crawl_delay(self, host: str, moment: Moment) -> float:
         """The longest Crawl-delay that the rules of both schemes of *host* ask for."""
-        held = (self.rules(f"{scheme}://{host}", moment) for scheme in ("http", "https"))
+        held = (self.at(f"{scheme}://{host}", moment) for scheme in ("http", "https"))
         return max((each.crawl_delay for each in held if each is not None), default=0.0)
 
 
-_UNREAD_LIST = Blocklist.empty()
+def is_robots(url: str) -> bool:
+    """Whether *url* is that of the robots.txt of an origin."""
+    try:
+        return url == hosts.robots_url(url)
+    except ValueError:
+        return False
+
 
 #: Seconds by which wall clock and steady clock must have moved apart for the wall clock to be set.
 CLOCK_SET: Final = 2.0
-
-
-_UNREAD_RULES = StandIn(Verdict(True, ALLOWED_IMPLICIT, "R2", "the file is not here"))
 
 
 @dataclass(slots=True)
@@ -146,8 +120,6 @@ class Run:
     ended: bool = False
     scope: Scope = field(default_factory=Scope)
     held: InForce = field(default_factory=InForce)
-    retries: Retries = field(default_factory=Retries)
-    silence: Silence = field(init=False)
     #: Seconds by which the wall clock was ahead of the steady clock at the last exchange.
     ahead: float | None = None
     #: Seconds by which it was put back between the last two exchanges; 0 if it was not.
@@ -168,15 +140,25 @@ class Run:
     hops: dict[str, dict[str, None]] = field(default_factory=dict)
     #: Keys (``recrawl.key_of``) of what this run has had an answer to.
     answered: set[str] = field(default_factory=set)
-    #: By host, what it has taught this run by now (D28).
-    taught: dict[str, Learned] = field(default_factory=dict)
-    #: By host, when its last accepted answer ended.
-    accepted: dict[str, float] = field(default_factory=dict)
     #: Refusals by URL: the line, its requirement, and the documents that it was made with.
     refused: dict[str, tuple[int, str, tuple[int, int]]] = field(default_factory=dict)
+    #: By URL: the retries that are due, the line that gave it up, and the last line that R5 holds.
+    due: dict[str, list[int]] = field(default_factory=dict)
+    given_up: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, Line] = field(default_factory=dict)
+    #: Hosts, with their requests that got no answer; trials of https, by origin, count apart.
+    hosts: dict[str, Host] = field(default_factory=dict)
+    trials: Counter[str] = field(default_factory=Counter)
+    #: By host, what it has taught this run by now (D28), and when its last accepted answer ended.
+    taught: dict[str, Learned] = field(default_factory=dict)
+    accepted: dict[str, float] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.silence = Silence(self.terms)
+    def host(self, key: str) -> Host:
+        """What this run knows of the host with this throttle key."""
+        if key not in self.hosts:
+            settings = Settings(self.terms.gates, self.terms.robots_unreachable)
+            self.hosts[key] = Host(key, settings)
+        return self.hosts[key]
 
     def note_clocks(self, line: Line) -> None:
         """Compare the two times of an exchange with those of the one before."""
@@ -186,8 +168,12 @@ class Run:
 
     def basis(self, origin: str, moment: Moment) -> tuple[int, int]:
         """Which list and which rules decide; 0 where there is none."""
-        operator, rules = self.held.blocklist(moment), self.held.rules(origin, moment)
+        operator, rules = self.held.at(LIST, moment), self.held.at(origin, moment)
         return operator.serial if operator else 0, rules.serial if rules else 0
+
+
+_UNREAD_LIST: Final = Blocklist.empty()
+_UNREAD_RULES: Final = StandIn(Verdict(True, ALLOWED_IMPLICIT, "R2", "the file is not here"))
 
 
 @dataclass(slots=True)
@@ -203,24 +189,20 @@ class Snapshot:
 
     def blocklist(self) -> Blocklist | Verdict | None:
         """The list in force, or what stands for it; an empty one where it cannot be read."""
-        held = self.run.held.blocklist(self.moment)
-        if held is None:
-            return None
-        if held.verdict is not None:
-            return held.verdict
-        if held.blocklist is None:
-            self.unread.append("the blocklist is not among the documents")
-        return _UNREAD_LIST if held.blocklist is None else held.blocklist
+        found: Blocklist | Verdict | None = self._of(LIST, "the blocklist", _UNREAD_LIST)
+        return found
 
     def robots(self, origin: str) -> Rules | None:
         """The rules in force, or a stand-in where they cannot be read."""
-        held = self.run.held.rules(origin, self.moment)
-        if held is None:
-            return None
-        if held.rules is None:
-            self.unread.append("a robots.txt is not among the documents")
-        return held.rules or _UNREAD_RULES
+        found: Rules | None = self._of(origin, "a robots.txt", _UNREAD_RULES)
+        return found
 
     def last_visit(self, key: str) -> Visit | None:  # noqa: ARG002
         """The last request for the source: the one that the caller gave."""
         return self.last
+
+    def _of(self, of: str, name: str, unread: Any) -> Any:
+        held = self.run.held.at(of, self.moment)
+        if held is not None and held.what is None:
+            self.unread.append(f"{name} is not among the documents")
+        return None if held is None else unread if held.what is None else held.what

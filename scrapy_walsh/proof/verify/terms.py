@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
-from msgspec import Meta
+from msgspec import Meta, Struct, convert
+from msgspec.structs import fields
 
 from scrapy_walsh.config import SETTINGS, SLOW_SKIP, out_of_bounds
 from scrapy_walsh.ledger.reading import Malformed, Seconds, fits
@@ -26,11 +26,22 @@ if TYPE_CHECKING:
 
 _SHELL: Final = "asked from a shell"
 _AGENT: Final = re.compile(r"Mozilla/5\.0 \(compatible; ([A-Za-z_-]+)/[0-9]+\.[0-9]+; \+[^ ;)]+\)")
+_Count = Annotated[int, Meta(ge=0)]
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Durations in seconds. The defaults stand for a run whose start is not in the ledger."""
+class _Key(TypedDict):
+    """The key of signed requests, and the URL that lists it."""
+
+    keyid: str
+    directory: str
+
+
+class Terms(Struct, frozen=True):
+    """Durations in seconds. The defaults stand for a run whose start is not in the ledger.
+
+    ``silent_attempts``: requests that a run grants a host that gives no answer.
+    ``longest_learned``: the longest interval that a run learns (D28).
+    """
 
     version: str = ""
     user_agent: str = ""
@@ -38,31 +49,27 @@ class Terms:
     spec: str = SPEC_VERSION
     blocklist_url: str = ""
     schema_url: str | None = None
-    #: Of a run whose requests were signed: ``keyid`` and ``directory``, the URL that lists the key.
-    signed: Mapping[str, str] | None = None
-    min_interval: float = MIN_REQUEST_INTERVAL
-    max_retries: int = MAX_RETRIES
-    backoff_base: float = BACKOFF_BASE
-    backoff_cap: float = BACKOFF_CAP
-    patience: float = 0.0
-    robots_ttl: float = ROBOTS_TTL
+    signed: _Key | None = None
+    min_interval: Seconds = MIN_REQUEST_INTERVAL
+    max_retries: _Count = MAX_RETRIES
+    backoff_base: Seconds = BACKOFF_BASE
+    backoff_cap: Seconds = BACKOFF_CAP
+    patience: Seconds = 0.0
+    robots_ttl: Seconds = ROBOTS_TTL
     robots_unreachable: str = "allow"
     blocklist_unreachable: str = "allow"
     pace_robots: bool = False
     excluded_tlds: tuple[str, ...] = ()
-    revisit: float = REVISIT_FLOOR
+    revisit: Seconds = REVISIT_FLOOR
     revisit_reason: str | None = None
     follow_links: bool = False
     scraping: bool = False
     slow_hosts: str = SLOW_SKIP
     shared: bool = False
     tag_requests: bool = False
-    #: Requests that a run grants a host that gives no answer.
-    silent_attempts: int | None = None
-    #: Seconds: the longest interval that a run learns (D28).
-    longest_learned: float | None = None
-    #: WALSH_USAGE.
-    usage: Mapping[str, str] | None = None
+    silent_attempts: _Count = 0
+    longest_learned: Seconds = 0.0
+    usage: dict[str, str] = {}
 
     @property
     def in_shell(self) -> bool:
@@ -77,38 +84,22 @@ class Terms:
 
     @property
     def gates(self) -> Gates:
-        """The settings as ``chain.judge`` takes them."""
-        refused = tuple(name for name, action in (self.usage or {}).items() if action == REFUSE)
-        return Gates(self.excluded_tlds, self.revisit, self.revisit_reason, refused_uses=refused)
+        """The settings as the chain takes them."""
+        return Gates(
+            self.excluded_tlds,
+            self.revisit,
+            self.revisit_reason,
+            self.patience,
+            self.slow_hosts == SLOW_SKIP,
+            self.max_retries,
+            self.backoff_base,
+            self.backoff_cap,
+            tuple(name for name, action in self.usage.items() if action == REFUSE),
+        )
 
 
-class _Key(TypedDict):
-    keyid: str
-    directory: str
-
-
-_TOP: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("version", "user_agent", "token", "spec", "blocklist_url"), str),
-    "schema_url": str | None,
-    "signed": _Key | None,
-}
-_COUNT: Final = Annotated[int, Meta(ge=0)]
-#: What a setting is in a ledger, by the kind of its check.
-_KINDS: Final[Mapping[str, Any]] = {
-    "seconds": Seconds,
-    "count": _COUNT,
-    "flag": bool,
-    "text": str | None,
-    "texts": list[str],
-    "uses": dict[str, str],
-}
-_SETTINGS: Final[Mapping[str, Any]] = {
-    **{each.field: _KINDS[each.row.check.kind] for each in SETTINGS if each.row.terms},
-    **{each.field: str for each in SETTINGS if each.row.terms and each.row.check.choices},
-    "shared": bool,
-    "silent_attempts": _COUNT,
-    "longest_learned": Seconds,
-}
+#: Members of the line itself, beside its settings: the first ones.
+_TOP: Final = fields(Terms)[:7]
 
 
 def terms_of(members: Mapping[str, Any]) -> Terms:
@@ -116,16 +107,11 @@ def terms_of(members: Mapping[str, Any]) -> Terms:
     settings = members.get("settings")
     if not isinstance(settings, dict):
         raise Malformed("has no settings")
-    found = {**_taken(members, _TOP), **_taken(settings, _SETTINGS)}
-    found["excluded_tlds"] = tuple(found["excluded_tlds"])
-    return Terms(**found)
-
-
-def _taken(members: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
-    for name, kind in kinds.items():
-        if not fits(members.get(name), kind):
-            raise Malformed(f"its {name} is {str(members.get(name))[:40]!r}")
-    return {name: members.get(name) for name in kinds}
+    found = {**settings, **{each.name: members.get(each.name) for each in _TOP}}
+    for each in fields(Terms):
+        if not fits(found.get(each.name), each.type):
+            raise Malformed(f"its {each.name} is {str(found.get(each.name))[:40]!r}")
+    return convert(found, Terms)
 
 
 def broken_terms(terms: Terms) -> Iterator[tuple[str, str]]:
@@ -162,8 +148,8 @@ def _out_of_bounds(terms: Terms) -> Iterator[tuple[str, str]]:
     for each, how in out_of_bounds(terms):
         yield each.row.requirement, f"{each.field} {how}"
     grant = granted(min(terms.max_retries, MAX_RETRIES), terms.robots_unreachable)
-    if terms.silent_attempts not in (None, grant):
+    if terms.silent_attempts != grant:
         yield "R5", f"silent_attempts is {terms.silent_attempts}, by its settings it is {grant}"
     longest = min(terms.patience, LONGEST)
-    if terms.longest_learned not in (None, longest):
+    if terms.longest_learned != longest:
         yield "R4", f"longest_learned is {terms.longest_learned:g} s, not {longest:g} s"

@@ -1,0 +1,462 @@
+"""The declared sources of one crawl: when each may be sent, who sends it, and what became of it.
+
+R8 compares runs: a source is judged by the answers that earlier runs got, never by those of this
+run (D12). So the answers of this run are kept apart from the store's records, and
+:meth:`Sources.last_visit` finds no record of a source that this run got an answer to. A fleet has
+no runs: each request from its shared queue is judged by the records.
+
+A source counts as answered once its spider has taken the answer. If the process is killed before
+that, the next run sends the source again. Until then a lock shows other runs that this one is
+requesting it (``state/underway.py``). A source that redirects is under way until there is an answer
+from where it leads: that answer counts for it.
+
+A source counts as *read* when an answer of 2xx reaches the spider, or a 304 says that nothing is
+new. A spider that knows better what "read" means reports it itself (``report``), and sets
+``by_spider``. What follows, ``policy.readings`` decides, and :class:`Account` says at the end.
+
+All of it goes by one key (``recrawl.key_of``). Of a source that has ended there is one octet in
+``Digests``: a crawl may have a million of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from scrapy import Request, signals
+
+from scrapy_walsh.adapters import compat
+from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.outcomes import GaveUp, Refused
+from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.policy import readings, recrawl
+from scrapy_walsh.policy.readings import FAILED, NOT_DUE, OUTCOMES, READ, UNANSWERED, Heard
+from scrapy_walsh.policy.scope import Digests
+from scrapy_walsh.policy.verdict import REMEDIES
+from scrapy_walsh.state.records import Deferral, Reading, SourceRun
+from scrapy_walsh.state.underway import UnderWay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from scrapy.http import Response
+
+    from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.pacing import Pacing
+    from scrapy_walsh.policy.recrawl import Visit
+    from scrapy_walsh.policy.verdict import Verdict
+
+#: The key of ``Request.meta`` for the sources that redirects led from.
+VIA: Final = "walsh_via"
+#: The key for the source whose request it is: retries and redirects keep it.
+_SOURCE: Final = "walsh_reads"
+_PERMANENT: Final = (301, 308)
+#: What the octet of a key says. It was answered; by a redirect, and by nothing else so far; R8
+#: refused it. Below that, one more than the place of its outcome in ``readings.OUTCOMES``.
+_ANSWERED: Final = 8
+_LED_ON: Final = 16
+_TURNED_AWAY: Final = 32
+_OUTCOME: Final = 7
+#: The records of so many sources are updated at once: that takes some milliseconds.
+_AT_ONCE: Final = 100
+
+
+def form_of(request: Request) -> str:
+    """Method and digest of the body of *request*; "" for a plain GET (``recrawl.form_of``)."""
+    return recrawl.form_of(request.method, request.body)
+
+
+def key_of(request: Request) -> str:
+    """By which a source is known everywhere (``recrawl.key_of``)."""
+    return recrawl.key_of(request.url, form_of(request))
+
+
+class Sources:
+    """The sources of one crawl. Hops, to which redirects lead, have keys and octets, too."""
+
+    def __init__(self, context: Context, pacing: Pacing) -> None:
+        self._context = context
+        self._pacing = pacing
+        self.account = Account(context)
+        #: Whether the spider itself reports what was read, by :meth:`report`.
+        self.by_spider = False
+        #: What this run knows of each key.
+        self._octets = Digests()
+        #: By key of a hop: the sources that redirects led from.
+        self._hops: dict[str, dict[str, None]] = {}
+        #: By source, the hop that it redirects to and this run had requested before.
+        self._joined: dict[str, str] = {}
+        #: What came of hops: outcome, reason, and where permanent redirects have led.
+        self._reached: dict[str, tuple[str, str, str | None]] = {}
+        #: Answers that their spider may not have taken yet, and the records to store then.
+        self._untaken: list[tuple[Request, SourceRun]] = []
+        self._locks = UnderWay(context.config.state_dir)
+        #: The source that was looked up last, and its record. From the wire on it does not change:
+        #: the source is locked for this process.
+        self._looked_up: tuple[str, SourceRun | None] = ("", None)
+        #: By key, since when earlier runs have deferred it; read from the store at first use.
+        self._put_off: dict[str, float] | None = None
+        context.crawler.signals.connect(self._dropped, signals.request_dropped)
+
+    def _is(self, key: str, what: int) -> bool:
+        return bool((self._octets.mark(key) or 0) & what)
+
+    def _note(self, key: str, what: int, *, instead_of: int = 0) -> None:
+        before = self._octets.mark(key) or 0
+        if (after := before & ~instead_of | what) != before:
+            self._octets.add(key, after)
+
+    # -- before it is sent ----------------------------------------------------------------
+
+    def declare(self, request: Request) -> None:
+        """Note from now on what becomes of *request*, which ``Spider.start`` yielded: a source."""
+        if self.account.due:
+            request.meta[_SOURCE] = key = key_of(request)
+            if not self._is(key, _OUTCOME):
+                self.account.left.setdefault(key, None)
+
+    def last_visit(self, key: str) -> Visit | None:
+        """When an earlier run last sent the source *key* and was answered (R8).
+
+        What cannot be read counts as requested just now, so the source is not sent in this run.
+        """
+        context = self._context
+        if self._lifts(key):
+            return None
+        try:
+            run = context.store.get(SourceRun, key)
+        except StateError as error:
+            context.recorder.own_fault(str(error), kept=True)
+            return SourceRun(key, context.wall(), "unknown").visit
+        self._looked_up = key, run
+        return None if run is None else run.visit
+
+    def _lifts(self, key: str) -> bool:
+        """Whether R8 allows *key* in this run, whatever is on record.
+
+        True where this run got an answer to it, or a redirect led to it.
+        """
+        known = key not in self._hops and self._is(key, _ANSWERED | _LED_ON)
+        return key in self._hops or (known and not self._context.fleet)
+
+    def again(self, request: Request) -> bool:
+        """Whether this run has already had an answer to the same source (URL and form)."""
+        return self._context.scope.is_source(request.url) and self._is(key_of(request), _ANSWERED)
+
+    def refused(self, request: Request, verdict: Verdict, host: str, due: float | None) -> None:
+        """Note that *request* is not sent in this run, or by no run before *due* (Unix seconds)."""
+        context, key = self._context, key_of(request)
+        if verdict.name == NOT_DUE:
+            self._note(key, _TURNED_AWAY)
+        if due is not None:
+            since = self.put_off_since(request)
+            since = context.wall() if since is None else since
+            put_off = Deferral(key, host, due, verdict.reason, since)
+            context.remember(lambda: context.store.put(put_off))
+
+    def put_off_since(self, request: Request) -> float | None:
+        """Unix seconds at which an earlier run first deferred *request*; None where none did.
+
+        What was deferred first goes first on its host.
+        """
+        if self._put_off is None:
+            context = self._context
+            found = context.recall(lambda: list(context.store.rows(Deferral))) or []
+            self._put_off = {each.url: each.since or each.due for each in found}
+        return self._put_off.get(key_of(request)) if self._put_off else None
+
+    def take(self, request: Request) -> Verdict | None:
+        """Take the source *request* for this process; the refusal where another requests it."""
+        if not self._context.scope.is_source(request.url):
+            return None
+        key = key_of(request)
+        return None if self._locks.take(key) or self._lifts(key) else recrawl.UNDER_WAY
+
+    def let_go(self, request: Request) -> None:
+        """Note that *request* is not sent now, or was sent and got no answer."""
+        self._locks.drop(key_of(request))
+
+    # -- what it was answered -------------------------------------------------------------
+
+    def answered(self, request: Request, outcome: str, sent_at: float) -> None:
+        """Note that *request*, sent at *sent_at* (Unix seconds), has an answer that R8 counts."""
+        key = key_of(request)
+        self._note(key, _ANSWERED if key in self._hops else 0, instead_of=_LED_ON)
+        for source in self._counts_for(request):
+            self._untaken.append((request, self._run(source, sent_at, outcome)))
+            self._note(source, _ANSWERED)
+
+    def redirected(self, request: Request) -> None:
+        """Note that *request* was answered by a redirect."""
+        if not self._is(key_of(request), _ANSWERED):
+            self._note(key_of(request), _LED_ON)
+
+    def hop(self, url: str, request: Request, form: str = "") -> list[str]:
+        """Note that *request* was redirected to *url*, requested as *form*.
+
+        Returns the keys of the sources for which an answer there counts.
+        """
+        sources = list(self._counts_for(request))
+        self._hops.setdefault(recrawl.key_of(url, form), {}).update(dict.fromkeys(sources))
+        return sources
+
+    def not_sent(self, hop: Request, request: Request) -> bool:
+        """Whether *hop*, to which *request* was redirected, is to be sent though Scrapy knows it.
+
+        R8 refused it, or it led here: then it has answered by that redirect alone, and may answer
+        otherwise now.
+        """
+        key = key_of(hop)
+        led_here = self._is(key, _LED_ON) and key in self._counts_for(request)
+        return led_here or self._is(key, _TURNED_AWAY)
+
+    def _counts_for(self, request: Request) -> Iterable[str]:
+        """The keys of the sources for which an answer to *request* counts."""
+        scope, url, key = self._context.scope, request.url, key_of(request)
+        via = recrawl.led_from(key, _carried(request), self._hops)
+        if scope.is_source(url):
+            via[key] = None
+        elif not via:
+            via = dict.fromkeys(filter(None, [scope.source_of(url)]))
+        return via
+
+    def _run(self, key: str, sent_at: float, outcome: str) -> SourceRun:
+        context = self._context
+        (seen, known), self._looked_up = self._looked_up, ("", None)
+        if seen != key:
+            known = context.recall(lambda: context.store.get(SourceRun, key))
+        last = None if known is None else known.visit
+        visit = recrawl.met(sent_at, last, context.config.revisit)
+        counted_from = None if visit.counted_from == sent_at else visit.counted_from
+        return SourceRun(key, sent_at, outcome, context.config.revisit_reason, counted_from)
+
+    def _dropped(self, request: Request) -> None:
+        """Note that the duplicate filter dropped *request*.
+
+        A hop to what this run has requested: what became of that counts for the sources that lead
+        there. Else it is a duplicate, or known from a JOBDIR, and no source of its own.
+        """
+        key, source = key_of(request), request.meta.get(_SOURCE)
+        if self._is(key, _ANSWERED):
+            for led in _carried(request):
+                if not self._is(led, _ANSWERED):
+                    self._note(led, _LED_ON)
+                    self._remember([(request, self._run(led, self._context.wall(), "200"))])
+        if source is not None and request.meta.get("redirect_urls"):
+            self._joined[source] = key
+        elif source in self.account.left:
+            del self.account.left[source]
+
+    def taken(self, request: Request) -> None:
+        """Note that the spider has taken the answer to *request*, with all items of it."""
+        self._settle(lambda each: each is request)
+
+    def settle(self) -> None:
+        """Store the sources whose requests have ended, whatever came of their answers."""
+        under_way = compat.under_way(self._context.crawler)
+        self._settle(lambda request: request not in under_way)
+
+    def _settle(self, done: Callable[[Request], bool]) -> None:
+        settled = [each for each in self._untaken if done(each[0])]
+        if settled:
+            self._untaken = [each for each in self._untaken if not done(each[0])]
+            self._remember(settled)
+
+    def _remember(self, answered: list[tuple[Request, SourceRun]]) -> None:
+        """Store *answered* at once, since a kill must not make a run send a source again."""
+        context = self._context
+        for request, run in answered:
+            context.remember(partial(context.store.put, run))
+            for key in {key_of(request), run.url}:
+                context.remember(partial(context.store.delete, Deferral, key))
+        context.remember(context.store.flush)
+        for _, run in answered:
+            self._locks.drop(run.url)
+
+    def next_due(self, url: str) -> float | None:
+        """As ``recrawl.next_due``, of the target *url*, with what this run was answered."""
+        context, url = self._context, recrawl.key_of(Request(url).url)
+        held = self._pacing.host_of(url).traffic.not_before - context.monotonic()
+        run = next((run for _, run in self._untaken if run.url == url), None)
+        run = run or context.store.get(SourceRun, url)
+        last, now = None if run is None else run.visit, context.wall()
+        return recrawl.next_due(last, now + held, now, context.config.revisit)
+
+    # -- what became of it ----------------------------------------------------------------
+
+    def reached(self, response: Response) -> None:
+        """Note an answer that reaches the spider."""
+        request = response.request
+        if request is not None and 200 <= response.status < 300:
+            self.ended(request, READ)
+        elif request is not None:
+            where = f" from {request.url}" if request.meta.get("redirect_urls") else ""
+            self.ended(request, FAILED, f"HTTP {response.status}{where}")
+
+    def failed(self, request: Request, error: Exception) -> None:
+        """Note that *request* ended in *error*, and no answer reaches the spider."""
+        if isinstance(error, Refused):
+            verdict, why = error.verdict, readings.refusal_line(error.verdict)
+            remedy = REMEDIES.get((verdict.requirement, verdict.name), "")
+            self.account.first(f"{request.url}: {why}{f'; {remedy}' if remedy else ''}")
+            self.ended(request, readings.outcome_of(verdict, error.due), why)
+        elif isinstance(error, GaveUp):
+            self.ended(request, FAILED, f"R5: {error.reason}")
+        else:
+            self.ended(request, FAILED, f"{type(error).__name__}: {error}")
+
+    def report(self, url: str, outcome: str, reason: str = "") -> None:
+        """Called by a spider: note what became of the source *url*; arguments as in ``Heard``."""
+        key = recrawl.key_of(Request(url).url)
+        self._end(key, outcome, reason, self.account.left.get(key))
+
+    def ended(self, request: Request, outcome: str, reason: str = "") -> None:
+        """Note that the way of *request* has ended as *outcome*; arguments as in ``Heard``."""
+        source = request.meta.get(_SOURCE)
+        if source is None:
+            return
+        moved_to = moved_for_good(request) if outcome == READ else None
+        if self.by_spider:
+            if moved_to is not None:
+                self.account.left[source] = moved_to
+            return
+        self._end(source, outcome, reason, moved_to)
+        if request.meta.get("redirect_urls"):
+            self._reached[key_of(request)] = outcome, reason, moved_to
+
+    def _end(self, key: str, outcome: str, reason: str, moved_to: str | None) -> None:
+        known = self._outcome(key)
+        if readings.replaces(known, outcome):
+            self._note(key, 1 + OUTCOMES.index(outcome), instead_of=_OUTCOME)
+            why = sys.intern(readings.one_line(reason))  # of many sources alike, it is kept once
+            self.account.add(key, Heard(outcome, why, self._context.wall(), moved_to), known)
+
+    def _outcome(self, key: str) -> str | None:
+        """What became of *key* in this run; None where it has not ended."""
+        number = (self._octets.mark(key) or 0) & _OUTCOME
+        return OUTCOMES[number - 1] if number else None
+
+    def close(self) -> None:
+        """Store all sources that were answered: the crawl ends, and no answer is taken later."""
+        self._settle(lambda _: True)
+        self._locks.close()
+        for source, key in self._joined.items():
+            found = self._reached.get(key) or (self._outcome(key), "", None)
+            outcome, why, moved_to = found
+            if outcome is not None and source in self.account.left:
+                self._end(source, outcome, why or f"see {key}", moved_to)
+
+
+class Account:
+    """What is stored and said of the sources of one crawl: which ones need a person."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        #: Whether the spider starts with sources. The pages that a command fetches are none.
+        self.due = True
+        #: The sources that have not ended; where permanent redirects have led, if known by now.
+        self.left: dict[str, str | None] = {}
+        #: Those that have, by outcome.
+        self.counts: Counter[str] = Counter()
+        #: Those of them whose records are not stored yet, with what was heard.
+        self._unstored: list[tuple[str, Heard]] = []
+        #: By key, the records of sources that need a person.
+        self._needy: dict[str, Reading] = {}
+        #: Of the first target that was refused or failed: why, and what to do.
+        self._first = ""
+        #: The line that ends the run, and its level.
+        self._last_line = (logging.INFO, "")
+        context.crawler.signals.connect(self._say, signals.engine_stopped)
+
+    def first(self, line: str) -> None:
+        """Keep *line*, which says why a target was refused or failed, if it is the first."""
+        if not self._first:
+            self._first = readings.one_line(line)
+
+    def add(self, key: str, heard: Heard, known: str | None) -> None:
+        """Note what was *heard* of the source *key*; *known*: its outcome before, if any."""
+        self.left.pop(key, None)
+        self.counts[heard.outcome] += 1
+        if known is not None:
+            self.counts[known] -= 1
+        if heard.reason:
+            self.first(f"{key}: {heard.reason}")
+        self._unstored.append((key, heard))
+        if len(self._unstored) >= _AT_ONCE:
+            self._store()
+
+    def _store(self) -> bool:
+        """Update the records of sources that were heard of, and note which need a person.
+
+        Returns whether there are records. Of a fleet's workers none sees all that is answered.
+        """
+        context, now = self._context, self._context.wall()
+        heard, self._unstored = self._unstored, []
+        if context.config.state_dir is None or context.fleet or context.halted:
+            return False
+
+        def update(key: str, each: Heard) -> Reading:
+            old = context.recall(lambda: context.store.get(Reading, key))
+            return readings.updated(old, key, each, now)
+
+        found = [update(*each) for each in heard]
+        context.remember(lambda: context.store.put(*found))
+        for each in found:
+            if each.moved_to is not None or readings.is_unread(each, now, context.config.revisit):
+                self._needy[each.url] = each
+            else:
+                self._needy.pop(each.url, None)
+        return True
+
+    def close(self, reason: str) -> None:
+        """Store what was read, and name the sources that need a person.
+
+        *reason*: why the spider was closed, as Scrapy says it.
+        """
+        if not self.due:
+            return
+        context, counts, needy = self._context, self.counts, 0
+        if not context.fleet:
+            counts[UNANSWERED] += len(self.left)
+        self._unstored += [(key, Heard(moved_to=moved)) for key, moved in self.left.items()]
+        if self._store():
+            needy = len(self._needy)
+            self._name(list(self._needy.values()))
+        if needy and context.config.exit_attention:
+            compat.fail_command()
+        in_vain = bool(counts.total()) and not counts[READ] and not context.fleet
+        line = readings.last_line(counts, needy, reason)
+        if in_vain and self._first:
+            line = f"{line}; the first: {self._first}"
+        self._last_line = (logging.WARNING if needy or in_vain else logging.INFO, line)
+
+    def _name(self, needy: list[Reading]) -> None:
+        """Log the sources that need a person."""
+        context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
+        unread = [each for each in needy if readings.is_unread(each, now, revisit)]
+        moved = [each for each in needy if each.moved_to is not None]
+        context.recorder.set("unread", len(unread))
+        context.recorder.set("moved", len(moved))
+        for line in readings.unread_lines(unread, now, revisit) + readings.moved_lines(moved):
+            logger.warning("%s", line)
+
+    def _say(self) -> None:
+        """Log the last line of the run, after everything that Scrapy logs."""
+        level, line = self._last_line
+        if line:
+            logger.log(level, "%s", line)
+
+
+def moved_for_good(request: Request) -> str | None:
+    """The URL of *request*, if permanent redirects (301, 308), and no others, led to it."""
+    hops = request.meta.get("redirect_reasons", [])
+    return request.url if hops and all(hop in _PERMANENT for hop in hops) else None
+
+
+def _carried(request: Request) -> list[str]:
+    """The sources that redirects led from to *request*, as it carries them."""
+    found = request.meta.get(VIA)
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []

@@ -1,0 +1,267 @@
+"""What the commands share: their settings, how they read what is given, and how they answer.
+
+Scrapy finds and reads a project's settings. It takes more than half a second of CPU to load, so it
+is not loaded where there is nothing for it to read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from scrapy_walsh.config import WalshConfig, has_identity, unknown_settings
+from scrapy_walsh.exceptions import DocumentInvalid, WalshError
+from scrapy_walsh.ledger.lines import FILE
+from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.given import product_token
+from scrapy_walsh.policy.words import visible
+from scrapy_walsh.terminal import encodable, show
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping
+
+    from scrapy.settings import Settings
+
+    from scrapy_walsh.config import SettingsLike
+    from scrapy_walsh.policy.list.blocklist import Blocklist
+
+_CONFIG: Final = "scrapy.cfg"
+#: The most octets that are read: of a robots.txt (more than a crawl reads), of a list or a line.
+ROBOTS_LIMIT: Final = 1024 * 1024
+LIMIT: Final = 64 * 1024 * 1024
+#: Seconds that the validator may take with a list that is not plainly harmless (D3).
+VALIDATION_TIMEOUT: Final = 60.0
+NO_IDENTITY: Final = (
+    "no identity: WALSH_IDENTITY is not set: set it in the project, or give --identity"
+)
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?![0-9])")  # and not "host:8080"
+
+
+class Misuse(WalshError):
+    """What was given cannot be judged: exit code 2, one line."""
+
+
+# -- what a command answers -----------------------------------------------------------------
+
+
+def answer(args: argparse.Namespace, members: Mapping[str, Any], lines: Iterable[str] = ()) -> None:
+    """Print *members* as one JSON object where ``--json`` asks for it; else *lines*."""
+    show([json.dumps(members)] if args.json else lines)
+
+
+def tell(name: str, *notices: str) -> None:
+    """Print what the command *name* has to say besides its answer: a line each, on stderr."""
+    for notice in notices:
+        print(f"walsh {name}: {printable(notice)}", file=sys.stderr)
+
+
+def told(error: Exception) -> str:
+    """*error* as one line for a terminal; an OSError of a file as its name and the reason."""
+    if isinstance(error, OSError) and error.filename is not None and error.filename2 is None:
+        return printable(f"{error.filename}: {error.strerror}")
+    return printable(str(error))
+
+
+def printable(text: str) -> str:
+    """*text* as it can stand in one line of a terminal, whatever its encoding."""
+    return encodable(visible(text))
+
+
+# -- the project ------------------------------------------------------------------------------
+
+
+def in_project() -> bool:
+    """Whether Scrapy would find settings or a data directory here."""
+    if "SCRAPY_SETTINGS_MODULE" in os.environ:
+        return True
+    here = Path.cwd()
+    return any(place.exists() for place in (*config_files(), here / _CONFIG)) or any(
+        (folder / _CONFIG).exists() for folder in here.parents
+    )
+
+
+def config_files() -> list[Path]:
+    """The files that Scrapy reads wherever it is called (``scrapy.utils.conf.get_sources``)."""
+    home = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
+    return [
+        Path("/etc", _CONFIG),
+        Path(r"c:\scrapy\scrapy.cfg"),
+        Path(home, _CONFIG),
+        Path("~", f".{_CONFIG}").expanduser(),
+    ]
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """The options that change the project's settings for one command."""
+    add = parser.add_argument
+    add("--identity", metavar="NAME|JSON", help="the bot's identity, in place of WALSH_IDENTITY")
+    add("-s", "--set", metavar="NAME=VALUE", action="append", default=[], help="a Scrapy setting")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option that has a command answer to a program."""
+    parser.add_argument("--json", action="store_true", help="answer with one JSON object")
+
+
+def add_ledger(parser: argparse.ArgumentParser) -> None:
+    """What names the ledger that a command reads."""
+    what = "ledger.jsonl, or its directory (default: of the project's state directory)"
+    parser.add_argument("ledger", metavar="LEDGER", type=Path, nargs="?", help=what)
+    parser.add_argument("--ledger", dest="of", metavar="LEDGER", type=Path, help="the same")
+
+
+def pairs(option: str, given: Iterable[str]) -> dict[str, str]:
+    """The values of an *option* NAME=VALUE, by name; Misuse for what is not of that form."""
+    found = {}
+    for assignment in given:
+        name, equals, value = assignment.partition("=")
+        if not (name and equals):
+            raise Misuse(f"{option} {assignment!r} is not NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def given_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """What ``-s`` and ``--identity`` set; Misuse for a ``WALSH_*`` name that is no setting."""
+    given: dict[str, Any] = {**pairs("-s", args.set)}
+    for problem in unknown_settings(given):
+        raise Misuse(f"-s {problem}")
+    if args.identity is not None:
+        given["WALSH_IDENTITY"] = args.identity
+    return given
+
+
+def project_settings(given: Mapping[str, Any]) -> Settings:
+    """The project's settings, or Scrapy's outside one, and those *given* on the command line."""
+    from scrapy.utils.project import get_project_settings  # noqa: PLC0415  slow
+
+    settings = get_project_settings()
+    settings.setdict(given, priority="cmdline")
+    return settings
+
+
+def settings_to_send(args: argparse.Namespace, instead: str = "") -> Settings:
+    """The settings of a command that sends requests; Misuse where nobody is named.
+
+    *instead*: what can be given so that nothing need be sent.
+    """
+    settings = project_settings(given_settings(args))
+    if not has_identity(settings):
+        raise Misuse(NO_IDENTITY + (f", or {instead}" if instead else ""))
+    return settings
+
+
+def settings_to_read(args: argparse.Namespace) -> SettingsLike:
+    """The settings of a command that sends nothing, so needs no identity; Misuse."""
+    given = given_settings(args)
+    settings = project_settings(given) if in_project() else given
+    if not has_identity(settings):  # nothing is sent, so nobody is impersonated
+        settings.update({"WALSH_IDENTITY": "walsh-research"})
+    return settings
+
+
+def default_state_dir() -> str:
+    """Where a crawl called here keeps its state, unless WALSH_STATE_DIR says otherwise."""
+    if not in_project():
+        return str(Path(".scrapy", "walsh"))
+    from scrapy_walsh.adapters import context  # noqa: PLC0415  slow
+
+    return context.default_state_dir()
+
+
+def read_config(args: argparse.Namespace, directory: Path | None = None) -> WalshConfig:
+    """The project's settings; outside one the defaults, since nothing is sent.
+
+    *directory*: the state directory that the command names, or None for the default one.
+    """
+    settings = settings_to_read(args)
+    return WalshConfig.from_settings(settings, lambda: directory or default_state_dir())
+
+
+def ledger_of(args: argparse.Namespace) -> Path:
+    """The ledger that is named; else that of the project, or of a crawl called here.
+
+    Raises Misuse where there is none.
+    """
+    if args.ledger and args.of:
+        raise Misuse(f"LEDGER is given twice: {args.ledger} and {args.of}")
+    if given := args.ledger or args.of:
+        return Path(given)
+    directory = read_config(args).state_dir
+    if directory is None:
+        raise Misuse("WALSH_STATE_DIR is memory, where no ledger is kept: give LEDGER")
+    if not (directory / FILE).is_file():
+        raise Misuse(f"no ledger {directory / FILE}: run it in the project, or give LEDGER")
+    return directory
+
+
+# -- what is given ----------------------------------------------------------------------------
+
+
+def token_of(token: Any) -> str:
+    """*token*, if it is a product token; Misuse for a name with a version, or for none."""
+    try:
+        return product_token(token)
+    except ValueError as error:
+        raise Misuse(str(error)) from None
+
+
+def blocklist_of(body: bytes, document: str | None) -> Blocklist:
+    """The list in *body*; without a schema of its own it need only pass the floor checks (D3).
+
+    Raises DocumentInvalid, Misuse; OwnFault where a child process is needed and none can be had.
+    """
+    if len(body) >= LIMIT:
+        raise Misuse(f"blocklist is longer than {LIMIT} octets")
+    # Slow to load (jsonschema), and most commands get no list to read.
+    from scrapy_walsh.adapters.documents.validate import read_blocklist  # noqa: PLC0415
+
+    return read_blocklist(body, {}, document, VALIDATION_TIMEOUT)
+
+
+def read_directory(option: str, path: str) -> list[dict[str, Any]]:
+    """The keys of the key directory (D25) in the file *path*, which *option* names. Misuse."""
+    from scrapy_walsh.keys import jwks  # noqa: PLC0415  few bots sign
+    from scrapy_walsh.proof.signatures import directory_keys, have_library  # noqa: PLC0415
+
+    if not have_library():
+        raise Misuse(f"{option} needs a package: pip install 'scrapy-walsh[sign]'")
+    try:
+        return directory_keys(read_file(path, jwks.LIMIT + 1))
+    except DocumentInvalid as error:
+        raise Misuse(f"{option} {path}: {error}") from None
+
+
+def read_file(path: str | Path, limit: int) -> bytes:
+    """The first *limit* octets of the file at *path*. Misuse where it cannot be read."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(limit)
+    except OSError as error:
+        raise Misuse(f"cannot read {path}: {error.strerror}") from None
+
+
+def absolute(written: str) -> str:
+    """*written* as an absolute URL, https where it has no scheme; Misuse where it is not one."""
+    text = written.strip()
+    if text.startswith("//"):
+        url = f"https:{text}"
+    else:
+        url = text if _SCHEME.match(text) else f"https://{text}"
+    try:
+        if urlsplit(url).netloc and hosts.host_key(url):
+            return url
+    except ValueError as error:
+        raise Misuse(f"not a URL: {_shown(written)}: {error}") from None
+    raise Misuse(f"no host in {_shown(written)}: give an absolute http or https URL")
+
+
+def _shown(text: str) -> str:
+    return ascii(text if len(text) <= 200 else f"{text[:200]}...")

@@ -1,0 +1,257 @@
+"""Crawls of a command's own, through every gate of the project's settings.
+
+``walsh check`` without files has the gates judge a URL: the blocklist and the host's robots.txt
+come as in any crawl, R3 first, then R2, each paced (R4), backed off (R5), and kept in the state.
+The URL in question becomes no request, so there is nothing that could fetch it.
+
+``doctor --online``, ``attest --online`` and ``blocklist check URL`` request the operator's own
+pages: targets of a crawl, with R8 lifted.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from scrapy import Request, Spider
+from scrapy.crawler import CrawlerProcess
+from scrapy.exceptions import IgnoreRequest
+from scrapy.spidermiddlewares.httperror import HttpError
+from scrapy.utils.misc import load_object
+
+from scrapy_walsh.adapters.addon import Addon
+from scrapy_walsh.adapters.context import default_state_dir
+from scrapy_walsh.adapters.crawl import Crawl
+from scrapy_walsh.adapters.outcomes import NotModified, Refused
+from scrapy_walsh.commands.common import Misuse
+from scrapy_walsh.commands.own_process import APART
+from scrapy_walsh.config import WalshConfig
+from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.policy import chain, hosts
+from scrapy_walsh.policy.chain import NeedDocument
+from scrapy_walsh.policy.list.blocklist import Blocklist
+from scrapy_walsh.policy.robots.file import Robots
+from scrapy_walsh.policy.words import one_line
+from scrapy_walsh.state import open_store
+from scrapy_walsh.state.records import Validators
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from scrapy.http import Response
+    from scrapy.settings import BaseSettings, Settings
+    from twisted.python.failure import Failure
+
+    from scrapy_walsh.policy.verdict import Verdict
+
+#: Settings of a project that such a crawl does without: its spiders, outputs and logs.
+_APART: Final[dict[str, Any]] = {
+    **APART,
+    "SPIDER_MODULES": [],
+    "SPIDER_MIDDLEWARES": {},
+    "EXTENSIONS": {},
+    "LOG_ENABLED": True,
+    "LOG_FORMAT": "%(levelname)s: %(message)s",
+    "LOG_LEVEL": "WARNING",
+}
+#: The most octets of a page that are read: as many as a blocklist may have.
+_ENOUGH: Final = 64 << 20
+_ACCEPT: Final = "*/*"
+
+
+def has_addon(settings: BaseSettings) -> bool:
+    """Whether a crawl with *settings* has our add-on."""
+    addons = settings.getdict("ADDONS").items()
+    return any(place is not None and load_object(each) is Addon for each, place in addons)
+
+
+def add_addon(settings: BaseSettings) -> None:
+    """Have a crawl with *settings* use our add-on, whatever the project says."""
+    if not has_addon(settings):
+        settings.set("ADDONS", {**settings.getdict("ADDONS"), Addon: 500}, priority="cmdline")
+
+
+def crawl_apart(
+    settings: Settings, spider: type[Spider], problems: list[str], **arguments: Any
+) -> bool:
+    """Run *spider* with the gates of *settings*. Why it cannot run is added to *problems*.
+
+    False where something of ours failed meanwhile (``Recorder.own_fault``).
+    """
+    open_store(WalshConfig.from_settings(settings, default_state_dir).state_dir).close()
+    ours: Settings = settings.copy()
+    ours.setdict(_APART, priority="project")  # what the command line sets stays
+    add_addon(ours)
+    process = CrawlerProcess(ours)
+
+    def failed(failure: Failure) -> None:
+        if not isinstance(failure.value, WalshError):
+            failure.raiseException()
+        problems.append(str(failure.value))
+
+    crawler = process.create_crawler(spider)
+    process.crawl(crawler, problems=problems, **arguments).addErrback(failed)
+    process.start()
+    return not (crawler.stats and crawler.stats.get_value("walsh/own_faults"))
+
+
+# -- what the gates say of a URL --------------------------------------------------------------
+
+
+class CheckSpider(Spider):
+    """Puts the verdict on ``url`` and its Crawl-delay into ``answers``; else why, ``problems``."""
+
+    name = "walsh_check"
+    url: str
+    answers: list[tuple[Verdict, float | None]]
+    problems: list[str]
+
+    async def start(self) -> AsyncIterator[Any]:
+        """Have the gates judge ``url``, and yield no request."""
+        crawl = Crawl.of(self.crawler)
+        try:
+            verdict = await _verdict(crawl, self.url)
+        except IgnoreRequest as error:
+            self.problems.append(str(error))
+        else:
+            listed = crawl.documents.blocklist()
+            if isinstance(listed, Blocklist) and listed.document is None:
+                said = f"{verdict.reason}; R3 is not judged: no blocklist is known"
+                verdict = replace(verdict, reason=said)
+            rules = crawl.documents.robots(hosts.origin(self.url))
+            delay = rules.crawl_delay if isinstance(rules, Robots) else None
+            self.answers.append((verdict, delay))
+        nothing: tuple[Request, ...] = ()
+        for request in nothing:
+            yield request
+
+
+def ask(url: str, settings: Settings) -> tuple[Verdict, float | None]:
+    """The gates' verdict on *url*, and its Crawl-delay. ConfigError, StateError, Misuse."""
+    answers: list[tuple[Verdict, float | None]] = []
+    problems: list[str] = []
+    ours = settings.copy()
+    # A check sends no request to the source, so R8 must not refuse it.
+    ours.set("WALSH_REVISIT_REASON", "walsh check asks for documents only", priority="cmdline")
+    crawl_apart(ours, CheckSpider, problems, url=url, answers=answers)
+    if not answers:
+        raise Misuse("; ".join(problems) or "the crawl ended before the gates could answer")
+    return answers[0]
+
+
+async def _verdict(crawl: Crawl, url: str) -> Verdict:
+    """The verdict on *url*, for which the documents that the gates need are fetched first."""
+    request = Request(url)
+    crawl.intake.declare(request)
+    try:
+        while isinstance(answer := crawl.gate.judge(request.url), NeedDocument):
+            crawl.stop_if_halted()
+            if answer.kind == chain.ROBOTS:
+                host = crawl.pacing.host(crawl.documents.robots_txt.next_host(answer.origin))
+                step = host.admit(crawl.monotonic(), document=True)
+                if isinstance(step, chain.Refuse):
+                    return step.verdict
+            await crawl.gate.bring(answer)
+    except Refused as error:
+        return error.verdict
+    if not answer.allowed:
+        return answer
+    step = crawl.pacing.host_of(request.url).admit(crawl.monotonic())
+    return step.verdict if isinstance(step, chain.Refuse) else answer
+
+
+# -- the operator's own pages -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a URL brought. ``answer``: the status, or why there is none; ``kind``: Content-Type.
+
+    ``ahead``: the seconds by which our clock was ahead of the answer's Date; None without one.
+    """
+
+    answer: int | str
+    body: bytes = b""
+    kind: str = ""
+    ahead: float | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it is there: 2xx, or 304."""
+        return isinstance(self.answer, int) and (200 <= self.answer < 300 or self.answer == 304)
+
+
+class Pages(dict[str, Page]):
+    """Each page that was requested, by URL. A URL without an answer has the reason."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.problems: list[str] = []
+
+    def __missing__(self, url: str) -> Page:
+        return Page("; ".join(self.problems) or "the crawl ended before it was requested")
+
+
+class PagesSpider(Spider):
+    """Requests ``url``, and puts what came into ``pages``."""
+
+    name = "walsh_pages"
+    url: str
+    pages: Pages
+    problems: list[str]
+
+    async def start(self) -> AsyncIterator[Any]:
+        """The page, and nothing else."""
+        Crawl.of(self.crawler).sources.account.due = False
+        yield self.page(self.url)
+
+    def page(self, url: str, *, redirects: bool = True) -> Request:
+        """The request for *url*; with *redirects*, those that it answers are followed."""
+        return Request(
+            url,
+            callback=self.answered,
+            errback=self.not_answered,
+            headers={"Accept": _ACCEPT},
+            meta={"download_maxsize": _ENOUGH, "dont_redirect": not redirects},
+            cb_kwargs={"url": url},
+            dont_filter=True,
+        )
+
+    def answered(self, response: Response, url: str) -> None:
+        """Callback. No validators stay: a crawl that has the page as a source needs its body."""
+        self._keep(url, response)
+        core = Crawl.of(self.crawler)
+        core.remember(lambda: core.store.delete(Validators, url, _ACCEPT))
+
+    def not_answered(self, failure: Failure) -> None:
+        """Errback."""
+        url, error = failure.request.cb_kwargs["url"], failure.value  # type: ignore[attr-defined]
+        if isinstance(error, HttpError):
+            self._keep(url, error.response)
+        else:
+            self.pages[url] = Page(304 if isinstance(error, NotModified) else one_line(error))
+
+    def _keep(self, url: str, response: Response) -> None:
+        kind, date = (
+            (response.headers.get(name) or b"").decode("latin-1")
+            for name in ("Content-Type", "Date")
+        )
+        ahead = None
+        with suppress(ValueError, OverflowError):
+            ahead = Crawl.of(self.crawler).wall() - parsedate_to_datetime(date).timestamp()
+        self.pages[url] = Page(response.status, response.body, kind, ahead)
+
+
+def request_pages(
+    settings: Settings, why: str, spider: type[PagesSpider] = PagesSpider, **given: str
+) -> Pages:
+    """What the requests of *spider* brought. *why*: lifts R8; *given*: its ``name`` and ``url``.
+
+    ConfigError or StateError when no crawl can start.
+    """
+    pages, ours = Pages(), settings.copy()
+    ours.setdict({"WALSH_REVISIT_REASON": why, "REDIRECT_ENABLED": True}, priority="cmdline")
+    crawl_apart(ours, spider, pages.problems, pages=pages, **given)
+    return pages

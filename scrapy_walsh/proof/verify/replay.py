@@ -1,0 +1,336 @@
+"""R4, R5, D11, D13, D28: each exchange concluded again, by ``policy/chain.py``, as the crawl did.
+
+``chain.conclude`` is called with what the exchange's line and the lines before it say, and what it
+answers is compared with the line. A run begins with what the store has of a host; its first
+exchange with the host says what that was, and an earlier line must have left it so. Two things are
+counted and are not findings. Where it says nothing, the store had nothing: ``state forget`` drops
+what was learned. Where it goes by a longer interval than the lines have left, the store had that
+from a run without a ledger, another worker, or an exchange whose line was lost in a kill.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.config import SLOW_VISIT
+from scrapy_walsh.ledger.lines import REDACTED
+from scrapy_walsh.policy import chain, hosts
+from scrapy_walsh.policy.backoff import TRIALS, GiveUp
+from scrapy_walsh.policy.chain import Answer, Conclusion
+from scrapy_walsh.policy.event import GIVEN_UP, TARGET
+from scrapy_walsh.policy.learned import NOTHING, Learned, Spacing, accepts, eased
+from scrapy_walsh.proof.ledgered import Exchanges, Sent
+from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
+from scrapy_walsh.proof.verify.run import is_robots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scrapy_walsh.ledger.reading import Line
+    from scrapy_walsh.proof.verify.report import Report
+    from scrapy_walsh.proof.verify.run import Run
+
+_EXACT: Final = 0.001
+#: Seconds that may lie between reading a Retry-After date and writing the line.
+_LATER: Final = 2.0
+#: The largest chance that a back-off can be made with.
+_MOST: Final = math.nextafter(1.0, 0.0)
+_ROBOTS: Final = "robots"
+#: Why what a run says is not derived: lines of others are missing.
+_ELSEWHERE: Final = "learned intervals that rest on what is not in this ledger"
+_DROPPED: Final = "runs that go on without a learned interval: state forget drops it"
+_FIRST: Final = "whether a host had been asked before: earlier lines are not here"
+_VISITS: Final = "visits of slow hosts that rest on lines which are not here"
+
+
+class Replay:
+    """The exchanges of all runs. ``_left``: by host and run, what its last exchange has left of
+    what the host had taught, and when that ended.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self.exchanges = Exchanges()
+        self._report = report
+        self._left: dict[str, dict[str, tuple[Learned, float]]] = {}
+
+    def asked(self, run: Run, line: Line, *, partial: bool, others: bool) -> Conclusion:
+        """Judge an exchange, keep it for the next ones, and return what followed from it.
+
+        ``partial``: lines are missing. ``others``: so may those of other runs be: one was killed.
+        """
+        exempt = line.exempt and self.exchanges.of(line.host).first >= line.started
+        known = self._known(run, line, rests=partial or others or run.terms.shared)
+        last = self._silence(run, line)
+        least, most = self._concluded(run, line, exempt=exempt, last=last, known=known)
+        for rule, fault in (
+            *self._paced(run, line, least, partial=partial),
+            *_waited(run, line, least, most),
+            *_tried(run, line),
+        ):
+            self._report.find(line.n, rule, fault)
+        if run.begun and not run.holes:
+            self._learn(run, line, known, least.learned)
+        return least
+
+    def _concluded(
+        self, run: Run, line: Line, *, exempt: bool, last: str, known: Learned
+    ) -> list[Conclusion]:
+        """What follows from the exchange, with the least and the most chance of a long back-off."""
+        before = run.accepted.get(line.host)
+        gap = None if before is None else line.started - before
+        if accepts(line.status):
+            run.accepted[line.host] = line.ended
+        answer = Answer(
+            line.purpose,
+            line.status if line.answered else None,
+            line.method,
+            line.retry_after,
+            max(line.attempt, 0),
+            line.hops,
+            unseen=exempt and is_robots(line.url),
+            whole=line.answered,
+            last=last,
+            spacing=Spacing(line.interval, gap, line.ended),
+            known=known,
+        )
+        chances = (line.at, 0.0), (line.at - _LATER, _MOST)
+        return [chain.conclude(answer, run.terms.gates, at, rand) for at, rand in chances]
+
+    # -- R4: one at a time, spaced, T1 once, holds kept ---------------------------------------
+
+    def _paced(
+        self, run: Run, line: Line, concluded: Conclusion, *, partial: bool
+    ) -> Iterator[tuple[str, str]]:
+        terms, past, credit = run.terms, self.exchanges.of(line.host), None
+        delay = 0.0 if run.holes else run.held.crawl_delay(line.host, line.moment)
+        asked_for = max(terms.min_interval, delay)
+        if is_short(line.interval, asked_for, ONE_CLOCK):
+            yield "R4", f"its interval is {line.interval:g} s, {line.host} asks for {asked_for:g} s"
+        if concluded.exempt:
+            credit = terms.min_interval if terms.pace_robots else 0.0
+            if partial:
+                self._report.missed(_FIRST)
+        elif line.exempt:
+            text = f"it is exempt, and is not the first robots.txt of {line.host}, answered"
+            yield "R4", f"{text} without a redirect or a retry (T1)"
+        need = max(asked_for, line.interval)
+        ahead = self._ahead(run, line, need) if line.visit else None
+        one = Sent(line, run.process, need, ahead, credit)
+        yield from self._kept(one)
+        if line.started < past.exempt < math.inf and credit is None:
+            yield "R4", f"{line.host} had been asked before the robots.txt that was exempt (T1)"
+        self.exchanges.take(one)
+
+    def _kept(self, one: Sent) -> Iterator[tuple[str, str]]:
+        line, exchanges = one.line, self.exchanges
+        busy, gap, hold = exchanges.busy(one.process), exchanges.gap(one), exchanges.held(one)
+        if line.ended < line.started:
+            yield "R4", "it ended before it started"
+        elif busy is not None and line.started < busy.ended - ONE_CLOCK:
+            yield "R4", f"two requests at once: that of line {busy.n} had not ended"
+        if gap is not None and is_short(gap.seconds, gap.required, gap.slack):
+            text = f"{line.host} was asked {gap.seconds:.3f} s after {gap.since} of line"
+            yield "R4", f"{text} {gap.before.n}, {gap.required:g} s were due"
+        if hold is not None and line.started < hold.until - hold.slack(one.process):
+            early = hold.until - line.started
+            yield "R5", f"{line.host} was asked {early:.3f} s early: {hold.why}"
+
+    def _ahead(self, run: Run, line: Line, need: float) -> float | None:
+        """What must pass before a target that says that it went ahead (D11); None: it may not."""
+        terms = run.terms
+        ahead = self.exchanges.ahead(line, need, terms.patience, terms.min_interval)
+        if ahead is not None and terms.slow_hosts == SLOW_VISIT:
+            return ahead
+        if run.holes:
+            self._report.missed(_VISITS)
+            return terms.min_interval
+        text = (
+            f"it went ahead of the {need:g} s that {line.host} asks for, which D11 does not allow"
+        )
+        rested = self.exchanges.of(line.host).rested
+        more = f"slow_hosts {terms.slow_hosts[:40]}, patience {terms.patience:g} s"
+        self._report.find(line.n, "R4", f"{text}: {more}, rested for {rested:.0f} s")
+        return None
+
+    # -- R5, D13, D31: a host that gives no answer --------------------------------------------
+
+    def _silence(self, run: Run, line: Line) -> str:
+        """Why no retry may follow, since the host gives no answer; *line* is counted.
+
+        A run whose start is not here is not judged by that, nor is one with holes. Of a fleet's
+        worker only deferrals are: it drops what it has counted after some time.
+        """
+        silent, robots = line.answered and line.status is None, line.purpose == _ROBOTS
+        host = run.host(line.host)
+        judged = not (run.holes or run.terms.shared) and line.purpose in (TARGET, _ROBOTS)
+        if line.silent:  # who says so of a host is granted less, so it need not be proved
+            host.silence.before = True
+        against = host.spent(line.started, document=robots)
+        if judged and against is not None:
+            self._report.find(line.n, "R5", f"{line.url} was asked, though {against.reason}")
+        if judged and line.once:
+            return self._trial(run, line, silent=silent)
+        if line.status is not None:
+            host.silence.answered(line.started)
+        elif silent and not line.once:
+            host.silence.note(line.started)
+        if not (judged and silent and host.silence.spent(line.started, robots=robots)):
+            return ""
+        return host.silence.told(line.host, line.started)
+
+    def _trial(self, run: Run, line: Line, *, silent: bool) -> str:
+        """A trial of https is not counted, so it is one robots.txt and one target at most."""
+        origin = hosts.origin_or_url(line.url)
+        if not silent or not line.url.startswith("https://"):
+            text = f"{line.url} is told as a trial of https that got no answer"
+            self._report.find(line.n, "R5", text)
+            return ""
+        run.trials[origin] += 1
+        if run.trials[origin] > TRIALS:
+            text = f"{line.url} was tried by https again, after {TRIALS} requests without an answer"
+            self._report.find(line.n, "R5", text)
+        return "https is tried once" if line.purpose == TARGET else ""
+
+    # -- D28: what a host teaches -------------------------------------------------------------
+
+    def _known(self, run: Run, line: Line, *, rests: bool) -> Learned:
+        """What the host had taught before, which the interval must keep to."""
+        if run.holes:
+            if run.begun and (line.learned is not None or line.taught):
+                self._report.missed(_ELSEWHERE)
+            run.taught.pop(line.host, None)
+            return NOTHING
+        known = run.taught.get(line.host, NOTHING)
+        left = [each for each, _ in self._left.get(line.host, {}).values()]
+        if line.taught:
+            known = self._taken(run, line, left, rests=rests)
+        elif line.host not in run.taught and any(
+            eased(each, line.started).calm is not None for each in left
+        ):
+            self._report.missed(_DROPPED)
+        in_force = eased(known, line.started).interval
+        if is_short(line.interval, in_force, ONE_CLOCK):
+            text = f"its interval is {line.interval:g} s, {line.host} has taught {in_force:g} s"
+            self._report.find(line.n, "R4", text)
+        return known
+
+    def _taken(self, run: Run, line: Line, left: list[Learned], *, rests: bool) -> Learned:
+        """What *run* says that the store had of a host."""
+        if len(line.taught) != len(fields(Learned)):
+            text = f"what {line.host} is to have taught is {len(line.taught)} numbers"
+            self._report.find(line.n, "R4", text)
+            return NOTHING
+        interval, accepted, calm, at = line.taught
+        given = Learned(interval, accepted, int(calm), at)
+        ends = {name: ended for name, (_, ended) in self._left.get(line.host, {}).items()}
+        meanwhile = any(ended > line.started for name, ended in ends.items() if name != run.name)
+        if any(_same(eased(one, max(one.at, at + _EXACT)), given) for one in left):
+            self._report.derived += 1
+        elif rests or meanwhile or all(interval > one.interval for one in left):
+            self._report.missed(_ELSEWHERE)
+        else:
+            text = f"it goes by {interval:g} s that {line.host} is to have taught"
+            self._report.find(line.n, "R4", f"{text}; no line before says so")
+        return given
+
+    def _learn(self, run: Run, line: Line, known: Learned, taught: Learned) -> None:
+        changed = None if taught.interval == known.interval else taught.interval
+        if not _alike(changed, line.learned):
+            text = f"it says that {_said(line.learned)}; by the answers so far {_said(changed)}"
+            self._report.find(line.n, "R4", text)
+        elif changed is not None:
+            self._report.derived += 1
+        run.taught[line.host] = taught
+        if taught.calm is not None or line.host in self._left:
+            self._left.setdefault(line.host, {})[run.name] = taught, line.ended
+
+
+# -- R5: retries ------------------------------------------------------------------------------
+
+
+def _waited(run: Run, line: Line, least: Conclusion, most: Conclusion) -> Iterator[tuple[str, str]]:
+    """What is wrong with the ``wait`` and the ``attempt`` of an exchange."""
+    failure, allowed = least.failure, run.terms.max_retries
+    if not 0 <= line.attempt <= allowed:
+        yield "R5", f"it is retry {line.attempt} of {line.url}, {allowed} are allowed"
+    if not line.answered and line.status is not None:
+        yield "R5", f"it was broken off, and yet answered {line.status}"
+    if failure is None:
+        return
+    if line.wait is None:
+        yield "R5", f"status {line.status} has no wait"
+        return
+    if line.wait < least.hold - _EXACT:
+        yield "R5", f"its wait is {line.wait:.3f} s, {least.hold:.3f} s were asked for"
+    if line.wait > most.hold + _EXACT:
+        yield "R5", f"its wait is {line.wait:.3f} s, of {most.hold:.3f} s at most"
+    unknown = line.status is None and (run.holes or run.terms.shared)
+    if line.gives_up != isinstance(failure, GiveUp) and not (unknown and line.gives_up):
+        yield "R5", f"gives_up is {line.gives_up} after retry {line.attempt}: {failure.why}"
+
+
+def _tried(run: Run, line: Line) -> Iterator[tuple[str, str]]:
+    """What is wrong with the order of tries; *line* is counted."""
+    if REDACTED in line.url:
+        return
+    if line.wait is not None:
+        run.failed[line.url] = line
+    if line.purpose not in (TARGET, _ROBOTS):
+        return
+    due = run.due.pop(line.url, [])
+    if line.purpose == TARGET:
+        yield from _target_tried(run, line, max(due, default=0))
+        due = []
+    elif line.attempt in due:
+        due.remove(line.attempt)
+    elif due and run.robots_hops:  # other origins' files may redirect to one robots.txt
+        run.robots_hops -= 1
+    elif (due or line.attempt) and not run.holes:
+        yield "R5", f"it says retry {line.attempt} of {line.url}, and is {max(due, default=0)}"
+    if line.wait is not None and not line.gives_up:
+        due.append(line.attempt + 1)
+    if due:
+        run.due[line.url] = due
+
+
+def _target_tried(run: Run, line: Line, least: int) -> Iterator[tuple[str, str]]:
+    """The same for a target, which an earlier run may have tried (R5.6)."""
+    if line.url in run.given_up:
+        yield "R5", f"{line.url} was given up in line {run.given_up[line.url]} of this run"
+    if line.attempt < least:
+        yield "R5", f"it says retry {line.attempt} of {line.url}, and is {least} at least"
+    if line.gives_up:
+        run.given_up[line.url] = line.n
+
+
+def told_fault(run: Run, line: Line) -> str | None:
+    """What is wrong with a line ``retried`` or ``given_up``; None where nothing is."""
+    failed = run.failed.pop(line.url, None)
+    if failed is None:
+        return f"{line.kind}, and no exchange of {line.url} failed before it"
+    if failed.status != line.status or not _alike(failed.wait, line.wait or 0.0):
+        return f"does not say what line {failed.n} says: status {failed.status}, {failed.wait} s"
+    if failed.gives_up != (line.kind == GIVEN_UP):
+        return f"{line.kind}, though line {failed.n} says gives_up: {failed.gives_up}"
+    return None
+
+
+def _same(one: Learned, other: Learned) -> bool:
+    return (
+        one.calm == other.calm
+        and _alike(one.interval, other.interval)
+        and _alike(one.accepted, other.accepted)
+        and _alike(one.at, other.at)
+    )
+
+
+def _alike(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= _EXACT
+
+
+def _said(interval: float | None) -> str:
+    return "nothing new is learned" if interval is None else f"{interval:.3f} s is learned"
