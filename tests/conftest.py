@@ -1,11 +1,14 @@
 """Property tests: no deadline, since the machine may be busy; the same examples each time in CI.
 
+They try a quarter of the examples that ``--hypothesis-profile thorough`` tries.
+
 And what judges say, beside the golden files of ``tests/golden``. With ``--quick`` (``make quick``)
 a test that starts a process or a server is skipped at that moment.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -17,19 +20,21 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 import scrapy_walsh
-from tests import golden
+from tests import cost, golden, zygote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 
-settings.register_profile(
-    "walsh",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize="CI" in os.environ,
-)
+for _name, _examples in (("walsh", 25), ("thorough", 100)):
+    settings.register_profile(
+        _name,
+        max_examples=_examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize="CI" in os.environ,
+    )
 settings.load_profile("walsh")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -39,6 +44,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-golden", action="store_true", help="see tests/golden")
+    parser.addoption("--cost", action="store_true", help="see tests/cost.py")
     parser.addoption("--quick", action="store_true", help="skip what starts a process or a server")
 
 
@@ -64,6 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
     And see that ``make test`` tests a wheel: its tests are beside no package.
     """
     config.option.loadscopereorder = False
+    if config.getoption("--cost"):
+        config.pluginmanager.register(cost.Cost())
     tested = Path(scrapy_walsh.__file__).parent
     if tested != ROOT / "scrapy_walsh" and tested.parent != Path(sysconfig.get_path("purelib")):
         raise pytest.UsageError(
@@ -142,6 +150,18 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
     elif found is not None:
         assert found == golden.read(name).get(pyfuncitem.name), "see tests/golden"
     return done
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: no look for garbage need pass over it."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the package starts in this process is forked as well: see tests/zygote.py."""
+    monkeypatch.setattr(subprocess, "Popen", zygote.Popen)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -1,10 +1,13 @@
 """What the README has one type first, and each ``pip install``, in a clone of what is committed.
 
-The environment that ``make demo`` makes in the clone is the active one. pip asks its package index.
+The environment that ``make demo`` makes in the clone is the active one. It sees what is installed
+here, pip included, so nothing but this package is fetched or installed; that what it imports is
+declared, a test of its own looks up.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -15,7 +18,9 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
+import scrapy_walsh
 from tests.test_records import LINK
 
 pytestmark = pytest.mark.slow
@@ -30,6 +35,24 @@ INSTALL = re.compile(
 )
 
 
+#: Of the extras, and of a platform that has its own: what needs one of these says so itself.
+OPTIONAL = {"http_message_signatures", "redis", "rfc8785", "scrapinghub", "shtab", "spidermon"}
+#: ``python``, whose ``-m venv DIRECTORY`` makes an environment that sees what is installed here.
+PYTHON = f"""#!/bin/sh -e
+case "$*" in
+"-m venv "*)
+    '{sys.executable}' -m venv --without-pip "$3"
+    cd "$3"
+    printf '#!/bin/sh\\nexec python -m pip "$@"\\n' > bin/pip
+    chmod +x bin/pip
+    cd lib/python*/site-packages
+    echo '{sysconfig.get_path("purelib")}' > what_is_here.pth ;;
+*)
+    exec '{sys.executable}' "$@" ;;
+esac
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the clone, ``scrapy-walsh``."""
@@ -37,6 +60,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("these files are of no clone")
     made = tmp_path_factory.mktemp("clone")
     (made / ".gitconfig").write_text("[safe]\n\tdirectory = *\n")  # of another owner, in CI
+    (made / "python").write_text(PYTHON)
+    (made / "python").chmod(0o755)
     typed(made, f"git clone --quiet '{CHECKOUT}' scrapy-walsh")
     return made
 
@@ -45,7 +70,8 @@ def typed(folder: Path, commands: str, cwd: str = ".") -> str:
     """What the shell prints for *commands*, each of which must succeed."""
     kept = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)}
     kept["PIP_NO_COMPILE"] = "1"  # most of pip's time: Python compiles what is imported
-    kept["PYTHON"] = sys.executable  # what make takes
+    kept["PIP_REQUIRE_VIRTUALENV"] = "1"  # nothing is installed anywhere else
+    kept["PYTHON"] = str(folder / "python")  # what make takes
     path = f"{folder / ACTIVE / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["/bin/sh", "-e", "-c", commands],
@@ -77,6 +103,39 @@ def installed(folder: Path) -> Path:
     assert "new links: 26" in typed(folder, "\n".join(lines), "scrapy-walsh")
     active = str(folder / ACTIVE)
     return Path(sysconfig.get_path("purelib", vars={"base": active, "platbase": active}))
+
+
+def imported(path: Path) -> set[str]:
+    """The packages of others that a module imports, at once or later."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {each.name.partition(".")[0] for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(str(node.module).partition(".")[0])
+    return found - sys.stdlib_module_names - {"scrapy_walsh"}
+
+
+def test_own_what_the_package_imports_is_declared() -> None:
+    """By itself or by what it needs: an environment with these alone is enough."""
+    declared: set[str] = set()
+    wanted = {"scrapy-walsh"}
+    while new := {each.lower().replace("_", "-") for each in wanted} - declared:
+        declared |= new
+        wanted = {
+            needed.name
+            for name in new
+            for needed in map(Requirement, metadata.requires(name) or ())
+            if needed.marker is None or needed.marker.evaluate({"extra": ""})
+        }
+    here = metadata.packages_distributions()
+    missing = {
+        name
+        for path in Path(scrapy_walsh.__file__).parent.rglob("*.py")
+        for name in imported(path)
+        if not {each.lower().replace("_", "-") for each in here.get(name, ())} & declared
+    }
+    assert missing <= OPTIONAL
 
 
 def readme(folder: Path) -> str:

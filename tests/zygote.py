@@ -57,13 +57,14 @@ import sysconfig
 import threading
 import time
 import types
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 ROOT: Final = Path(__file__).parents[1]
 #: Set in the environment of the tests: every command has an interpreter of its own.
@@ -76,7 +77,7 @@ WATCHED: Final = "WALSH_TESTS_WATCHED"
 PACKAGES: Final = frozenset({"scrapy", "scrapy_walsh"})
 #: What Scrapy Cloud starts in a job's container.
 START_CRAWL: Final = Path(sys.executable).with_name("start-crawl")
-#: But for this module, which sets clocks before any import.
+#: This one sets clocks before any import.
 CLOCK: Final = "scrapy_walsh.commands.plan_clock"
 #: And these programs. One measures how an interpreter starts, one sets clocks before any import.
 SCRIPTS: Final = frozenset([*(ROOT / "bench").glob("*.py"), START_CRAWL]) - {
@@ -87,7 +88,15 @@ SCRIPTS: Final = frozenset([*(ROOT / "bench").glob("*.py"), START_CRAWL]) - {
 _PYTHON: Final = sys.executable
 #: What a crawl imports besides this package, Scrapy's commands, and what Scrapy's settings name.
 _WARM: Final = (
-    *("certifi", "feedparser", "itemadapter", "jsonschema", "requests", "resource"),
+    *(
+        "certifi",
+        "feedparser",
+        "itemadapter",
+        "jsonschema",
+        "markdown_it",
+        "packaging.requirements",
+    ),
+    *("portalocker", "requests", "resource", "shtab"),
     *("scrapy.cmdline", "scrapy.core.downloader.contextfactory", "scrapy.core.downloader.tls"),
     *("scrapy.core.downloader.handlers.http11", "scrapy.core.downloader.webclient"),
     *("scrapy.core.engine", "scrapy.core.scheduler", "scrapy.core.scraper", "scrapy.dupefilters"),
@@ -117,7 +126,7 @@ def warm(*names: str) -> None:
 
     AssertionError where that has installed a reactor.
     """
-    assert platform.uname().processor is not None  # asked of another program, and remembered
+    assert platform.platform()  # remembered, like what it asks another program for
     default_settings = importlib.import_module("scrapy.settings.default_settings")
     bases = ("EXTENSIONS_BASE", "DOWNLOADER_MIDDLEWARES_BASE", "SPIDER_MIDDLEWARES_BASE")
     seats = [path.rpartition(".")[0] for base in bases for path in getattr(default_settings, base)]
@@ -125,8 +134,27 @@ def warm(*names: str) -> None:
         with suppress(ImportError):  # of an extra that is not installed, or of another Scrapy
             importlib.import_module(name)
     assert "twisted.internet.reactor" not in sys.modules, "a fork cannot undo an import"
+    _remember_entry_points()
     gc.collect()
     gc.freeze()
+
+
+def _remember_entry_points() -> None:
+    """Scrapy asks for them at each start: from now on only what a command adds is looked for."""
+
+    def of(path: list[str]) -> list[metadata.EntryPoint]:
+        found = metadata.distributions(path=path)
+        return [each for one in found for each in one.entry_points]
+
+    known = list(sys.path)
+    held = of(known)
+
+    def entry_points(**wanted: str) -> metadata.EntryPoints:
+        added = of([each for each in sys.path if each not in known])
+        return metadata.EntryPoints([*held, *added]).select(**wanted)
+
+    cmdline = importlib.import_module("scrapy.cmdline")
+    cmdline.entry_points = entry_points  # type: ignore[attr-defined]
 
 
 def _below(package: str) -> Iterable[str]:
@@ -245,7 +273,7 @@ def why_not(words: Any, directory: Any, environment: Mapping[str, str]) -> str |
     if isinstance(words, str) or list(words[:2]) != [_PYTHON, "-m"]:
         return "not a module of this interpreter"
     own = Path(directory or ".", f"{words[2]}.py").is_file()
-    known = words[2].partition(".")[0] in PACKAGES and words[2] != CLOCK
+    known = words[2].partition(".")[0] in PACKAGES
     if not known and not own:
         return f"{words[2]} is not what the server runs"
     return _set_at_the_start(environment) or _hidden(directory, environment)
@@ -437,6 +465,10 @@ def _end(children: Iterable[int]) -> None:
 # -- a child --------------------------------------------------------------------------------
 
 
+def _not_again() -> None:
+    """In place of ``gc.unfreeze``: the modules of the server stay exempt, at the end as well."""
+
+
 def _become(born: _Born, path: Sequence[str]) -> list[str]:
     """Turn this process into what the question describes; what to run: ``-m MODULE``, or a script.
 
@@ -472,26 +504,53 @@ def _become(born: _Born, path: Sequence[str]) -> list[str]:
         sys.path[0] = str(Path(words[0]).parent)
         sys.argv[:] = words
     sys.orig_argv[:] = [_PYTHON, *words]
-    importlib.invalidate_caches()
+    # Not importlib.invalidate_caches(): what is known of installed packages stays.
+    for finder in filter(None, sys.path_importer_cache.values()):
+        finder.invalidate_caches()
+    gc.unfreeze = _not_again
     if os.environ.get(BROKEN) in {"1", *words[1:2]}:
         _break()
     elif os.environ.get(WATCHED):
         _customize()
+    if words[1] == CLOCK:
+        _virtual_clock()
     return words
 
 
 def _break() -> None:
-    """What ``sitecustomize`` does to this package, whose modules are then imported once more.
+    """What ``sitecustomize`` does to this package, whose modules are then imported once more."""
+    _forget()
+    with _clocks_replaced():
+        _customize()
 
-    A clock that it has replaced is replaced wherever a module or a class has kept it.
-    """
+
+def _forget() -> None:
     for name in [each for each in sys.modules if each.partition(".")[0] == "scrapy_walsh"]:
         del sys.modules[name]
+
+
+@contextmanager
+def _clocks_replaced() -> Iterator[None]:
+    """A clock that is replaced meanwhile is so wherever a module or a class has kept it."""
     clocks, modules = dict(vars(time)), list(sys.modules.values())
-    _customize()
-    for name, clock in clocks.items():
-        if vars(time)[name] is not clock:
-            _replace(clock, vars(time)[name], modules)
+    yield
+    now = vars(time)
+    pairs = [(old, now[name]) for name, old in clocks.items() if now.get(name, old) is not old]
+    if pairs:
+        _replace(pairs, modules)
+
+
+def _virtual_clock() -> None:
+    """``walsh plan`` sets its clock before it imports anything: here all of that is there."""
+    _forget()
+    kind = type(importlib.import_module(CLOCK).CLOCK)
+    whole = kind.install
+
+    def install(clock: Any) -> None:
+        with _clocks_replaced():
+            whole(clock)
+
+    kind.install = install
 
 
 def _customize() -> None:
@@ -505,15 +564,20 @@ def _customize() -> None:
 _WRAPPERS: Final = (staticmethod, classmethod)
 
 
-def _replace(old: Any, new: Any, modules: Iterable[Any]) -> None:
-    """Put *new* in the place of *old*, in *modules* and in every class that has a place in one."""
+def _replace(pairs: Sequence[tuple[Any, Any]], modules: Iterable[Any]) -> None:
+    """Of each of *pairs*, put the second in the place of the first.
+
+    In *modules*, and in every class that has a place in one.
+    """
     places = [each for each in modules if isinstance(each, types.ModuleType)]
     classes = {each for place in places for each in vars(place).values() if type(each) is type}
+    olds = {id(old): new for old, new in pairs}
     for place in [*places, *classes]:
         for name, value in list(vars(place).items()):
             # Only a method's own: a lazy object of another package would import what is not there.
             kept = value.__func__ if type(value) in _WRAPPERS else value
-            if kept is old:
+            if id(kept) in olds:
+                new = olds[id(kept)]
                 setattr(place, name, staticmethod(new) if isinstance(place, type) else new)
 
 

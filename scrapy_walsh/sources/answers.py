@@ -88,12 +88,12 @@ async def from_response(step: Step, response: Response) -> Answer:
         )
     try:
         found = await links_of(kind, response.body, content_type, response.url)
-    except DocumentInvalid as error:
-        return _vain(step, error, forget=True)
     except (DocumentTooCostly, OwnFault) as error:
         ours = isinstance(error, OwnFault)
         fault = f"{response.url}: not read because of us: {error}" if ours else ""
         return _vain(step, fault or error, report.FAILED, failed=True, forget=True, fault=fault)
+    except DocumentInvalid as error:
+        return _vain(step, error, forget=True)
     return _from_links(step, response, use, found)
 
 

@@ -97,19 +97,14 @@ def _jsonl(text: str, name: str, problems: list[str]) -> Iterator[_Entry]:
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
-        entry = _json_object(line)
-        if entry is None:
-            problems.append(f'{name}: line {number}: not a JSON object; write {{"url": "..."}}')
-        else:
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            entry = None
+        if isinstance(entry, dict):
             yield f"line {number}", entry
-
-
-def _json_object(line: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        else:
+            problems.append(f'{name}: line {number}: not a JSON object; write {{"url": "..."}}')
 
 
 def _txt(text: str, _name: str, _problems: list[str]) -> Iterator[_Entry]:
@@ -163,16 +158,10 @@ _READERS: Final[Mapping[str, Callable[[str, str, list[str]], Iterator[_Entry]]]]
 
 # --- checks: entries to sources ---------------------------------------------------------------
 
-#: Each key of an entry, and what its value has to be.
-_KEYS: Final[Mapping[str, type]] = {
-    "name": str,
-    "url": str,
-    "feed": str,
-    "sitemap": str,
-    "children": bool,
-}
-_NOT: Final[Mapping[type, str]] = {str: "is not text", bool: "is neither true nor false"}
 _URLS: Final = ("url", "feed", "sitemap")
+#: Each key of an entry, and what its value has to be.
+_KEYS: Final[Mapping[str, type]] = {**dict.fromkeys(("name", *_URLS), str), "children": bool}
+_NOT: Final[Mapping[type, str]] = {str: "is not text", bool: "is neither true nor false"}
 _BARE: Final = re.compile(
     r"(?:[\w-]+\.)+[\w-]+\.?(?::\d{1,5})?(?:[/?].*)?|localhost(?::\d{1,5})?/?"
 )

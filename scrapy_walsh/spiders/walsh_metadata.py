@@ -118,7 +118,10 @@ class WalshMetadataSpider(Spider):
         self._seen: set[str] = set()
         try:
             self.report_path = _writable(report)
-            self.all_items = _flag("all_items", all_items)
+            if all_items not in ("0", "1"):
+                wrong = f"-a all_items={all_items}: write all_items=1, or leave it out"
+                raise SourcesInvalid(wrong)
+            self.all_items = all_items == "1"
             self._declare(*_declared(sources, urls))
         except SourcesInvalid as error:
             self.refusal = str(error)
@@ -431,12 +434,6 @@ def _writable(path: str | None) -> str | None:
     if path:
         report.check_writable(path)
     return path
-
-
-def _flag(name: str, value: str) -> bool:
-    if value not in ("0", "1"):
-        raise SourcesInvalid(f"-a {name}={value}: write {name}=1, or leave it out")
-    return value == "1"
 
 
 def _account(ended: list[Answer]) -> str:

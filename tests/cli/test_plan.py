@@ -37,6 +37,9 @@ NOW = time.time()
 OPEN = b"User-agent: *\nAllow: /\n"
 
 
+pytestmark = pytest.mark.usefixtures("forked")
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory outside any project."""

@@ -29,7 +29,10 @@ NEAR = 2e-6
 
 
 @pytest.mark.crawl
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=3 * settings.default.max_examples,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(SECONDS, INTERVALS, st.none() | SECONDS, st.booleans(), INTERVALS, TAUGHT)
 @example(-1.0, 1.0, None, False, 1.0, 0.0)
 @example(-1.0, 1.0, None, False, 1.0, 4.0)

@@ -236,7 +236,7 @@ loads = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(loads, st.sampled_from([0.0, 0.02, 0.3]), st.data())
 def test_r4_no_gap_too_short_and_no_due_host_waits_while_the_place_is_free(load, latency, data):
     """Invariant: spacing holds, every request is made, and idle time means that nobody was due.

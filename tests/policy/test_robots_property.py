@@ -42,7 +42,7 @@ files = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(files, targets)
 @example("User-agent: *\nDisallow: /*a\nAllow: /ab", "/aba")  # only each * at its most denies
 @example("User-agent: *\nDisallow: /a\nAllow: /*", "/abc")  # only each * at its least
@@ -68,7 +68,7 @@ def test_r2c_allowed_if_and_only_if_every_reading_and_protego_allow(text: str, t
         assert not all(protego.can_fetch(form, TOKEN) for form in forms)
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.binary(max_size=200), st.text(max_size=30))
 def test_own_no_octets_and_no_url_raise(body: bytes, url: str) -> None:
     robots = parse_robots(body, TOKEN)
@@ -76,7 +76,6 @@ def test_own_no_octets_and_no_url_raise(body: bytes, url: str) -> None:
     assert "\n" not in robots.decide(url).reason
 
 
-@settings(max_examples=100)
 @given(files, targets)
 def test_r2c_a_group_for_everybody_else_changes_nothing(text: str, target: str) -> None:
     more = "User-agent: GoogleBot\nAllow: /\n\n" + text
@@ -98,7 +97,7 @@ LOOSE = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(
     st.lists(LOOSE, max_size=12),
     st.sampled_from(["\n", "\n\n", "\x0b", "\u2028"]),

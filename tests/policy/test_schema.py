@@ -210,7 +210,7 @@ ITEMS = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(entries=ENTRIES, items=ITEMS)
 def test_own_one_entry_of_a_shape_speaks_for_all(entries: list[Any], items: dict[str, Any]) -> None:
     schema = {"properties": {"blocked": {"type": "array", "items": items}}}

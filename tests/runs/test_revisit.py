@@ -175,6 +175,7 @@ def test_r8_within_a_run_nothing_is_refused_and_what_is_sent_again_is_recorded(
     with Runs(tmp_path, site("form.test"), spider=FORMS) as runs:
         first, second = runs(url), runs(url)
         assert len(forms(first)) == 6  # three bodies, HEAD, GET, and the one with dont_filter
+        assert "walsh: 5 of 5 sources read or unchanged" in first.output
         assert second.requests("form.test") == []
         lines = [line for line in ledger_of(tmp_path) if line["kind"] == "asked"]
         again = [line["n"] for line in lines if line.get("again")]

@@ -169,7 +169,7 @@ def test_own_each_form_of_request_is_accepted_by_the_second_implementation() -> 
 
 
 @given(st.sampled_from(METHODS), st.text("abc-.", min_size=1), st.text(max_size=30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 def test_own_whatever_path_is_sent_is_signed(method: str, name: str, path: str) -> None:
     sent = compat.sent_target(TwistedLike(), Request(f"http://x{name}/{path}", method=method))
     verifier.verify(request_of(sent, SIGNER.fields(sent, NOW)), KEYS, now=NOW)
@@ -367,7 +367,7 @@ FIELD = st.lists(PIECES, max_size=25).map("".join)
 
 
 @given(st.tuples(FIELD, FIELD, FIELD), st.integers(0, 7))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 def test_own_no_field_however_hostile_is_more_than_a_fault(
     made: tuple[str, str, str], which: int
 ) -> None:

@@ -116,7 +116,7 @@ _DEEP: Final = "elements nested over 500 deep"
 DOCUMENTS: Final = (
     Hostile("xml:base", formats.FEED, lambda: nested(12_000, 'a xml:base="b/"'), _DEEP),
     Hostile("deep", formats.FEED, lambda: nested(100_000, "a"), _DEEP),
-    Hostile("plain-2MB", formats.FEED, lambda: feed(2 * MB), entries=1000),
+    Hostile("plain-1MB", formats.FEED, lambda: feed(MB), entries=1000),
     Hostile("json-10MB", formats.JSON_FEED, MEGABYTES["JSON feed"], entries=40_000),
     Hostile("json-deep", formats.JSON_FEED, lambda: b'{"items":' + b"[" * MB, "nested too deep"),
     Hostile("markdown-200kB", formats.MARKDOWN, lambda: markdown(MB // 5), entries=1000),

@@ -119,6 +119,7 @@ class NoCrawl:
     on_wire: ClassVar[list[object]] = []
     store = SimpleNamespace(get=lambda *_: None)
     documents = SimpleNamespace(said=lambda _: (), sitemaps=lambda _: [])
+    intake = SimpleNamespace(declare_child=lambda url, _: url)
     sources = SimpleNamespace(hop=lambda *_: [], report=lambda *_: None, next_due=lambda _: None)
 
     def remember(self, write: object) -> None:
@@ -325,6 +326,26 @@ def test_own_an_unchanged_html_page_still_leads_to_llms_txt() -> None:
     }
     net = crawl("https://a.test/p", answers)
     assert (net.rows[0].outcome, len(net.items)) == ("llms.txt", 1)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "outcome"),
+    [("text/markdown", MARKDOWN, "negotiated"), ("application/rss+xml", FEED, "fed")],
+)
+def test_own_what_an_index_lists_may_be_another_format(
+    tmp_path: Path, content_type: str, body: bytes, outcome: str
+) -> None:
+    index = b"<sitemapindex><sitemap><loc>https://a.test/1</loc></sitemap></sitemapindex>"
+    answers: dict[str, Answer] = {
+        "https://a.test/i.xml": (200, "application/xml", index),
+        "https://a.test/1": (200, content_type, body),
+    }
+    source: dict[str, Any] = {"sitemap": "https://a.test/i.xml", "children": True}
+    net = crawl_file(tmp_path, [source], answers)
+    assert net.urls == list(answers)
+    assert net.rows[0].outcome == outcome
+    assert net.rows[0].reason == f"an index of 1 sitemap; 1 {outcome}"
+    assert net.rows[0].items == len(net.items) > 0
 
 
 def test_own_two_sources_of_a_host_share_llms_txt() -> None:

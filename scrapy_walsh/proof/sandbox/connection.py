@@ -34,21 +34,19 @@ _BOMB_OCTETS = 64 << 20
 _MISSING_OCTETS = 1000
 
 
+@dataclass
 class Answer:
     """One answer on its way. ``status`` is None until a status line is sent; ``keep`` says whether
     the connection can take another request afterwards; ``sent``: octets that the kernel took;
     ``handed``: monotonic seconds when it took the last of them, before the call if it took all that
     was written at once; None before the first."""
 
-    def __init__(
-        self, writer: asyncio.StreamWriter, *, keep: bool, head_only: bool = False
-    ) -> None:
-        self._writer = writer
-        self._head_only = head_only
-        self.keep = keep
-        self.status: int | None = None
-        self.sent = 0
-        self.handed: float | None = None
+    writer: asyncio.StreamWriter
+    keep: bool
+    head_only: bool = False
+    status: int | None = None
+    sent: int = 0
+    handed: float | None = None
 
     async def send(self, route: Route) -> None:
         """Send ``route``. Returns when its last octet is with the kernel.
@@ -68,7 +66,7 @@ class Answer:
 
     async def _content(self, route: Route, body: bytes, extra: Headers = ()) -> None:
         length = None if route.status in (204, 304) else len(body)
-        sent = b"" if length is None or self._head_only else body
+        sent = b"" if length is None or self.head_only else body
         await self._write(self._head(route, length, extra) + sent)
 
     async def _close(self, route: Route) -> None:  # noqa: ARG002
@@ -76,9 +74,9 @@ class Answer:
 
     async def _reset(self, route: Route) -> None:  # noqa: ARG002
         self.keep = False
-        connection: socket.socket = self._writer.get_extra_info("socket")
+        connection: socket.socket = self.writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._writer.transport.abort()
+        self.writer.transport.abort()
 
     async def _hang(self, route: Route) -> None:  # noqa: ARG002
         self.keep = False
@@ -111,9 +109,9 @@ class Answer:
 
     async def _write(self, data: bytes) -> None:
         self.handed = time.monotonic()
-        self._writer.write(data)
-        at_once = not self._writer.transport.get_write_buffer_size()
-        await self._writer.drain()
+        self.writer.write(data)
+        at_once = not self.writer.transport.get_write_buffer_size()
+        await self.writer.drain()
         if not at_once:
             self.handed = time.monotonic()
         self.sent += len(data)
@@ -301,27 +299,18 @@ _NO_TLS = Route(501, "TLS is switched off\n", _TEXT)
 _REFUSED = Route(502, "the host does not speak TLS\n", _TEXT)
 
 
+@dataclass
 class Connection:
     """Serves one TCP connection until either side ends it."""
 
-    def __init__(
-        self,
-        number: int,
-        reader: WatchedReader,
-        writer: asyncio.StreamWriter,
-        *,
-        sites: Sites,
-        log: RequestLog,
-        authority: Authority | None,
-    ) -> None:
-        self._number = number
-        self._reader = reader
-        self._writer = writer
-        self._sites = sites
-        self._log = log
-        self._authority = authority
-        self._scheme = "http"
-        self._tunnel = ""
+    number: int
+    reader: WatchedReader
+    writer: asyncio.StreamWriter
+    sites: Sites
+    log: RequestLog
+    authority: Authority | None
+    scheme: str = "http"
+    tunnel: str = ""
 
     async def serve(self) -> None:
         try:
@@ -329,59 +318,59 @@ class Connection:
             while await self._next():
                 pass
         except asyncio.CancelledError:
-            self._writer.transport.abort()
+            self.writer.transport.abort()
             raise
         except OSError:
             pass  # the client left, or broke off the handshake
         finally:
-            self._writer.close()
+            self.writer.close()
 
     def _drain_to_the_last_octet(self) -> None:
-        self._writer.transport.set_write_buffer_limits(high=0)
+        self.writer.transport.set_write_buffer_limits(high=0)
 
     async def _next(self) -> bool:
-        head = await read_head(self._reader)
+        head = await read_head(self.reader)
         if head is None:
             return False
         number = self._begin(head)
         if head.method == "CONNECT":
             return await self._connect(head, number)
-        answer = Answer(self._writer, keep=head.keep_alive, head_only=head.method == "HEAD")
+        answer = Answer(self.writer, head.keep_alive, head.method == "HEAD")
         await self._watched(self._exchange(head, number, answer))
-        return answer.keep and not self._reader.left.is_set()
+        return answer.keep and not self.reader.left.is_set()
 
     def _place(self, head: Head) -> Place:
-        return place(head, self._scheme, self._tunnel)
+        return place(head, self.scheme, self.tunnel)
 
     def _begin(self, head: Head) -> int:
         scheme, host, path, _ = self._place(head)
         now, wall, line = time.monotonic(), time.time(), (head.method, head.target, path)
-        found = LoggedRequest(now, None, wall, scheme, host, *line, head.headers, self._number)
-        return self._log.begin(found)
+        found = LoggedRequest(now, None, wall, scheme, host, *line, head.headers, self.number)
+        return self.log.begin(found)
 
     async def _exchange(self, head: Head, number: int, answer: Answer) -> None:
         # The log is told in the same step of the loop that wrote the last octet, so the client's
         # next request cannot be read before it.
         completed: float | None = None
         try:
-            body = await read_body(self._reader, head)
+            body = await read_body(self.reader, head)
             await answer.send(self._route(head, body))
             completed = answer.handed
         finally:
-            self._log.end(number, answer.status, answer.sent, completed)
+            self.log.end(number, answer.status, answer.sent, completed)
 
     def _route(self, head: Head, body: bytes) -> Route:
         if not head.version.startswith("HTTP/"):
             return _NOT_HTTP
         scheme, host, path, query = self._place(head)
         line = head.method, head.target, path, query, head.headers
-        request = Request(scheme, host, *line, body, self._log.so_far)
-        return self._sites.resolve(request)
+        request = Request(scheme, host, *line, body, self.log.so_far)
+        return self.sites.resolve(request)
 
     async def _watched(self, exchange: Coroutine[None, None, None]) -> None:
         """Run an exchange; end it when the client leaves. A client that half-closes has left."""
         answering = asyncio.ensure_future(exchange)
-        leaving = asyncio.ensure_future(self._reader.left.wait())
+        leaving = asyncio.ensure_future(self.reader.left.wait())
         try:
             await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -392,30 +381,30 @@ class Connection:
             answering.result()
 
     async def _connect(self, head: Head, number: int) -> bool:
-        answer = Answer(self._writer, keep=False)
+        answer = Answer(self.writer, keep=False)
         try:
             context = self._tunnel_context(head.target)
             if isinstance(context, Route):
                 await answer.send(context)
                 return False
-            self._writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            self.writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             answer.status = 200
         finally:
-            self._log.end(number, answer.status)
+            self.log.end(number, answer.status)
         # No await may come between the write and this, or the client's first TLS record could be
         # read as HTTP.
-        await self._writer.start_tls(context, ssl_handshake_timeout=_HANDSHAKE_SECONDS)
+        await self.writer.start_tls(context, ssl_handshake_timeout=_HANDSHAKE_SECONDS)
         self._drain_to_the_last_octet()
-        self._scheme, self._tunnel = "https", head.target
+        self.scheme, self.tunnel = "https", head.target
         return True
 
     def _tunnel_context(self, target: str) -> ssl.SSLContext | Route:
-        if self._authority is None:
+        if self.authority is None:
             return _NO_TLS
-        site = self._sites.find("https", target)
+        site = self.sites.find("https", target)
         if site is not None and not site.tls:
             return _REFUSED
         try:
-            return self._authority.context(without_port(host_key("https", target)))
+            return self.authority.context(without_port(host_key("https", target)))
         except ValueError:
             return _NO_NAME

@@ -19,7 +19,6 @@ from .site import Answerer, Route, Site, Sites
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from pathlib import Path
-    from types import TracebackType
 
     from .tls import Authority
 
@@ -113,12 +112,7 @@ class Sandbox:
         os.environ[_LAB_PROXY] = ",".join([*self._other_labs(), self.proxy_url])
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def _do(self, action: Callable[[], _T]) -> _T:
@@ -169,14 +163,8 @@ class Sandbox:
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert isinstance(reader, WatchedReader)  # noqa: S101 (made by _accept)
-        connection = Connection(
-            next(self._numbers),
-            reader,
-            writer,
-            sites=self._sites,
-            log=self._log,
-            authority=self._authority,
-        )
+        place = next(self._numbers), reader, writer
+        connection = Connection(*place, self._sites, self._log, self._authority)
         task = asyncio.ensure_future(connection.serve())
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
