@@ -20,7 +20,7 @@ from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import TARGET, Event
-from scrapy_walsh.policy.host import Host, Terms
+from scrapy_walsh.policy.host import Host, Terms, Traffic
 from scrapy_walsh.policy.learned import NOTHING, eased
 from scrapy_walsh.policy.robots.fetch import REASK
 from scrapy_walsh.state.records import Booking, HostRecord
@@ -103,15 +103,20 @@ class Pacing:
         config = context.config
         self._context = context
         self._pulse = pulse
-        self.throttle = turnstile.throttle
-        self.throttle.raise_minimum(config.min_interval)
+        #: What the process sends to each host, whichever of its crawls does.
+        self.traffic = turnstile.traffic
         self._slots: dict[str, dict[str, Any]] = context.crawler.settings.getdict("DOWNLOAD_SLOTS")
         self._hosts: dict[str, Host] = {}
         self._begun = context.monotonic()
         #: A worker of a fleet may run for weeks, so it forgets which hosts gave no answer.
         forget_after = math.inf if config.shared_state is None else REASK
         self._terms = Terms(
-            context.gates, config.robots_unreachable, forget_after, context.wall, self.taking_in
+            context.gates,
+            config.robots_unreachable,
+            forget_after,
+            config.min_interval if config.pace_robots else None,
+            context.wall,
+            self.taking_in,
         )
         #: Requests that the queue popped and the downloader has not finished: only these go back.
         self.popped: WeakSet[Request] = WeakSet()
@@ -150,7 +155,10 @@ class Pacing:
         """As :meth:`host`, without a look into the store: a JOBDIR may name a million hosts."""
         host = self._hosts.get(key)
         if host is None:
-            host = self._hosts[key] = Host(key, self._terms, self.throttle.of(key))
+            least = self._context.config.min_interval
+            traffic = self.traffic.setdefault(key, Traffic(least))
+            traffic.raise_minimum(least)
+            host = self._hosts[key] = Host(key, self._terms, traffic)
         return host
 
     def _know(self, host: Host) -> Host:
@@ -257,8 +265,7 @@ class Pacing:
         *ended*: Unix seconds by the steady clock.
         """
         context, now = self._context, self._context.monotonic()
-        spacing = context.config.min_interval if context.config.pace_robots else None
-        host.finished(answer, concluded, now, ended, spacing)
+        host.finished(answer, concluded, now, ended)
         # The one target of a slow host that goes ahead of its interval is booked as such (D11).
         visit = host.traffic.ahead and answer.purpose == TARGET
         self._remember(host, now, ended, visit=visit)

@@ -16,14 +16,13 @@ from twisted.internet.defer import Deferred
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.outcomes import Closing, Refused
 from scrapy_walsh.policy import chain
-from scrapy_walsh.policy.host import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy.crawler import Crawler
 
-    from scrapy_walsh.policy.host import Host
+    from scrapy_walsh.policy.host import Host, Traffic
 
 #: Seconds between looks at whether a waiting request's spider is closing.
 _CLOSING_CHECK: Final = 0.2
@@ -60,7 +59,8 @@ class _Waiter:
 class Turnstile:
     """Gives turns: one request at a time, the earliest due first; no host before its due time."""
 
-    throttle: Throttle = field(default_factory=Throttle)
+    #: By throttle key, what the process sends to each host.
+    traffic: dict[str, Traffic] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     _busy: bool = False
     _waiters: list[_Waiter] = field(default_factory=list)

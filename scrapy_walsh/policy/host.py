@@ -175,27 +175,6 @@ class Traffic:
 
 
 @dataclass(slots=True)
-class Throttle:
-    """The traffic of all hosts of this process, by throttle key. ``min_interval``: seconds."""
-
-    min_interval: float = MIN_REQUEST_INTERVAL
-    _hosts: dict[str, Traffic] = field(default_factory=dict)
-
-    def of(self, host: str) -> Traffic:
-        """What is sent to *host*."""
-        traffic = self._hosts.get(host)
-        if traffic is None:
-            traffic = self._hosts[host] = Traffic(self.min_interval)
-        return traffic
-
-    def raise_minimum(self, seconds: float) -> None:
-        """Raise the minimum interval; a smaller value changes nothing (crawls share a process)."""
-        self.min_interval = max(self.min_interval, seconds)
-        for traffic in self._hosts.values():
-            traffic.raise_minimum(seconds)
-
-
-@dataclass(slots=True)
 class Silence:
     """The attempts of one run to one host that got no answer (D13).
 
@@ -256,13 +235,15 @@ class Silence:
 class Terms:
     """What one crawl goes by.
 
-    ``position``, ``forget_after``: see :class:`Silence`. ``wall``: the time, Unix seconds.
-    ``taking_in``: whether `Spider.start` may still name a target that goes before others.
+    ``position``, ``forget_after``: see :class:`Silence`. ``spacing``: see :meth:`Traffic.finished`.
+    ``wall``: the time, Unix seconds. ``taking_in``: whether `Spider.start` may still name a target
+    that goes before others.
     """
 
     gates: Gates = field(default_factory=Gates)
     position: str = "defer"
     forget_after: float = math.inf
+    spacing: float | None = None
     wall: Callable[[], float] = float
     taking_in: Callable[[], bool] = bool
 
@@ -375,22 +356,14 @@ class Host:
     # -- what has happened ----------------------------------------------------------------
 
     def finished(
-        self,
-        answer: chain.Answer,
-        concluded: chain.Conclusion,
-        now: float,
-        ended: float,
-        spacing: float | None,
+        self, answer: chain.Answer, concluded: chain.Conclusion, now: float, ended: float
     ) -> None:
-        """Note the end of a request, and what follows from it.
-
-        *ended*: Unix seconds by the steady clock. *spacing*: see :meth:`Traffic.finished`.
-        """
+        """Note the end of a request, and what follows; *ended*: Unix seconds, steady clock."""
         if answer.status is not None:
             self.silence.answered(now)
         if accepts(answer.status):
             self.accepted = ended
-        self.traffic.finished(now, exempt=concluded.exempt, spacing=spacing)
+        self.traffic.finished(now, exempt=concluded.exempt, spacing=self.terms.spacing)
         if concluded.failure is not None:
             self.traffic.hold(now + concluded.hold)
         self.learn(concluded.learned)

@@ -21,7 +21,6 @@ from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.redis_queue import DueQueue
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
-from scrapy_walsh.policy.host import Throttle
 from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths
 from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
 from tests.crawl.harness import OWN_IDENTITY, site
@@ -225,7 +224,7 @@ def queue(server: Server | None, **more: Any) -> DueQueue:
     made = DueQueue(None, crawler.spider, "%(spider)s:requests")
     own = Crawl.of(crawler)
     own.scope.follow_links = True
-    own.pacing.throttle = Throttle()  # the process's own remembers other tests
+    own.pacing.traffic = {}  # the process's own remembers other tests
     return made
 
 
@@ -624,7 +623,7 @@ def holds_of(line: DueQueue) -> list[tuple[str, float]]:
 
 def test_own_a_hold_is_told_once_by_who_asked_the_host(server: Server) -> None:
     one, other = queue(server), queue(server)
-    one._crawl.pacing.throttle.raise_minimum(30.0)
+    one._crawl.pacing.named("a.test").traffic.raise_minimum(30.0)
     told, told_by_other = holds_of(one), holds_of(other)
     for page in range(3):
         one.push(Request(f"http://a.test/{page}"))

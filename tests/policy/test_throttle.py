@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_walsh.policy.host import Throttle, Traffic
+from scrapy_walsh.policy.host import Traffic
 from scrapy_walsh.policy.throttle import UNSEEN, VISIT_EVERY, visit_from
 
 HOST = "h.test"
@@ -47,13 +48,6 @@ def test_r4_3_a_crawl_delay_learned_late_counts_from_the_last_answer():
     asked(host, 0.0)
     host.set_interval(7.0)
     assert host.due == 7.0
-
-
-def test_r4_5_hosts_do_not_wait_for_each_other():
-    throttle = Throttle()
-    asked(throttle.of(HOST), 0.0)
-    assert throttle.of(HOST).wait(0.0) == 1.0
-    assert throttle.of("other.test").wait(0.0) == 0.0
 
 
 def test_own_largest_interval_of_several_sources_counts():
@@ -129,11 +123,10 @@ def test_own_earlier_process_counts():
 
 
 def test_r4_2_minimum_may_only_be_raised():
-    throttle = Throttle()
-    throttle.of("before.test")
-    throttle.raise_minimum(3.0)
-    throttle.raise_minimum(2.0)
-    assert throttle.of("before.test").interval == throttle.of(HOST).interval == 3.0
+    host = Traffic()
+    host.raise_minimum(3.0)
+    host.raise_minimum(2.0)
+    assert host.interval == 3.0
 
 
 steps = st.lists(
@@ -151,25 +144,25 @@ steps = st.lists(
 @given(steps)
 def test_r4_any_order_of_requests_keeps_every_interval_and_hold(order):
     """Invariant: whoever waits until ``due`` never breaks an interval or a hold."""
-    throttle, now = Throttle(), 0.0
+    traffic, now = defaultdict(Traffic), 0.0
     ends: dict[str, float] = {}
     holds: dict[str, float] = {}
     intervals: dict[str, float] = {}
     for host, pause, latency, hold, crawl_delay in order:
         now += pause
         if crawl_delay is not None:
-            throttle.of(host).set_interval(crawl_delay)
+            traffic[host].set_interval(crawl_delay)
             intervals[host] = crawl_delay
-        now = max(now, throttle.of(host).due)
+        now = max(now, traffic[host].due)
         if host in ends:
             assert now - ends[host] >= max(1.0, intervals.get(host, 0.0)) - 1e-9
             assert now >= holds.get(host, 0.0)
-        throttle.of(host).started()
+        traffic[host].started()
         now += latency
-        throttle.of(host).finished(now)
+        traffic[host].finished(now)
         ends[host] = now
         if hold is not None:
-            throttle.of(host).hold(now + hold)
+            traffic[host].hold(now + hold)
             holds[host] = max(holds.get(host, 0.0), now + hold)
 
 
