@@ -13,9 +13,8 @@ from pathlib import Path
 from statistics import median
 
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.base import Store
 from scrapy_walsh.state.records import HostRecord, SourceRun, Validators
-from scrapy_walsh.state.tables import HOSTS
+from scrapy_walsh.state.store import Store
 
 REQUESTS = 5000
 
@@ -35,7 +34,7 @@ def fill(store: Store, hosts: int) -> None:
     assert isinstance(store, Store)
     for start in range(0, hosts, 10_000):
         names = range(start, min(start + 10_000, hosts))
-        store._put(HOSTS, [HostRecord(f"h{n}.test", 1.7e9 + n, 1.0) for n in names])
+        store.put(*[HostRecord(f"h{n}.test", 1.7e9 + n, 1.0) for n in names])
 
 
 def timed_requests(store: Store, label: str) -> None:

@@ -22,7 +22,7 @@ from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES
 from scrapy_walsh.policy.freshness import ROBOTS_TTL
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.identity import WALSH_RESEARCH, Identity, identity_from
-from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR
+from scrapy_walsh.policy.recrawl import REVISIT, REVISIT_FLOOR, REVISIT_LONGEST
 from scrapy_walsh.policy.robots.usage import CATEGORIES, RECORD, REFUSE
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
@@ -327,7 +327,12 @@ class WalshConfig:
     robots_cache_size: int = _row(_number(1, whole=True), 4096, "R2")
     excluded_tlds: tuple[str, ...] = _row(Check("texts", _names), (), terms=True)
     revisit: float = _row(
-        _number(REVISIT_FLOOR), REVISIT, "R8", terms=True, least=REVISIT_FLOOR, stricter=float
+        _number(REVISIT_FLOOR, REVISIT_LONGEST),
+        REVISIT,
+        "R8",
+        terms=True,
+        least=REVISIT_FLOOR,
+        stricter=float,
     )
     revisit_reason: str | None = _row(Check("text", _text), None, "R8", terms=True)
     follow_links: bool = _row(_ON_OR_OFF, False, "R6", terms=True, attested=ELSEWHERE)

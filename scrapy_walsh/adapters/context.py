@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.adapters.signing import Signer
-    from scrapy_walsh.state.base import Store
+    from scrapy_walsh.state.store import Store
 
 _T = TypeVar("_T")
 #: Seconds that a write to the store may wait for the next request's.
@@ -191,7 +191,10 @@ class Context:
     def open_store(self) -> Store:
         """Open one more connection to the store. Raises StateError."""
         config = self.config
-        return join(open_store(config.state_dir), config.shared_state, config.identity.token)
+        local = open_store(config.state_dir)
+        # The steady clock's file is in the directory that the store makes, so it is read later.
+        steady = lambda: self.steady()  # noqa: E731, PLW0108
+        return join(local, config.shared_state, config.identity.token, steady)
 
     def close_store(self) -> None:
         """Close the store: from now on, whoever reads or writes it gets Closing."""

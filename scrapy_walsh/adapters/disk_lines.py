@@ -23,8 +23,8 @@ from scrapy_walsh import files
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.sources import form_of
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.state.connect import Connection, one_line
-from scrapy_walsh.state.files import make_private
+from scrapy_walsh.state.database import Connection
+from scrapy_walsh.state.files import make_private, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

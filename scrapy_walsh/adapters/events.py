@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import structs
+
 from scrapy_walsh import signals
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.ledger.lines import entry_of
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.verdict import (
@@ -57,18 +58,11 @@ def _escape(record: logging.LogRecord) -> bool:
 
 logger.addFilter(_escape)
 
+#: The level of an event of each kind in the log; of any other kind it is INFO.
 _LEVELS: Final = {
-    events.REFUSED: logging.INFO,
-    events.HELD: logging.DEBUG,
-    events.FETCHED: logging.DEBUG,
-    events.RETRIED: logging.INFO,
-    events.DEFERRED: logging.WARNING,
-    events.GIVEN_UP: logging.WARNING,
-    events.NOT_MODIFIED: logging.INFO,
+    **dict.fromkeys((events.HELD, events.FETCHED, events.TAKEN_UP), logging.DEBUG),
+    **dict.fromkeys((events.DEFERRED, events.GIVEN_UP, events.REJECTED), logging.WARNING),
     events.TOO_MANY_REDIRECTS: logging.WARNING,
-    events.ADOPTED: logging.INFO,
-    events.REJECTED: logging.WARNING,
-    events.TAKEN_UP: logging.DEBUG,
 }
 _VERDICT_STATS: Final = {name: f"walsh/verdict/{name}" for name in NAMES}
 #: Events that end a target and that a person should see: the account lists them one by one.
@@ -202,11 +196,11 @@ class Recorder:
     def record(self, event: Event) -> None:
         """Log *event*, count it, write it to the ledger, and keep it for the account."""
         with_host = event.kind == events.DEFERRED and _rule(event) in _OF_HOSTS
-        level = logging.DEBUG if with_host else _LEVELS[event.kind]
+        level = logging.DEBUG if with_host else _LEVELS.get(event.kind, logging.INFO)
         line = f"{event}{self._remedy(event)}"
         logger.log(level, "%s", line, extra={"crawler": self.crawler, "walsh_event": event})
         if self.ledger is not None:
-            self._write(entry_of(event))
+            self._write(structs.asdict(event))
         self._kinds[event.kind] += 1
         self.count(event.kind)
         if event.kind in (events.REFUSED, events.DEFERRED):
@@ -258,7 +252,7 @@ class Recorder:
     def exchange(self, exchange: Exchange) -> None:
         """Write *exchange* to the ledger; count and log what is out of the ordinary."""
         if self.ledger is not None:
-            self._write(entry_of(exchange))
+            self._write(structs.asdict(exchange))
         if exchange.again:
             self.count("asked_again")
             logger.info("requested again in this run: %s", exchange.url)

@@ -13,10 +13,11 @@ records why.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 from weakref import WeakKeyDictionary, WeakSet
 
+from msgspec import structs
 from scrapy.exceptions import IgnoreRequest
 
 from scrapy_walsh.adapters.events import logger
@@ -380,7 +381,7 @@ class Gate:
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         exchange = self._exchange(request, host, answer, concluded, started=started, ended=steady)
         if mark is not None and response is not None:
-            exchange = replace(exchange, **mark.seen(response))
+            exchange = structs.replace(exchange, **mark.seen(response))
             if mark.kind == OPERATOR:
                 self._documents.operator.answered()
         if concluded.failure is not None:
@@ -439,10 +440,10 @@ class Gate:
         passed = self.passed(request) if target else None
         before, learned = answer.known.interval, concluded.learned.interval
         return Exchange(
-            request.url,
-            host.key,
-            request.method,
-            answer.purpose,
+            url=request.url,
+            host=host.key,
+            method=request.method,
+            purpose=answer.purpose,
             started=started,
             ended=ended,
             status=answer.status,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.turnstile import Turnstile
     from scrapy_walsh.fleet.store import SharedStore
     from scrapy_walsh.policy import chain
-    from scrapy_walsh.state.base import Store
+    from scrapy_walsh.state.store import Store
 
 # R4.6: looks regularly whether a fleet's Redis answers. While it is away nothing is sent.
 
@@ -312,10 +312,8 @@ def restore(host: Host, store: Store, now: float, steady: float) -> None:
         traffic.restore(now, now)
     if record is None:
         return
-    # Who was killed has booked only the start of a request, and the server saw it later. A fleet's
-    # record has a hold, be it of no length, from the end of a request until the next is booked.
-    ended = record.not_before is not None and record.not_before >= record.last_end
-    since = max(0.0, steady - record.last_end - (0.0 if ended else _REACH))
+    # The start of a request was booked here, and the server saw it later.
+    since = max(0.0, steady - record.last_end - (_REACH if record.under_way else 0.0))
     held = max(0.0, (record.not_before or steady) - steady)
     visited = None if record.visited_at is None else now - (steady - record.visited_at)
     traffic.restore(now - since, now + held, visited)

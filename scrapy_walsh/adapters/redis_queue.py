@@ -330,11 +330,11 @@ class DueQueue(Queue):
         for entry in islice(self._unsent, _TOGETHER):
             arguments = [*entry, *self._pace(entry[0])]
             pushed = partial(self._pushed, entry)
-            found.append(Waiting([self._command(scripts.PUSH, arguments)], pushed))
+            found.append(Waiting(self._command(scripts.PUSH, arguments), pushed))
         for host, script in self._moved.items():
             given = self._pace(host)[script != scripts.PUT_OFF]
             moved = partial(self._was_moved, host)
-            found.append(Waiting([self._command(script, [host, given])], moved))
+            found.append(Waiting(self._command(script, [host, given]), moved))
         return found
 
     def _pushed(self, entry: _Entry, _: object) -> None:

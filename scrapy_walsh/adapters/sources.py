@@ -139,8 +139,8 @@ class Sources:
 
         True where this run got an answer to it, or a redirect led to it.
         """
-        known = key not in self._hops and self._is(key, _ANSWERED | _LED_ON)
-        return key in self._hops or (known and not self._context.fleet)
+        known = not self._context.fleet and self._is(key, _ANSWERED | _LED_ON)
+        return known or key in self._hops
 
     def again(self, request: Request) -> bool:
         """Whether this run has already had an answer to the same source (URL and form)."""
@@ -185,21 +185,22 @@ class Sources:
         """Note that *request*, sent at *sent_at* (Unix seconds), has an answer that R8 counts."""
         key = key_of(request)
         self._note(key, _ANSWERED if key in self._hops else 0, instead_of=_LED_ON)
-        for source in self._counts_for(request):
+        for source in self._counts_for(request, key):
             self._untaken.append((request, self._run(source, sent_at, outcome)))
             self._note(source, _ANSWERED)
 
     def redirected(self, request: Request) -> None:
         """Note that *request* was answered by a redirect."""
-        if not self._is(key_of(request), _ANSWERED):
-            self._note(key_of(request), _LED_ON)
+        key = key_of(request)
+        if not self._is(key, _ANSWERED):
+            self._note(key, _LED_ON)
 
     def hop(self, url: str, request: Request, form: str = "") -> list[str]:
         """Note that *request* was redirected to *url*, requested as *form*.
 
         Returns the keys of the sources for which an answer there counts.
         """
-        sources = list(self._counts_for(request))
+        sources = list(self._counts_for(request, key_of(request)))
         self._hops.setdefault(recrawl.key_of(url, form), {}).update(dict.fromkeys(sources))
         return sources
 
@@ -210,12 +211,12 @@ class Sources:
         otherwise now.
         """
         key = key_of(hop)
-        led_here = self._is(key, _LED_ON) and key in self._counts_for(request)
+        led_here = self._is(key, _LED_ON) and key in self._counts_for(request, key_of(request))
         return led_here or self._is(key, _TURNED_AWAY)
 
-    def _counts_for(self, request: Request) -> Iterable[str]:
-        """The keys of the sources for which an answer to *request* counts."""
-        scope, url, key = self._context.scope, request.url, key_of(request)
+    def _counts_for(self, request: Request, key: str) -> Iterable[str]:
+        """The keys of the sources for which an answer to *request* counts; *key*: its own."""
+        scope, url = self._context.scope, request.url
         via = recrawl.led_from(key, _carried(request), self._hops)
         if scope.is_source(url):
             via[key] = None

@@ -42,20 +42,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         return made
 
     adds = add("add", _add, "put a host, and all below it, on the list")
-    adds.add_argument("host", metavar="HOST", help="a host, or a URL of it")
-    adds.add_argument("--reason", metavar="TEXT", help="written into the entry")
     removes = add("remove", _remove, "take a host off the list")
-    removes.add_argument("host", metavar="HOST", help="a host, or a URL of it")
-    for made in (adds, removes):
-        made.add_argument(
-            "--file", type=Path, default=Path(_FILE), metavar="FILE",
-            help="the list (default: %(default)s)",
-        )  # fmt: skip
     checks = add("check", _check, "tell whether a crawl would adopt a list")
-    checks.add_argument(
-        "list", metavar="FILE|URL", nargs="?", default=_FILE,
-        help="the list (default: %(default)s)",
-    )  # fmt: skip
+    the_list = "the list (default: %(default)s)"
+    for made in (adds, removes):
+        made.add_argument("host", metavar="HOST", help="a host, or a URL of it")
+        made.add_argument("--file", type=Path, default=Path(_FILE), metavar="FILE", help=the_list)
+    adds.add_argument("--reason", metavar="TEXT", help="written into the entry")
+    checks.add_argument("list", metavar="FILE|URL", nargs="?", default=_FILE, help=the_list)
     common.add_settings(checks)
 
 

@@ -16,6 +16,8 @@ from scrapy_walsh.commands.main import SUBCOMMANDS, fill, form
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: What stands for a file in the help of the commands.
+_FILES: Final = ("ACCESS_LOG", "FILE", "FILE[@TIME]", "FILE|URL", "KEY.pem", "LEDGER", "PATH")
 _SHELLS: Final = ("bash", "zsh")
 
 
@@ -30,13 +32,14 @@ def run(args: argparse.Namespace) -> int:
         raise Misuse("a script needs a package: pip install 'scrapy-walsh[completion]'")
     import shtab  # noqa: PLC0415  an extra
 
+    kinds = {"DIR": shtab.DIRECTORY, **dict.fromkeys(_FILES, shtab.FILE)}
     root = argparse.ArgumentParser(prog="walsh")
     root.add_argument("--version", action="store_true", help="print the version")
     names = root.add_subparsers(metavar="SUBCOMMAND")
     for name, entry in SUBCOMMANDS.items():
         parser = names.add_parser(name, help=entry.summary, **form(name))
         fill(parser, name)
-        _complete_paths(parser, {"DIR": shtab.DIRECTORY, "FILE": shtab.FILE})
+        _complete_paths(parser, kinds)
     print(shtab.complete(root, args.shell))
     return 0
 
@@ -47,11 +50,5 @@ def _complete_paths(parser: argparse.ArgumentParser, kinds: Mapping[str, object]
         if isinstance(action, argparse._SubParsersAction):
             for below in action.choices.values():
                 _complete_paths(below, kinds)
-        kind = "DIR" if action.metavar == "DIR" else "FILE" if _takes_a_file(action) else ""
-        if kind:
-            action.complete = kinds[kind]  # type: ignore[attr-defined]  # as shtab has it
-
-
-def _takes_a_file(action: argparse.Action) -> bool:
-    metavar = str(action.metavar)
-    return metavar in ("ACCESS_LOG", "LEDGER", "PATH") or metavar.startswith(("FILE", "KEY"))
+        if kind := kinds.get(str(action.metavar)):
+            action.complete = kind  # type: ignore[attr-defined]  # as shtab has it

@@ -180,16 +180,13 @@ def of_versions(
 def _versions(config: WalshConfig | None) -> Iterator[tuple[str, str, str | None, bool]]:
     """The packages that these settings need, as :func:`of_versions` takes them."""
     from packaging.requirements import Requirement  # noqa: PLC0415  slow
-    from packaging.specifiers import SpecifierSet  # noqa: PLC0415
 
     extras = {""}
     if config is not None:
         extras |= {"redis"} if config.shared_state else set()
         extras |= {"sign"} if config.sign_requests else set()
-    python = SpecifierSet(metadata.metadata(_PACKAGE)["Requires-Python"])
-    version = platform.python_version()
-    yield "Python", str(python), version, python.contains(version, prereleases=True)
-    for need in map(Requirement, metadata.requires(_PACKAGE) or ()):
+    python = f"Python{metadata.metadata(_PACKAGE)['Requires-Python']}"
+    for need in map(Requirement, (python, *(metadata.requires(_PACKAGE) or ()))):
         marker = need.marker
         if marker is None or any(marker.evaluate({"extra": each}) for each in extras):
             found = _installed(need.name)
@@ -199,7 +196,7 @@ def _versions(config: WalshConfig | None) -> Iterator[tuple[str, str, str | None
 
 def _installed(name: str) -> str | None:
     try:
-        return metadata.version(name)
+        return platform.python_version() if name == "Python" else metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
 

@@ -45,10 +45,10 @@ from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.signals import walsh_asked, walsh_taken_up
+from scrapy_walsh.state.clock import steady_clock
 from scrapy_walsh.state.database import copy_to, has_records
-from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, HostRecord, StoredDocument
-from scrapy_walsh.state.sqlite import SqliteStore
-from scrapy_walsh.state.tables import TABLES
+from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, TABLES, HostRecord, StoredDocument
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -189,7 +189,8 @@ class _Plan:
         if config.shared_state is None:
             return
         with closing(SqliteStore(self._copy)) as local:
-            shared = fleet.view(local, config.shared_state, self._token)
+            steady = steady_clock(self._copy, keeps=False)
+            shared = fleet.view(local, config.shared_state, self._token, steady)
             for table in TABLES:
                 local.put(*list(shared.rows(table.record)))
             for notice in shared.notices:
@@ -340,17 +341,16 @@ class _Plan:
             }
         if purpose == TARGET:
             return Response(url)
-        kind, key = ROBOTS, url
-        if purpose == ROBOTS:
-            key = hosts.origin(url)
-        else:
-            kind = BLOCKLIST if url == crawl.config.blocklist_url else SCHEMA
+        kind, key = ROBOTS, hosts.origin(url)
+        if purpose != ROBOTS:
+            kind, key = BLOCKLIST if url == crawl.config.blocklist_url else SCHEMA, url
         stored = crawl.store.get(StoredDocument, kind, key)
-        known = stored is not None and bool(stored.body or stored.outcome == NO_RULES)
-        self._document(kind, key, "refresh" if known else "fetch", stored if known else None)
-        if kind == ROBOTS and known and stored and stored.outcome == NO_RULES:
-            return Response(url, status=404)
-        return Response(url, body=stored.body if known and stored else self._empty(url, kind))
+        if stored is None or not (stored.body or stored.outcome == NO_RULES):
+            self._document(kind, key, "fetch", None)
+            return Response(url, body=self._empty(url, kind))
+        self._document(kind, key, "refresh", stored)
+        status = 404 if (kind, stored.outcome) == (ROBOTS, NO_RULES) else 200
+        return Response(url, status=status, body=stored.body)
 
     def _empty(self, url: str, kind: str) -> bytes:
         """A robots.txt with the interval of an earlier run; a list that names nobody; a schema."""

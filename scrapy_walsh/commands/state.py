@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 from scrapy_walsh import fleet
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
-from scrapy_walsh.commands.state_show import as_lines, everything, summary
+from scrapy_walsh.commands.state_show import Now, as_lines, everything, summary
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.state import verify
-from scrapy_walsh.state.base import MemoryStore
+from scrapy_walsh.state.clock import steady_clock
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.forget import forget
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import MemoryStore, SqliteStore
 from scrapy_walsh.terminal import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy_walsh.config import WalshConfig
-    from scrapy_walsh.state.base import Store
+    from scrapy_walsh.state.store import Store
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -98,12 +98,14 @@ def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int
     shared = _shared(args, config)
     held = has_records(directory) or shared is None
     local: Store = SqliteStore(directory) if held else MemoryStore()
-    store = fleet.view(local, shared, config.identity.token)
+    steady = steady_clock(directory, keeps=False)
+    store = fleet.view(local, shared, config.identity.token, steady)
+    now = Now(time.time(), steady())
     with _told(store):
         if args.all:
-            show(map(json.dumps, everything(store, config, time.time())))
+            show(map(json.dumps, everything(store, config, now)))
             return 0
-        found = summary(store, config, directory, time.time(), max(0, args.limit))
+        found = summary(store, config, directory, now, max(0, args.limit))
     common.answer(args, found, as_lines(found))
     return 0
 

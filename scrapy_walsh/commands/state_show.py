@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh, robots_ttl
@@ -17,161 +17,150 @@ from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.state.records import (
     BLOCKLIST,
+    DEFERRALS,
     DOCUMENT_KINDS,
+    DOCUMENTS,
+    HOSTS,
+    READINGS,
     ROBOTS,
     SCHEMA,
-    Deferral,
+    SOURCES,
+    TABLES,
     HostRecord,
     Reading,
     SourceRun,
     StoredDocument,
 )
-from scrapy_walsh.state.tables import ATTEMPTS, SEEN_ITEMS, VALIDATORS
+from scrapy_walsh.state.schema import moved
 from scrapy_walsh.terminal import local, table, when
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from scrapy_walsh.config import WalshConfig
-    from scrapy_walsh.state.base import Store
-    from scrapy_walsh.state.tables import Table
+    from scrapy_walsh.state.schema import Table
+    from scrapy_walsh.state.store import Store
 
-    #: A class of records; what is shown of one; and a sort key: what matters most has the largest.
-    Kind = tuple[type[Any], Callable[[Any], dict[str, Any]], Callable[[Any], Any]]
-
-#: The tables of which only the number of rows is told.
-_COUNTED: Final[tuple[Table[Any], ...]] = (VALIDATORS, ATTEMPTS, SEEN_ITEMS)
+#: The records that are shown, by the names of their tables; of the others the number of rows.
+_SHOWN: Final[tuple[Table[Any], ...]] = (HOSTS, DEFERRALS, DOCUMENTS, SOURCES, READINGS)
 
 
-def everything(store: Store, config: WalshConfig, now: float) -> Iterator[dict[str, Any]]:
+def everything(store: Store, config: WalshConfig, now: Now) -> Iterator[dict[str, Any]]:
     """Each record that is shown, one after the other; ``record`` says of which kind it is."""
-    for name, (record, members, _) in _Look(store, config, now).kinds().items():
-        for each in store.rows(record):
-            yield {"record": name, **members(each)}
+    look = _Look(store, config, now)
+    for kind in _SHOWN:
+        for row in look.rows(kind):
+            yield {"record": kind.name, **look.completed(kind, row)}
 
 
 def summary(
-    store: Store, config: WalshConfig, directory: Path, now: float, limit: int
+    store: Store, config: WalshConfig, directory: Path, now: Now, limit: int
 ) -> dict[str, Any]:
     """What matters most in *store*, as JSON data: at most *limit* rows of a kind; all are counted.
 
-    However many records there are, no more than *limit* of a kind are in memory. When sources and
-    targets are next due is ISO 8601 in UTC, other times are Unix seconds. Raises StateError.
+    However many records there are, no more than *limit* of a kind are in memory. A row has each
+    field of its record. When sources and targets are next due is ISO 8601 in UTC, other times are
+    Unix seconds by the wall clock. Raises StateError.
     """
-    look, found = _Look(store, config, now), {}
-    for name, (record, members, weight) in look.kinds().items():
-        first = heapq.nlargest(limit, look.counted(name, record), key=weight)
-        found[name] = [members(each) for each in first]
+    look, counts = _Look(store, config, now), Counter[str]()
+
+    def counted(kind: Table[Any]) -> Iterator[dict[str, Any]]:
+        for row in look.rows(kind):
+            counts[kind.name] += 1
+            counts["hosts that wait"] += row.get("next_request", now.wall) > now.wall
+            counts["silent hosts"] += row.get("silent_since") is not None
+            if kind is DOCUMENTS:
+                counts[row["kind"]] += 1
+            if kind is not READINGS or _is_worth_a_line(row):
+                counts["readings worth a line"] += kind is READINGS
+                yield row
+
+    found = {kind: heapq.nlargest(limit, counted(kind), key=_MATTERS[kind.name]) for kind in _SHOWN}
     return {
         "directory": str(directory),
         "shared": store.shared,
-        "now": now,
-        **found,
-        **{table.name: sum(1 for _ in store._rows(table)) for table in _COUNTED},
-        "counts": dict(look.counts),
+        "now": now.wall,
+        **{kind.name: [look.completed(kind, row) for row in rows] for kind, rows in found.items()},
+        **{
+            kind.name: sum(1 for _ in store.rows(kind.record))
+            for kind in TABLES
+            if kind not in _SHOWN
+        },
+        "counts": dict(counts),
     }
 
 
+#: By kind, a sort key: the rows that matter most have the largest.
+_MATTERS: Final[Mapping[str, Callable[[dict[str, Any]], Any]]] = {
+    "hosts": lambda row: (row["silent_since"] is not None, row["next_request"]),
+    "deferrals": lambda row: row["due"],
+    "documents": lambda row: (row["kind"] != ROBOTS, row["fetched_at"]),
+    "sources": lambda row: row["last_run_at"],
+    # What was declared last, and of that what was not read for longest.
+    "readings": lambda row: (row["declared_at"], -row["since"]),
+}
+
+
+class Now(NamedTuple):
+    """The time by the two clocks of records (D9), Unix seconds."""
+
+    wall: float
+    steady: float
+
+
 class _Look:
-    """The records of a store as JSON data."""
+    """The records of a store as JSON data, each as it is read."""
 
-    def __init__(self, store: Store, config: WalshConfig, now: float) -> None:
-        self._store, self._config, self._now = store, config, now
-        self.counts: Counter[str] = Counter()
+    def __init__(self, store: Store, config: WalshConfig, now: Now) -> None:
+        self._store, self._config, self._now = store, config, now.wall
+        ahead = round(now.wall - now.steady)
+        self._to_wall = dict.fromkeys(("Steady", "Until"), lambda at: at + ahead)
 
-    def kinds(self) -> dict[str, Kind]:
-        """By name, each kind of records that is shown."""
-        return {
-            "hosts": (
-                HostRecord,
-                self._host,
-                lambda host: (host.silent_since is not None, self._next_request(host)),
-            ),
-            "deferrals": (Deferral, self._deferral, lambda each: each.due),
-            "documents": (
-                StoredDocument,
-                self._document,
-                lambda each: (each.kind != ROBOTS, each.fetched_at),
-            ),
-            "sources": (SourceRun, self._source, lambda run: run.visit),
-            # What was declared last, and of that what was not read for longest.
-            "readings": (Reading, self._reading, lambda each: (each.declared_at, -each.since)),
-        }
+    def rows(self, table: Table[Any]) -> Iterator[dict[str, Any]]:
+        """The rows of *table*; :meth:`completed` adds what other records say of one."""
+        return map(self._row, self._store.rows(table.record))
 
-    def counted(self, name: str, record: type[Any]) -> Iterator[Any]:
-        """The records of a kind that are worth a line; all are counted."""
-        for each in self._store.rows(record):
-            self.counts[name] += 1
-            if isinstance(each, HostRecord):
-                self.counts["hosts that wait"] += self._next_request(each) > self._now
-                self.counts["silent hosts"] += each.silent_since is not None
-            if isinstance(each, StoredDocument):
-                self.counts[each.kind] += 1
-            if isinstance(each, Reading):
-                if each.read and not (each.reason or each.moved_to or self._is_unread(each)):
-                    continue
-                self.counts["readings worth a line"] += 1
-            yield each
+    def _row(self, record: Any) -> dict[str, Any]:
+        record = moved(record, self._to_wall)
+        row = asdict(record)
+        if isinstance(record, HostRecord):
+            taught = eased(record.taught, self._now).interval
+            interval = max(record.interval, self._config.min_interval, taught)
+            due = max(record.last_end + interval, record.not_before or 0.0)
+            return {**row, "next_request": due, "interval": interval, "learned": taught or None}
+        if isinstance(record, StoredDocument):
+            row["octets"] = len(row.pop("body"))
+        elif isinstance(record, Reading):
+            row["unread"] = is_unread(record, self._now, self._config.revisit)
+        return row
 
-    def _taught(self, record: HostRecord) -> float:
-        return eased(record.taught, self._now).interval
+    def completed(self, table: Table[Any], row: dict[str, Any]) -> dict[str, Any]:
+        """*row* as it is shown."""
+        config, now = self._config, self._now
+        if table is DEFERRALS:
+            return row | {"next_due": _iso(row["due"])}
+        if table is SOURCES:
+            until = self._host(row["url"]).get("not_before") or 0.0
+            due = recrawl.next_due(SourceRun(**row).visit, until, now, config.revisit)
+            return row | {"next_due": _iso(due)}
+        if table is DOCUMENTS:
+            interval = self._host(row["key"]).get("interval", config.min_interval)
+            keep = {
+                ROBOTS: robots_ttl(config.robots_ttl, interval),
+                SCHEMA: SCHEMA_TTL,
+                BLOCKLIST: row["refresh"] or DEFAULT_REFRESH,
+            }[row["kind"]]
+            return row | {"kept": keep, "fresh": is_fresh(row["fetched_at"], now, keep)}
+        return row
 
-    def _interval(self, record: HostRecord | None) -> float:
-        least = self._config.min_interval
-        return least if record is None else max(record.interval, least, self._taught(record))
-
-    def _next_request(self, record: HostRecord) -> float:
-        return max(record.last_end + self._interval(record), record.not_before or 0.0)
-
-    def _host(self, record: HostRecord) -> dict[str, Any]:
-        return {
-            "host": record.host,
-            "next_request": self._next_request(record),
-            "interval": self._interval(record),
-            "learned": self._taught(record) or None,
-            **_members(record, "silent_since", "last_end", "why"),
-        }
-
-    def _deferral(self, record: Deferral) -> dict[str, Any]:
-        return {**_members(record, "url", "host", "reason"), "next_due": _iso(record.due)}
-
-    def _document(self, record: StoredDocument) -> dict[str, Any]:
-        interval = self._interval(self._record(record.key))
-        keep = {
-            ROBOTS: robots_ttl(self._config.robots_ttl, interval),
-            SCHEMA: SCHEMA_TTL,
-            BLOCKLIST: record.refresh or DEFAULT_REFRESH,
-        }[record.kind]
-        return {
-            **_members(record, "kind", "key", "fetched_at", "status", "outcome"),
-            "octets": len(record.body),
-            "kept": keep,
-            "fresh": is_fresh(record.fetched_at, self._now, keep),
-        }
-
-    def _source(self, run: SourceRun) -> dict[str, Any]:
-        host = self._record(run.url)
-        until = 0.0 if host is None else host.not_before or 0.0
-        due = recrawl.next_due(run.visit, until, self._now, self._config.revisit)
-        return {**_members(run, "url", "last_run_at", "outcome", "reason"), "next_due": _iso(due)}
-
-    def _reading(self, record: Reading) -> dict[str, Any]:
-        return {**asdict(record), "unread": self._is_unread(record)}
-
-    def _is_unread(self, record: Reading) -> bool:
-        return is_unread(record, self._now, self._config.revisit)
-
-    def _record(self, url: str) -> HostRecord | None:
-        """The record of the host of *url*, which may be what another version stored."""
+    def _host(self, url: str) -> dict[str, Any]:
+        """The row of the host of *url*, which may be what another version stored."""
         try:
-            return self._store.get(HostRecord, hosts.host_key(url.partition(" ")[0]))
+            record = self._store.get(HostRecord, hosts.host_key(url.partition(" ")[0]))
         except ValueError:
-            return None
-
-
-def _members(record: Any, *names: str) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in names}
+            record = None
+        return {} if record is None else self._row(record)
 
 
 def _iso(due: float | None) -> str | None:
@@ -186,57 +175,26 @@ def as_lines(found: dict[str, Any]) -> Iterator[str]:
     now, shared = found["now"], found["shared"]
     counts: Counter[str] = Counter(found["counts"])
     waiting, silent = counts["hosts that wait"], counts["silent hosts"]
-    yield visible(f"state in {found['directory']}{f' and {shared}' if shared else ''}")
-    yield from _table(
-        f"hosts: {counts['hosts'] - waiting} may be requested now, {waiting} not yet"
-        f"{f', {silent} silent' if silent else ''}",
-        ("host", "next request", "interval"),
-        (
-            (host["host"], when(host["next_request"], now), _interval_cell(host))
-            for host in found["hosts"]
-        ),
-        counts["hosts"],
-    )
-    yield from _table(
-        f"deferred targets: {counts['deferrals']}",
-        ("target", "next due", "why"),
-        ((each["url"], _due(each, now), each["reason"]) for each in found["deferrals"]),
-        counts["deferrals"],
-    )
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in sorted(DOCUMENT_KINDS) if counts[kind])
-    yield from _table(
-        f"documents: {kinds or 'none'}",
-        ("document", "of", "age", "state", "outcome", "octets"),
-        (
-            (
-                *(each["kind"], each["key"]),
-                duration(round(now - each["fetched_at"])) if each["fetched_at"] else "unknown",
-                "fresh" if each["fresh"] else "stale",
-                *(f"{each['outcome']} ({each['status']})", str(each["octets"])),
-            )
-            for each in found["documents"]
-        ),
-        counts["documents"],
-    )
-    yield from _table(
-        f"sources: {counts['sources']}",
-        ("source", "last run", "outcome", "next due", "reason given"),
-        (
-            (
-                *(each["url"], local(each["last_run_at"]), each["outcome"]),
-                *(_due(each, now), each["reason"] or ""),
-            )
-            for each in found["sources"]
-        ),
-        counts["sources"],
-    )
-    yield from _table(
-        "sources not read at their last visit, or moved for good: "
-        f"{counts['readings worth a line']}",
-        ("source", "last read", "last declared", "why", "moved to"),
-        (_reading_cells(reading, now) for reading in found["readings"]),
-        counts["readings worth a line"],
-    )
+    worth = counts["readings"] = counts["readings worth a line"]
+    titles = {
+        "hosts": f"hosts: {counts['hosts'] - waiting} may be requested now, {waiting} not yet"
+        f"{f', {silent} silent' if silent else ''}",
+        "deferrals": f"deferred targets: {counts['deferrals']}",
+        "documents": f"documents: {kinds or 'none'}",
+        "sources": f"sources: {counts['sources']}",
+        "readings": f"sources not read at their last visit, or moved for good: {worth}",
+    }
+    yield visible(f"state in {found['directory']}{f' and {shared}' if shared else ''}")
+    for kind, title in titles.items():
+        columns, rows = _COLUMNS[kind], found[kind]
+        yield ""
+        yield title
+        if rows:
+            cells = [tuple([cell(row, now) for cell in columns.values()]) for row in rows]
+            yield from table(cells, headings=tuple(columns), indent=2)
+        if counts[kind] > len(rows):
+            yield f"  ... and {counts[kind] - len(rows)} more (--limit, --all)"
     yield (
         f"validators of {plural(found['validators'], 'URL')}, "
         f"attempts at {plural(found['attempts'], 'target')}, "
@@ -244,37 +202,60 @@ def as_lines(found: dict[str, Any]) -> Iterator[str]:
     )
 
 
+def _ago(at: float, now: float) -> str:
+    return duration(round(now - at))
+
+
 def _due(row: dict[str, Any], now: float) -> str:
     due = row["next_due"]
     return "now" if due is None else when(datetime.fromisoformat(due).timestamp(), now)
 
 
-def _interval_cell(host: dict[str, Any]) -> str:
-    learned, silent = host["learned"], host["silent_since"]
+def _interval(row: dict[str, Any], _: float) -> str:
+    learned, silent = row["learned"], row["silent_since"]
     why = f", learned {round(learned, 2):g} s" if learned else ""
     why += f", no answer since {local(silent)}" if silent else ""
-    return f"{round(host['interval'], 2):g} s{why}"
+    return f"{round(row['interval'], 2):g} s{why}"
 
 
-def _reading_cells(reading: dict[str, Any], now: float) -> tuple[str, ...]:
-    since, declared = reading["since"], reading["declared_at"]
-    return (
-        reading["url"],
-        f"{local(since)} ({duration(round(now - since))} ago)" if reading["read"] else "never",
-        f"{duration(round(max(0.0, now - declared)))} ago",
-        reading["reason"] or "",
-        reading["moved_to"] or "",
-    )
+def _is_worth_a_line(row: dict[str, Any]) -> bool:
+    return bool(row["reason"] or row["moved_to"] or row["unread"] or not row["read"])
 
 
-def _table(
-    title: str, headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], total: int
-) -> Iterator[str]:
-    """*title*, then *headings* and *rows* in columns; how many of *total* are not shown."""
-    shown = list(rows)
-    yield ""
-    yield title
-    if shown:
-        yield from table(shown, headings=headings, indent=2)
-    if total > len(shown):
-        yield f"  ... and {total - len(shown)} more (--limit, --all)"
+#: By kind, the columns: a heading, and what makes the cell of a row at a time by the wall clock.
+_COLUMNS: Final[Mapping[str, Mapping[str, Callable[[dict[str, Any], float], str]]]] = {
+    "hosts": {
+        "host": lambda row, _: row["host"],
+        "next request": lambda row, now: when(row["next_request"], now),
+        "interval": _interval,
+    },
+    "deferrals": {
+        "target": lambda row, _: row["url"],
+        "next due": _due,
+        "why": lambda row, _: row["reason"],
+    },
+    "documents": {
+        "document": lambda row, _: row["kind"],
+        "of": lambda row, _: row["key"],
+        "age": lambda row, now: _ago(row["fetched_at"], now) if row["fetched_at"] else "unknown",
+        "state": lambda row, _: "fresh" if row["fresh"] else "stale",
+        "outcome": lambda row, _: f"{row['outcome']} ({row['status']})",
+        "octets": lambda row, _: str(row["octets"]),
+    },
+    "sources": {
+        "source": lambda row, _: row["url"],
+        "last run": lambda row, _: local(row["last_run_at"]),
+        "outcome": lambda row, _: row["outcome"],
+        "next due": _due,
+        "reason given": lambda row, _: row["reason"] or "",
+    },
+    "readings": {
+        "source": lambda row, _: row["url"],
+        "last read": lambda row, now: (
+            f"{local(row['since'])} ({_ago(row['since'], now)} ago)" if row["read"] else "never"
+        ),
+        "last declared": lambda row, now: f"{_ago(min(row['declared_at'], now), now)} ago",
+        "why": lambda row, _: row["reason"] or "",
+        "moved to": lambda row, _: row["moved_to"] or "",
+    },
+}

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from scrapy_walsh.state.base import Store
+    from collections.abc import Callable
+
+    from scrapy_walsh.state.store import Store
 
 __all__ = ["join", "view"]
 
 
-def join(local: Store, shared: str | None, token: str) -> Store:
+def join(
+    local: Store, shared: str | None, token: str, steady: Callable[[], float] = time.time
+) -> Store:
     """*local*, or for a fleet a store around it that shares records through Redis.
 
     ``shared``: the URL of that Redis; None where there is no fleet. ``token``: the product token of
-    the workers, which keeps the records of different bots apart. ConfigError for a URL that Redis's
-    client cannot use.
+    the workers, which keeps the records of different bots apart. *steady*: this machine's steady
+    clock, by which the times of hosts are given (D9). ConfigError for a URL that Redis's client
+    cannot use.
     """
     if shared is None:
         return local
     from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
 
-    return SharedStore(local, shared, token)
+    return SharedStore(local, shared, token, steady=steady)
 
 
-def view(local: Store, shared: str | None, token: str) -> Store:
+def view(
+    local: Store, shared: str | None, token: str, steady: Callable[[], float] = time.time
+) -> Store:
     """As :func:`join`, to read only: nothing is written to Redis, or to *local*."""
     if shared is None:
         return local
     from scrapy_walsh.fleet.store import SharedView  # noqa: PLC0415  an extra
 
-    return SharedView(local, shared, token)
+    return SharedView(local, shared, token, steady=steady)

@@ -8,7 +8,10 @@ is the time for which all hosts are then left alone.
 from __future__ import annotations
 
 import hashlib
+import math
+import time
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,7 +25,7 @@ from scrapy_walsh.fleet.scripts import GREET
 from scrapy_walsh.policy.words import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 T = TypeVar("T")
 
@@ -50,18 +53,25 @@ class Link:
     """The connection to the Redis at *url*, where the names of our keys begin with *prefix*.
 
     ``away``: why Redis cannot be relied on now, in one line; None while it can. ``asked``: whether
-    a connection was ever tried. *wall* and *monotonic*: the two clocks of this machine, seconds.
+    a connection was ever tried. *wall*, *monotonic*, *steady*: this machine's clocks, seconds.
     """
 
     def __init__(
-        self, url: str, prefix: str, wall: Callable[[], float], monotonic: Callable[[], float]
+        self,
+        url: str,
+        prefix: str,
+        wall: Callable[[], float],
+        monotonic: Callable[[], float],
+        steady: Callable[[], float] = time.time,
     ) -> None:
         self.name = _without_password(url)
         self.away: str | None = None
         self.asked = False
         self.epoch = ""
         self.epoch_keys = (f"{prefix}epoch", f"{prefix}calm")
-        self._wall, self._monotonic = wall, monotonic
+        self._monotonic = monotonic
+        #: By declared type of a time (``policy.times``), the clock that it is of.
+        self._clocks = {"Wall": wall, "Due": wall, "Steady": steady, "Until": steady}
         self._ahead = 0.0  # Redis's clock minus the monotonic one
         self._away_since: float | None = None
         self._pause = BEAT
@@ -102,11 +112,14 @@ class Link:
                 pipe.execute_command(*each)
             answers: list[Any] = pipe.execute(raise_on_error=False)
         unknown = [n for n, each in enumerate(answers) if isinstance(each, NoScriptError)]
-        if unknown:  # Redis was started anew
+        if unknown:  # at first, and where Redis was started anew
             for digest in {commands[n][1] for n in unknown}:
                 self.client.script_load(self._scripts[digest])
-            again = self.exchange([commands[n] for n in unknown])
-            for n, answer in zip(unknown, again, strict=True):
+            # What only reads or deletes, and came after, comes after them once more.
+            simple = [n for n, each in enumerate(commands) if each[0] != "EVALSHA"]
+            left = sorted({*unknown, *(n for n in simple if n > unknown[0])})
+            again = self.exchange([commands[n] for n in left])
+            for n, answer in zip(left, again, strict=True):
                 answers[n] = answer
         return answers
 
@@ -158,18 +171,32 @@ class Link:
         """Take over the time of Redis, *now*, that a script has just returned."""
         self._ahead = float(now) - self._monotonic()
 
-    def to_shared(self, wall: float) -> float:
-        """Convert *wall*, Unix seconds of this machine, to Redis's clock."""
-        return wall - self._wall() + self._monotonic() + self._ahead
+    def now(self) -> float:
+        """The time by Redis's clock."""
+        return self._monotonic() + self._ahead
 
-    def to_local(self, at: float) -> float:
-        """Convert *at*, Unix seconds of Redis's clock, to this machine's."""
-        return at - self._monotonic() - self._ahead + self._wall()
+    def to_shared(self) -> Mapping[str, Callable[[float], float]]:
+        """By declared type of a time of this machine, what makes it one of Redis's clock."""
+        now = self.now()
+        return {kind: partial(_moved, now - clock()) for kind, clock in self._clocks.items()}
 
-    def past_to_local(self, at: float) -> float:
-        """As :meth:`to_local`, for a past time, which a slow answer must not move to the future."""
-        local, now = self.to_local(at), self._wall()
-        return now if now < local < now + TIMEOUT else local
+    def to_local(self) -> Mapping[str, Callable[[float], float]]:
+        """By declared type, what makes a time of Redis's clock one of this machine's.
+
+        A slow answer must not move what has passed to the future.
+        """
+        now = self.now()
+        found: dict[str, Callable[[float], float]] = {}
+        for kind, clock in self._clocks.items():
+            here = clock()
+            latest = here if kind in ("Wall", "Steady") else math.inf
+            found[kind] = partial(_moved, here - now, latest=latest)
+        return found
+
+
+def _moved(by: float, at: float, latest: float = math.inf) -> float:
+    local = at + by
+    return latest if latest < local < latest + TIMEOUT else local
 
 
 def _without_password(url: str) -> str:

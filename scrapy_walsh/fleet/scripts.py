@@ -1,9 +1,10 @@
 """R4: the Lua scripts with which a fleet's workers share hosts and a queue in Redis (D20).
 
-Each runs as one transaction, by Redis's own clock. Times in Redis are Unix seconds of that clock; a
-worker sends durations only. Each script that books a host is given the epoch, a word that is lost
-together with Redis's memory. A worker that knows another epoch may know of requests that Redis has
-forgotten, and does not get a booking.
+Each runs as one transaction, by Redis's own clock. Times in Redis are Unix seconds of that clock;
+about a host a worker sends durations only. The fields of a record are those of its declaration
+(``state.records``); a host has one more, ``by``: the worker that booked it last. Each script that
+books a host is given the epoch, a word that is lost together with Redis's memory. A worker that
+knows another epoch may know of requests that Redis has forgotten, and does not get a booking.
 
 Rule for whoever edits this file: ``wait_for`` says in Lua what ``throttle.shared_wait`` says in
 Python. Change both.
@@ -13,8 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Seconds for which the record of a host is kept after its hold has ended.
-HOST_TTL: Final = 30 * 86400
+from scrapy_walsh.state.records import HOSTS
 
 _COMMON: Final = f"""
 local function clock()
@@ -23,32 +23,42 @@ local function clock()
 end
 local function text(seconds) return string.format('%.6f', seconds) end
 local function number(value) return tonumber(value or '0') or 0 end
+local function term(value) return math.min(number(value), 3000000000) end
+local function record_of(key)
+  local found, record = redis.call('HGETALL', key), {{}}
+  for i = 1, #found, 2 do record[found[i]] = found[i + 1] end
+  return record
+end
 local function keep(key, now)
-  local hold = math.min(number(redis.call('HGET', key, 'until')) - now, 3000000000)
-  redis.call('EXPIRE', key, {HOST_TTL} + math.ceil(math.max(hold, 0)))
+  local record = record_of(key)
+  redis.call('EXPIRE', key, math.ceil({HOSTS.lua_ends} - now))
 end
 -- Seconds for which all hosts must be left alone; nil where Redis has lost its memory.
 local function calm(epoch, calm, known, now)
   if redis.call('GET', epoch) ~= known then return nil end
   return math.max(0, number(redis.call('GET', calm)) - now)
 end
--- The interval that a host has taught, the first word of that field (D28).
-local function taught(value) return number(string.match(value or '', '^%S+')) end
+-- What a host has taught (D28), of that field's JSON.
+local function taught(value)
+  local readable, found = pcall(cjson.decode, value or '')
+  if readable and type(found) == 'table' then return found end
+  return {{}}
+end
+local function interval_of(record, interval)
+  return math.max(interval, number(record.interval), number(taught(record.taught).interval))
+end
 -- Seconds until a worker with this token and interval may send a request to a host.
 local function wait_for(record, token, interval, now)
-  if not record[1] then return 0 end
-  local own = record[4] == token
-  local wait = math.max(0, number(record[3]) - now)
+  if not record.last_end then return 0 end
+  local own = token ~= '' and record.by == token
+  local wait = math.max(0, number(record.not_before) - now)
   if not own then
-    interval = math.max(interval, number(record[2]), taught(record[5]))
-    wait = math.max(wait, math.min(number(record[1]), now) + interval - now)
+    local last = math.min(number(record.last_end), now)
+    wait = math.max(wait, last + interval_of(record, interval) - now)
   elseif wait < 0.005 then
     wait = 0
   end
   return wait
-end
-local function record_of(key)
-  return redis.call('HMGET', key, 'last', 'interval', 'until', 'by', 'taught', 'silent')
 end
 """
 
@@ -71,24 +81,21 @@ return {epoch, text(now), text(math.max(0, till - now))}
 )
 
 #: Books a host. KEYS host, epoch, calm; ARGV worker, interval, epoch. Returns the seconds to wait
-#: (0: booked, -1: nothing may be booked now), whether the host was known, the time, the time of the
-#: host's last request, and what the host has taught. A hold of the host has ended by then, and the
-#: field ``until`` is dropped: it comes back with ``BOOK``, so a record without it says that a
-#: request is under way.
+#: (0: booked, -1: nothing may be booked now), the time, and the record of the host as it was. A
+#: hold of the host has ended by then, and is dropped.
 RESERVE: Final = (
     _COMMON
     + """
 local now = clock()
-if calm(KEYS[2], KEYS[3], ARGV[3], now) ~= 0 then return {'-1', 0, text(now), '0', ''} end
-local record = record_of(KEYS[1])
-local known = record[1] and 1 or 0
-local last = text(number(record[1]))
-local wait = wait_for(record, ARGV[1], number(ARGV[2]), now)
-if wait > 0 then return {text(wait), known, text(now), last, record[5] or ''} end
-redis.call('HSET', KEYS[1], 'last', text(now), 'interval', ARGV[2], 'by', ARGV[1])
-redis.call('HDEL', KEYS[1], 'until')
+if calm(KEYS[2], KEYS[3], ARGV[3], now) ~= 0 then return {'-1', text(now), {}} end
+local found = redis.call('HGETALL', KEYS[1])
+local wait = wait_for(record_of(KEYS[1]), ARGV[1], number(ARGV[2]), now)
+if wait > 0 then return {text(wait), text(now), found} end
+redis.call('HSET', KEYS[1], 'last_end', text(now), 'interval', ARGV[2], 'under_way', '1',
+  'by', ARGV[1])
+redis.call('HDEL', KEYS[1], 'not_before')
 keep(KEYS[1], now)
-return {'0', known, text(now), last, record[5] or ''}
+return {'0', text(now), found}
 """
 )
 
@@ -96,35 +103,50 @@ return {'0', known, text(now), last, record[5] or ''}
 #: seconds of hold that are left, 1 where it went ahead of a slow host's Crawl-delay (D11), and what
 #: the host has taught. The record's ``by`` stays the worker only if nobody else has booked the host
 #: since. Otherwise it is empty, that other request counts as under way, every worker keeps the
-#: spacing, and the longer interval that was taught stays, as in ``Store.book_host``.
+#: spacing, and the slower of what was taught stays, as in ``Store.book_host``.
 BOOK: Final = (
     _COMMON
     + """
 local now = clock()
 local record = record_of(KEYS[1])
-local last = math.max(number(record[1]), now - number(ARGV[3]))
-local till = math.max(number(record[3]), now + number(ARGV[4]))
+local ended = now - number(ARGV[3])
+local till = math.max(number(record.not_before), now + number(ARGV[4]))
 local by = ARGV[1]
-if record[1] and record[4] ~= ARGV[1] then by = '' end
-redis.call('HSET', KEYS[1], 'last', text(last), 'interval', ARGV[2], 'by', by)
-if by ~= '' or till > now then redis.call('HSET', KEYS[1], 'until', text(till)) end
-if ARGV[5] == '1' then redis.call('HSET', KEYS[1], 'visited', text(now)) end
-if by ~= '' or taught(ARGV[6]) >= taught(record[5]) then
+if record.last_end and record.by ~= ARGV[1] then by = '' end
+-- As ``learned.slower``: the longer interval; then what is known at all; then the later one.
+local function slower(one, other)
+  if number(one.interval) ~= number(other.interval) then
+    return number(one.interval) > number(other.interval)
+  end
+  local known = type(one.calm) == 'number'
+  if known ~= (type(other.calm) == 'number') then return known end
+  return number(one.at) >= number(other.at)
+end
+redis.call('HSET', KEYS[1], 'last_end', text(math.max(number(record.last_end), ended)),
+  'interval', ARGV[2], 'under_way', by == '' and '1' or '0', 'by', by)
+if till > now then
+  redis.call('HSET', KEYS[1], 'not_before', text(till))
+else
+  redis.call('HDEL', KEYS[1], 'not_before')
+end
+if ARGV[5] == '1' then redis.call('HSET', KEYS[1], 'visited_at', text(ended)) end
+if by ~= '' or slower(taught(ARGV[6]), taught(record.taught)) then
   redis.call('HSET', KEYS[1], 'taught', ARGV[6])
+  if ARGV[6] == '' then redis.call('HDEL', KEYS[1], 'taught') end
 end
 keep(KEYS[1], now)
 return text(now)
 """
 )
 
-#: Stores a document, unless Redis has one that was fetched later. KEYS document; ARGV time of its
-#: fetch, seconds to keep it, record, digest, body.
-PUT_DOCUMENT: Final = """
-local held = redis.call('HGET', KEYS[1], 'fetched_at')
-if held and tonumber(held) > tonumber(ARGV[1]) then return 0 end
-redis.call('HSET', KEYS[1], 'fetched_at', ARGV[1], 'record', ARGV[3], 'sha256', ARGV[4],
-  'body', ARGV[5])
-redis.call('EXPIRE', KEYS[1], ARGV[2])
+#: Stores a record, unless Redis has a later one. KEYS record; ARGV seconds to keep it, '' for ever,
+#: the field by which it may be later ('' for none) and that time, names of fields and their values.
+PUT: Final = """
+local held = ARGV[2] ~= '' and tonumber(redis.call('HGET', KEYS[1], ARGV[2]) or '')
+if held and held > tonumber(ARGV[3]) then return 0 end
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], unpack(ARGV, 4))
+if ARGV[1] ~= '' then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
 return 1
 """
 
@@ -232,9 +254,6 @@ local interval, patience, now = number(ARGV[5]), number(ARGV[6]), clock()
 settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], interval, now)
 local function nothing(seconds) return {'', '', seconds, {}, number(redis.call('GET', size))} end
 if calm(ARGV[9], ARGV[10], ARGV[8], now) ~= 0 then return nothing('1') end
-local function interval_of(record)
-  return math.max(interval, number(record[2]), taught(record[5]))
-end
 -- The records of a host and of the source and the robots.txt that an entry names. Large ones are
 -- left out, since the worker may have them already; so is what is not as a worker writes it.
 local function ahead(host, data)
@@ -248,7 +267,7 @@ local function ahead(host, data)
   add('HGETALL', ARGV[7] .. 'host:' .. host)
   local readable, head = pcall(cjson.decode, string.match(data, '^[^\\n]*'))
   if not readable or type(head) ~= 'table' then return found end
-  if type(head.key) == 'string' then add('GET', ARGV[7] .. 'source:' .. head.key) end
+  if type(head.key) == 'string' then add('HGETALL', ARGV[7] .. 'source:' .. head.key) end
   if type(head.origin) == 'string' then
     local name = ARGV[7] .. 'document:robots ' .. head.origin
     local size = redis.pcall('HSTRLEN', name, 'body')
@@ -257,17 +276,17 @@ local function ahead(host, data)
   return found
 end
 for _, host in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, 64)) do
-  stand(host, interval_of(record_of(ARGV[7] .. 'host:' .. host)))
+  stand(host, interval_of(record_of(ARGV[7] .. 'host:' .. host), interval))
 end
 for _ = 1, 64 do
   local host, score = unpack(redis.call('ZREVRANGE', ready, 0, 0, 'WITHSCORES'))
   if not host then break end
   local record = record_of(ARGV[7] .. 'host:' .. host)
   local last = number(score) < 0
-  local own = interval_of(record)
+  local own = interval_of(record, interval)
   local wait = wait_for(record, '', own, now)
   if last and redis.call('ZCARD', waiting) > 0 then break end
-  if not last and (record[6] or '') ~= '' then
+  if not last and record.silent_since then
     redis.call('ZADD', ready, -1, host)
   elseif wait > 0 and wait <= patience then
     put_off(host, now + wait)

@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.state.connect import Connection, is_damage
+from scrapy_walsh.state.database import Connection, is_damage
 from scrapy_walsh.state.files import make_private, set_aside
 
 if TYPE_CHECKING:

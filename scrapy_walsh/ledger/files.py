@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
 from scrapy_walsh.ledger.lines import CONTRACT, FILE, GENESIS, HEAD, chained, parsed, redacted
-from scrapy_walsh.state.files import claim, lock, open_private, private, set_aside, unlock
+from scrapy_walsh.state.files import claim, open_private, private, set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -92,11 +92,16 @@ class Ledger:
     def _locked(self) -> Iterator[None]:
         if self._lock is None:
             raise OSError("it is closed")
-        lock(self._lock)
+        import portalocker  # noqa: PLC0415  it imports redis, where that is installed
+
+        try:
+            portalocker.lock(self._lock, portalocker.LockFlags.EXCLUSIVE)
+        except portalocker.LockException as error:
+            raise OSError(str(error)) from error
         try:
             yield
         finally:
-            unlock(self._lock)
+            portalocker.unlock(self._lock)
 
     def _changed(self) -> bool:
         """Whether another process has written, or begun a new file, since we looked."""

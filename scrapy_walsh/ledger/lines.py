@@ -18,12 +18,10 @@ from scrapy_walsh.policy.strict_json import json_object
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_walsh.policy.event import Event, Exchange
 
 CONTRACT: Final = "walsh-ledger/v1"
 FILE: Final = "ledger.jsonl"
 HEAD: Final = "ledger.head"
-ASKED: Final = "asked"
 #: What the first line of all is chained to.
 GENESIS: Final = "0" * 64
 #: What stands in place of a query in a redacted ledger.
@@ -59,12 +57,6 @@ def parsed(line: bytes) -> dict[str, Any]:
     if type(number) is not int or not isinstance(previous, str) or not isinstance(kind, str):
         raise ValueError("has no number, no kind, or no hash of the line before")
     return found
-
-
-def entry_of(event: Event | Exchange) -> dict[str, Any]:
-    """The members of the line for *event*; an exchange is of the kind ``asked``."""
-    members = {name: getattr(event, name) for name in event.__slots__}
-    return members if "kind" in members else {"kind": ASKED, **members}
 
 
 def redacted(entry: Mapping[str, Any]) -> dict[str, Any]:

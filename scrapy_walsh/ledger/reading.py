@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from msgspec import Meta, Struct, ValidationError, convert
+from msgspec import ValidationError, convert
 from msgspec.structs import fields
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger.documents import DOCUMENTS
 from scrapy_walsh.ledger.files import rotated
-from scrapy_walsh.ledger.lines import ASKED, FILE, HEAD
+from scrapy_walsh.ledger.lines import FILE, HEAD
 from scrapy_walsh.policy import event as events
+from scrapy_walsh.policy.event import ASKED, Count, Exchange, Time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,11 +32,6 @@ GAP: Final = "gap"
 
 #: Octets of a line beyond which it is no line.
 _LONGEST_LINE: Final = 4 * 1024**2
-#: Unix seconds, about the year 5138; a Crawl-delay may be far longer, and is finite.
-_LATEST: Final = 1e11
-_LONGEST: Final = 1.7e308
-#: Of a count or a status; a line's own number may be larger.
-_LARGEST: Final = 10**9
 
 
 # -- files and lines ----------------------------------------------------------------------
@@ -88,66 +84,27 @@ class Moment(NamedTuple):
         return not self.began < since <= self.at
 
 
-_Time = Annotated[float, Meta(ge=0, le=_LATEST)]
-#: A duration, or a due time, that can be reckoned with.
-Seconds = Annotated[float, Meta(ge=0, le=_LONGEST)]
-_Count = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
-
-
 class Malformed(ValueError):
     """A line whose members are not what its kind has: one line that says which."""
 
 
-class Line(Struct, frozen=True):
-    """One line. A member that it does not have is None, empty or 0; ``n`` and ``at`` are there."""
+class Line(Exchange, frozen=True, kw_only=True):
+    """One line: an event, an exchange, or what else a ledger has.
 
-    n: _Count
-    at: _Time
-    kind: str
-    run: str = ""
+    A member that it does not have is None, empty or 0; ``n`` and ``at`` are there.
+    """
+
+    n: Count
+    at: Time
+    kind: str  # type: ignore[assignment]
     url: str = ""
+    verdict: str = ""  # type: ignore[assignment]
+    run: str = ""
     via: str = ""
     by: str = ""
     children: bool = False
-    host: str = ""
-    requirement: str = ""
-    verdict: str = ""
-    reason: str = ""
-    document: str | None = None
-    digest: str | None = None
-    schema: str | None = None
-    rule: str | None = None
-    group: tuple[str, ...] = ()
-    line: _Count | None = None
-    status: _Count | None = None
-    wait: Seconds | None = None
-    due: Seconds | None = None
-    purpose: str = ""
-    started: _Time = 0.0
-    ended: _Time = 0.0
-    answered: bool = False
-    interval: Seconds = 0.0
-    exempt: bool = False
-    attempt: _Count = 0
-    hops: _Count = 0
-    body: str | None = None
-    octets: _Count | None = None
-    whole: bool = True
-    retry_after: tuple[str, ...] = ()
-    gives_up: bool = False
-    sent: str | None = None
-    form: str = ""
-    again: bool = False
-    visit: bool = False
-    once: bool = False
-    method: str = "GET"
-    proxy: str | None = None
-    usage: tuple[str, ...] = ()
     process: str = ""
-    lost: _Count | None = None
-    learned: Seconds | None = None
-    taught: tuple[Seconds, ...] = ()
-    silent: bool = False
+    lost: Count | None = None
 
     @property
     def moment(self) -> Moment:

@@ -1,12 +1,20 @@
-"""What happened, as frozen values. The log, the stats and the ledger are all made from them."""
+"""What happened, as frozen values. The log, the stats and the ledger are all made from them.
+
+A member of a ledger's line is declared here, once: the ledger is written from these values, and
+``ledger.reading`` reads a line back as one of them. The bounds are of what is read: a ledger may
+come from anybody.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct
+
+from scrapy_walsh.policy.verdict import VerdictName  # noqa: TC001  a reader needs the types
 
 if TYPE_CHECKING:
-    from scrapy_walsh.policy.verdict import Verdict, VerdictName
+    from scrapy_walsh.policy.verdict import Verdict
 
 #: What an event can be about.
 EventKind = Literal[
@@ -21,6 +29,7 @@ EventKind = Literal[
     "adopted",
     "rejected",
     "taken_up",
+    "asked",
 ]
 
 #: The kinds of events. HELD: a target waits, since its host is not due (R4).
@@ -36,17 +45,25 @@ ADOPTED: Final = "adopted"
 REJECTED: Final = "rejected"
 #: A document that an earlier run, or another process, fetched is in force from now on.
 TAKEN_UP: Final = "taken_up"
+#: Of an ``Exchange``.
+ASKED: Final = "asked"
 
 #: What an exchange was for.
 TARGET: Final = "target"
 
 
+#: Unix seconds, to about the year 5138; a Crawl-delay may be far longer, and is finite.
+Time = Annotated[float, Meta(ge=0, le=1e11)]
+#: A duration, or a due time, that can be reckoned with.
+Seconds = Annotated[float, Meta(ge=0, le=1.7e308)]
+#: A count or a status.
+Count = Annotated[int, Meta(ge=-(10**9), le=10**9)]
+
 #: What an event has from its verdict, beside the name.
 _OF_A_VERDICT: Final = ("requirement", "reason", "document", "line", "rule", "group", "digest")
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """What was decided about ``url``.
 
     ``kind``: one of the constants above. ``requirement``, ``verdict``, ``reason``, ``document``,
@@ -64,11 +81,11 @@ class Event:
     verdict: VerdictName | Literal[""] = ""
     reason: str = ""
     document: str | None = None
-    line: int | None = None
+    line: Count | None = None
     host: str = ""
-    status: int | None = None
-    wait: float | None = None
-    due: float | None = None
+    status: Count | None = None
+    wait: Seconds | None = None
+    due: Seconds | None = None
     rule: str | None = None
     group: tuple[str, ...] = ()
     digest: str | None = None
@@ -91,9 +108,8 @@ class Event:
         return f"{self.kind} {self.url}{f' ({gate})' if gate else ''}: {self.reason}{where}"
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """One request that was sent, and its answer.
+class Exchange(Event, frozen=True, kw_only=True):
+    """One request that was sent, and its answer; an event of the kind ``asked``.
 
     ``host``: the throttle key. ``purpose``: ``target``, ``robots`` or ``operator``. ``started``,
     ``ended``: Unix seconds by the steady clock (D9), which setting the wall clock does not move.
@@ -116,31 +132,25 @@ class Exchange:
     in this one before, so that it is granted this one request (D31).
     """
 
-    url: str
-    host: str
-    method: str
-    purpose: str
-    started: float
-    ended: float
-    status: int | None
-    answered: bool
-    interval: float
-    exempt: bool
-    verdict: str = ""
-    digest: str | None = None
-    attempt: int = 0
+    kind: EventKind = ASKED
+    method: str = "GET"
+    purpose: str = ""
+    started: Time = 0.0
+    ended: Time = 0.0
+    answered: bool = False
+    interval: Seconds = 0.0
+    exempt: bool = False
+    attempt: Count = 0
     retry_after: tuple[str, ...] = ()
-    wait: float | None = None
     gives_up: bool = False
     sent: str | None = None
-    hops: int = 0
-    form: str = ""
+    hops: Count = 0
     again: bool | None = None
     visit: bool | None = None
     once: bool | None = None
     body: str | None = None
-    octets: int | None = None
+    octets: Count | None = None
     whole: bool | None = None
-    learned: float | None = None
-    taught: tuple[float, ...] = ()
+    learned: Seconds | None = None
+    taught: tuple[Seconds, ...] = ()
     silent: bool | None = None

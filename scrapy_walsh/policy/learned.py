@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.policy.times import Steady  # noqa: TC001  a store reads the declared types
 
 #: The name under which the throttle has the learned interval, beside a Crawl-delay.
 LEARNED: Final = "learned"
@@ -63,7 +64,7 @@ class Learned:
     interval: float = 0.0
     accepted: float = 0.0
     calm: int | None = None
-    at: float = 0.0
+    at: Steady = 0.0
 
 
 #: What is known of a host that has not refused.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, SLACK
-from scrapy_walsh.policy.times import duration, iso
+from scrapy_walsh.policy.times import Wall, duration, iso
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ class Reading:
     """
 
     url: str
-    since: float
-    declared_at: float
+    since: Wall
+    declared_at: Wall
     read: int = 0
     reason: str | None = None
     moved_to: str | None = None

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Seconds: the shortest time between two runs of a source without a written reason.
 REVISIT_FLOOR: Final = 3600.0
+#: Seconds: the longest WALSH_REVISIT. A record is kept for longer than this (``state.records``).
+REVISIT_LONGEST: Final = 365 * 86400.0
 
 #: The part of WALSH_REVISIT by which a run may be early, or late, for a source's due time.
 SLACK: Final = 0.1

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from scrapy_walsh.policy.times import Wall  # noqa: TC001  a store reads the declared types
+
 
 @dataclass(frozen=True, slots=True)
 class Validators:
@@ -23,7 +25,7 @@ class Validators:
     representation: str
     etag: str | None
     last_modified: str | None
-    stored_at: float
+    stored_at: Wall
     content_type: str | None = None
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.state.base import MemoryStore
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import MemoryStore, SqliteStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scrapy_walsh.state.base import Store
+    from scrapy_walsh.state.store import Store
 
 __all__ = ["open_store"]
 

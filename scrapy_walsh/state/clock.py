@@ -32,11 +32,14 @@ class _Offsets(NamedTuple):
     wall: float
 
 
-def steady_clock(directory: Path | None, notices: list[str] | None = None) -> Callable[[], float]:
+def steady_clock(
+    directory: Path | None, notices: list[str] | None = None, *, keeps: bool = True
+) -> Callable[[], float]:
     """The steady clock of this machine, as a function that returns Unix seconds.
 
     It is the wall clock where the machine does not say when it was started. *directory*: where its
-    file is kept. *notices* gets a line where the wall clock was set since an earlier run.
+    file is kept, and ``keeps``: whether it may be written. *notices* gets a line where the wall
+    clock was set since an earlier run.
     """
     boot = _boot()
     if boot is None:
@@ -47,7 +50,7 @@ def steady_clock(directory: Path | None, notices: list[str] | None = None) -> Ca
     jump = 0.0 if known is None else wall - known.wall
     if notices is not None and abs(jump) > _SET:
         notices.append(_told(jump))
-    if directory is not None and (known is None or abs(jump) > _SET):
+    if keeps and directory is not None and (known is None or abs(jump) > _SET):
         _write(directory / FILE, boot, offsets)
     return lambda: offsets.offset + _since_start()
 

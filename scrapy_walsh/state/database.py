@@ -1,7 +1,7 @@
-"""R11: the connection to ``state.sqlite3``, and its repair when the file is damaged.
+"""R11: the connection to ``state.sqlite3``: whose the file is, and its repair when it is damaged.
 
 A damaged file is renamed, never deleted. A new one takes its place, with every row of it that
-could be read.
+SQLite could read.
 """
 
 from __future__ import annotations
@@ -10,29 +10,271 @@ import os
 import shutil
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import clock, files, mark
-from scrapy_walsh.state.connect import connect, explain, is_damage, one_line, read_only, salvage
-from scrapy_walsh.state.tables import DamageError
+from scrapy_walsh.state.records import HOSTS, TABLES, HostRecord
+from scrapy_walsh.state.schema import DamageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from scrapy_walsh.state.schema import Key, R, Row, Table
+
 T = TypeVar("T")
+#: Makes a host's new record of the old one; None leaves it as it is.
+Rewrite = Callable[[HostRecord | None], HostRecord | None]
 
 DATABASE: Final = "state.sqlite3"
 COMPANIONS: Final = ("-wal", "-shm", "-journal")
+
+#: Written into each database of ours (``PRAGMA application_id``): "WALS". Another number, with
+#: tables, is another program's file, which is never touched.
+APPLICATION: Final = 0x57414C53
+#: The version of the tables. A database of another one is refused (D16).
+VERSION: Final = 1
 
 #: Seconds. A read that comes sooner after the last look does not look whether another process has
 #: replaced the file.
 _LOOKS: Final = 0.02
 
 _MISUSE: Final = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.DataError)
+
+#: Seconds to wait for another process's write.
+BUSY_TIMEOUT: Final = 5.0
+
+#: Octets. A file is to be opened within a tenth of a second, so a larger one is not checked then.
+CHECK_BELOW: Final = 32 << 20
+
+#: What a SQLite file begins with, and where in it the application's number is, four octets.
+_MAGIC: Final = b"SQLite format 3\x00"
+_NUMBER: Final = slice(68, 72)
+_HEADER: Final = 100
+
+_READ_ONLY: Final = frozenset(
+    {
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+
+#: SQLite's result codes for "no file can be used here" and "not at this moment". Any other error
+#: of a database counts as damage.
+_UNUSABLE: Final = _READ_ONLY | {
+    sqlite3.SQLITE_ABORT,
+    sqlite3.SQLITE_AUTH,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOLFS,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_TOOBIG,
+}
+
+#: Where the -shm can be neither read nor made, a WAL file can be opened only in this way.
+_AS_IT_IS: Final = "mode=ro&immutable=1"
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether *error* says that the file is damaged, not that it cannot be used now."""
+    if not isinstance(error, sqlite3.DatabaseError):
+        return isinstance(error, DamageError)
+    return _code(error) not in _UNUSABLE
+
+
+class Connection(sqlite3.Connection):
+    """A connection whose errors are all of ``sqlite3``.
+
+    SQLite quotes a damaged schema in its messages, and Python raises UnicodeDecodeError for one
+    that is not UTF-8, in place of the error.
+    """
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        try:
+            return super().execute(*arguments)
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError("a message about it is not UTF-8") from error
+
+
+def connect(path: Path) -> tuple[sqlite3.Connection, bool]:
+    """Open the file at *path*, which is made where it is missing; and whether it can be written.
+
+    Raises sqlite3.DatabaseError and DamageError; StateError for a file that is not ours to write.
+    """
+    _require_ours(path)
+    for options in ("mode=rwc", "mode=ro"):
+        try:
+            return _opened(path, options), options == "mode=rwc"
+        except sqlite3.OperationalError as error:
+            if _code(error) not in _READ_ONLY or not path.exists():
+                raise
+            plain = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY
+            if options == "mode=rwc" and plain and _may_write(path):
+                # Nothing in the way but the file's own header, and that is damage.
+                raise DamageError("its header forbids writing") from error
+    return _opened(path, _AS_IT_IS), False
+
+
+def read_only(path: Path) -> sqlite3.Connection:
+    """Open the file at *path*, damaged or not, to read only; no file is made. sqlite3.Error."""
+    # Where nobody has it open a reader would leave a -wal behind.
+    wal = path.with_name(f"{path.name}-wal").exists()
+    connection = _lenient(path, "mode=ro" if wal else _AS_IT_IS)
+    try:
+        connection.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.Error as error:
+        connection.close()
+        if wal and isinstance(error, sqlite3.OperationalError):
+            return _lenient(path, _AS_IT_IS)
+        raise
+    return connection
+
+
+def salvage(path: Path, target: sqlite3.Connection) -> int:
+    """Copy the rows that SQLite can still read from *path* to *target*; returns their number.
+
+    Raises sqlite3.Error where *target* cannot be written.
+    """
+    if not path.exists():
+        return 0
+    kept = 0
+    with closing(_lenient(path, "mode=ro")) as source:
+        target.execute("BEGIN IMMEDIATE")
+        with target:
+            for table in TABLES:
+                target.executemany(table.replace, _readable(source, table))
+                kept += target.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]  # noqa: S608
+    return kept
+
+
+def _readable(source: sqlite3.Connection, table: Table[Any]) -> Iterator[Row]:
+    """Rows from the table's beginning, and from its end, up to what cannot be read any more."""
+    for statement in (table.select_all, table.select_back):
+        with suppress(sqlite3.DatabaseError):
+            for row in source.execute(statement):
+                with suppress(DamageError):
+                    table.decode(row)
+                    yield row
+
+
+def _raw(path: Path, options: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?{options}"
+    # "scrapy shell" makes the crawler in one thread and crawls in another, never at once.
+    return sqlite3.connect(
+        uri,
+        uri=True,
+        timeout=BUSY_TIMEOUT,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=Connection,
+    )
+
+
+def _lenient(path: Path, options: str) -> sqlite3.Connection:
+    """A connection for which a value that is not UTF-8 costs its own row, not a page of rows."""
+    connection = _raw(path, options)
+    connection.text_factory = lambda octets: octets.decode(errors="replace")
+    return connection
+
+
+def _require_ours(path: Path) -> None:
+    """Raise StateError for a file that never was a database of ours, and DamageError for a cut one.
+
+    Ours are told by SQLite's first octets or, where damage has taken those, by the application's
+    number; a header of zeros is what a power cut may leave.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER)
+    except FileNotFoundError:
+        return
+    number = header[_NUMBER] == APPLICATION.to_bytes(4, "big")
+    if header and not (_MAGIC.startswith(header[:16]) or number or not any(header)):
+        raise StateError(foreign(path))
+    if len(header) < _HEADER:
+        raise DamageError(f"its size is {len(header)}")
+
+
+def foreign(path: Path) -> str:
+    """One line on a file of another program, which is left as it is."""
+    return (
+        f"{path} is not a file of this package, and is left as it is: move it away, or set another "
+        "WALSH_STATE_DIR"
+    )
+
+
+def _opened(path: Path, options: str) -> sqlite3.Connection:
+    writable = options == "mode=rwc"
+    if writable:  # SQLite would make it by the umask, and give -wal and -shm the same rights
+        with suppress(OSError):
+            files.make_private(path)
+    connection = _raw(path, options)
+    try:
+        connection.execute("PRAGMA cell_size_check=ON")
+        begun = _is_begun(connection, path)
+        # Before the first write: a damaged file is to be set aside as it was found.
+        if path.stat().st_size < CHECK_BELOW:
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            if found != "ok":
+                raise DamageError(found)
+        if writable:
+            _prepare_writing(connection, begun=begun)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _is_begun(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether our tables are in the file; False for an empty one. StateError for any other."""
+    (number,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if number != APPLICATION:
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise StateError(foreign(path))
+        return False
+    if version != VERSION:
+        raise StateError(
+            f"{path} has schema version {version} and this package writes {VERSION}: "
+            "use the version of the package that wrote it, or set another WALSH_STATE_DIR"
+        )
+    return True
+
+
+def _prepare_writing(connection: sqlite3.Connection, *, begun: bool) -> None:
+    if not begun:  # before there is a write-ahead log: so the number is in the file from the start
+        connection.execute("BEGIN EXCLUSIVE")
+        with connection:
+            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                for table in TABLES:
+                    connection.execute(table.create)
+                connection.execute(f"PRAGMA application_id={APPLICATION}")
+                connection.execute(f"PRAGMA user_version={VERSION}")
+    # With WAL, NORMAL is enough for a process that is killed; a power cut may cost the last writes.
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    # Written at every opening: where nothing can be written this fails, here and not later.
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        connection.execute(f"PRAGMA user_version={VERSION}")
+
+
+def _may_write(path: Path) -> bool:
+    effective = os.access in os.supports_effective_ids
+    return os.access(path, os.W_OK, effective_ids=effective)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code. Errors of the sqlite3 module itself have none."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
 def has_records(directory: Path) -> bool:
@@ -91,15 +333,49 @@ class Database:
                 connect(self._path)[0].close()
         except (OSError, sqlite3.Error, DamageError) as error:
             if is_damage(error):
-                self._lose(f"is damaged at the end of the run ({one_line(error)})")
+                self._lose(f"is damaged at the end of the run ({files.one_line(error)})")
 
-    def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
-        """As :meth:`run`, for an operation that writes nothing.
+    def get(self, table: Table[R], key: Key) -> R | None:
+        """The record with the *key*.
 
-        It may read a file that another process replaced some milliseconds ago.
+        It may be of a file that another process replaced some milliseconds ago.
         """
+
+        def fetch(connection: sqlite3.Connection) -> R | None:
+            row = connection.execute(table.select, key).fetchone()
+            return None if row is None else table.decode(row)
+
         looked = self._inode is not None and time.monotonic() - self._looked < _LOOKS
-        return self.run(operation, looks=not looked)
+        return self.run(fetch, looks=not looked)
+
+    def page(self, table: Table[R], last: Key) -> list[R]:
+        """The next records after the key *last*, at most ``table.page_rows``."""
+
+        def fetch(connection: sqlite3.Connection) -> list[R]:
+            rows = connection.execute(table.page, (*last, table.page_rows))
+            return [table.decode(row) for row in rows]
+
+        return self.run(fetch)
+
+    def write(
+        self,
+        changes: Sequence[tuple[str, Sequence[Any]]],
+        bookings: Sequence[tuple[str, Rewrite]] = (),
+    ) -> None:
+        """In one transaction, run *changes* (SQL with its values), and rewrite records of hosts."""
+
+        def exchange(connection: sqlite3.Connection) -> None:
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                for change in changes:
+                    connection.execute(*change)
+                for host, rewrite in bookings:
+                    row = connection.execute(HOSTS.select, (host,)).fetchone()
+                    record = rewrite(None if row is None else HOSTS.decode(row))
+                    if record is not None:
+                        connection.execute(HOSTS.replace, HOSTS.encode(record))
+
+        self.run(exchange)
 
     def run(self, operation: Callable[[sqlite3.Connection], T], *, looks: bool = True) -> T:
         """Call *operation* with the connection and return its value.
@@ -115,12 +391,12 @@ class Database:
                 raise
             except (sqlite3.DatabaseError, DamageError) as error:
                 if not is_damage(error):
-                    raise StateError(explain(self._path, "cannot be used", error)) from error
+                    raise StateError(files.unusable(self._path, "cannot be used", error)) from error
                 # The check at opening may not find this damage. If it is met a second time, the
                 # file is replaced all the same.
                 self._reopen(damage)
                 damage = error
-        raise StateError(explain(self._path, "stays damaged", damage)) from damage
+        raise StateError(files.unusable(self._path, "stays damaged", damage)) from damage
 
     def _current(self) -> sqlite3.Connection:
         """The connection, to a new file where another process has replaced the old one."""
@@ -150,7 +426,7 @@ class Database:
         except StateError:
             raise
         except (OSError, sqlite3.Error, DamageError) as error:
-            raise StateError(explain(self._path, "cannot be used", error)) from error
+            raise StateError(files.unusable(self._path, "cannot be used", error)) from error
 
     def _connect(self, damage: Exception | None) -> sqlite3.Connection:
         if self._draft.exists() and not self._path.exists():  # a process ended within _replace
@@ -186,12 +462,14 @@ class Database:
         target, writable = connect(self._draft)
         with closing(target):
             if not writable:
-                raise StateError(explain(self._path, "is damaged, and no new one fits", damage))
+                raise StateError(
+                    files.unusable(self._path, "is damaged, and no new one fits", damage)
+                )
             kept = salvage(self._path, target)
         aside = files.set_aside(self._path, COMPANIONS)
         self._draft.rename(self._path)
         self._lose(
-            f"was damaged ({one_line(damage)}): set aside as {aside.name}, "
+            f"was damaged ({files.one_line(damage)}): set aside as {aside.name}, "
             f"a new one begun with the {plural(kept, 'row')} that could be read"
         )
 

@@ -25,10 +25,10 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
-from scrapy_walsh.state.tables import DamageError
+from scrapy_walsh.state.schema import DamageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 LOCK: Final = "state.lock"
@@ -148,13 +148,6 @@ def lock(file: IO[Any], *, wait: bool = True) -> bool:
     return True
 
 
-def unlock(file: IO[Any]) -> None:
-    """Let others lock *file*."""
-    import portalocker  # noqa: PLC0415  as above
-
-    portalocker.unlock(file)
-
-
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
     """Lock *directory*, so that no other process replaces its files meanwhile.
@@ -184,6 +177,63 @@ def set_aside(path: Path, companions: tuple[str, ...] = ()) -> Path:
 
 def _aside(path: Path, number: int, suffix: str) -> Path:
     return path.with_name(f"{path.name}.damaged-{number}{suffix}")
+
+
+class Copies:
+    """The two copies of the blocklist in *directory*; a damaged one is renamed and noted."""
+
+    def __init__(self, directory: Path, notices: list[str]) -> None:
+        self._directory, self._notices = directory, notices
+        #: Whether one of them was damaged when they were last read.
+        self.damaged = False
+
+    def read(self, key: str) -> list[StoredDocument | None]:
+        """What each of the files has, if that is the list *key*."""
+        self.damaged = False
+        found = map(self._read, COPIES)
+        ours = (BLOCKLIST, key)
+        return [copy if copy and (copy.kind, copy.key) == ours else None for copy in found]
+
+    def _read(self, name: str) -> StoredDocument | None:
+        try:
+            return read_copy(self._directory, name)
+        except DamageError as damage:
+            self.damaged = True
+            path = self._directory / name
+            with suppress(OSError):
+                aside = set_aside(path)
+                self._notices.append(f"{path} was damaged ({damage}): set aside as {aside.name}")
+            return None
+
+    def other(self, key: str) -> StoredDocument | None:
+        """The list of another URL than *key* that the files have, None without one."""
+        for name in COPIES:
+            with suppress(DamageError):
+                copy = read_copy(self._directory, name)
+                if copy is not None and copy.key != key:
+                    return copy
+        return None
+
+    def write(self, document: StoredDocument) -> None:
+        """Replace both by *document*. Where one fails, the other is written all the same."""
+        self._each(COPIES, "written", lambda name: write_copy(self._directory, document, name))
+
+    def delete(self, key: str) -> None:
+        """Delete those that have the list *key*."""
+        names = [name for name, copy in zip(COPIES, self.read(key), strict=True) if copy]
+        self._each(names, "deleted", lambda name: (self._directory / name).unlink(missing_ok=True))
+
+    def _each(self, names: Iterable[str], what: str, change: Callable[[str], None]) -> None:
+        failed: StateError | None = None
+        for name in names:
+            try:
+                change(name)
+            except OSError as error:
+                failed = failed or StateError(
+                    unusable(self._directory / name, f"cannot be {what}", error)
+                )
+        if failed is not None:
+            raise failed
 
 
 def read_copy(directory: Path, name: str = COPY) -> StoredDocument | None:
@@ -217,6 +267,17 @@ def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> N
         # In pieces: to join them would copy a large body while the interpreter is locked.
         pieces = (_digest(record, document.body), b"\n", record, document.body)
         replace_private(directory / name, *pieces, lasting=True)
+
+
+def unusable(path: Path, what: str, error: Exception | None) -> str:
+    """One line on a file that cannot be used."""
+    why = one_line(error)
+    return f"{path} {what} ({why}): free or repair the disk, or set another WALSH_STATE_DIR"
+
+
+def one_line(error: Exception | None) -> str:
+    """*error* as readable text: SQLite quotes damaged octets."""
+    return "".join(c if c.isprintable() else " " for c in str(error))[:200]
 
 
 def without_text(key: str) -> StoredDocument:

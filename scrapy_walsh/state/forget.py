@@ -15,14 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.learned import NOTHING
-from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
-from scrapy_walsh.state.tables import ATTEMPTS, READINGS, SEEN_ITEMS, VALIDATORS
+from scrapy_walsh.state.records import (
+    ATTEMPTS,
+    READINGS,
+    ROBOTS,
+    SEEN_ITEMS,
+    VALIDATORS,
+    Deferral,
+    HostRecord,
+    SourceRun,
+    StoredDocument,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from scrapy_walsh.state.base import Store
-    from scrapy_walsh.state.tables import Table
+    from scrapy_walsh.state.schema import Table
+    from scrapy_walsh.state.store import Store
 
 
 @dataclass(slots=True)
@@ -39,10 +46,13 @@ def forget(store: Store, host: str, now: float, revisit: float) -> Forgotten:
     *now*: Unix seconds. *revisit*: WALSH_REVISIT in seconds. Raises StateError.
     """
     done = Forgotten()
-    _drop(store, VALIDATORS, host, lambda record: record.url, done)
-    _drop(store, ATTEMPTS, host, lambda record: record.url, done)
-    _drop(store, READINGS, host, lambda record: record.url, done)
-    _drop(store, SEEN_ITEMS, host, lambda record: record.canonical_url, done)
+    tables: tuple[Table[Any], ...] = (VALIDATORS, ATTEMPTS, READINGS, SEEN_ITEMS)
+    for table in tables:  # the first of a key is a URL
+        keys = [table.key_of(record) for record in store.rows(table.record)]
+        ours = [key for key in keys if _is_of(key[0], host)]
+        done.dropped[table.name] += len(ours)
+        for key in ours:
+            store.delete(table.record, *key)
     for run in list(store.rows(SourceRun)):
         if _is_of(run.url, host):
             bound = recrawl.not_due(run.visit, now, revisit, None) is not None
@@ -58,24 +68,9 @@ def forget(store: Store, host: str, now: float, revisit: float) -> Forgotten:
     if record is not None:
         done.dropped["learned interval"] = int(record.taught != NOTHING)
         done.dropped["silence"] = int(record.silent_since is not None)
-        left = replace(record.with_taught(NOTHING), silent_since=None)
-        if left != record:
-            store.put(left)
+        store.put(replace(record, taught=NOTHING, silent_since=None))
     done.kept["deferrals"] = sum(deferral.host == host for deferral in store.rows(Deferral))
     return done
-
-
-def _drop(
-    store: Store,
-    table: Table[Any],
-    host: str,
-    url_of: Callable[[Any], str],
-    done: Forgotten,
-) -> None:
-    keys = [table.key_of(record) for record in store._rows(table) if _is_of(url_of(record), host)]
-    done.dropped[table.name] += len(keys)
-    if keys:
-        store._delete(table, keys)
 
 
 def _is_of(url: str, host: str) -> bool:

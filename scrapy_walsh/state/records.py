@@ -1,24 +1,27 @@
 """R11: the records that one run keeps for the next, as frozen values.
 
-Every time is in Unix seconds: those of hosts by the steady clock, all others by the wall clock
-(D9). A store keeps what it is given. Whether a record is still fresh, or stale because it lies in
-the future, is decided in ``policy``.
+Each field is declared here, once; tables, a fleet's hashes and ``state show`` follow from that
+(``state.schema``). A store keeps what it is given. Whether a record is still fresh, or stale
+because it lies in the future, is decided in ``policy``. How long it is kept is at the end.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy_walsh.policy.learned import NOTHING, Learned
 from scrapy_walsh.policy.readings import Reading
-from scrapy_walsh.policy.recrawl import Visit
+from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, Visit
 from scrapy_walsh.policy.revalidate import Validators
+from scrapy_walsh.policy.times import Due, Steady, Until, Wall  # noqa: TC001  of the fields
+from scrapy_walsh.state.schema import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: Records that policy declares.
 __all__ = ["Reading", "Validators"]
-
-R = TypeVar("R")
 
 ROBOTS: Final = "robots"
 BLOCKLIST: Final = "blocklist"
@@ -34,15 +37,16 @@ class StoredDocument:
 
     ``kind``: one of :data:`DOCUMENT_KINDS`, ValueError otherwise. ``key``: the origin
     (``https://h.test``) of a robots.txt, the URL of the others. ``url``: where the body came
-    from. ``status``: of the last answer, None when there was none. ``outcome``: the caller's
-    word for it. ``refresh``: seconds that the document asks to be kept, or None.
+    from. ``fetched_at``: 0 where that is not known, so that it is not fresh. ``status``: of the
+    last answer, None when there was none. ``outcome``: the caller's word for it. ``refresh``:
+    seconds that the document asks to be kept, or None.
     """
 
     kind: str
     key: str
     url: str
     body: bytes
-    fetched_at: float
+    fetched_at: Wall
     status: int | None
     outcome: str
     etag: str | None = None
@@ -67,10 +71,10 @@ class SourceRun:
     """
 
     url: str
-    last_run_at: float
+    last_run_at: Wall
     outcome: str
     reason: str | None = None
-    counted_from: float | None = None
+    counted_from: Due | None = None
 
     @property
     def visit(self) -> Visit:
@@ -81,54 +85,30 @@ class SourceRun:
 
 @dataclass(frozen=True, slots=True)
 class HostRecord:
-    """Pacing of one host (R4, R5): end of the last answer, interval in seconds, and a hold.
+    """Pacing of one host (R4, R5).
 
-    ``not_before``: the time of the hold's end, None without one; ``why``: its reason.
-    ``visited_at``: when a target was last sent ahead of the host's Crawl-delay, because that is
-    longer than WALSH_PATIENCE; None for never. ``interval`` is without the learned one, which is in
-    the next four fields: those of a ``Learned``, all None where nothing was learned (D28).
-    ``silent_since``: when a run found that the host gives no answer; None where it has given one
-    since, or has not been found silent (D31).
+    ``last_end``: when the last request to it ended; while one is ``under_way`` (1), and where the
+    process that sent it was killed, when that was booked. ``interval``: seconds between two
+    requests, by its robots.txt and the settings, without what it has ``taught`` (D28).
+    ``not_before``: the end of a hold, None without one. ``visited_at``: when the answer ended to a
+    target that was last sent ahead of the host's Crawl-delay, because that is longer than
+    WALSH_PATIENCE; None for never. ``silent_since``: when a run found that the host gives no
+    answer; None where it has given one since, or has not been found silent (D31).
     """
 
     host: str
-    last_end: float
+    last_end: Steady
     interval: float
-    not_before: float | None = None
-    why: str | None = None
-    visited_at: float | None = None
-    learned: float | None = None
-    learned_accepted: float | None = None
-    learned_calm: float | None = None
-    learned_at: float | None = None
-    silent_since: float | None = None
-
-    @property
-    def taught(self) -> Learned:
-        """What the host's answers have taught (D28)."""
-        if self.learned_calm is None:
-            return NOTHING
-        interval, accepted = self.learned or 0.0, self.learned_accepted or 0.0
-        return Learned(interval, accepted, int(self.learned_calm), self.learned_at or 0.0)
+    not_before: Until | None = None
+    visited_at: Steady | None = None
+    taught: Learned = NOTHING
+    silent_since: Steady | None = None
+    under_way: int = 0
 
     @property
     def spacing(self) -> float:
         """Seconds between two requests to the host, by all that is on record."""
-        return max(self.interval, self.learned or 0.0)
-
-    def with_taught(self, taught: Learned) -> HostRecord:
-        """This record with another ``taught``."""
-        if taught.calm is None:
-            return replace(
-                self, learned=None, learned_accepted=None, learned_calm=None, learned_at=None
-            )
-        return replace(
-            self,
-            learned=taught.interval,
-            learned_accepted=taught.accepted,
-            learned_calm=float(taught.calm),
-            learned_at=taught.at,
-        )
+        return max(self.interval, self.taught.interval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +120,9 @@ class Deferral:
 
     url: str
     host: str
-    due: float
+    due: Due
     reason: str
-    since: float | None = None
+    since: Wall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +131,7 @@ class Attempts:
 
     url: str
     count: int
-    last_at: float
+    last_at: Wall
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +142,7 @@ class SeenItem:
     """
 
     canonical_url: str
-    seen_at: float
+    seen_at: Wall
 
 
 class Booking(NamedTuple):
@@ -178,3 +158,53 @@ class Booking(NamedTuple):
     known: bool
     rested: float = 0.0
     taught: Learned = NOTHING
+
+
+# -- where they are kept, and how long ------------------------------------------------------
+
+_DAY: Final = 86_400.0
+#: For what was promised to a host or asked by it, and for what binds R8: longer than a year, which
+#: is the longest WALSH_REVISIT.
+_LONG: Final = 400 * _DAY
+
+DOCUMENTS: Final = Table(  # for ever: the last known rules stay (T6)
+    "documents", StoredDocument, ("kind", "key"), "fetched_at", shared=True
+)
+#: Half as long: a source that has answered 304 for so long is fetched in full, and shows its links.
+VALIDATORS: Final = Table(
+    "validators", Validators, ("url", "representation"), "stored_at", (("stored_at",),), 200 * _DAY
+)
+SOURCES: Final = Table(
+    "sources", SourceRun, ("url",), "last_run_at", (("last_run_at",),), _LONG, shared=True
+)
+HOSTS: Final = Table(
+    "hosts",
+    HostRecord,
+    ("host",),
+    "last_end",
+    (("last_end", "interval"), ("not_before",)),
+    _LONG,
+    shared=True,
+)
+DEFERRALS: Final = Table("deferrals", Deferral, ("url",), "due", (("due",),), _LONG, shared=True)
+#: As long as they count (R5).
+ATTEMPTS: Final = Table("attempts", Attempts, ("url",), "last_at", (("last_at",),), REVISIT_FLOOR)
+SEEN_ITEMS: Final = Table(
+    "seen_items", SeenItem, ("canonical_url",), "seen_at", (("seen_at",),), _LONG
+)
+READINGS: Final = Table(
+    "readings", Reading, ("url",), "declared_at", (("declared_at",),), _LONG, shared=True
+)
+
+TABLES: Final[tuple[Table[Any], ...]] = (
+    DOCUMENTS,
+    VALIDATORS,
+    SOURCES,
+    HOSTS,
+    DEFERRALS,
+    ATTEMPTS,
+    SEEN_ITEMS,
+    READINGS,
+)
+#: The table of the records of one class.
+TABLE_OF: Final[Mapping[type, Table[Any]]] = {table.record: table for table in TABLES}

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.state import files
-from scrapy_walsh.state.connect import foreign, one_line, read_only
-from scrapy_walsh.state.database import DATABASE
-from scrapy_walsh.state.records import BLOCKLIST, DOCUMENT_KINDS, StoredDocument
-from scrapy_walsh.state.tables import (
-    APPLICATION,
+from scrapy_walsh.state.database import APPLICATION, DATABASE, VERSION, foreign, read_only
+from scrapy_walsh.state.files import one_line
+from scrapy_walsh.state.records import (
+    BLOCKLIST,
+    DOCUMENT_KINDS,
     DOCUMENTS,
     TABLES,
-    VERSION,
-    DamageError,
-    Table,
+    StoredDocument,
 )
+from scrapy_walsh.state.schema import DamageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,22 +77,20 @@ def _of_database(connection: sqlite3.Connection, lists: list[StoredDocument]) ->
         if line != "ok":
             yield f"{DATABASE}: {one_line(line)}"
     for table in TABLES:
-        yield from _of_table(connection, table, lists)
-
-
-def _of_table(
-    connection: sqlite3.Connection, table: Table[Any], lists: list[StoredDocument]
-) -> Iterator[str]:
-    try:
-        for row in connection.execute(table.select_all):
-            if not table.fits(row):
-                yield f"{DATABASE}: {table.name}: a row has a value of another type"
-            elif table.name == DOCUMENTS.name and row[0] == BLOCKLIST:
-                lists.append(StoredDocument(*row))
-            elif table.name == DOCUMENTS.name and row[0] not in DOCUMENT_KINDS:
-                yield f"{DATABASE}: a document of kind {row[0]!r}, which is never kept"
-    except sqlite3.Error as error:
-        yield f"{DATABASE}: {table.name}: {one_line(error)}"
+        try:
+            for row in connection.execute(table.select_all):
+                if table is DOCUMENTS and row[0] not in DOCUMENT_KINDS:
+                    yield f"{DATABASE}: a document of kind {row[0]!r}, which is never kept"
+                    continue
+                try:
+                    record = table.decode(row)
+                except DamageError as error:
+                    yield f"{DATABASE}: {error}"
+                else:
+                    if table is DOCUMENTS and record.kind == BLOCKLIST:
+                        lists.append(record)
+        except sqlite3.Error as error:
+            yield f"{DATABASE}: {table.name}: {one_line(error)}"
 
 
 def _of_copies(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
@@ -114,9 +111,7 @@ def _of_copies(directory: Path, lists: list[StoredDocument]) -> Iterator[str]:
 
 
 def _of_newest(
-    newest: StoredDocument,
-    copies: dict[str, StoredDocument | None],
-    lists: list[StoredDocument],
+    newest: StoredDocument, copies: dict[str, StoredDocument | None], lists: list[StoredDocument]
 ) -> Iterator[str]:
     """A line for each place that should have the *newest* copy, and has not."""
     for name, copy in copies.items():

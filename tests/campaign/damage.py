@@ -13,7 +13,7 @@ from pathlib import Path
 
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from scrapy_walsh.state.database import DATABASE
-from scrapy_walsh.state.tables import TABLES
+from scrapy_walsh.state.records import TABLES
 from tests.campaign import judge
 from tests.campaign.world import (
     LIST,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.commands import check
+from scrapy_walsh.commands import common
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, default_sites, hosts
 from tests import zygote
@@ -383,7 +383,7 @@ def test_own_lone_surrogates_are_judged(batch: Any) -> None:
 
 
 def test_own_line_beyond_the_limit(batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "LIMIT", 1000)
+    monkeypatch.setattr(common, "LIMIT", 1000)
     good = entry(["Disallow: /"], "/x")
     code, answers = batch(good, entry(["Disallow: /"], "/" + "x" * 5000), good)
     assert code == 2

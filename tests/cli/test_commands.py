@@ -23,7 +23,7 @@ from scrapy_walsh.commands import completion, init
 from scrapy_walsh.commands.main import MISUSE, SUBCOMMANDS, fill, form, main
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.state.records import Validators
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import SqliteStore
 from tests import zygote
 from tests.ledger.verify_kit import honest, write
 

@@ -14,7 +14,7 @@ from scrapy.utils.conf import get_sources
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.commands import common
 from scrapy_walsh.proof.sandbox import blocklist
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import SqliteStore
 from tests.ledger.verify_kit import honest, write
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.commands.state_show import summary
+from scrapy_walsh.commands.state_show import Now, summary
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import Sandbox, blocklist
@@ -32,13 +32,13 @@ from scrapy_walsh.state.records import (
     StoredDocument,
     Validators,
 )
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import SqliteStore
 from tests.crawl.harness import make_project, run_scrapy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from scrapy_walsh.state.base import Store
+    from scrapy_walsh.state.store import Store
 
 ROOT = Path(__file__).parents[2]
 NOW = time.time()
@@ -143,7 +143,7 @@ def test_own_show_holds_no_more_of_a_state_with_many_hosts(folder: Path) -> None
             store.put(*(SourceRun(f"https://{name}/", NOW, "200") for name in names))
             store.put(HostRecord("held.test", NOW, 1.0, NOW + 7200))
             tracemalloc.start()
-            found = summary(store, config, folder, NOW, 5)
+            found = summary(store, config, folder, Now(NOW, NOW), 5)
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
             assert found["counts"]["hosts"] == hosts + 1
@@ -329,7 +329,7 @@ def test_d3_verify_looks_at_the_second_copy(told: Any, folder: Path) -> None:
 def test_d3_verify_finds_a_copy_left_behind_and_a_list_of_no_use(
     told: Any, folder: Path, store: SqliteStore
 ) -> None:
-    super(SqliteStore, store).put(replace(operator_list(at=NOW + 5), body=b"{}"))
+    store._put(replace(operator_list(at=NOW + 5), body=b"{}"))
     _, out, _ = told("verify")
     assert "blocklist.json: older than the row in state.sqlite3" in out
     assert f"the cached blocklist of {LIST} cannot be adopted" in out

@@ -15,7 +15,7 @@ from scrapy_walsh.findings import Outcome
 from scrapy_walsh.proof.conformance import check
 from scrapy_walsh.proof.conformance.check import Check
 from scrapy_walsh.state.records import Deferral, HostRecord, Reading, SourceRun
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import SqliteStore
 from scrapy_walsh.terminal import columns, table
 
 if TYPE_CHECKING:

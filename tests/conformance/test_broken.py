@@ -271,7 +271,7 @@ BUILDS: dict[str, dict[str, Break]] = {
                 "R5b": ["Retry-After of a day: deferred, with its whole time"],
             },
             """
-            from scrapy_walsh.state.base import Store
+            from scrapy_walsh.state.store import Store
             whole = Store.book_host
             def an_hour(self, host, interval, now, hold, **more):
                 return whole(self, host, interval, now, min(hold, 3600.0), **more)

@@ -655,7 +655,7 @@ def _own(name: str, what: str, place: str, error: str, says: tuple[str, ...], **
 
 
 _DEFECT = ("a defect of our own", "RuntimeError")
-_EXECUTE: Final = "scrapy_walsh.state.connect:Connection.execute"
+_EXECUTE: Final = "scrapy_walsh.state.database:Connection.execute"
 _OWN = (
     *(
         _own(f"{table} cannot be read", f"SQLite cannot read the records of {words}.", _EXECUTE,
@@ -725,7 +725,7 @@ _OWN = (
          sites="list fails first", variants=_STALE, settings={"WALSH_MAX_RETRIES": 5},
          does="The list that was held stays in force."),
     _own("timer of records raises", "A defect in what a timer calls to write records.",
-         "scrapy_walsh.state.sqlite:SqliteStore.flush", "RuntimeError", _DEFECT),
+         "scrapy_walsh.state.store:SqliteStore.flush", "RuntimeError", _DEFECT),
     _own("start raises", "A defect in what is done when the spider is opened.",
          "scrapy_walsh.adapters.seats:missing", "RuntimeError", _DEFECT),
     _own("end raises", "A defect in what is done when the spider is closed.",
@@ -737,7 +737,7 @@ _OWN = (
     _own("throttle raises", "A defect in what paces the hosts.",
          "scrapy_walsh.policy.host:Traffic.wait", "RuntimeError", _DEFECT),
     _own("host cannot be booked", "The record of a host cannot be written.",
-         "scrapy_walsh.state.base:Store.reserve_host", "full disk state", ("No space left",)),
+         "scrapy_walsh.state.store:Store.reserve_host", "full disk state", ("No space left",)),
 )  # fmt: skip
 
 

@@ -591,7 +591,7 @@ def _records(project: Path) -> Any:
 def _put_hold(project: Path) -> None:
     """An earlier run was told by a host to stay away for a day."""
     store, now = _records(project), time.time()
-    store.put(HostRecord(_HELD, now - 60, 1.0, now + 86400, "it answered 503"))
+    store.put(HostRecord(_HELD, now - 60, 1.0, now + 86400))
     store.close()
 
 

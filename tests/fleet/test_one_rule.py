@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from msgspec import json
 
 from scrapy_walsh.fleet import scripts
+from scrapy_walsh.policy.learned import Learned
 from scrapy_walsh.policy.throttle import shared_wait
 
 if TYPE_CHECKING:
     from tests.fleet.fleet import Server
 
 ASK = scripts._COMMON + (
-    "local record = {ARGV[1], ARGV[2], ARGV[3] ~= '' and ARGV[3], ARGV[4], ARGV[8]} "
+    "local record = {last_end = ARGV[1], interval = ARGV[2], by = ARGV[4], taught = ARGV[8]} "
+    "if ARGV[3] ~= '' then record.not_before = ARGV[3] end "
     "return text(wait_for(record, ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])))"
 )
 NOW = 1_800_000_000.0
@@ -40,6 +43,7 @@ NEAR = 2e-6
 @example(50.0, 2.0, 0.004, True, 1.0, 0.0)
 @example(50.0, 2.0, -0.004, False, 1.0, 0.0)
 @example(-1.0, 600.0, None, False, 1.0, 0.0)
+@example(-1.0, 200_000.0, None, True, 1.0, 0.0)
 def test_r4_6_lua_and_python_wait_alike(  # noqa: PLR0917  hypothesis gives them
     server: Server,
     last: float,
@@ -52,15 +56,18 @@ def test_r4_6_lua_and_python_wait_alike(  # noqa: PLR0917  hypothesis gives them
     """*last*, *hold*: from now; *kept*, *taught*: on record; *interval*: the worker's own."""
     until = None if hold is None else NOW + hold
     record = (f"{NOW + last:.6f}", f"{kept:.6f}", "" if until is None else f"{until:.6f}")
+    me = "" if kept > 100_000 else "me"  # C19: who has no name has booked nothing
     asked = server.client.eval(
         ASK,
         0,
         *record,
-        "me" if own else "another",
-        "me",
+        me if own else "another",
+        me,
         f"{interval:.6f}",
         f"{NOW:.6f}",
-        f"{taught!r} 0.0 3 1.0" if taught else "",
+        json.encode(Learned(taught, 0.0, 3, 1.0)) if taught else "",
     )
-    expected = shared_wait(NOW + last, until, max(interval, kept, taught), NOW, own=own)
+    expected = shared_wait(
+        NOW + last, until, max(interval, kept, taught), NOW, own=own and bool(me)
+    )
     assert float(asked) == pytest.approx(expected, abs=NEAR)

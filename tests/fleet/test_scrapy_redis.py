@@ -457,6 +457,7 @@ def test_d20_a_request_takes_three_round_trips(
     server: Server,
 ) -> None:
     one = queue(server)
+    one._crawl.store.put(SourceRun("http://b.test/", 1.0, "200"))  # Redis knows the script
     store, trips = waiting(one)
     for page in range(2):
         one.push(Request(f"http://a.test/{page}"))
@@ -492,7 +493,7 @@ def test_own_a_claim_brings_what_its_worker_reads_next(server: Server) -> None:
     other.push(Request("http://a.test/0"))
     time.sleep(1.01)
     store, trips = waiting(one)
-    server.client.hset("walsh:{examplebot}:host:a.test", "last", time.time() - 60)
+    server.client.hset("walsh:{examplebot}:host:a.test", "last_end", time.time() - 60)
     assert urls_of(one, 1) == ["http://a.test/0"]
     run = store.get(SourceRun, "http://a.test/0")
     rules = store.get(StoredDocument, ROBOTS, "http://a.test")
@@ -580,7 +581,7 @@ def test_own_work_left_counts_at_the_hosts_own_interval(server: Server) -> None:
     for name, pages in (("slow.test", 2), ("quick.test", 4)):
         for page in range(pages):
             one.push(Request(f"http://{name}/{page}"))
-    server.client.hset(slow, "last", time.time() - 60)
+    server.client.hset(slow, "last_end", time.time() - 60)
     ready, waits = (LINE.removesuffix(":line:") + end for end in ("", ":waiting"))
     for key in (ready, waits):  # both were not due, and are now
         server.client.zrem(key, "slow.test", "quick.test")

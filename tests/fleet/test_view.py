@@ -11,7 +11,6 @@ import pytest
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.fleet import join, view
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     ROBOTS,
@@ -20,14 +19,14 @@ from scrapy_walsh.state.records import (
     SourceRun,
     StoredDocument,
 )
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import MemoryStore, SqliteStore
 from tests.crawl.harness import make_project, run_scrapy
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_walsh.proof.sandbox import Sandbox
-    from scrapy_walsh.state.base import Store
+    from scrapy_walsh.state.store import Store
     from tests.fleet.fleet import Server
 
 HOUR = 3600.0

@@ -17,6 +17,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.lines import FILE
+from scrapy_walsh.policy.learned import Learned
 from scrapy_walsh.proof.attest import document
 from scrapy_walsh.proof.attest.document import IDS, Evidence, PolicyPage
 from scrapy_walsh.proof.audit.judge import Terms, judge
@@ -37,7 +38,7 @@ from scrapy_walsh.state.records import (
     StoredDocument,
     Validators,
 )
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import SqliteStore
 from scrapy_walsh.terminal import columns
 from tests import golden
 from tests.attest.harness import check, record
@@ -323,9 +324,7 @@ def test_own_state_show(
     store = SqliteStore(tmp_path / "state")
     store.put(HostRecord("h.test", T - 60, 30.0, T + 7200))
     store.put(
-        HostRecord(
-            "slow.test", T, 1.0, learned=40.0, learned_calm=0, learned_at=T, silent_since=T - 9e5
-        )
+        HostRecord("slow.test", T, 1.0, taught=Learned(40.0, 0.0, 0, T), silent_since=T - 9e5)
     )
     store.put(HostRecord("free.test", T - 600, 1.0))
     store.put(

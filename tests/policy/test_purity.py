@@ -56,6 +56,7 @@ THIRD_PARTY = dict.fromkeys(["feedparser", "idna"], EVERYTHING) | {
     "jsonschema": frozenset({"Draft202012Validator"}),
     "markdown_it": frozenset({"MarkdownIt"}),
     "markdown_it.token": frozenset({"Token"}),
+    "msgspec": frozenset({"Meta", "Struct"}),
     "protego": frozenset({"Protego"}),
     "referencing": frozenset({"Registry"}),
 }

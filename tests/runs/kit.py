@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, Site
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.base import Store
-from scrapy_walsh.state.records import HostRecord, SourceRun
-from scrapy_walsh.state.tables import TABLES
+from scrapy_walsh.state.records import TABLES, HostRecord, SourceRun
+from scrapy_walsh.state.store import Store
 from tests.crawl.harness import (
     LIST_SPIDER,
     OPERATOR,
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from scrapy_walsh.state.base import Store
+    from scrapy_walsh.state.store import Store
 
 LIST = "/.well-known/walsh-research/blocklist.json"
 SCHEMA = "/.well-known/walsh-research/blocklist.schema.json"
@@ -93,7 +92,7 @@ class Runs:
         with self.store() as store:
             for table in TABLES:
                 for record in list(store._rows(table)):
-                    store._put(table, [_older(record, seconds)])
+                    store.put(_older(record, seconds))
 
     def source_ran(self, url: str, ago: float) -> None:
         """Make the last run of source *url* lie *ago* seconds back, its first one."""

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Sandbox, requests
-from scrapy_walsh.state.records import HostRecord
-from scrapy_walsh.state.sqlite import SqliteStore
-from scrapy_walsh.state.tables import VALIDATORS
+from scrapy_walsh.state.records import VALIDATORS, HostRecord
+from scrapy_walsh.state.store import SqliteStore
 from tests.crawl.harness import Crawl, kept
 from tests.upgrade import world
 from tests.upgrade.kit import UNREACHABLE, project

@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.state.base import MemoryStore
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import MemoryStore, SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from scrapy_walsh.state.base import Store
+    from scrapy_walsh.state.store import Store
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -14,11 +14,11 @@ from scrapy_walsh.state.records import (
 )
 
 if TYPE_CHECKING:
-    from scrapy_walsh.state.sqlite import SqliteStore
+    from scrapy_walsh.state.store import SqliteStore
 
 NOW = 1_700_000_000.0
 BLOCKLIST_URL = "https://o.test/blocklist.json"
-HOSTS = [HostRecord(f"h{n:03}.test", NOW + n, 1.0, NOW + 7200, f"hold {n:03}") for n in range(150)]
+HOSTS = [HostRecord(f"h{n:03}.test", NOW + n, 1.0, NOW + 7200) for n in range(150)]
 
 
 def blocklist(fetched_at: float = NOW, body: bytes = b'{"blocked": []}') -> StoredDocument:

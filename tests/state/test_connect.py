@@ -14,7 +14,7 @@ from state_samples import BLOCKLIST_URL, HOSTS, blocklist
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state.records import HostRecord, StoredDocument
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

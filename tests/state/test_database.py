@@ -13,9 +13,10 @@ import pytest
 from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, fill
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.state import connect, tables
+from scrapy_walsh.state import database as opened
 from scrapy_walsh.state.records import Deferral, HostRecord, StoredDocument
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.schema import DamageError
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,7 +165,7 @@ def test_own_salvage_reads_from_both_ends(closed: Path, tmp_path: Path) -> None:
 def test_own_damage_met_during_a_run(
     closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect, "CHECK_BELOW", 0)
+    monkeypatch.setattr(opened, "CHECK_BELOW", 0)
     target = tmp_path / "state"
     shutil.copytree(closed, target)
     database = target / "state.sqlite3"
@@ -213,7 +214,7 @@ def test_own_repair_that_was_cut_off_is_finished(closed: Path, tmp_path: Path) -
 
 def test_own_file_replaced_by_another_process_is_opened_again(tmp_path: Path) -> None:
     store, sibling = SqliteStore(tmp_path), SqliteStore(tmp_path)
-    sibling._database._reopen(tables.DamageError("as a sibling sees it"))
+    sibling._database._reopen(DamageError("as a sibling sees it"))
     store.put(HOSTS[0])
     assert sibling.get(HostRecord, HOSTS[0].host) == HOSTS[0]
     assert "replaced during the run" in store.notices[0]
@@ -236,7 +237,7 @@ SIBLING = """
 import json, sys
 from pathlib import Path
 from scrapy_walsh.state.records import HostRecord
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import SqliteStore
 
 sys.stdin.readline()
 store = SqliteStore(Path(sys.argv[1]))
@@ -276,7 +277,7 @@ def test_own_processes_that_open_together_repair_once(tmp_path: Path, damaged: b
 # ---- two versions
 
 
-@pytest.mark.parametrize("version", [tables.VERSION + 1, 257, 0])
+@pytest.mark.parametrize("version", [opened.VERSION + 1, 257, 0])
 def test_own_another_version_is_refused_and_left_alone(
     closed: Path, tmp_path: Path, version: int
 ) -> None:
@@ -286,7 +287,7 @@ def test_own_another_version_is_refused_and_left_alone(
     content = database.read_bytes()
     database.write_bytes(content[:60] + version.to_bytes(4, "big") + content[64:])
     before = database.read_bytes()
-    told = f"schema version {version} .* writes {tables.VERSION}"
+    told = f"schema version {version} .* writes {opened.VERSION}"
     with pytest.raises(StateError, match=told) as caught:
         SqliteStore(target)
     assert "\n" not in str(caught.value)

@@ -17,7 +17,7 @@ from scrapy_walsh.ledger.files import LOCK as LEDGER_LOCK
 from scrapy_walsh.ledger.lines import FILE, HEAD, parsed
 from scrapy_walsh.state import clock, files, mark, verify
 from scrapy_walsh.state.records import StoredDocument
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

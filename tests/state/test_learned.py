@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.policy.learned import NOTHING, Learned
-from scrapy_walsh.state.base import MemoryStore
 from scrapy_walsh.state.forget import forget
 from scrapy_walsh.state.records import HostRecord
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import MemoryStore, SqliteStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from state_samples import HOSTS
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import mark
 from scrapy_walsh.state.records import HostRecord
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     from pathlib import Path

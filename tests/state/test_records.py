@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scrapy_walsh.policy.learned import Learned
 from scrapy_walsh.state import open_store
-from scrapy_walsh.state.base import MemoryStore
+from scrapy_walsh.state.database import VERSION
 from scrapy_walsh.state.records import (
+    TABLE_OF,
+    TABLES,
     Attempts,
     Deferral,
     HostRecord,
@@ -20,13 +23,12 @@ from scrapy_walsh.state.records import (
     StoredDocument,
     Validators,
 )
-from scrapy_walsh.state.sqlite import SqliteStore
-from scrapy_walsh.state.tables import TABLES, VERSION, table_of
+from scrapy_walsh.state.store import MemoryStore, SqliteStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from scrapy_walsh.state.base import Store
+    from scrapy_walsh.state.store import Store
 
 NOW = 1_700_000_000.125
 URL = "https://h.test/a?b=1"
@@ -49,7 +51,7 @@ RECORDS = [
     (
         "host",
         HostRecord("h.test:81", NOW, 2.5),
-        HostRecord("h.test:81", 1.0, 1.0, NOW + 7200, "429"),
+        HostRecord("h.test:81", 1.0, 1.0, NOW + 7200, taught=Learned(4.0, 5.5, 7, NOW)),
     ),
     ("deferral", Deferral(URL, "h.test", NOW, "Crawl-delay"), Deferral(URL, "h.test", 3.0, "503")),
     ("attempts", Attempts(URL, 1, NOW), Attempts(URL, 2, NOW + 1)),
@@ -57,7 +59,7 @@ RECORDS = [
 
 
 def key_of(record: Any) -> tuple[str, ...]:
-    return table_of(type(record)).key_of(record)
+    return TABLE_OF[type(record)].key_of(record)
 
 
 @pytest.mark.parametrize(
@@ -156,11 +158,11 @@ def test_own_odd_text_and_times_come_back_as_they_were(tmp_path: Path) -> None:
     odd = ["é\u200f", "a\x00b", "'; DROP TABLE hosts --", "\U0001f600", "\\u0041", " "]
     store = SqliteStore(tmp_path)
     for text in odd:
-        store.put(HostRecord(text, 0.1 + 0.2, 1e-300, math.inf, text))
+        store.put(HostRecord(text, 0.1 + 0.2, 1e-300, math.inf))
     store.close()
     store = SqliteStore(tmp_path)
     assert [store.get(HostRecord, text) for text in odd] == [
-        HostRecord(text, 0.1 + 0.2, 1e-300, math.inf, text) for text in odd
+        HostRecord(text, 0.1 + 0.2, 1e-300, math.inf) for text in odd
     ]
     assert {record.host for record in store.rows(HostRecord)} == set(odd)
     store.close()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_walsh.state.forget import forget
 from scrapy_walsh.state.records import HostRecord
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,9 @@ import pytest
 from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, flip, robots
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.state import connect, files, tables
-from scrapy_walsh.state.records import HostRecord, SeenItem, StoredDocument
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state import database, files
+from scrapy_walsh.state.records import DOCUMENTS, HostRecord, SeenItem, StoredDocument
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +27,8 @@ KILLED = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from scrapy_walsh.state.records import HostRecord
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.records import DOCUMENTS, HostRecord
+from scrapy_walsh.state.store import SqliteStore
 
 store = SqliteStore(Path(sys.argv[1]))
 for number in range(1_000_000):
@@ -56,7 +56,7 @@ def test_r11_kill_loses_at_most_the_write_in_flight(tmp_path: Path, after: int) 
 
 
 def drop_row(store: SqliteStore) -> None:
-    store._delete(tables.DOCUMENTS, [("blocklist", BLOCKLIST_URL)])
+    store._database.write([(DOCUMENTS.delete, ("blocklist", BLOCKLIST_URL))])
 
 
 def unlink_copies(directory: Path) -> None:
@@ -79,7 +79,7 @@ def test_d3_newer_of_the_two_counts_and_replaces_the_other(
 ) -> None:
     store = SqliteStore(tmp_path)
     old, new = blocklist(NOW), blocklist(NOW + 1, b"{}")
-    store._put(tables.DOCUMENTS, [new if row_is_newer else old])
+    store._put(new if row_is_newer else old)
     files.write_copy(tmp_path, old if row_is_newer else new)
     assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == new
     assert list(store.rows(StoredDocument, "blocklist")) == [new]
@@ -217,7 +217,7 @@ def test_own_full_disk_is_said_again_after_it_was_free(tmp_path: Path) -> None:
 def test_own_locked_file_is_said_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect, "BUSY_TIMEOUT", 0.01)
+    monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.01)
     store, other = SqliteStore(tmp_path), SqliteStore(tmp_path)
     other._database._connection.execute("BEGIN IMMEDIATE")
     with pytest.raises(StateError, match="locked"):

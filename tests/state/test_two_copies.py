@@ -10,9 +10,9 @@ import pytest
 from state_samples import BLOCKLIST_URL, NOW, blocklist, flip, robots
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.state import files, tables, verify
-from scrapy_walsh.state.records import StoredDocument
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state import files, verify
+from scrapy_walsh.state.records import DOCUMENTS, StoredDocument
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Any:
 
 
 def row(store: SqliteStore) -> StoredDocument | None:
-    return store._get(tables.DOCUMENTS, ("blocklist", BLOCKLIST_URL))
+    return store._read(DOCUMENTS, ("blocklist", BLOCKLIST_URL))
 
 
 def test_d3_a_list_is_in_two_files_and_in_no_row(store: SqliteStore, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_d3_a_list_is_in_two_files_and_in_no_row(store: SqliteStore, tmp_path: P
 def test_d3_a_list_is_listed_with_the_other_documents(store: SqliteStore) -> None:
     store.put(robots("https://h.test"))
     assert list(store.rows(StoredDocument, "blocklist")) == [LIST]
-    assert [found.kind for found in store._rows(tables.DOCUMENTS)] == ["blocklist", "robots"]
+    assert [found.kind for found in store._rows(DOCUMENTS)] == ["blocklist", "robots"]
     assert [found.key for found in store.rows(StoredDocument, "robots")] == ["https://h.test"]
 
 

@@ -11,7 +11,7 @@ from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, robots
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun, StoredDocument
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ def test_own_what_waits_is_read_back_and_written_with_the_next_request(
     assert other.get(SourceRun, RUN.url) == RUN
     assert other.get(Deferral, RUN.url) is None
     assert other.get(HostRecord, HOST) == HostRecord(HOST, NOW, 1.0)
-    assert other.get(HostRecord, "b.test") == HostRecord("b.test", NOW + 1, 1.0)
+    assert other.get(HostRecord, "b.test") == HostRecord("b.test", NOW + 1, 1.0, under_way=1)
 
 
 def test_r4_6_a_hold_of_another_process_is_kept_by_a_booking_that_waited(
@@ -144,7 +144,7 @@ def test_own_a_full_disk_met_by_the_next_request_loses_nothing(
         store.reserve_host("b.test", 1.0, NOW)
     assert store.get(StoredDocument, "robots", big.key) == big
     assert store.get(HostRecord, HOST) == HostRecord(HOST, NOW, 1.0, NOW + 60)
-    assert store.get(HostRecord, "b.test") == HostRecord("b.test", NOW, 1.0)
+    assert store.get(HostRecord, "b.test") == HostRecord("b.test", NOW, 1.0, under_way=1)
     store.put(RUN)  # refused again, and said no more
     assert store.reserve_host("b.test", 1.0, NOW + 0.1).wait > 0
     store._database._connection.execute("PRAGMA max_page_count=100000")
@@ -160,7 +160,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from scrapy_walsh.state.records import HostRecord
-from scrapy_walsh.state.sqlite import SqliteStore
+from scrapy_walsh.state.store import SqliteStore
 
 store = SqliteStore(Path(sys.argv[1]))
 store.let_wait(lambda: None)
@@ -173,5 +173,5 @@ os._exit(9)
 def test_r11_a_kill_leaves_the_booking_of_the_start(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
     store = SqliteStore(tmp_path)
-    assert store.get(HostRecord, "a.test") == HostRecord("a.test", 1000.0, 1.0)
+    assert store.get(HostRecord, "a.test") == HostRecord("a.test", 1000.0, 1.0, under_way=1)
     store.close()

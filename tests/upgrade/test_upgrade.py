@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Sandbox
-from scrapy_walsh.state.sqlite import SqliteStore
-from scrapy_walsh.state.tables import TABLES
+from scrapy_walsh.state.records import TABLES
+from scrapy_walsh.state.store import SqliteStore
 from tests.upgrade import world
 from tests.upgrade.kit import UNREACHABLE, Project, copy, project
 from tests.upgrade.world import DAILY

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.policy.list.blocklist import Blocklist
-    from scrapy_walsh.state.base import Store
+    from scrapy_walsh.state.store import Store
 
 #: Seconds that the validator may take (D3), and more for each MiB: a million entries need some.
 _VALIDATION_TIMEOUT: Final = 5.0

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from scrapy_walsh.ledger.files import rotated
-from scrapy_walsh.ledger.lines import ASKED, FILE, REDACTED, parsed
+from scrapy_walsh.ledger.lines import FILE, REDACTED, parsed
 from scrapy_walsh.ledger.reading import GAP, line_of, lines_in
 from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.proof.audit.reading import Unreadable
 from scrapy_walsh.proof.audit.rows import Row
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy import event as events
@@ -12,22 +14,58 @@ from scrapy_walsh.policy.backoff import GiveUp, Retry, is_failure
 from scrapy_walsh.policy.freshness import robots_ttl
 from scrapy_walsh.policy.list import operator
 from scrapy_walsh.policy.list.blocklist import Blocklist
+from scrapy_walsh.policy.list.schema import read_schema, reread_blocklist
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots.fetch import Keep, Leave, StandIn
-from scrapy_walsh.policy.robots.file import Robots, no_rules
+from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, NotKnown
 from scrapy_walsh.proof.verify.run import LIST, Held, is_robots
 
 if TYPE_CHECKING:
+    from scrapy_walsh.ledger.documents import Documents
     from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.policy.verdict import Verdict, VerdictName
     from scrapy_walsh.proof.verify.report import Report
-    from scrapy_walsh.proof.verify.run import LookUp, Run
+    from scrapy_walsh.proof.verify.run import Run
 
 _ROBOTS = "/robots.txt"
 _NO_AGE = "age of a document: its fetch is not in this ledger"
 _NOTHING = Blocklist.empty()
+
+
+#: Reads a blocklist, also one that may be costly to validate; DocumentInvalid.
+Parse: TypeAlias = Callable[[bytes, "dict[str, Any] | None", str], Blocklist]
+
+
+class LookUp:
+    """Finds the documents that a ledger names, by their digests. None: it is not there.
+
+    Each is parsed once, and the latest are kept. *parse* validates a list, with the standalone
+    schema that was beside it; one that was held is not validated again. Both raise DocumentInvalid.
+    """
+
+    def __init__(self, documents: Documents, parse: Parse) -> None:
+        self.altered = documents.altered
+        self._get = documents.get
+        self._parse = parse
+        self.robots = lru_cache(1024)(self._robots)
+        self.adopted_list = lru_cache(4)(self._adopted_list)
+        self.held_list = lru_cache(4)(self._held_list)
+
+    def _held_list(self, digest: str, url: str) -> Blocklist | None:
+        body = self._get(digest)
+        return None if body is None else reread_blocklist(body, url)
+
+    def _adopted_list(self, digest: str, schema: str | None, url: str) -> Blocklist | None:
+        body, beside = self._get(digest), None if schema is None else self._get(schema)
+        if body is None or (schema is not None and beside is None):
+            return None
+        return self._parse(body, None if beside is None else read_schema(beside), url)
+
+    def _robots(self, digest: str, token: str, document: str) -> Robots | None:
+        body = self._get(digest)
+        return None if body is None else parse_robots(body, token, document)
 
 
 class Adoptions:
@@ -102,7 +140,7 @@ class Adoptions:
 
     def _new_list(self, run: Run, line: Line, digest: str, answer: Line | None) -> None:
         status = 200 if line.kind == events.ADOPTED else 304
-        brought = answer is not None and answer.status == status and answer.whole
+        brought = answer is not None and answer.status == status and answer.whole is not False
         if line.kind == events.TAKEN_UP and not brought:
             self._check_last_list(run, line, digest)
         elif line.kind == events.ADOPTED and not brought and run.begun and not run.holes:
@@ -196,7 +234,7 @@ class Adoptions:
             text = f"status {line.status} brings no rules"
         elif parsed != (line.digest is not None):
             text = f"status {line.status} means {meaning!r}, which it was not taken for"
-        elif not answer.whole and (answer.octets or 0) < robots_fetch.MAX_OCTETS:
+        elif answer.whole is False and (answer.octets or 0) < robots_fetch.MAX_OCTETS:
             text = f"line {answer.n} brought {answer.octets} octets, and more would have come"
         elif answer.body is not None and answer.body != line.digest:
             text = f"line {answer.n} brought {answer.body}, not {line.digest}"
@@ -229,7 +267,7 @@ class Adoptions:
         run.held.put(origin, Held(line.n, line.at, rules, fetched_at, ttl, line.digest, delay))
 
     def _unread(self, line: Line, what: str, *digests: str | None) -> None:
-        altered = [digest for digest in digests if digest and self._documents.altered(digest)]
+        altered = [digest for digest in digests if digest in self._documents.altered]
         if altered:
             text = f"the document {altered[0]} was altered, or is damaged"
             self._report.find(line.n, "chain", text)

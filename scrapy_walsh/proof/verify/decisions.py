@@ -227,8 +227,9 @@ class Decisions:
     def _visit(self, run: Run, line: Line, *, answered: bool) -> None:
         key = recrawl.key_of(line.url, line.form)
         last = self._answered.get(key) if run.scope.is_source(line.url) else None
-        if not run.holes and line.again != (key in run.answered):
-            self._report.find(line.n, "R8", f"again is {line.again}: {_TOLD_AGAIN[line.again]}")
+        again = bool(line.again)
+        if not run.holes and again != (key in run.answered):
+            self._report.find(line.n, "R8", f"again is {again}: {_TOLD_AGAIN[again]}")
         if last is not None and last.run != run.name and key not in run.hops:
             self._not_too_soon(run, line, last)
         for source in self._sources(run, line.url, key) if answered else ():

@@ -13,18 +13,19 @@ from urllib.parse import unquote
 from msgspec.structs import replace
 
 from scrapy_walsh.ledger import reading
-from scrapy_walsh.ledger.lines import ASKED, REDACTED
+from scrapy_walsh.ledger.lines import REDACTED
 from scrapy_walsh.ledger.reading import Malformed, line_of
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.chain import Pace, Refuse
+from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR
 from scrapy_walsh.proof.ledgered import Hold
-from scrapy_walsh.proof.verify.adoptions import Adoptions
+from scrapy_walsh.proof.verify.adoptions import Adoptions, LookUp
 from scrapy_walsh.proof.verify.decisions import NO_START, Decisions
 from scrapy_walsh.proof.verify.replay import Replay, told_fault
 from scrapy_walsh.proof.verify.run import CLOCK_SET, Run, Snapshot, is_robots
@@ -34,9 +35,10 @@ from scrapy_walsh.spec import SPEC_VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from scrapy_walsh.ledger.documents import Documents
     from scrapy_walsh.ledger.reading import Line
+    from scrapy_walsh.proof.verify.adoptions import Parse
     from scrapy_walsh.proof.verify.report import Report
-    from scrapy_walsh.proof.verify.run import LookUp
 
 #: Seconds that a deferral's wait may seem short by: it was computed before its line was written.
 _RECKONED: Final = 0.1
@@ -51,11 +53,11 @@ _TAGS: Final = re.compile(r"[?&]impl=([^&#]+)(?:&sha=([^&#]+))?&spec=[^&#]+(?:#|
 class Judge:
     """Takes the members of each line, in order."""
 
-    def __init__(self, report: Report, documents: LookUp) -> None:
+    def __init__(self, report: Report, documents: Documents, parse: Parse) -> None:
         self._report = report
         self._runs: dict[str, Run] = {}
         self._replay = Replay(report)
-        self._adoptions = Adoptions(report, documents)
+        self._adoptions = Adoptions(report, LookUp(documents, parse))
         self._decisions = Decisions(report, self._adoptions)
         self._holed = False
         #: Whether the wall clock was set at some time, so that times of lines say less.

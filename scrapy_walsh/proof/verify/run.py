@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.host import Host
@@ -20,32 +20,12 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.learned import Learned
     from scrapy_walsh.policy.recrawl import Visit
-    from scrapy_walsh.policy.robots.file import Robots
     from scrapy_walsh.proof.verify.terms import Terms
 
 # The documents in force in a run at each moment: lines ``adopted``, ``taken_up``, ``rejected``.
 
 #: What the blocklist is held by; a robots.txt is by its origin.
 LIST: Final = ""
-
-
-class LookUp(Protocol):
-    """Finds the documents that a ledger names, by their digests. None: it is not there."""
-
-    def adopted_list(self, digest: str, schema: str | None, url: str) -> Blocklist | None:
-        """The list with that digest, validated with the standalone schema of digest *schema*.
-
-        DocumentInvalid where it must not be adopted.
-        """
-
-    def held_list(self, digest: str, url: str) -> Blocklist | None:
-        """The list with that digest, which was validated before; DocumentInvalid as above."""
-
-    def robots(self, digest: str, token: str, document: str) -> Robots | None:
-        """The rules of the file with that digest, which came from *document*."""
-
-    def altered(self, digest: str) -> bool:
-        """Whether another body was found under that digest; known once it was looked up."""
 
 
 @dataclass(frozen=True, slots=True)

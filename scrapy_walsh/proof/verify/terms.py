@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
 from msgspec import Meta, Struct, convert
 from msgspec.structs import fields
 
 from scrapy_walsh.config import SETTINGS, SLOW_SKIP, out_of_bounds
-from scrapy_walsh.ledger.reading import Malformed, Seconds, fits
+from scrapy_walsh.ledger.reading import Malformed, fits
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, granted
+from scrapy_walsh.policy.event import Seconds  # noqa: TC001  msgspec reads it
 from scrapy_walsh.policy.freshness import ROBOTS_TTL
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
@@ -85,17 +87,12 @@ class Terms(Struct, frozen=True):
     @property
     def gates(self) -> Gates:
         """The settings as the chain takes them."""
-        return Gates(
-            self.excluded_tlds,
-            self.revisit,
-            self.revisit_reason,
-            self.patience,
-            self.slow_hosts == SLOW_SKIP,
-            self.max_retries,
-            self.backoff_base,
-            self.backoff_cap,
-            tuple(name for name, action in self.usage.items() if action == REFUSE),
-        )
+        told: dict[str, Any] = {
+            each.name: getattr(self, each.name, None) for each in dataclass_fields(Gates)
+        }
+        told["skip_slow"] = self.slow_hosts == SLOW_SKIP
+        told["refused_uses"] = [use for use, action in self.usage.items() if action == REFUSE]
+        return Gates(**told)
 
 
 #: Members of the line itself, beside its settings: the first ones.

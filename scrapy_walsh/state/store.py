@@ -1,0 +1,451 @@
+"""R11: the stores of one process: in memory, or in one SQLite file with the blocklist beside it.
+
+A transaction costs ten times what is written in it. So a crawl lets its writes wait (``let_wait``),
+and they go into the transaction that books its next request, or into one of their own when
+``flush`` is called. What waits is read back by this process. Another process, or the next run after
+a kill, sees the exchange as if its answer had come so much later; that is spaced from the booking
+of its start (D20).
+
+The row of a blocklist is without the text, which is in two files (``state.files`` says why). A row
+without such files means that a list was adopted and cannot be read any more. It is kept, since no
+crawl may go on as if there had been no list (D14).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from dataclasses import replace
+from itertools import filterfalse, takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.policy.learned import NOTHING, Learned, slower
+from scrapy_walsh.policy.throttle import shared_wait
+from scrapy_walsh.policy.words import plural
+from scrapy_walsh.state import files, mark
+from scrapy_walsh.state.database import Database
+from scrapy_walsh.state.records import (
+    BLOCKLIST,
+    DOCUMENTS,
+    HOSTS,
+    TABLE_OF,
+    TABLES,
+    Booking,
+    HostRecord,
+    StoredDocument,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from scrapy_walsh.state.database import Rewrite
+    from scrapy_walsh.state.schema import Key, R, Row, Table
+
+
+class Store(ABC):
+    """Where a crawl keeps its records. Only one thread may use it.
+
+    ``notices``: lines for the log: what was found damaged or could not be written, and what was
+    done about it. ``rows_lost``: rows may be missing, so a host without a record may have been
+    requested before.
+
+    Any method may raise ``StateError`` when the disk cannot be read. When it cannot be written, the
+    first write raises it; this process still reads back what it wrote, and each later write tries
+    again. ValueError is raised for text that is not valid Unicode and for a time that is NaN.
+    Iterators are in key order, and records may be written while one is in use.
+    """
+
+    #: URL, without password, of the Redis that records are shared through; None without one.
+    shared: str | None = None
+
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+        #: By host, the time of the last request that was made through this store. While the record
+        #: still has that time, no other process has requested the host since.
+        self._own: dict[str, float] = {}
+
+    @property
+    def rows_lost(self) -> bool:
+        return False
+
+    @abstractmethod
+    def get(self, record: type[R], *key: str) -> R | None:
+        """The record of class *record* with the *key*, the class's own (``records.TABLES``)."""
+
+    @abstractmethod
+    def put(self, *records: Any) -> None:
+        """Write *records*, which are of one class, in place of those with the same keys."""
+
+    @abstractmethod
+    def delete(self, record: type[Any], *key: str) -> None:
+        """Delete the record of class *record* with the *key*, if there is one."""
+
+    @abstractmethod
+    def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]: ...
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def let_wait(self, told: Callable[[], None]) -> None:  # noqa: B027
+        """From now on a write may wait for the next :meth:`reserve_host`, or for :meth:`flush`.
+
+        *told* is called when a first one begins to wait. This process reads back what waits; a
+        blocklist never does. What ends the wait raises StateError for all that could not be
+        written, and is kept in memory. Here nothing waits: only a disk makes it worth it.
+        """
+
+    def flush(self) -> None:  # noqa: B027
+        """Write what waits."""
+
+    def rows(self, record: type[R], *begin: str) -> Iterator[R]:
+        """All records of class *record* whose keys begin with *begin*."""
+        table = TABLE_OF[record]
+        if not begin:
+            return self._rows(table)
+        found = self._rows(table, (*begin, *[""] * (len(table.key) - len(begin))))
+        return takewhile(lambda each: table.key_of(each)[: len(begin)] == begin, found)
+
+    def update_host(self, host: str, change: Rewrite) -> None:
+        """Replace the record of *host* by what *change* makes of it, in one transaction.
+
+        *change* may be called more than once. It returns None to leave the record as it is.
+        """
+        changed = change(self.get(HostRecord, host))
+        if changed is not None:
+            self.put(changed)
+
+    def reserve_host(self, host: str, interval: float, now: float) -> Booking:
+        """Book a request to *host* at *now*, unless *interval* or a hold forbids it (R4.6).
+
+        *interval*: seconds, without what the host has taught; the store has that.
+        Read and written in one transaction, so that processes which share the store keep the
+        spacing together. Raises StoreAway where a shared store does not answer: nothing is booked.
+        """
+        found = Booking(0.0, known=False)
+
+        def book(record: HostRecord | None) -> HostRecord | None:
+            nonlocal found
+            if record is None:
+                found = Booking(0.0, known=False, rested=math.inf)
+                return HostRecord(host, now, interval, under_way=1)
+            rested = max(0.0, now - record.last_end)
+            own, spacing = record.last_end == self._own.get(host), max(interval, record.spacing)
+            wait = shared_wait(record.last_end, record.not_before, spacing, now, own=own)
+            found = Booking(wait, known=True, rested=rested, taught=record.taught)
+            if found.wait > 0:
+                # A record from the future, since the clock was put back (D9), counts as "now". It
+                # is written so, or it would count as "now" at every later look too.
+                return replace(record, last_end=now) if record.last_end > now else None
+            # A hold, if there was one, has ended: nothing is booked before that.
+            return replace(record, last_end=now, interval=interval, not_before=None, under_way=1)
+
+        self.update_host(host, book)
+        if found.wait <= 0:
+            self._own[host] = now
+        return found
+
+    def book_host(
+        self,
+        host: str,
+        interval: float,
+        now: float,
+        hold: float,
+        *,
+        visit: bool = False,
+        taught: Learned = NOTHING,
+    ) -> None:
+        """Store the end of a request to *host* at *now*, and a hold of *hold* seconds (R5).
+
+        ``visit``: it was the target of a slow host that went ahead of the Crawl-delay (D11).
+        ``taught``: what the host has taught by now. Where another process has requested the host
+        meanwhile, the slower of this and of what is on record stays (D28).
+        """
+        mine = self._own.get(host)
+
+        def merge(record: HostRecord | None) -> HostRecord:
+            own = record is None or record.last_end == mine
+            if own:
+                self._own[host] = now
+            record = record or HostRecord(host, now, interval)
+            end = max(now + hold, record.not_before or 0.0)
+            return replace(
+                record,
+                last_end=now,
+                interval=interval,
+                # A hold that has ended is not stored: it would bind again after the clock is put
+                # back (D9).
+                not_before=end if end > now else None,
+                visited_at=now if visit else record.visited_at,
+                taught=slower(taught, NOTHING if own else record.taught),
+                under_way=0 if own else record.under_way,
+            )
+
+        self._book(host, merge)
+
+    def _book(self, host: str, change: Rewrite) -> None:
+        """As :meth:`update_host`, for a change that nobody waits for."""
+        self.update_host(host, change)
+
+    def prune(self, now: float) -> None:  # noqa: B027  most stores end with their process
+        """Drop records that nothing has used for a long time (``records.TABLES`` says how long).
+
+        *now*: Unix seconds; it is called when a run begins. Here nothing is dropped: a store that
+        ends with its process does not grow over the years.
+        """
+
+
+# R11: the store of a one-off run. Everything in it is gone when the run ends.
+
+
+class MemoryStore(Store):
+    """A ``Store`` that keeps its records in dictionaries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tables: dict[str, dict[Key, Any]] = {table.name: {} for table in TABLES}
+
+    def get(self, record: type[R], *key: str) -> R | None:
+        return self._tables[TABLE_OF[record].name].get(key)
+
+    def put(self, *records: Any) -> None:
+        for record in records:
+            table = TABLE_OF[type(record)]
+            self._tables[table.name][table.key_of(record)] = record
+
+    def delete(self, record: type[Any], *key: str) -> None:
+        self._tables[TABLE_OF[record].name].pop(key, None)
+
+    def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
+        rows = sorted(self._tables[table.name].items(), key=lambda row: row[0])
+        return iter([record for key, record in rows if after is None or key > after])
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class _Change(NamedTuple):
+    """One record to write, or to delete for None, and the statement that does it."""
+
+    record: Any
+    sql: str
+    values: Row
+
+
+class SqliteStore(Store):
+    """A ``Store`` in ``state.sqlite3`` of *directory*, made when missing. Raises StateError."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+        self._database = Database(directory, self.notices)
+        self._copies = files.Copies(directory, self.notices)
+        #: What is not in the file yet, because it waits or because the disk refuses it.
+        self._unwritten: dict[tuple[str, Key], _Change] = {}
+        #: Changes of hosts that wait; each is made of the record as it is by then.
+        self._bookings: list[tuple[str, Rewrite]] = []
+        self._write_failed = False
+        self._told: Callable[[], None] | None = None
+        self._waits = False
+
+    @property
+    def rows_lost(self) -> bool:
+        return self._database.rows_lost
+
+    def close(self) -> None:
+        """Close the database, after one more try to write what could not be written before.
+
+        What fails again is lost, and later runs are told so (``state.mark``). The write-ahead log
+        is copied into the database first, so that the next process need not do it.
+        """
+        with suppress(StateError):
+            self.flush()
+        if self._unwritten:
+            self._commit()
+        if self._unwritten:
+            self.notices.append(
+                f"{plural(len(self._unwritten), 'record')} could not be written to "
+                f"{self._directory} and were not written at the end either: "
+                "the next run does not know of them"
+            )
+        with suppress(StateError):
+            self._database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint"))
+        self._database.end()
+
+    def let_wait(self, told: Callable[[], None]) -> None:
+        self._told = told
+
+    def flush(self) -> None:
+        if self._waits:
+            self._commit()
+
+    # -- reading --------------------------------------------------------------------------
+
+    def get(self, record: type[R], *key: str) -> R | None:
+        if record is StoredDocument and key[0] == BLOCKLIST:
+            return self._get_blocklist(key)  # type: ignore[return-value]
+        return self._read(TABLE_OF[record], key)
+
+    def _read(self, table: Table[R], key: Key) -> R | None:
+        if table is HOSTS and any(host == key[0] for host, _ in self._bookings):
+            self.flush()
+        if self._unwritten:
+            change = self._unwritten.get((table.name, key))
+            if change is not None:
+                return change.record  # type: ignore[no-any-return]
+        return self._database.get(table, key)
+
+    def _rows(self, table: Table[R], after: Key | None = None) -> Iterator[R]:
+        last = after or ("",) * len(table.key)
+        self.flush()
+        rows = self._pages(table, last)
+        waiting = {
+            key: each.record
+            for (name, key), each in self._unwritten.items()
+            if name == table.name and key > last
+        }
+        if waiting:
+            found = {table.key_of(record): record for record in rows} | waiting
+            rows = iter([record for _, record in sorted(found.items()) if record is not None])
+        each: Any
+        for each in rows:
+            if _is_list(each) and not each.body:
+                yield self.get(table.record, *table.key_of(each)) or each  # its text is in a file
+            else:
+                yield each
+
+    def _pages(self, table: Table[R], last: Key) -> Iterator[R]:
+        """Records after the key *last*, read page by page: no transaction stays open in between."""
+        while True:
+            page = self._database.page(table, last)
+            yield from page
+            if len(page) < table.page_rows:
+                return
+            last = table.key_of(page[-1])
+
+    # -- writing --------------------------------------------------------------------------
+
+    def put(self, *records: Any) -> None:
+        for each in filter(_is_list, records):
+            self._put_blocklist(each)
+        self._put(*filterfalse(_is_list, records))
+
+    def _put(self, *records: Any) -> None:
+        found = {}
+        for record in records:
+            table = TABLE_OF[type(record)]
+            change = _Change(record, table.replace, table.encode(record))
+            found[table.name, table.key_of(record)] = change
+        self._write(found)
+
+    def delete(self, record: type[Any], *key: str) -> None:
+        table = TABLE_OF[record]
+        self._write({(table.name, key): _Change(None, table.delete, key)})
+        if record is StoredDocument and key[0] == BLOCKLIST:
+            self.flush()
+            self._copies.delete(key[1])
+
+    def _write(self, changes: dict[tuple[str, Key], _Change]) -> None:
+        """Write *changes*; while the disk refuses, keep them in memory. StateError, once."""
+        self._unwritten.update(changes)
+        if changes and self._told is not None and not self._write_failed:
+            self._wait(self._told)
+        elif changes:
+            self._commit()
+
+    def update_host(self, host: str, change: Rewrite) -> None:
+        if self._write_failed:
+            super().update_host(host, change)
+        else:
+            self._commit([(host, change)])
+
+    def _book(self, host: str, change: Rewrite) -> None:
+        if self._told is None or self._write_failed:
+            self.update_host(host, change)
+        else:
+            self._bookings.append((host, change))
+            self._wait(self._told)
+
+    def _wait(self, told: Callable[[], None]) -> None:
+        if not self._waits:
+            self._waits = True
+            told()
+
+    def _commit(self, more: Sequence[tuple[str, Rewrite]] = ()) -> None:
+        """In one transaction, write what waits, and change the records of hosts as *more* says.
+
+        Where that fails, all of it is kept in memory, and the first time StateError is raised.
+        """
+        failed, bookings = self._write_failed, [*self._bookings, *more]
+        self._bookings, self._waits = [], False
+        try:
+            self._database.write([each[1:] for each in self._unwritten.values()], bookings)
+        except StateError:
+            mark.leave(self._directory)  # now, since this process may be killed later
+            self._write_failed = True
+            for host, change in bookings:
+                super().update_host(host, change)
+            if not failed:
+                raise
+        else:
+            self._unwritten.clear()
+            self._write_failed = False
+
+    def prune(self, now: float) -> None:
+        def drop(connection: sqlite3.Connection) -> None:
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                # A clock that is years ahead must not drop holds and deferrals that still bind. So
+                # "now" is never later than the last request that an earlier run has recorded.
+                (seen,) = connection.execute("SELECT max(last_end) FROM hosts").fetchone()
+                until = min(now, now if seen is None else seen)
+                for table in TABLES:
+                    if table.kept is not None:
+                        connection.execute(table.prune, (until - table.kept,))
+
+        if not self._write_failed:
+            with suppress(StateError):  # the first write that matters will report it
+                self._database.run(drop)
+
+    # -- the blocklist --------------------------------------------------------------------
+
+    def _get_blocklist(self, key: Key) -> StoredDocument | None:
+        """The newest of the row and the copies; where one of them is missing, it is put back."""
+        copies = self._copies.read(key[1])
+        try:
+            row = self._read(DOCUMENTS, key)
+        except StateError:
+            best = files.newer(*copies)
+            if best is None:
+                raise
+            return best
+        best = files.newer(*copies, row)  # a copy has a checksum, and the row has none
+        whole = best is not None and copies == [best, best] and row == replace(best, body=b"")
+        if best is None and (self._copies.damaged or self.rows_lost):
+            best = files.without_text(key[1])  # stored: later runs will meet no damage any more
+            with suppress(StateError):
+                self._put_blocklist(best)
+        elif best is not None and best.body and not whole:
+            with suppress(StateError):
+                self._put_blocklist(best)
+        return best
+
+    def _put_blocklist(self, document: StoredDocument) -> None:
+        """Keep the text in two files, and then the row without it: it says that there is a list.
+
+        The list of another URL, whose place it takes in the files, keeps its text in its row.
+        """
+        try:
+            if document.body:
+                other = self._copies.other(document.key)
+                self._put(*filter(None, [other]))
+                self._copies.write(document)
+            self._put(replace(document, body=b""))
+        finally:
+            self.flush()
+
+
+def _is_list(record: Any) -> bool:
+    return isinstance(record, StoredDocument) and record.kind == BLOCKLIST
