@@ -10,11 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakSet
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.policy import event as events
@@ -27,8 +25,6 @@ from scrapy_walsh.state.records import Booking, HostRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from scrapy import Request
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.turnstile import Turnstile
@@ -91,9 +87,6 @@ EARLIER_RUN: Final = "earlier run"
 _REACH: Final = 0.25
 #: Seconds by which two calculations of one due time may differ.
 _ROUNDING: Final = 0.005
-#: The key of ``Request.meta`` for what went back to the queue, past the duplicate filter: what it
-#: redirects to is filtered.
-FILTERED: Final = "walsh_filtered"
 
 
 class Pacing:
@@ -118,12 +111,6 @@ class Pacing:
             context.wall,
             self.taking_in,
         )
-        #: Requests that the queue popped and the downloader has not finished: only these go back.
-        self.popped: WeakSet[Request] = WeakSet()
-        #: Requests that go first on their host: retries, and what was given back.
-        self.first: WeakSet[Request] = WeakSet()
-        #: Requests that came back from a slow host: they go before others of the same rank.
-        self.given_back: WeakSet[Request] = WeakSet()
 
     # -- a host ---------------------------------------------------------------------------
 
@@ -207,34 +194,17 @@ class Pacing:
             )
         )
 
-    def give_back(self, request: Request, wait: float) -> Request:
-        """A copy of *request* for the queue, where it goes first unless its host is slow.
+    def give_back(self, host: Host, wait: float) -> bool:
+        """Hold *host* for what goes back to the queue; whether that goes first there.
 
-        ``wait``: seconds; ``inf`` while a request is under way, after which the queue looks again.
+        On a slow host, what was deferred first does. ``wait``: seconds; ``inf`` while a request is
+        under way, after which the queue looks again.
         """
-        host = self.host_of(request.url)
-        if host.slow:  # what was deferred first goes first there
-            copy = _past_filter(request)
-            self.given_back.add(copy)
-            return copy
+        if host.slow:
+            return False
         if wait < math.inf:
             host.traffic.hold(self._context.monotonic() + wait)
-        return self.again(request)
-
-    def again(self, request: Request) -> Request:
-        """A copy of *request* that the queue takes first on its host, past the duplicate filter."""
-        copy = _past_filter(request)
-        self.first.add(copy)
-        return copy
-
-    def keep(self, request: Request) -> Request:
-        """While the spider closes: a copy of a popped request, for the queue to keep in its JOBDIR.
-
-        Raises Closing for a request that did not come from the queue.
-        """
-        if request not in self.popped:
-            raise Closing
-        return self.again(request)
+        return True
 
     # -- the wire -------------------------------------------------------------------------
 
@@ -320,10 +290,3 @@ def restore(host: Host, store: Store, now: float, steady: float) -> None:
     traffic.set_interval(record.interval, source=EARLIER_RUN)
     host.take(eased(record.taught, steady))
     host.silence.before = host.kept_silent = record.silent_since is not None
-
-
-def _past_filter(request: Request) -> Request:
-    """A copy of *request* that Scrapy's duplicate filter lets pass."""
-    if request.dont_filter:
-        return request.replace()
-    return request.replace(dont_filter=True, meta={**request.meta, FILTERED: True})

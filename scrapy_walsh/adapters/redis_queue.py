@@ -253,7 +253,8 @@ class DueQueue(Queue):
         host = hosts.host_or_url(request.url)  # its record is read by whoever claims it
         self._size = 0, -math.inf
         # Retries first, then by priority; Redis keeps the order of arrival.
-        first = request in crawl.pacing.first
+        ticket = crawl.tickets.known(request)
+        first = ticket is not None and ticket.first
         late = 0 if first else 10 * _LARGEST_PRIORITY
         rank = late - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
         self._unsent.append((host, rank, self._entries.encode(request), int(first)))
@@ -283,7 +284,7 @@ class DueQueue(Queue):
             if request is None:
                 self._move(host.decode("utf-8", "replace"), scripts.RELEASE)
                 continue
-            if _refuses(self._crawl.gate.at_queue(request)):
+            if _refuses(self._crawl.gate.at_queue(self._crawl.tickets.of(request))):
                 self._move(host.decode(), scripts.RELEASE)
             return self._popped(request)
         self._timer.set(0)
@@ -429,7 +430,7 @@ class DueQueue(Queue):
         return host.wait(self._crawl.monotonic()), host.traffic.interval
 
     def _popped(self, request: Request) -> Request:
-        self._crawl.pacing.popped.add(request)
+        self._crawl.tickets.of(request).popped = True
         return request
 
 

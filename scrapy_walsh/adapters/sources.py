@@ -31,6 +31,7 @@ from scrapy import Request, signals
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import GaveUp, Refused
+from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import readings, recrawl
 from scrapy_walsh.policy.readings import FAILED, NOT_DUE, OUTCOMES, READ, UNANSWERED, Heard
@@ -49,9 +50,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.policy.verdict import Verdict
 
-#: The key of ``Request.meta`` for the sources that redirects led from.
-VIA: Final = "walsh_via"
-#: The key for the source whose request it is: retries and redirects keep it.
+#: The key of ``Request.meta`` for the source whose request it is: retries and redirects keep it.
 _SOURCE: Final = "walsh_reads"
 _PERMANENT: Final = (301, 308)
 #: What the octet of a key says. It was answered; by a redirect, and by nothing else so far; R8
@@ -71,6 +70,9 @@ def form_of(request: Request) -> str:
 
 def key_of(request: Request) -> str:
     """By which a source is known everywhere (``recrawl.key_of``)."""
+    ticket = request.meta.get(TICKET)
+    if isinstance(ticket, Ticket) and ticket.request() is request and ticket.url == request.url:
+        return ticket.key
     return recrawl.key_of(request.url, form_of(request))
 
 
@@ -146,19 +148,19 @@ class Sources:
         """Whether this run has already had an answer to the same source (URL and form)."""
         return self._context.scope.is_source(request.url) and self._is(key_of(request), _ANSWERED)
 
-    def refused(self, request: Request, verdict: Verdict, host: str, due: float | None) -> None:
-        """Note that *request* is not sent in this run, or by no run before *due* (Unix seconds)."""
-        context, key = self._context, key_of(request)
+    def refused(self, key: str, verdict: Verdict, host: str, due: float | None) -> None:
+        """Note that *key* is not sent in this run, or by no run before *due* (Unix seconds)."""
+        context = self._context
         if verdict.name == NOT_DUE:
             self._note(key, _TURNED_AWAY)
         if due is not None:
-            since = self.put_off_since(request)
+            since = self.put_off_since(key)
             since = context.wall() if since is None else since
             put_off = Deferral(key, host, due, verdict.reason, since)
             context.remember(lambda: context.store.put(put_off))
 
-    def put_off_since(self, request: Request) -> float | None:
-        """Unix seconds at which an earlier run first deferred *request*; None where none did.
+    def put_off_since(self, key: str) -> float | None:
+        """Unix seconds at which an earlier run first deferred *key*; None where none did.
 
         What was deferred first goes first on its host.
         """
@@ -166,7 +168,7 @@ class Sources:
             context = self._context
             found = context.recall(lambda: list(context.store.rows(Deferral))) or []
             self._put_off = {each.url: each.since or each.due for each in found}
-        return self._put_off.get(key_of(request)) if self._put_off else None
+        return self._put_off.get(key)
 
     def take(self, request: Request) -> Verdict | None:
         """Take the source *request* for this process; the refusal where another requests it."""
@@ -459,5 +461,5 @@ def moved_for_good(request: Request) -> str | None:
 
 def _carried(request: Request) -> list[str]:
     """The sources that redirects led from to *request*, as it carries them."""
-    found = request.meta.get(VIA)
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    ticket = request.meta.get(TICKET)
+    return ticket.via if isinstance(ticket, Ticket) else []

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, assert_never
 
 from scrapy_walsh.adapters import faults
-from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.adapters.pacing import EARLIER_RUN
 from scrapy_walsh.exceptions import OwnFault
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.fetcher import Fetched, Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.chain import Held, Rules
+    from scrapy_walsh.policy.host import Host
 
 #: Octets of a robots.txt that are fetched: what is read of it, and a little more, so that the
 #: parser sees that there was more.
@@ -150,9 +150,9 @@ class RobotsTxt:
             return None
         return entry.serial
 
-    def next_host(self, origin: str) -> str:
-        """The throttle key of the host that the next step will ask."""
-        return self._pacing.look_up(self._progress[origin].url)
+    def next_host(self, origin: str) -> Host:
+        """The host that the next step will ask."""
+        return self._pacing.host_of(self._progress[origin].url)
 
     async def step(self, origin: str, *, trial: bool = False) -> None:
         """Make the next request for *origin*'s robots.txt, or wait for the one under way.
@@ -169,11 +169,17 @@ class RobotsTxt:
         if self.current(origin) is not None:
             return
         progress = self._progress[origin]
-        mark = Mark("robots", _LIMIT, progress.attempt, progress.hops)
-        mark.trial = trial and not progress.hops
-        accept = {"Accept": "text/plain, */*;q=0.1"}
         try:
-            fetched = await self._fetcher.fetch(progress.url, mark, accept, self._timeout)
+            fetched = await self._fetcher.fetch(
+                progress.url,
+                ROBOTS,
+                {"Accept": "text/plain, */*;q=0.1"},
+                timeout=self._timeout,
+                limit=_LIMIT,
+                attempt=progress.attempt,
+                hops=progress.hops,
+                trial=trial and not progress.hops,
+            )
             with faults.ours("a robots.txt could not be read"):
                 self._take(origin, progress, fetched)
         except NotYet:  # another process asks this host now, and may bring its robots.txt
