@@ -557,7 +557,7 @@ def test_own_a_request_that_comes_back_has_its_host_wait_as_long_as_it_says(serv
         one.push(Request(f"http://a.test/{page}"))
     (claim,) = (one.pop() for _ in range(1))
     assert claim is not None
-    one._crawl.pacing.give_back("a.test", 0.2)
+    one._crawl.pacing.give_back(one._crawl.pacing.host("a.test"), 0.2)
     one.push(one._crawl.tickets.again(claim))
     assert urls_of(other, 1) == [None]
     time.sleep(0.21)
@@ -571,7 +571,7 @@ def test_r4_a_request_that_comes_back_does_not_bring_its_host_nearer(server: Ser
     claim = one.pop()
     assert claim is not None
     other._crawl.store.reserve_host("a.test", 30.0, time.time())
-    one._crawl.pacing.give_back("a.test", 0.01)
+    one._crawl.pacing.give_back(one._crawl.pacing.host("a.test"), 0.01)
     one.push(one._crawl.tickets.again(claim))
     time.sleep(0.02)
     assert urls_of(other, 1) == [None]

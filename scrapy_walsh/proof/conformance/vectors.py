@@ -6,19 +6,20 @@ import json
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.findings import Outcome
+from scrapy_walsh.findings import Finding, held_if
 from scrapy_walsh.policy.backoff import backoff_delay, parse_retry_after
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.list.schema import parse_blocklist
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.urls import canonical_url
-from scrapy_walsh.proof.conformance.check import Check
+from scrapy_walsh.proof.conformance.check import Check, judged, rows_of
+from scrapy_walsh.proof.conformance.evidence import Evidence
 from scrapy_walsh.proof.sandbox import blocklist
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    Vectors = Mapping[str, list[dict[str, Any]]]
+    from scrapy_walsh.proof.conformance.judges import Judge
 
 _TOKEN: Final = "Walsh-Research"  # noqa: S105  a product token; the tables are written for it
 #: 23 May 2026, 00:00:00 GMT: the "now" of section 12.5.
@@ -63,38 +64,17 @@ def _duration(vector: dict[str, Any]) -> bool:
     return bool(parse_duration(vector["text"]) * 1000 == vector["milliseconds"])
 
 
-_TABLES: Final[tuple[tuple[str, str, str, Callable[[dict[str, Any]], bool]], ...]] = (
-    ("R2a", "groups", "vectors: robots.txt group selection", _group),
-    ("R2b", "paths", "vectors: robots.txt path matching", _path),
-    ("R3a", "domains", "vectors: blocklist domain matching", _domain),
-    ("R7b", "canonical", "vectors: canonical URL drops #fragment, and five more", _canonical),
-    ("R5b", "retry_after", "vectors: Retry-After in seconds and as a date", _retry_after),
-    ("R5b", "retry_after_none", "Retry-After empty/None -> None", _retry_after),
-    ("R12", "durations", "vectors: durations", _duration),
-)
+def _all(table: str, holds: Callable[[dict[str, Any]], bool]) -> Judge:
+    """Every pair of *table* is reproduced; broken names the first that is not."""
 
+    def judge(_: Evidence) -> Finding:
+        vectors = json.loads(files(__package__).joinpath("vectors.json").read_bytes())[table]
+        wrong = [vector for vector in vectors if not _holds(vector, holds)]
+        return held_if(
+            not wrong, json.dumps(wrong[0]) if wrong else f"{len(vectors)}/{len(vectors)}"
+        )
 
-def checks() -> list[Check]:
-    """A check for each table; FAIL names the first pair that is not reproduced."""
-    vectors: Vectors = json.loads(files(__package__).joinpath("vectors.json").read_bytes())
-    found = [
-        _check(identity, title, *_judged(vectors[table], holds))
-        for identity, table, title, holds in _TABLES
-    ]
-    return [*found, _check("R5a", "backoff_delay is full jitter", *_jitter())]
-
-
-def _check(identity: str, title: str, kept: bool, detail: str) -> Check:
-    requirement = identity.rstrip("abcd")
-    outcome = Outcome.HELD if kept else Outcome.BROKEN
-    return Check(identity, requirement, "MUST", title, outcome, detail)
-
-
-def _judged(
-    vectors: list[dict[str, Any]], holds: Callable[[dict[str, Any]], bool]
-) -> tuple[bool, str]:
-    wrong = [vector for vector in vectors if not _holds(vector, holds)]
-    return not wrong, json.dumps(wrong[0]) if wrong else f"{len(vectors)}/{len(vectors)}"
+    return judge
 
 
 def _holds(vector: dict[str, Any], holds: Callable[[dict[str, Any]], bool]) -> bool:
@@ -104,8 +84,25 @@ def _holds(vector: dict[str, Any], holds: Callable[[dict[str, Any]], bool]) -> b
         return False
 
 
-def _jitter() -> tuple[bool, str]:
+def _jitter(_: Evidence) -> Finding:
     delays = [backoff_delay(2, step / _SAMPLES) for step in range(_SAMPLES)]
     low, high = min(delays), max(delays)
     kept = low >= 0 and high <= _JITTER_MOST and high - low > _JITTER_SPREAD
-    return kept, f"min={low:.3f} max={high:.3f}"
+    return held_if(kept, f"min={low:.3f} max={high:.3f}")
+
+
+_TABLE: Final = {
+    "R2a vectors: robots.txt group selection": _all("groups", _group),
+    "R2b vectors: robots.txt path matching": _all("paths", _path),
+    "R3a vectors: blocklist domain matching": _all("domains", _domain),
+    "R7b vectors: canonical URL drops #fragment, and five more": _all("canonical", _canonical),
+    "R5b vectors: Retry-After in seconds and as a date": _all("retry_after", _retry_after),
+    "R5b Retry-After empty/None -> None": _all("retry_after_none", _retry_after),
+    "R12 vectors: durations": _all("durations", _duration),
+    "R5a backoff_delay is full jitter": _jitter,
+}
+
+
+def checks() -> list[Check]:
+    """A check for each table."""
+    return judged(rows_of(_TABLE), Evidence("", "", ()))

@@ -171,10 +171,9 @@ class Judge:
         run.note_clocks(line)
         self._clock_set = self._clock_set or abs(run.ahead or 0.0) > CLOCK_SET
         line = self._owned(line)
-        others = line.taught and any(
-            not other.ended for other in self._runs.values() if other is not run
-        )
-        concluded = self._replay.asked(run, line, partial=self._partial, others=bool(others))
+        killed = (each for each in self._runs.values() if each is not run and not each.ended)
+        others = bool(line.taught) and any(killed)
+        concluded = self._replay.asked(run, line, partial=self._partial, others=others)
         tagged = sent_fault(line, run.terms) if run.begun else None
         if tagged is not None:
             self._report.find(line.n, "R13", tagged)
@@ -238,8 +237,7 @@ class Judge:
             exchanges.hold(host, Hold(since + robots_fetch.REASK, since, run.process, why))
 
     def _held(self, run: Run, line: Line) -> None:
-        owned = self._owned(line)
-        if owned is not line:
+        if self._owned(line) is not line:
             return
         if (line.wait or 0.0) <= self._wait(run, line.host, line) + _RESTORED:
             self._report.derived += 1

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.config import SLOW_VISIT
@@ -38,6 +39,7 @@ _LATER: Final = 2.0
 #: The largest chance that a back-off can be made with.
 _MOST: Final = math.nextafter(1.0, 0.0)
 _ROBOTS: Final = "robots"
+_numbers: Final = attrgetter("interval", "accepted", "at")
 #: Why what a run says is not derived: lines of others are missing.
 _ELSEWHERE: Final = "learned intervals that rest on what is not in this ledger"
 _DROPPED: Final = "runs that go on without a learned interval: state forget drops it"
@@ -318,12 +320,7 @@ def told_fault(run: Run, line: Line) -> str | None:
 
 
 def _same(one: Learned, other: Learned) -> bool:
-    return (
-        one.calm == other.calm
-        and _alike(one.interval, other.interval)
-        and _alike(one.accepted, other.accepted)
-        and _alike(one.at, other.at)
-    )
+    return one.calm == other.calm and all(map(_alike, _numbers(one), _numbers(other)))
 
 
 def _alike(one: float | None, other: float | None) -> bool:
