@@ -24,7 +24,7 @@ from scrapy.utils.misc import load_object
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
-from scrapy_walsh.adapters.outcomes import Halted, NotModified, Refused
+from scrapy_walsh.adapters.outcomes import NotModified, Refused
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.own_process import APART
 from scrapy_walsh.config import WalshConfig
@@ -147,8 +147,6 @@ async def _verdict(crawl: Crawl, url: str) -> Verdict:
     crawl.intake.declare(request)
     try:
         while isinstance(answer := crawl.gate.judge(request.url), NeedDocument):
-            if crawl.halted is not None:
-                raise Halted(crawl.halted)
             if answer.kind == chain.ROBOTS:
                 host = crawl.documents.robots_txt.next_host(answer.origin)
                 step = host.admit(crawl.monotonic(), document=True)
