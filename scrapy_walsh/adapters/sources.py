@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -76,6 +77,23 @@ def key_of(request: Request) -> str:
     return recrawl.key_of(request.url, form_of(request))
 
 
+class _Octets(Digests):
+    """What a run knows of each key."""
+
+    def has(self, key: str, what: int) -> bool:
+        return bool((self.mark(key) or 0) & what)
+
+    def note(self, key: str, what: int, *, instead_of: int = 0) -> None:
+        before = self.mark(key) or 0
+        if (after := before & ~instead_of | what) != before:
+            self.add(key, after)
+
+    def outcome(self, key: str) -> str | None:
+        """What became of *key*; None where it has not ended."""
+        number = (self.mark(key) or 0) & _OUTCOME
+        return OUTCOMES[number - 1] if number else None
+
+
 class Sources:
     """The sources of one crawl. Hops, to which redirects lead, have keys and octets, too."""
 
@@ -85,8 +103,8 @@ class Sources:
         self.account = Account(context)
         #: Whether the spider itself reports what was read, by :meth:`report`.
         self.by_spider = False
-        #: What this run knows of each key.
-        self._octets = Digests()
+        octets = _Octets()
+        self._is, self._note, self._outcome = octets.has, octets.note, octets.outcome
         #: By key of a hop: the sources that redirects led from.
         self._hops: dict[str, dict[str, None]] = {}
         #: By source, the hop that it redirects to and this run had requested before.
@@ -103,14 +121,6 @@ class Sources:
         self._put_off: dict[str, float] | None = None
         context.crawler.signals.connect(self._dropped, signals.request_dropped)
 
-    def _is(self, key: str, what: int) -> bool:
-        return bool((self._octets.mark(key) or 0) & what)
-
-    def _note(self, key: str, what: int, *, instead_of: int = 0) -> None:
-        before = self._octets.mark(key) or 0
-        if (after := before & ~instead_of | what) != before:
-            self._octets.add(key, after)
-
     # -- before it is sent ----------------------------------------------------------------
 
     def declare(self, request: Request) -> None:
@@ -126,7 +136,7 @@ class Sources:
         What cannot be read counts as requested just now, so the source is not sent in this run.
         """
         context = self._context
-        if self._lifts(key):
+        if self._lifts(key) and key not in self._hops:
             return None
         try:
             run = context.store.get(SourceRun, key)
@@ -134,12 +144,14 @@ class Sources:
             context.recorder.own_fault(str(error), kept=True)
             return SourceRun(key, context.wall(), "unknown").visit
         self._looked_up = key, run
-        return None if run is None else run.visit
+        if run is None or (self._lifts(key) and not run.visit.gone):
+            return None
+        return run.visit
 
     def _lifts(self, key: str) -> bool:
         """Whether R8 allows *key* in this run, whatever is on record.
 
-        True where this run got an answer to it, or a redirect led to it.
+        True where this run got an answer to it, or a redirect led to it, unless it is gone.
         """
         known = not self._context.fleet and self._is(key, _ANSWERED | _LED_ON)
         return known or key in self._hops
@@ -188,7 +200,10 @@ class Sources:
         key = key_of(request)
         self._note(key, _ANSWERED if key in self._hops else 0, instead_of=_LED_ON)
         for source in self._counts_for(request, key):
-            self._untaken.append((request, self._run(source, sent_at, outcome)))
+            run = self._run(source, sent_at, outcome)
+            if run.visit.gone:
+                self.account.gone[source] = None
+            self._untaken.append((request, run))
             self._note(source, _ANSWERED)
 
     def redirected(self, request: Request) -> None:
@@ -247,7 +262,8 @@ class Sources:
             for led in _carried(request):
                 if not self._is(led, _ANSWERED):
                     self._note(led, _LED_ON)
-                    self._remember([(request, self._run(led, self._context.wall(), "200"))])
+                    outcome = str(recrawl.GONE) if key in self.account.gone else "200"
+                    self._remember([(request, self._run(led, self._context.wall(), outcome))])
         if source is not None and request.meta.get("redirect_urls"):
             self._joined[source] = key
         elif source in self.account.left:
@@ -337,11 +353,6 @@ class Sources:
             why = sys.intern(readings.one_line(reason))  # of many sources alike, it is kept once
             self.account.add(key, Heard(outcome, why, self._context.wall(), moved_to), known)
 
-    def _outcome(self, key: str) -> str | None:
-        """What became of *key* in this run; None where it has not ended."""
-        number = (self._octets.mark(key) or 0) & _OUTCOME
-        return OUTCOMES[number - 1] if number else None
-
     def close(self) -> None:
         """Store all sources that were answered: the crawl ends, and no answer is taken later."""
         self._settle(lambda _: True)
@@ -366,6 +377,8 @@ class Account:
         self.counts: Counter[str] = Counter()
         #: Those of them whose records are not stored yet, with what was heard.
         self._unstored: list[tuple[str, Heard]] = []
+        #: Those that have answered 410 in this run.
+        self.gone: dict[str, None] = {}
         #: By key, the records of sources that need a person.
         self._needy: dict[str, Reading] = {}
         #: Of the first target that was refused or failed: why, and what to do.
@@ -403,7 +416,7 @@ class Account:
 
         def update(key: str, each: Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, key))
-            return readings.updated(old, key, each, now)
+            return readings.updated(old, key, replace(each, gone=key in self.gone), now)
 
         found = [update(*each) for each in heard]
         context.remember(lambda: context.store.put(*found))
@@ -421,13 +434,15 @@ class Account:
         """
         if not self.due:
             return
-        context, counts, needy = self._context, self.counts, 0
+        context, counts = self._context, self.counts
         if not context.fleet:
             counts[UNANSWERED] += len(self.left)
         self._unstored += [(key, Heard(moved_to=moved)) for key, moved in self.left.items()]
         if self._store():
-            needy = len(self._needy)
             self._name(list(self._needy.values()))
+        for line in readings.gone_lines(list(self.gone)):
+            logger.warning("%s", line)
+        needy = len(self._needy.keys() | self.gone.keys())
         if needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = bool(counts.total()) and not counts[READ] and not context.fleet
