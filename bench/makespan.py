@@ -53,7 +53,6 @@ from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh import config  # noqa: E402
 from scrapy_walsh.adapters import compat  # noqa: E402
 from scrapy_walsh.adapters.compat import JITTER_SETTING  # noqa: E402
-from scrapy_walsh.adapters.turnstile import TURNSTILE  # noqa: E402
 from scrapy_walsh.policy import agenda  # noqa: E402
 from scrapy_walsh.proof.exchanges import too_soon  # noqa: E402
 from scrapy_walsh.proof.sandbox import LoggedRequest, exchanged, read_log, requests  # noqa: E402
@@ -364,7 +363,6 @@ def scale_time(interval: float) -> None:
         each._replace(row=each.row._replace(check=check)) if each.field == "min_interval" else each
         for each in config.SETTINGS
     )
-    TURNSTILE.throttle.min_interval = interval
 
 
 def settings(bot: str, interval: float) -> dict[str, Any]:

@@ -138,11 +138,11 @@ def ours(directory: str, state: Any = None) -> Bench:  # noqa: ARG001  its state
     )
 
     def asked(url: str) -> None:
-        host = crawl.pacing.look_up(url)
-        crawl.pacing.throttle.started(host)
+        host = crawl.pacing.host_of(url)
+        host.traffic.started()
         bench.now += LATENCY
-        crawl.pacing.throttle.finished(host, bench.now)
-        bench.queue.nudge(host)
+        host.traffic.finished(bench.now)
+        bench.queue.nudge(host.key)
 
     def declared(request: Request) -> Request:
         crawl.intake.declare(request)

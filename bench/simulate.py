@@ -2,7 +2,7 @@
 
 Run: ``python bench/simulate.py [--json FILE] [--quick | --full] [--hosts N --requests M]``.
 
-The same Throttle and Agenda as in a crawl. All requests are known at the start; a host's
+The same Host and Agenda as in a crawl. All requests are known at the start; a host's
 Crawl-delay is known, as in a crawl, once its robots.txt has been asked. Drawn with a fixed seed:
 
 - requests of a host: all alike (``even``), or by Zipf's law, a share of 1 / rank and at least
@@ -41,7 +41,9 @@ from concurrent.futures import ProcessPoolExecutor  # noqa: E402
 from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh.policy.agenda import Agenda  # noqa: E402
 from scrapy_walsh.policy.backoff import Retry, after_failure, hold_of  # noqa: E402
-from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL, UNSEEN, Throttle  # noqa: E402
+from scrapy_walsh.policy.gates import Gates  # noqa: E402
+from scrapy_walsh.policy.host import Host, Terms  # noqa: E402
+from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL, UNSEEN  # noqa: E402
 
 SEED = 20260523
 LATENCY, SIGMA = 0.05, 0.5
@@ -141,13 +143,14 @@ class Run:
     latencies: array[float] = field(default_factory=lambda: array("d"))
     #: By host, what says whether an answer is a 429, in whatever order hosts go; empty for never.
     draws: list[random.Random] = field(default_factory=list)
-    throttle: Throttle = field(default_factory=Throttle)
+    agenda: Agenda = field(default_factory=Agenda)
 
     def __post_init__(self) -> None:
         hosts = len(self.counts)
         self.random = random.Random(self.seed)
-        self.agenda = Agenda(self.throttle.due, self.throttle.interval, self.throttle.seen)
-        self.names = {f"host{number}.test": number for number in range(hosts)}
+        terms = Terms(Gates(patience=math.inf))
+        self.hosts = [Host(f"host{number}.test", terms) for number in range(hosts)]
+        self.names = {host: number for number, host in enumerate(self.hosts)}
         values, weights = zip(*CRAWL_DELAYS, strict=True)
         self.delays = array("d", self.random.choices(values, weights, k=hosts))
         self.last_end = array("d", [UNSEEN]) * hosts
@@ -155,19 +158,19 @@ class Run:
         self.tail = array("d", [0.0]) * hosts  # seconds of all the rest, intervals included
         self.wait = array("d", [0.0]) * hosts  # seconds that must follow the last answer
         self.attempt = array("q", [0]) * hosts  # answers 429 in a row
-        self.order = list(self.names)
+        self.order = list(self.hosts)
         self.random.shuffle(self.order)
 
     def crawl(self) -> None:
-        for name in self.order:
-            self.agenda.add(name, self.counts[self.names[name]])
+        for host in self.order:
+            self.agenda.add(host, self.now, self.counts[self.names[host]])
         while len(self.agenda):
-            name = self.agenda.next(self.now)
-            if name is None:
+            host = self.agenda.next(self.now)
+            if host is None:
                 self.sleep()
             else:
-                self.agenda.remove(name)
-                self.ask(name)
+                self.agenda.remove(host, self.now)
+                self.ask(host)
 
     def sleep(self) -> None:
         due = self.agenda.next_due()
@@ -177,20 +180,20 @@ class Run:
         self.idle += due - self.now
         self.now = due
 
-    def ask(self, name: str) -> None:
-        """The next target of *name*, its robots.txt first where it has not been asked before."""
-        number = self.names[name]
-        if not self.throttle.seen(name):
-            self.head[number] += self.exchange(name, exempt=True)
-            self.throttle.set_interval(name, self.delays[number])
-            self.agenda.nudge(name)
-            if self.agenda.gives_way(name):
-                self.agenda.add(name, now=self.now)
+    def ask(self, host: Host) -> None:
+        """The next target of *host*, its robots.txt first where it has not been asked before."""
+        number = self.names[host]
+        if not host.traffic.seen:
+            self.head[number] += self.exchange(host, exempt=True)
+            host.traffic.set_interval(self.delays[number])
+            self.agenda.nudge(host.key, self.now)
+            if self.agenda.gives_way(host.key):
+                self.agenda.add(host, self.now)
                 return
         first = self.last_end[number] == UNSEEN
         if not first and self.now - self.last_end[number] < self.wait[number] - 1e-6:
             self.violations += 1
-        latency = self.exchange(name)
+        latency = self.exchange(host)
         if first:
             self.head[number] += latency
         else:
@@ -198,10 +201,10 @@ class Run:
         self.last_end[number] = self.now
         self.wait[number] = max(MIN_REQUEST_INTERVAL, self.delays[number])
         if self.draws:
-            self.answered(name, number)
-        self.agenda.nudge(name)
+            self.answered(host, number)
+        self.agenda.nudge(host.key, self.now)
 
-    def answered(self, name: str, number: int) -> None:
+    def answered(self, host: Host, number: int) -> None:
         """Draw whether the last answer was a 429, and do what R5 says."""
         draw = self.draws[number].random
         status = 429 if draw() < REFUSED else 200
@@ -210,22 +213,22 @@ class Run:
             self.attempt[number] = 0
             return
         self.wait[number] = max(self.wait[number], hold_of(failure))
-        self.throttle.hold(name, self.now + hold_of(failure))
+        host.traffic.hold(self.now + hold_of(failure))
         again = isinstance(failure, Retry)
         self.attempt[number] = self.attempt[number] + 1 if again else 0
         if again:
-            self.agenda.add(name)
+            self.agenda.add(host, self.now)
 
-    def exchange(self, name: str, *, exempt: bool = False) -> float:
+    def exchange(self, host: Host, *, exempt: bool = False) -> float:
         """One request; its latency in seconds."""
         if self.latencies:
-            latency = self.latencies[self.names[name]]
+            latency = self.latencies[self.names[host]]
         else:
             latency = self.random.lognormvariate(math.log(LATENCY), SIGMA)
-        self.throttle.started(name)
+        host.traffic.started()
         self.now += latency
         self.made += 1
-        self.throttle.finished(name, self.now, exempt=exempt)
+        host.traffic.finished(self.now, exempt=exempt)
         return latency
 
     def lower_bounds(self) -> tuple[float, float]:

@@ -24,7 +24,7 @@ REQUIREMENTS: Final = (
     Requirement("R1", "MUST", "exact User-Agent, no impersonation", "policy/identity.py"),
     Requirement("R2", "MUST", "robots.txt fetched, cached, obeyed", "policy/robots/file.py"),
     Requirement("R3", "MUST", "operator blocklist, before robots.txt", "policy/list/blocklist.py"),
-    Requirement("R4", "MUST", "serial; max(1 s, Crawl-delay) per host", "policy/throttle.py"),
+    Requirement("R4", "MUST", "serial; max(1 s, Crawl-delay) per host", "policy/host.py"),
     Requirement("R5", "MUST", "backoff, full jitter, Retry-After", "policy/backoff.py"),
     Requirement("R6", "MUST", "declared targets only, metadata only", "policy/scope.py"),
     Requirement(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy.settings import SETTINGS_PRIORITIES, default_settings
 
-from scrapy_walsh.adapters import compat, jobdir, plugins, seats
+from scrapy_walsh.adapters import compat, disk_lines, plugins, seats
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.events import logger, tell_plugins
 from scrapy_walsh.config import WalshConfig, unknown_settings
@@ -44,7 +44,7 @@ class Addon:
         """Called by Scrapy before a crawl starts; ConfigError for settings that cannot be used."""
         try:
             config = WalshConfig.from_settings(settings, default_state_dir)
-            if (why := jobdir.why_unusable(settings)) is not None:
+            if (why := disk_lines.why_unusable(settings)) is not None:
                 raise StateError(f"{why}: set another, or remove it")
         except WalshError as error:
             compat.refuse_start(error)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider
 
-from scrapy_walsh.adapters import compat, jobdir, journal, plugins, seats
+from scrapy_walsh.adapters import compat, disk_lines, journal, plugins, seats
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
 from scrapy_walsh.adapters.documents.held import Documents
@@ -56,20 +56,19 @@ class Crawl(Context):
 
     def __init__(self, crawler: Crawler) -> None:
         #: The file of the JOBDIR, which is this process's alone from now on.
-        self.job = jobdir.open_job(crawler.settings)
+        self.job = disk_lines.open_job(crawler.settings)
         super().__init__(crawler)
         self._lease = Lease.of_process(self.config, self.wall)
         #: Called with each request that is about to be sent.
         self.on_wire: list[Callable[[Request], None]] = []
         self._pulse = Pulse(self)
         self.pacing = Pacing(self, TURNSTILE, self._pulse)
-        self.admit = self.pacing.admit  # for the turnstile
-        self.tickets = Tickets(self.pacing.look_up)
+        self.tickets = Tickets(self.pacing.host_of)
         self.fetcher = Fetcher(self, self.tickets)
         self.sources = Sources(self, self.pacing)
         self._progress = Progress(self, self.sources.account)
         self.documents = Documents(self, self.fetcher, self.pacing, self.sources)
-        self.retries = Retries(self, self.pacing)
+        self.retries = Retries(self)
         #: Adds R13's tags, where requests are to have them.
         self.tags: Tags | None = None
         self.intake = Intake(self, self.tickets, self.sources)

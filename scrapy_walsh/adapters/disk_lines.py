@@ -2,41 +2,132 @@
 
 Scrapy's own layout opens two files for each host, and a process may have a thousand files open. A
 request is serialised by pickle, as in Scrapy's default disk queue: the JOBDIR is the project's own.
+SQLite's own lock shows that another process uses the file. The system drops the lock when that
+process ends, however it ends.
 
-A row that cannot be read any more (its callback was renamed, its
-class is gone, it is damaged) goes to the table ``aside``, from which the next run tries it again.
+A row that cannot be read any more (its callback was renamed, its class is gone, it is damaged) goes
+to the table ``aside``, from which the next run tries it again.
 """
 
 from __future__ import annotations
 
 import pickle
 import sqlite3
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.request import request_from_dict
 
-from scrapy_walsh.adapters import compat, jobdir
+from scrapy_walsh import files
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.sources import form_of
-from scrapy_walsh.state.files import one_line
+from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.state.database import Connection
+from scrapy_walsh.state.files import make_private, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from scrapy import Request
+    from scrapy.settings import BaseSettings
 
-    from scrapy_walsh.adapters.crawl import Crawl
+    from scrapy_walsh.adapters.context import Context
+    from scrapy_walsh.adapters.intake import Intake
 
-#: What earlier runs left, by URL, in a file that SQLite deletes by itself. ``form``: of what was
-#: given out, where it was not a plain GET. A row goes when `Spider.start` has named it again.
+#: ``form``: of ``recrawl.form_of``. ``source``: the declared target that the URL belongs to. What a
+#: killed run had taken is put back, unless it had pushed the same request again.
+_TABLE = """
+CREATE TABLE IF NOT EXISTS line (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, host TEXT NOT NULL, rank INTEGER NOT NULL,
+    priority INTEGER NOT NULL, start INTEGER NOT NULL, arrival INTEGER NOT NULL,
+    url TEXT NOT NULL, form TEXT NOT NULL, source TEXT, request BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS line_order ON line (host, rank, priority, start, arrival, id);
+CREATE TABLE IF NOT EXISTS taken AS SELECT * FROM line WHERE false;
+CREATE TABLE IF NOT EXISTS aside AS SELECT * FROM line WHERE false;
+INSERT INTO line SELECT * FROM aside;
+DELETE FROM aside;
+INSERT INTO line SELECT * FROM taken WHERE NOT EXISTS (
+    SELECT 1 FROM line
+    WHERE line.host = taken.host AND line.url = taken.url AND line.form = taken.form
+) GROUP BY host, url, form;
+DELETE FROM taken;
+"""
+_COLUMNS = (
+    "SELECT id, host, rank, priority, start, arrival, url, form, source, request FROM line LIMIT 0"
+)
+_INSERT = (
+    "INSERT INTO line (host, rank, priority, start, arrival, url, form, source, request)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+#: What earlier runs left, in a file that SQLite deletes by itself. A row goes when `Spider.start`
+#: has named its request again.
 _EARLIER = """
-CREATE TEMP TABLE earlier (url TEXT, id INTEGER, form TEXT, PRIMARY KEY (url, id)) WITHOUT ROWID
+CREATE TEMP TABLE earlier AS SELECT id, url, form FROM line;
+CREATE INDEX temp.earlier_url ON earlier (url, form);
+"""
+_DAMAGED = """
+SELECT id, url FROM line
+WHERE typeof(host) <> 'text' OR typeof(url) <> 'text' OR typeof(source) NOT IN ('text', 'null')
 """
 #: The order of the requests of one host.
 _ORDER = "FROM line WHERE host = ? ORDER BY rank, priority, start, arrival, id"
-_FIRST = f"SELECT id, url, source, request {_ORDER} LIMIT 1"
-_PAGE = "SELECT id, url, source FROM line WHERE id > ? AND id <= ? ORDER BY id LIMIT 100"
+#: Seconds for which the start of a crawl waits for a process that is closing the file.
+_PATIENCE = 1.0
+
+
+def why_unusable(settings: BaseSettings) -> str | None:
+    """Why no crawl can use its JOBDIR, which Scrapy makes; None where it can, or none is set."""
+    directory = settings.get("JOBDIR")
+    why = files.why_unusable(Path(directory)) if directory else None
+    return None if why is None else f"JOBDIR {directory} cannot be written ({why})"
+
+
+def open_job(settings: BaseSettings) -> Connection | None:
+    """The file of the crawl's JOBDIR, for this process alone; None where none is set.
+
+    Called before anything else of the folder is written. Raises StateError, also where another
+    process uses the folder.
+    """
+    directory = settings.get("JOBDIR")
+    return _open(Path(directory, "requests.queue")) if directory else None
+
+
+def _open(directory: Path) -> Connection:
+    path = directory / "requests.sqlite3"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        make_private(path)
+        db = sqlite3.connect(path, _PATIENCE, isolation_level=None, factory=Connection)
+        db.execute("PRAGMA locking_mode=EXCLUSIVE")
+        if db.execute("SELECT 1 FROM sqlite_master").fetchone():
+            db.execute(_COLUMNS)  # another program's has none
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        # 16 MB, four times the default: each of a host's requests is in a page of its own, and is
+        # written to the file half as often. A request waits 25 ms for that at most.
+        db.execute("PRAGMA wal_autocheckpoint=4000")
+        db.executescript(f"BEGIN IMMEDIATE; {_TABLE} COMMIT;")
+        db.executescript(_EARLIER)
+    except (OSError, sqlite3.Error) as error:
+        raise _unusable(path, error) from error
+    return db
+
+
+def _unusable(path: Path, error: Exception) -> StateError:
+    """What to raise where *error* was met with the file *path*: one line that says what to do."""
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith("SQLITE_BUSY"):
+        return StateError(
+            f"the JOBDIR of {path} is in use by another process: let that one end, or set another"
+        )
+    if name == "SQLITE_NOTADB" or "no such" in str(error):
+        return StateError(f"{path} is not a queue of scrapy_walsh: set another JOBDIR")
+    why = one_line(error)
+    return StateError(
+        f"{path} cannot be used ({why}): free or repair the disk, or set another JOBDIR"
+    )
 
 
 class _UnreadableError(ValueError):
@@ -49,27 +140,25 @@ class DiskLines:
     Where the file cannot be read or written, each method raises StateError.
     """
 
-    def __init__(self, directory: str, crawl: Crawl) -> None:
-        self._crawl = crawl
-        self._crawler = crawl.crawler
-        self._scope = crawl.scope
+    def __init__(
+        self, directory: str, context: Context, intake: Intake, job: Connection | None
+    ) -> None:
+        self._context, self._intake = context, intake
         self._path = Path(directory) / "requests.sqlite3"
-        self._db = crawl.job or jobdir.open_in(Path(directory))
-        self._put_back()
+        self._db = job or _open(Path(directory))
         #: The last row that an earlier run wrote. A declared request up to there declares again the
         #: URLs in its meta when it is taken; what a callback has pushed since declares nothing.
         (self._earlier,) = self._execute("SELECT ifnull(max(id), 0) FROM line").fetchone()
-        self._execute(_EARLIER)
-        #: The last row that :meth:`sources` has put in there.
-        self._known = 0
         #: Requests that were taken, and their rows, which the next run puts back after a crash.
         self._taken: dict[Request, int] = {}
+        for row, url in self._execute(_DAMAGED).fetchall():
+            self._set_aside(row, str(url), "its host, URL or target is not text")
 
     def _execute(self, statement: str, values: tuple[object, ...] = ()) -> sqlite3.Cursor:
         try:
             return self._db.execute(statement, values)
         except sqlite3.Error as error:
-            raise jobdir.unusable(self._path, error) from error
+            raise _unusable(self._path, error) from error
 
     @contextmanager
     def _at_once(self) -> Iterator[None]:
@@ -79,71 +168,53 @@ class DiskLines:
             with self._db:
                 yield
         except sqlite3.Error as error:
-            raise jobdir.unusable(self._path, error) from error
-
-    def _put_back(self) -> None:
-        """Put back what a killed run had taken, unless it had pushed the same request again."""
-        with self._at_once():
-            taken = self._execute("SELECT id, host, url, request FROM taken").fetchall()
-            for row, host, url, data in taken:
-                again = self._execute(
-                    "SELECT request FROM line WHERE host = ? AND url = ?", (host, url)
-                )
-                form = self._form(url, data)
-                if form is None or all(self._form(url, each) != form for (each,) in again):
-                    self._execute("INSERT INTO line SELECT * FROM taken WHERE id = ?", (row,))
-            self._execute("DELETE FROM taken")
+            raise _unusable(self._path, error) from error
 
     def check(self, request: Request) -> bytes:
         """*request*, serialised; ValueError where it cannot be."""
         try:
-            return pickle.dumps(self._crawl.intake.kept(request), protocol=4)
+            return pickle.dumps(self._intake.kept(request), protocol=4)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ValueError(str(error)) from error
 
     def push(self, host: str, key: tuple[int, int, bool, int], request: Request) -> None:
         """Add *request* to *host*'s queue; ValueError where it cannot be serialised."""
-        data = self.check(request)
-        self._execute(
-            "INSERT INTO line (host, rank, priority, start, arrival, url, source, request)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (host, *key, request.url, self._scope.source_of(request.url), data),
-        )
+        url, data = request.url, self.check(request)
+        source = self._context.scope.source_of(url)
+        self._execute(_INSERT, (host, *key, url, form_of(request), source, data))
         # After the row: what a kill leaves out of both is named again, and what is in the row alone
         # is sent a second time at worst.
         try:
-            compat.write_seen(self._crawler)
+            compat.write_seen(self._context.crawler)
         except OSError as error:
-            raise jobdir.unusable(self._path.with_name("requests.seen"), error) from error
+            raise _unusable(self._path.with_name("requests.seen"), error) from error
 
     def pop(self, host: str) -> Request | None:
         """Take the first request of *host*'s queue; None where it is unreadable, and set aside."""
-        row, url, source, data = self._execute(_FIRST, (host,)).fetchone()
+        found = self._execute(f"SELECT id, url, source, request {_ORDER} LIMIT 1", (host,))
+        row, url, source, data = found.fetchone()
         try:
-            if not isinstance(source, str | None):
-                raise _UnreadableError("the target that it belongs to is not text")
-            request, form = self._read(url, data)
+            request = self._read(url, data)
         except _UnreadableError as error:
-            self._set_aside(row, str(url), str(error))
+            self._set_aside(row, url, str(error))
             return None
         with self._at_once():
             self._forget_done()
             self._execute("INSERT INTO taken SELECT * FROM line WHERE id = ?", (row,))
-            self._take(row, request, form)
+            self._execute("DELETE FROM line WHERE id = ?", (row,))
         self._taken[request] = row
         if row <= self._earlier and source is not None:
-            if row > self._known:
-                self._crawl.intake.restore(request.url, source)
-            if self._scope.is_source(request.url):
-                self._crawl.intake.declare(request)  # with what it named when it was declared
+            self._intake.restore(url, source)
+            if self._context.scope.is_source(url):
+                self._intake.declare(request)  # with what it named when it was declared
         return request
 
     def _set_aside(self, row: int, url: str, why: str) -> None:
         with self._at_once():
-            self._execute("DELETE FROM temp.earlier WHERE url = ? AND id = ?", (url, row))
+            self._execute("DELETE FROM temp.earlier WHERE id = ?", (row,))
             self._execute("INSERT INTO aside SELECT * FROM line WHERE id = ?", (row,))
             self._execute("DELETE FROM line WHERE id = ?", (row,))
-        self._crawl.recorder.set_aside(
+        self._context.recorder.set_aside(
             "jobdir/set_aside",
             f"the request of {url} that waited in the JOBDIR cannot be read: {why}; it is kept in "
             f"the table aside of {self._path}, and the next run tries it again",
@@ -153,17 +224,19 @@ class DiskLines:
         """Whether an earlier run has left the same request here; each stands for one that comes."""
         if not self._earlier:
             return False
-        url, wanted = request.url, form_of(request)
-        rows = self._execute(
-            "SELECT id, form, request FROM temp.earlier LEFT JOIN line USING (id)"
-            " WHERE earlier.url = ?",
-            (url,),
-        ).fetchall()
-        for row, form, data in rows:
-            if wanted == (form or "" if data is None else self._form(url, data)):
-                self._execute("DELETE FROM temp.earlier WHERE url = ? AND id = ?", (url, row))
-                return True
-        return False
+        same = self._execute(
+            "SELECT earlier.id, request FROM temp.earlier LEFT JOIN line USING (id)"
+            " WHERE earlier.url = ? AND earlier.form = ? LIMIT 1",
+            (request.url, form_of(request)),
+        ).fetchone()
+        if same is None:
+            return False
+        row, data = same
+        self._execute("DELETE FROM temp.earlier WHERE id = ?", (row,))
+        try:
+            return data is None or bool(self._read(request.url, data))
+        except _UnreadableError:
+            return False
 
     def first(self, host: str) -> str | None:
         """The URL that is first in *host*'s queue; None for none, or an unreadable file."""
@@ -174,7 +247,7 @@ class DiskLines:
         return None if row is None else row[0]
 
     def _forget_done(self) -> None:
-        under_way = compat.under_way(self._crawler)
+        under_way = compat.under_way(self._context.crawler)
         for request in [each for each in self._taken if each not in under_way]:
             self._execute("DELETE FROM taken WHERE id = ?", (self._taken.pop(request),))
 
@@ -186,71 +259,40 @@ class DiskLines:
         out = []
         with self._at_once():
             for row, url in self._execute(f"SELECT id, url {_ORDER}", (host,)).fetchall():
-                if isinstance(url, str) and refused(url):
-                    (data,) = self._execute(
-                        "SELECT request FROM line WHERE id = ?", (row,)
-                    ).fetchone()
-                    with suppress(_UnreadableError):
-                        request, form = self._read(url, data)
-                        self._take(row, request, form)
-                        out.append(request)
+                if not refused(url):
+                    continue
+                (data,) = self._execute("SELECT request FROM line WHERE id = ?", (row,)).fetchone()
+                try:
+                    out.append(self._read(url, data))
+                except _UnreadableError:
+                    continue
+                self._execute("DELETE FROM line WHERE id = ?", (row,))
         return out
 
-    def _take(self, row: int, request: Request, form: str) -> None:
-        """Take the row out. `Spider.start` may name *request* again, unless it has done so."""
-        self._execute("DELETE FROM line WHERE id = ?", (row,))
-        if row > self._earlier or not self._scope.growing:
-            return
-        if row > self._known:
-            given_out = (request.url, row, form)
-            self._execute("INSERT INTO temp.earlier VALUES (?, ?, ?)", given_out)
-        elif form:
-            self._execute(
-                "UPDATE temp.earlier SET form = ? WHERE url = ? AND id = ?",
-                (form, request.url, row),
-            )
-
-    def _read(self, url: object, data: Any) -> tuple[Request, str]:
-        """The request for *url* in *data*, and its form; _UnreadableError where there is none."""
+    def _read(self, url: str, data: Any) -> Request:
+        """The request for *url* in *data*; _UnreadableError where there is none."""
         try:
-            request = request_from_dict(pickle.loads(data), spider=self._crawler.spider)  # noqa: S301
+            request = request_from_dict(pickle.loads(data), spider=self._context.crawler.spider)  # noqa: S301
             if request.url != url:
                 raise ValueError("it is damaged")
-            return request, form_of(request)
         except Exception as error:  # whatever a project's classes raise
             raise _UnreadableError(one_line(error) or type(error).__name__) from error
-
-    def _form(self, url: str, data: bytes) -> str | None:
-        """The form of the request for *url* in *data*; None where it cannot be read."""
-        try:
-            return self._read(url, data)[1]
-        except _UnreadableError:
-            return None
+        return request
 
     def counts(self) -> Iterable[tuple[str, int]]:
-        """Hosts, and how many requests wait for each; a damaged host's are set aside."""
-        for host, count, row in self._execute(
-            "SELECT host, count(*), min(id) FROM line GROUP BY host"
-        ).fetchall():
-            if isinstance(host, str) and "\ufffd" not in host:
-                yield host, count
-                continue
-            of_host = "SELECT id, url FROM line WHERE host = (SELECT host FROM line WHERE id = ?)"
-            for damaged, url in self._execute(of_host, (row,)).fetchall():
-                self._set_aside(damaged, str(url), "its host is not text")
+        """Hosts, and how many requests wait for each."""
+        found = self._execute("SELECT host, count(*) FROM line GROUP BY host").fetchall()
+        return [(host, count) for host, count in found]
 
     def sources(self) -> Iterator[tuple[str, str]]:
         """URLs that wait, and the declared target that each belongs to (R6), from earlier runs.
 
-        Some at a time, since requests are taken out meanwhile. :meth:`stands_for` knows them then.
+        Some at a time, since requests are taken out meanwhile.
         """
-        while rows := self._execute(_PAGE, (self._known, self._earlier)).fetchall():
-            for row, url, _ in rows:
-                self._execute("INSERT INTO temp.earlier (url, id) VALUES (?, ?)", (url, row))
-            self._known = rows[-1][0]
-            for _, url, source in rows:
-                if isinstance(url, str) and isinstance(source, str):
-                    yield url, source
+        last, page = 0, "SELECT id, url, source FROM line WHERE id > ? AND id <= ? LIMIT 100"
+        while rows := self._execute(page, (last, self._earlier)).fetchall():
+            last = rows[-1][0]
+            yield from ((url, source) for _, url, source in rows if source is not None)
 
     def close(self) -> None:
         """Close the file; each request that was taken has ended, or was pushed again.
@@ -258,7 +300,7 @@ class DiskLines:
         Not where the crawl has ended on account of a failure: then the next run puts them back.
         """
         try:
-            if self._crawl.halted is None:
+            if self._context.halted is None:
                 self._execute("DELETE FROM taken")
         finally:
             self._db.close()

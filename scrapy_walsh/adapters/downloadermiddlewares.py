@@ -105,7 +105,7 @@ class BackoffMiddleware(_Seat):
                 request.url,
                 "R5",
                 reason=why,
-                host=ticket.host,
+                host=ticket.host.key,
                 status=status,
                 wait=wait,
                 due=crawl.wall() + wait,

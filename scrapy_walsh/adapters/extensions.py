@@ -11,7 +11,6 @@ from scrapy_walsh.adapters.crawl import Crawl
 
 if TYPE_CHECKING:
     from scrapy import Request
-    from scrapy.core.downloader import Slot
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
@@ -38,16 +37,14 @@ class AutoThrottle(ScrapyAutoThrottle):
             return
         _, slot = self._get_slot(request, spider)
         if slot is not None:
-            host = self._crawl.pacing.look_up(request.url)
-            self._crawl.pacing.throttle.set_interval(host, 0.0, source=_SOURCE)
-            self._floor(slot, host)
-            self._crawl.pacing.throttle.set_interval(host, slot.delay, source=_SOURCE)
+            traffic = self._crawl.pacing.host_of(request.url).traffic
+            traffic.set_interval(0.0, source=_SOURCE)
+            slot.delay = max(slot.delay, traffic.interval)
+            traffic.set_interval(slot.delay, source=_SOURCE)
 
     def _reached(self, request: Request, spider: Any) -> None:
         """Set the floor of a slot that may be new: Scrapy drops idle slots with their delay."""
         _, slot = self._get_slot(request, spider)
         if slot is not None:
-            self._floor(slot, self._crawl.pacing.look_up(request.url))
-
-    def _floor(self, slot: Slot, host: str) -> None:
-        slot.delay = max(slot.delay, self._crawl.pacing.throttle.interval(host))
+            interval = self._crawl.pacing.host_of(request.url).traffic.interval
+            slot.delay = max(slot.delay, interval)

@@ -237,7 +237,7 @@ class Fetcher:
             self._tickets,
             ref(made),
             url,
-            self._tickets.look_up(url),
+            self._tickets.host_of(url),
             key=url,
             purpose=purpose,
             ours=True,
@@ -247,7 +247,7 @@ class Fetcher:
             attempt=attempt,
             hops=hops,
         )
-        slot = f"walsh {purpose} {document.host}"
+        slot = f"walsh {purpose} {document.host.key}"
         made.meta.update(_META, download_slot=slot, download_timeout=timeout)
         made.meta[TICKET] = document
         raised: Exception | None = None

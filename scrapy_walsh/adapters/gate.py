@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.adapters.sources import Sources
     from scrapy_walsh.adapters.ticket import Retries, Ticket, Tickets
+    from scrapy_walsh.policy.host import Host
 
 #: Seconds for which a request that the gate let through is not judged again.
 _CLEARANCE: Final = 1.0
@@ -143,7 +144,7 @@ class Gate:
             return back
         # A queue may rank the host again before its target is sent, by its new robots.txt (D30).
         queues = self.context.queues if fetched and ticket.popped else ()
-        if any(queue.gives_way(ticket.host) for queue in queues):
+        if any(queue.gives_way(ticket.host.key) for queue in queues):
             return self.tickets.again(request)
         self._clear(ticket)
         ticket.before, ticket.watch = "", self.watch
@@ -177,13 +178,13 @@ class Gate:
         return back
 
     def _admitted(
-        self, request: Request, ticket: Ticket, host: str, *, document: bool, ended: str = ""
+        self, request: Request, ticket: Ticket, host: Host, *, document: bool, ended: str = ""
     ) -> Request | None:
         """The request to give back to the queue while *host* is not due; None to go on.
 
         A request of ``engine.download_async`` did not come from the queue: it waits at the wire.
         """
-        match step := self.pacing.admit(host, document=document, ended=ended):
+        match step := host.admit(self.context.monotonic(), document=document, ended=ended):
             case chain.Ended(why):
                 raise GaveUp(ticket.url, why)
             case chain.Refuse(verdict):
@@ -264,9 +265,9 @@ class Gate:
             return
         if not ticket.ours:
             self._end_trial(ticket, decided=True)
-        verdict = self.pacing.spent(ticket.host, document=ticket.ours)
+        verdict = ticket.host.spent(self.context.monotonic(), document=ticket.ours)
         if verdict is not None:
-            raise NotYet(ticket.host, 0.0) if ticket.ours else self.refuse(ticket, verdict)
+            raise NotYet(ticket.host.key, 0.0) if ticket.ours else self.refuse(ticket, verdict)
 
     def _stop_if_halted(self) -> None:
         if self.context.halted is not None:
@@ -334,8 +335,8 @@ class Gate:
             unseen,
             whole,
             self.retries.unanswered(ticket) if response is None and whole else "",
-            self.pacing.spacing(host, started, steady),
-            self.pacing.learned(host),
+            host.spacing(started, steady),
+            host.learned,
         )
         concluded = chain.conclude(answer, context.gates, context.wall(), context.rand())
         exchange = self._exchange(request, ticket, answer, concluded, started=started, ended=steady)
@@ -347,8 +348,7 @@ class Gate:
             ticket.failure = concluded.failure
         elif whole and document is None and answer.attempt:
             self.retries.forget(ticket.url)
-        self.pacing.answered(host, answer.status, steady)
-        self.pacing.finished(host, concluded, visit=bool(exchange.visit))
+        self.pacing.finished(host, answer, concluded, ended=steady)
         if concluded.answered:
             self.sources.answered(request, str(answer.status), context.wall() - (steady - started))
         elif concluded.redirected:
@@ -371,18 +371,17 @@ class Gate:
         target, failure, host = not ticket.ours, concluded.failure, ticket.host
         silent = answer.whole and answer.status is None
         passed = ticket.verdict
-        throttle = self.pacing.throttle
         before, learned = answer.known.interval, concluded.learned.interval
         return Exchange(
             url=ticket.url,
-            host=host,
+            host=host.key,
             method=request.method,
             purpose=answer.purpose,
             started=started,
             ended=ended,
             status=answer.status,
             answered=answer.whole,
-            interval=throttle.interval(host),
+            interval=host.traffic.interval,
             exempt=concluded.exempt,
             verdict="" if passed is None else passed.name,
             digest=None if passed is None else passed.digest,
@@ -394,11 +393,11 @@ class Gate:
             hops=answer.hops,
             form=ticket.form,
             again=(target and self.sources.again(request)) or None,
-            visit=(target and throttle.went_ahead(host)) or None,
+            visit=(target and host.traffic.ahead) or None,
             once=(silent and ticket.trial) or None,
             learned=None if learned == before else learned,
-            taught=self.pacing.newly_taken(host),
-            silent=self.pacing.silences.remembered(host) or None,
+            taught=host.newly_taken(),
+            silent=host.silence.before or None,
         )
 
     def over(self, request: Request, outcome: Response | Request | BaseException) -> None:
@@ -441,15 +440,15 @@ class Gate:
         due = self._due_again(host, verdict)
         kind: EventKind = events.REFUSED if due is None else events.DEFERRED
         more = {"due": due, "form": ticket.form, "proxy": proxy}
-        context.recorder.record(Event.of(kind, url, verdict, host, **more))
-        self.sources.refused(ticket.key, verdict, host, due)
+        context.recorder.record(Event.of(kind, url, verdict, host.key, **more))
+        self.sources.refused(ticket.key, verdict, host.key, due)
         return Refused(url, verdict, due)
 
-    def _due_again(self, host: str, verdict: Verdict) -> float | None:
+    def _due_again(self, host: Host, verdict: Verdict) -> float | None:
         """Unix seconds from which a later run may send it; None where *verdict* refuses it."""
         context = self.context
         if verdict.name == DEFERRED and verdict.requirement == "R4":
-            return context.wall() + self.pacing.throttle.wait(host, context.monotonic())
+            return context.wall() + host.traffic.wait(context.monotonic())
         if verdict.name in (DEFERRED, UNKNOWN_PARSE_ERROR):
             return context.wall()  # by the next run
         if verdict.name == UNKNOWN_UNREACHABLE and context.config.robots_unreachable == "defer":
@@ -470,7 +469,7 @@ class Gate:
 
         *usage*: what the site said about use.
         """
-        url, host, passed = ticket.url, ticket.host, ticket.verdict
+        url, host, passed = ticket.url, ticket.host.key, ticket.verdict
         if requirement or passed is None:
             event = Event(kind, url, requirement, reason=why, host=host, status=status)
         else:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.ticket import Ticket
     from scrapy_walsh.policy.chain import NeedDocument
+    from scrapy_walsh.policy.host import Host
     from scrapy_walsh.state.records import Booking
 
 #: Seconds for which no turn is given after an exchange that was broken off.
@@ -177,7 +178,7 @@ class Handler:
             TURNSTILE.give_back(host, wait)
             crawl.sources.let_go(request)
             if ticket.popped or (ticket.ours and (needed or wait > 0)):
-                raise NotYet(host, wait)
+                raise NotYet(host.key, wait)
             if needed is not None:
                 await crawl.documents.bring(needed)
 
@@ -200,7 +201,7 @@ class Handler:
                 crawl.fail(error)
             raise
 
-    def _leave(self, host: str, *, broken: bool) -> None:
+    def _leave(self, host: Host, *, broken: bool) -> None:
         """End the turn; after an exchange that broke off, once the server has seen it closed."""
         if broken:
             compat.call_later(_GRACE, lambda: TURNSTILE.leave(host))

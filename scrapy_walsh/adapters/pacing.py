@@ -1,8 +1,8 @@
 """R4 for one crawl: when its hosts are due, and which requests the queue has given out.
 
-The rule itself is ``policy/throttle.py`` and ``policy/chain.admit``. Here a URL becomes a host,
-what earlier runs stored about that host is restored at first use, the host is booked before a
-request is sent, and each wait is recorded once.
+The rule itself is ``policy/host.py`` and ``policy/chain.admit``. Here a URL becomes a host, what
+earlier runs stored about that host is brought in at first use, the host is booked before a request
+is sent, and each wait is recorded once.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.exceptions import StateError, StoreAway
-from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy.backoff import Silences
-from scrapy_walsh.policy.event import Event
-from scrapy_walsh.policy.learned import LEARNED, NOTHING, Learned, Spacing, accepts, eased
+from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy.event import TARGET, Event
+from scrapy_walsh.policy.host import Host, Terms, Traffic
+from scrapy_walsh.policy.learned import NOTHING, eased
 from scrapy_walsh.policy.robots.fetch import REASK
 from scrapy_walsh.state.records import Booking, HostRecord
 
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.turnstile import Turnstile
     from scrapy_walsh.fleet.store import SharedStore
-    from scrapy_walsh.policy.throttle import Throttle
-    from scrapy_walsh.policy.verdict import Verdict
+    from scrapy_walsh.policy import chain
     from scrapy_walsh.state.store import Store
 
 # R4.6: looks regularly whether a fleet's Redis answers. While it is away nothing is sent.
@@ -88,168 +87,80 @@ EARLIER_RUN: Final = "earlier run"
 _REACH: Final = 0.25
 #: Seconds by which two calculations of one due time may differ.
 _ROUNDING: Final = 0.005
-#: Seconds between two looks at whether the spider has named all its targets.
-_INTAKE: Final = 0.2
 
 
 class Pacing:
     """The hosts of one crawl, by their throttle keys (``hosts.host_key``)."""
 
     def __init__(self, context: Context, turnstile: Turnstile, pulse: Pulse) -> None:
+        config = context.config
         self._context = context
         self._pulse = pulse
-        self.throttle = turnstile.throttle
-        self.throttle.raise_minimum(context.config.min_interval)
+        #: What the process sends to each host, whichever of its crawls does.
+        self.traffic = turnstile.traffic
         self._slots: dict[str, dict[str, Any]] = context.crawler.settings.getdict("DOWNLOAD_SLOTS")
-        self._looked_up: set[str] = set()
+        self._hosts: dict[str, Host] = {}
         self._begun = context.monotonic()
-        #: How often hosts gave no answer in this run (R5), and which gave none in an earlier one.
-        self.silences = Silences(
-            context.config.max_retries,
-            context.config.robots_unreachable,
-            math.inf if context.config.shared_state is None else REASK,
+        #: A worker of a fleet may run for weeks, so it forgets which hosts gave no answer.
+        forget_after = math.inf if config.shared_state is None else REASK
+        self._terms = Terms(
+            context.gates,
+            config.robots_unreachable,
+            forget_after,
+            config.min_interval if config.pace_robots else None,
+            context.wall,
+            self.taking_in,
         )
-        #: Hosts of which the store has that they give no answer (D31).
-        self._silent: set[str] = set()
-        #: By host, the due time that was recorded last.
-        self._told: dict[str, float] = {}
-        #: By host, what its answers have taught (D28); only hosts that have taught something.
-        self._learned: dict[str, Learned] = {}
-        #: Hosts of which the store knew that, and no line of the ledger says it yet.
-        self._taken: set[str] = set()
-        #: By host, when its last accepted answer ended, by the steady clock.
-        self._accepted: dict[str, float] = {}
 
     # -- a host ---------------------------------------------------------------------------
 
     def look_up(self, url: str) -> str:
-        """As :func:`~scrapy_walsh.policy.hosts.host_or_url`.
+        """As :func:`~scrapy_walsh.policy.hosts.host_or_url`; the host is known from then on."""
+        return self.host_of(url).key
 
-        At first use of a host, what earlier runs stored about it goes into the throttle.
+    def host_of(self, url: str) -> Host:
+        """The host of *url*; where it has none that can be read, one that nobody else knows."""
+        key = hosts.host_or_url(url)
+        if key == url:
+            return Host(key, self._terms)
+        host = self._hosts.get(key)
+        return host if host is not None and host.known else self.host(key)
+
+    def host(self, key: str) -> Host:
+        """The host with this throttle key.
+
+        At first use, what earlier runs stored about it is brought in.
         """
-        host = hosts.host_or_url(url)
-        if host != url:
-            self.know(host)
+        host = self._hosts.get(key) or self.named(key)
+        return host if host.known else self._know(host)
+
+    def met(self, key: str) -> Host | None:
+        """The host with this throttle key, if this crawl has had to do with it."""
+        return self._hosts.get(key)
+
+    def named(self, key: str) -> Host:
+        """As :meth:`host`, without a look into the store: a JOBDIR may name a million hosts."""
+        host = self._hosts.get(key)
+        if host is None:
+            least = self._context.config.min_interval
+            traffic = self.traffic.setdefault(key, Traffic(least))
+            traffic.raise_minimum(least)
+            host = self._hosts[key] = Host(key, self._terms, traffic)
         return host
 
-    def know(self, host: str) -> None:
-        """Look *host* up if nobody has: a JOBDIR names hosts without any URL of theirs."""
-        if host not in self._looked_up:
-            self._looked_up.add(host)
-            try:
-                self._restore(host)
-            except StateError as error:
-                # Its record cannot be read, so it is spaced as if it had just been requested.
-                self._context.recorder.own_fault(str(error), kept=True)
-                now = self._context.monotonic()
-                self.throttle.restore(host, now, now)
-            self._slow_down(host)
-
-    def _slow_down(self, host: str) -> None:
-        """Set the interval that Scrapy's DOWNLOAD_SLOTS asks for on *host*, if any."""
-        slot = self._slots.get(host) or self._slots.get(host.partition(":")[0]) or {}
+    def _know(self, host: Host) -> Host:
+        context, now = self._context, self._context.monotonic()
+        host.known = True
+        try:
+            restore(host, context.store, now, context.steady())
+        except StateError as error:
+            # Its record cannot be read, so it is spaced as if it had just been requested.
+            context.recorder.own_fault(str(error), kept=True)
+            host.traffic.restore(now, now)
+        slot = self._slots.get(host.key) or self._slots.get(host.key.partition(":")[0]) or {}
         if slot.get("delay"):
-            self.throttle.set_interval(host, float(slot["delay"]), source="DOWNLOAD_SLOTS")
-
-    def _restore(self, host: str) -> None:
-        context = self._context
-        taught, silent = restore(
-            self.throttle, context.store, host, context.monotonic(), context.steady()
-        )
-        self._take(host, taught)
-        if silent is not None:
-            self._silent.add(host)
-            self.silences.remember(host)
-
-    # -- what a host has taught (D28) -----------------------------------------------------
-
-    def learned(self, host: str) -> Learned:
-        """What *host* has taught by its answers 429."""
-        return self._learned.get(host, NOTHING)
-
-    def spacing(self, host: str, started: float, ended: float) -> Spacing:
-        """How the request to *host* was spaced that was under way between these two times.
-
-        *started*, *ended*: Unix seconds by the steady clock.
-        """
-        before = self._accepted.get(host)
-        gap = None if before is None else started - before
-        return Spacing(self.throttle.interval(host), gap, ended)
-
-    def answered(self, host: str, status: int | None, ended: float) -> None:
-        """Note an answer of *host*, and when it ended, for the gap to its next request."""
-        if status is not None:
-            self.silences.answered(host, self._context.monotonic())
-        if accepts(status):
-            self._accepted[host] = ended
-
-    def newly_taken(self, host: str) -> tuple[float, ...]:
-        """What the store knew of *host*, for the ledger: once, and empty where it knew nothing."""
-        if host not in self._taken:
-            return ()
-        self._taken.discard(host)
-        known = self.learned(host)
-        return known.interval, known.accepted, float(known.calm or 0), known.at
-
-    def _take(self, host: str, taught: Learned) -> None:
-        """Go by what the store has, if an earlier run or another process has put it there."""
-        known = self.learned(host)
-        if taught.calm is None or replace(taught, at=known.at) == known:
-            return
-        self._taken.add(host)
-        self._learn(host, taught)
-
-    def _learn(self, host: str, taught: Learned) -> None:
-        if taught == self.learned(host):
-            return
-        self._learned[host] = taught
-        self.throttle.set_interval(host, taught.interval, source=LEARNED)
-
-    def of(self, host: str, *, document: bool = False) -> chain.Pace:
-        """What ``chain.admit`` must know of *host*; *document*: for a request for robots.txt."""
-        wait = self.throttle.wait(host, self._context.monotonic(), document=document)
-        spent = self.spent(host, document=document)
-        return chain.Pace(host, wait, self.throttle.interval(host), spent)
-
-    def admit(
-        self, host: str, *, document: bool = False, ended: str = ""
-    ) -> chain.Go | chain.Wait | chain.Refuse | chain.Ended:
-        """What the chain says of a request that wants to go to *host* now."""
-        pace, context = self.of(host, document=document), self._context
-        return chain.admit(pace, context.gates, context.wall(), document=document, ended=ended)
-
-    def spent(self, host: str, *, document: bool = False) -> Verdict | None:
-        """The verdict against a host that gave no answer to as many requests as D13 grants it."""
-        return self.silences.against(host, self._context.monotonic(), robots=document)
-
-    def goes_last(self, host: str) -> bool:
-        """Whether *host* gave no answer in an earlier run, and was not tried in this one (D31)."""
-        self.know(host)
-        return self.silences.untried(host, self._context.monotonic())
-
-    def slow(self, host: str) -> bool:
-        """Whether *host* asks for more time between two requests than a run waits."""
-        return chain.is_slow(self.throttle.interval(host), self._context.gates)
-
-    # -- the queue ------------------------------------------------------------------------
-
-    def due(self, host: str) -> float:
-        """When the queue may give out a request to *host*.
-
-        Monotonic seconds: ``-inf`` where the gate will defer the request, ``inf`` while another
-        request to the host is under way. A slow host waits until the spider has named all its
-        targets, because the one that was deferred first goes first.
-        """
-        if self.slow(host) and self.taking_in():
-            return self._context.monotonic() + _INTAKE
-        return self._due(host)
-
-    def _due(self, host: str) -> float:
-        due = self.throttle.due(host)
-        if math.isinf(due):  # a request is under way; or there was none yet: it may go, or end
-            return due
-        step = chain.admit(self.of(host), self._context.gates, self._context.wall())
-        return -math.inf if isinstance(step, chain.Refuse) else due
+            host.traffic.set_interval(float(slot["delay"]), source="DOWNLOAD_SLOTS")
+        return host
 
     def taking_in(self) -> bool:
         """Whether `Spider.start` may still name a target that goes before others.
@@ -259,136 +170,123 @@ class Pacing:
         context = self._context
         return context.scope.growing and context.monotonic() - self._begun < context.config.patience
 
-    def wait(self, host: str) -> float:
-        """Seconds for which requests to *host* wait in the queue; 0 while one is under way."""
-        due = self._due(host)
-        return 0.0 if due == math.inf else max(0.0, due - self._context.monotonic())
+    # -- the queue ------------------------------------------------------------------------
 
-    def tell_wait(self, host: str, first: Callable[[], str | None]) -> None:
+    def tell_wait(self, host: Host | None, first: Callable[[], str | None]) -> None:
         """Record that *host* is not due, once for each due time; *first*: the URL that waits."""
-        context, wait = self._context, self.wait(host)
-        if wait == 0:
+        context, now = self._context, self._context.monotonic()
+        if host is None or not now < host.traffic.due < math.inf:
             return
-        due = context.monotonic() + wait
-        if due - self._told.get(host, -math.inf) < _ROUNDING:
+        wait = host.wait(now)
+        due = now + wait
+        if wait == 0 or due - host.told < _ROUNDING or (url := first()) is None:
             return
-        url = first()
-        if url is None:
-            return
-        self._told[host] = due
+        host.told = due
         context.recorder.record(
             Event(
                 events.HELD,
                 url,
                 "R4",
-                reason=f"{host} is not due for {wait:.3f} s",
-                host=host,
+                reason=f"{host.key} is not due for {wait:.3f} s",
+                host=host.key,
                 wait=wait,
                 due=context.wall() + wait,
             )
         )
 
-    def give_back(self, host: str, wait: float) -> bool:
+    def give_back(self, host: Host, wait: float) -> bool:
         """Hold *host* for what goes back to the queue; whether that goes first there.
 
         On a slow host, what was deferred first does. ``wait``: seconds; ``inf`` while a request is
         under way, after which the queue looks again.
         """
-        if self.slow(host):
+        if host.slow:
             return False
         if wait < math.inf:
-            self.throttle.hold(host, self._context.monotonic() + wait)
+            host.traffic.hold(self._context.monotonic() + wait)
         return True
 
     # -- the wire -------------------------------------------------------------------------
 
-    def reserve(self, host: str) -> Booking | None:
+    def reserve(self, host: Host) -> Booking | None:
         """Book *host* for this process now, or learn how long it must wait (R4.6).
 
         None while the shared store is away: nothing may be sent then, and the turnstile is shut.
         """
-        context = self._context
-        interval = self.throttle.interval(host, without=LEARNED)
+        context, steady = self._context, self._context.steady()
         try:
-            booking = context.store.reserve_host(host, interval, context.steady())
+            booking = context.store.reserve_host(host.key, host.traffic.untaught, steady)
         except StoreAway:
             self._pulse.look()
             return None
         except StateError as error:
             context.recorder.own_fault(str(error), kept=True)
             booking = Booking(0.0, known=False)
-        self._take(host, eased(booking.taught, context.steady()))
-        self.throttle.rested(host, booking.rested)
+        if booking.taught != NOTHING:
+            host.take(eased(booking.taught, steady))
+        host.traffic.rested = booking.rested
         return booking
 
-    def finished(self, host: str, concluded: chain.Conclusion, *, visit: bool) -> None:
+    def finished(
+        self, host: Host, answer: chain.Answer, concluded: chain.Conclusion, *, ended: float
+    ) -> None:
         """Note and store the end of a request to *host*: its spacing, and its hold (R5).
 
-        ``visit``: it was the one target of a slow host that goes ahead of the interval (D11).
+        *ended*: Unix seconds by the steady clock.
         """
-        config, now = self._context.config, self._context.monotonic()
-        spacing = config.min_interval if config.pace_robots else None
-        self.throttle.finished(host, now, exempt=concluded.exempt, spacing=spacing)
-        if concluded.failure is not None:
-            self.throttle.hold(host, now + concluded.hold)
-        self._learn(host, concluded.learned)
-        self._remember(host, now, visit=visit)
+        context, now = self._context, self._context.monotonic()
+        host.finished(answer, concluded, now, ended)
+        # The one target of a slow host that goes ahead of its interval is booked as such (D11).
+        visit = host.traffic.ahead and answer.purpose == TARGET
+        self._remember(host, now, ended, visit=visit)
         self._remember_silence(host, now)
         if concluded.failure is not None:
-            self._context.remember(self._context.store.flush)
+            context.remember(context.store.flush)
 
-    def hold(self, host: str, seconds: float) -> None:
+    def hold(self, host: Host, seconds: float) -> None:
         """Leave *host* alone for *seconds*, in later runs too (D8)."""
-        now = self._context.monotonic()
-        self.throttle.hold(host, now + seconds)
-        self._remember(host, now)
-        self._context.remember(self._context.store.flush)
+        context, now = self._context, self._context.monotonic()
+        host.traffic.hold(now + seconds)
+        self._remember(host, now, context.steady())
+        context.remember(context.store.flush)
 
-    def _remember(self, host: str, now: float, *, visit: bool = False) -> None:
+    def _remember(self, host: Host, now: float, steady: float, *, visit: bool = False) -> None:
         """Store interval, last request and hold of *host* for later runs and other processes."""
-        context = self._context
-        hold = max(0.0, self.throttle.held_until(host) - now)
-        interval, steady = self.throttle.interval(host, without=LEARNED), context.steady()
-        taught = self.learned(host)
-        context.remember(
-            lambda: context.store.book_host(
-                host, interval, steady, hold, visit=visit, taught=taught
-            )
-        )
+        context, hold = self._context, max(0.0, host.traffic.not_before - now)
+        booked = host.key, host.traffic.untaught, steady, hold
+        context.remember(lambda: context.store.book_host(*booked, visit=visit, taught=host.learned))
 
-    def _remember_silence(self, host: str, now: float) -> None:
+    def _remember_silence(self, host: Host, now: float) -> None:
         """Store that *host* gives no answer, or that it has given one again (D31)."""
-        silent = self.silences.silent(host, now)
-        if silent == (host in self._silent):
+        silent = host.silence.lasts(now)
+        if silent == host.kept_silent:
             return
-        self._silent ^= {host}
+        host.kept_silent = silent
         context = self._context
         since = context.steady() if silent else None
 
         def change(record: HostRecord | None) -> HostRecord | None:
             return None if record is None else replace(record, silent_since=since)
 
-        context.remember(lambda: context.store.update_host(host, change))
+        context.remember(lambda: context.store.update_host(host.key, change))
 
 
-def restore(
-    throttle: Throttle, store: Store, host: str, now: float, steady: float
-) -> tuple[Learned, float | None]:
-    """Put what *store* has of *host* into *throttle* (T33).
+def restore(host: Host, store: Store, now: float, steady: float) -> None:
+    """Bring in what *store* has of *host* (T33). Raises StateError.
 
-    Returns the rest: what the host has taught (D28), and since when it gives no answer (D31).
-    Raises StateError. Its times become those of the clock that *now* was read from.
-    *steady*: Unix seconds by the steady clock, of which stored times are (D9).
+    Its times become those of the clock that *now* was read from. *steady*: Unix seconds by the
+    steady clock, of which stored times are (D9).
     """
-    record = store.get(HostRecord, host)
+    record, traffic = store.get(HostRecord, host.key), host.traffic
     if store.rows_lost:  # a host may have had a request that is not on record
-        throttle.restore(host, now, now)
+        traffic.restore(now, now)
     if record is None:
-        return NOTHING, None
+        return
     # The start of a request was booked here, and the server saw it later.
     since = max(0.0, steady - record.last_end - (_REACH if record.under_way else 0.0))
     held = max(0.0, (record.not_before or steady) - steady)
     visited = None if record.visited_at is None else now - (steady - record.visited_at)
-    throttle.restore(host, now - since, now + held, visited)
-    throttle.set_interval(host, record.interval, source=EARLIER_RUN)
-    return eased(record.taught, steady), record.silent_since
+    traffic.restore(now - since, now + held, visited)
+    traffic.set_interval(record.interval, source=EARLIER_RUN)
+    host.take(eased(record.taught, steady))
+    host.silence.before = host.kept_silent = record.silent_since is not None

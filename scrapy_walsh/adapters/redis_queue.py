@@ -15,6 +15,7 @@ import re
 import time
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.fleet.link import Command
+    from scrapy_walsh.policy.verdict import Verdict
 
 # The entries of a fleet's queue: requests as octets in Redis, and what cannot be used of them.
 #
@@ -51,12 +53,6 @@ if TYPE_CHECKING:
 _TAKEN: Final = frozenset({
     "url", "callback", "method", "headers", "body", "cookies", "meta", "encoding", "priority",
     "dont_filter", "errback", "flags", "cb_kwargs",
-})  # fmt: skip
-#: Members that other versions write and that are not read: which class of Scrapy's it was.
-_UNREAD: Final = frozenset({"_class", "dumps_kwargs"})
-_CLASSES: Final = frozenset({
-    None, "scrapy.http.request.Request", "scrapy.http.request.form.FormRequest",
-    "scrapy.http.request.json_request.JsonRequest", "scrapy.http.request.rpc.XmlRpcRequest",
 })  # fmt: skip
 #: Entries that are kept for a person, and the octets of each.
 _ASIDE, _ASIDE_OCTETS = 1000, 64 * 1024
@@ -75,7 +71,8 @@ class Entries:
         """
         url, key = request.url, recrawl.key_of(request.url, form_of(request))
         # ``key`` and ``origin`` name the records that its worker will read (``scripts.POP``).
-        names = {"source": self._crawl.scope.source_of(url), "key": key, "origin": _origin(url)}
+        origin = hosts.origin_or_url(url)  # that of a URL without one names no record
+        names = {"source": self._crawl.scope.source_of(url), "key": key, "origin": origin}
         head = json.dumps({"url": url, **names}).encode()
         try:
             kept = self._crawl.intake.kept(request)
@@ -104,16 +101,14 @@ class Entries:
     def _request(self, fields: Any) -> Request:
         if not isinstance(fields, dict):
             raise ValueError("it is not a JSON object")
-        unknown = fields.keys() - _TAKEN - _UNREAD
-        if unknown:
+        if unknown := fields.keys() - _TAKEN:
             raise ValueError(f"it has members that no request has: {sorted(map(str, unknown))}")
-        if fields.get("_class") not in _CLASSES:
-            raise ValueError("its _class is not one of Scrapy's request classes")
-        given = {name: value for name, value in fields.items() if name in _TAKEN}
-        for name in ("callback", "errback"):
-            if given.get(name) is not None:
-                given[name] = self._method(given[name])
-        return Request(**given)
+        methods = {
+            name: self._method(fields[name])
+            for name in ("callback", "errback")
+            if fields.get(name) is not None
+        }
+        return Request(**{**fields, **methods})
 
     def _method(self, name: object) -> Any:
         """The method *name* of the spider; ValueError where *name* is anything else."""
@@ -147,13 +142,6 @@ class Aside:
         )
 
 
-def _origin(url: str) -> str | None:
-    try:
-        return hosts.origin(url)
-    except ValueError:
-        return None
-
-
 class _Json:
     """Requests as JSON: headers as Latin-1 text, bodies as base64."""
 
@@ -178,6 +166,8 @@ class _Json:
         return {**fields, "headers": headers, "body": base64.b64decode(fields["body"])}
 
 
+#: Host, rank and data of an entry, and whether it goes first, since it was given out before.
+_Entry = tuple[str, int, bytes, int]
 #: Seconds between looks at a queue that has nothing due: others may add to it.
 _POLL: Final = 1.0
 #: Seconds for which the engine may go by the number of requests that its last look has found.
@@ -230,9 +220,7 @@ class DueQueue(Queue):
         self._renewal = compat.Timer(self._keep_renewing)
         #: Requests that a gate refuses: they wait for nothing.
         self._free: deque[Request] = deque()
-        #: Entries that Redis has not taken yet: host, rank and data of each, and whether it goes
-        #: first, since it was given out before.
-        self._unsent: deque[tuple[str, int, bytes, int]] = deque()
+        self._unsent: deque[_Entry] = deque()  # which Redis has not taken yet
         #: Hosts to be put off, or made due again, and by which script.
         self._moved: dict[str, str] = {}
         self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
@@ -257,24 +245,24 @@ class DueQueue(Queue):
         """Take *request* in; ValueError where it cannot be serialised."""
         crawl = self._crawl
         request = crawl.intake.request(request)
-        if crawl.halted is not None or self._is_refused(request):
+        # What is refused need not wait. R8's record is read when it is claimed, not here as well.
+        answer = crawl.gate.judge(request.url, form_of(request), runs=False)
+        if crawl.halted is not None or _refuses(answer):
             self._free.append(request)
             return
         host = hosts.host_or_url(request.url)  # its record is read by whoever claims it
         self._size = 0, -math.inf
+        # Retries first, then by priority; Redis keeps the order of arrival.
         ticket = crawl.tickets.known(request)
-        data, first = self._entries.encode(request), ticket is not None and ticket.first
-        self._unsent.append((host, _rank(request, first=first), data, int(first)))
-        crawl.pacing.tell_wait(host, lambda: request.url)
+        first = ticket is not None and ticket.first
+        late = 0 if first else 10 * _LARGEST_PRIORITY
+        rank = late - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
+        self._unsent.append((host, rank, self._entries.encode(request), int(first)))
+        crawl.pacing.tell_wait(crawl.pacing.met(host), lambda: request.url)
         if len(self._unsent) < _TOGETHER:
             self._store.send_soon()
         else:
             self._store.send()
-
-    def _is_refused(self, request: Request) -> bool:
-        """Whether it need not wait; R8's record is read when it is claimed, not here as well."""
-        answer = self._crawl.gate.judge(request.url, form_of(request), runs=False)
-        return not (isinstance(answer, NeedDocument) or answer.allowed)
 
     def pop(self, timeout: float = 0) -> Request | None:  # noqa: ARG002
         """A request of a host that is due; None where none is: the engine is woken later."""
@@ -287,14 +275,16 @@ class DueQueue(Queue):
                 self._timer.set(_POLL)
                 return None
             if not host:
-                self._nothing_due(float(data))
+                seconds = float(data)
+                self._timer.set(_POLL if seconds < 0 else min(seconds, _POLL))
+                if isinstance(self._spider, DueSpiderMixin):
+                    compat.call_later(0, self._spider.feed)
                 return None
             request = self._taken(number.decode(), data)
             if request is None:
                 self._move(host.decode("utf-8", "replace"), scripts.RELEASE)
                 continue
-            answer = self._crawl.gate.at_queue(self._crawl.tickets.of(request))
-            if not isinstance(answer, NeedDocument) and not answer.allowed:
+            if _refuses(self._crawl.gate.at_queue(self._crawl.tickets.of(request))):
                 self._move(host.decode(), scripts.RELEASE)
             return self._popped(request)
         self._timer.set(0)
@@ -322,7 +312,7 @@ class DueQueue(Queue):
 
     def nudge(self, host: str) -> None:
         """A request to *host* was sent: let its queue wait until it is due again."""
-        if not self._closed and self._crawl.pacing.wait(host) > 0:
+        if not self._closed and self._pace(host)[0] > 0:
             self._move(host, scripts.PUT_OFF)
 
     # -- Redis ----------------------------------------------------------------------------
@@ -337,28 +327,28 @@ class DueQueue(Queue):
 
     def _waiting(self) -> list[Waiting]:
         """What Redis is to be told, with the next question: new entries, and hosts' due times."""
-        pacing, found = self._crawl.pacing, []
+        found = []
         for entry in islice(self._unsent, _TOGETHER):
-            arguments = [*entry, pacing.wait(entry[0]), self._interval(entry[0])]
-            found.append(Waiting(self._command(scripts.PUSH, arguments), self._pushed(entry)))
+            arguments = [*entry, *self._pace(entry[0])]
+            pushed = partial(self._pushed, entry)
+            found.append(Waiting(self._command(scripts.PUSH, arguments), pushed))
         for host, script in self._moved.items():
-            given = pacing.wait(host) if script == scripts.PUT_OFF else self._interval(host)
-            found.append(Waiting(self._command(script, [host, given]), self._was_moved(host)))
+            given = self._pace(host)[script != scripts.PUT_OFF]
+            moved = partial(self._was_moved, host)
+            found.append(Waiting(self._command(script, [host, given]), moved))
         return found
 
-    def _pushed(self, entry: tuple[str, int, bytes, int]) -> Callable[[Any], None]:
-        return lambda _: self._unsent.remove(entry)
+    def _pushed(self, entry: _Entry, _: object) -> None:
+        self._unsent.remove(entry)
 
     def _move(self, host: str, script: str) -> None:
         self._moved[host] = script
         self._store.send_soon()
 
-    def _was_moved(self, host: str) -> Callable[[Any], None]:
-        def told(head: Any) -> None:
-            if self._moved.pop(host) == scripts.PUT_OFF and not self._closed:
-                self._crawl.pacing.tell_wait(host, lambda: _url_in(head))
-
-        return told
+    def _was_moved(self, host: str, head: Any) -> None:
+        if self._moved.pop(host) == scripts.PUT_OFF and not self._closed:
+            pacing = self._crawl.pacing
+            pacing.tell_wait(pacing.met(host), lambda: _url_in(head))
 
     def _claim(self) -> tuple[bytes, bytes, bytes]:
         link, patience = self._store.link, self._crawl.config.patience
@@ -432,27 +422,20 @@ class DueQueue(Queue):
             self._renewal.set(self._renewed_after)
         return request
 
-    def _interval(self, host: str) -> float:
-        return self._crawl.pacing.throttle.interval(host)
-
-    # -- requests -------------------------------------------------------------------------
+    def _pace(self, key: str) -> tuple[float, float]:
+        """Seconds for which requests to a host wait, and its interval."""
+        host = self._crawl.pacing.met(key)
+        if host is None:  # what waits takes up no memory here
+            return 0.0, self._crawl.config.min_interval
+        return host.wait(self._crawl.monotonic()), host.traffic.interval
 
     def _popped(self, request: Request) -> Request:
         self._crawl.tickets.of(request).popped = True
         return request
 
-    # -- waiting --------------------------------------------------------------------------
 
-    def _nothing_due(self, seconds: float) -> None:
-        self._timer.set(_POLL if seconds < 0 else min(seconds, _POLL))
-        if isinstance(self._spider, DueSpiderMixin):
-            compat.call_later(0, self._spider.feed)
-
-
-def _rank(request: Request, *, first: bool) -> int:
-    """Retries first, then by priority; Redis keeps the order of arrival."""
-    late = 0 if first else 10 * _LARGEST_PRIORITY
-    return late - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
+def _refuses(answer: Verdict | NeedDocument) -> bool:
+    return not (isinstance(answer, NeedDocument) or answer.allowed)
 
 
 def _url_in(head: bytes) -> str | None:

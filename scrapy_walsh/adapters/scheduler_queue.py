@@ -18,7 +18,7 @@ import itertools
 import math
 from collections import deque
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
 
 from queuelib.queue import FifoDiskQueue, FifoMemoryQueue
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_walsh.adapters.ticket import Ticket
+    from scrapy_walsh.policy.host import Host
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -153,32 +154,31 @@ class HostQueue(Queue):
         self, crawl: Crawl, queue_cls: type, key: str = "", start_queue_cls: type | None = None
     ) -> None:
         self._crawl = crawl
-        self._lines: Any = DiskLines(key, crawl) if key else MemoryLines()
+        self._lines: MemoryLines | DiskLines = (
+            DiskLines(key, crawl, crawl.intake, crawl.job) if key else MemoryLines()
+        )
         self._free: deque[Request] = deque()
         self._free_turn = False
         #: Requests that wait for the end of `Spider.start`.
         self._parked: deque[Request] = deque()
         self._told_parked = self._told_still = False
-        self._count = 0
         self._arrivals = itertools.count(1)
         self._order = _direction(queue_cls)
         self._start_order = self._order if start_queue_cls is None else _direction(start_queue_cls)
         self._starts_apart = start_queue_cls is not None
-        pacing, throttle = crawl.pacing, crawl.pacing.throttle
-        self._agenda = Agenda(pacing.due, throttle.interval, throttle.seen, pacing.goes_last)
+        self._agenda = Agenda()
         #: Hosts with requests of an earlier run; that they wait is recorded at the first pop.
         self._resumed: list[str] = []
         self._timer = compat.Timer(lambda: compat.wake_engine(crawl.crawler))
         self._timer_due = math.inf
         self._closed = False
         for host, count in self._lines.counts():
-            self._agenda.add(host, count, crawl.monotonic())
-            self._count += count
+            self._agenda.add(crawl.pacing.named(host), crawl.monotonic(), count)
             self._resumed.append(host)
         crawl.queues.append(self)
 
     def __len__(self) -> int:
-        return self._count + len(self._free) + len(self._parked)
+        return self._agenda.requests + len(self._free) + len(self._parked)
 
     @ends_crawl
     def push(self, request: Request) -> None:
@@ -196,9 +196,8 @@ class HostQueue(Queue):
         if not isinstance(answer, NeedDocument) and not answer.allowed:
             self._free.append(request)
             return
-        self._lines.push(ticket.host, self._key(request, ticket), request)
-        self._count += 1
-        self._agenda.add(ticket.host, now=self._crawl.monotonic())
+        self._lines.push(ticket.host.key, self._key(request, ticket), request)
+        self._agenda.add(ticket.host, self._crawl.monotonic())
         self._tell_wait(ticket.host)
 
     def _park(self, request: Request, ticket: Ticket) -> None:
@@ -254,7 +253,7 @@ class HostQueue(Queue):
 
     def load(self) -> Load:
         """How much waits, without what waits for the end of `Spider.start`."""
-        return Load(self._count, self._agenda.most, len(self._free))
+        return Load(self._agenda.requests, self._agenda.most, len(self._free))
 
     def earlier(self) -> Iterable[tuple[str, str]]:
         """URLs that an earlier run left here, and the declared target that each belongs to."""
@@ -278,26 +277,26 @@ class HostQueue(Queue):
         """The request to send now; None where no host is due: the engine is woken later."""
         self._crawl.sources.settle()
         for _ in range(min(_AT_ONCE, len(self._resumed))):
-            resumed = self._resumed.pop()
-            self._crawl.pacing.know(resumed)
-            self._tell_wait(resumed)
+            self._tell_wait(self._crawl.pacing.host(self._resumed.pop()))
         self._unpark()
         self._free_turn = not self._free_turn
         for _ in range(_AT_ONCE):
-            host = None
+            host, now = None, self._crawl.monotonic()
             if not (self._free and self._free_turn):
-                host = self._agenda.next(self._crawl.monotonic(), idle=self._idle())
+                host = self._agenda.next(now, self._idle)
             if host is None and self._free:
                 return self._popped(self._free.popleft())
             if host is None:
                 self._wake_later()
                 return None
-            request: Request | None = self._lines.pop(host)
-            self._count -= 1
-            self._agenda.remove(host)
+            if not host.known:  # an earlier run's: with what is stored of it, it may not be due
+                self._crawl.pacing.host(host.key)
+                continue
+            request: Request | None = self._lines.pop(host.key)
+            self._agenda.remove(host, now)
             if request is not None:
                 return self._popped(request)
-        self._timer.set(0)  # so many could not be read: let others run
+        self._timer.set(0)  # so many could not be read, or were not due: let others run
         return None
 
     def _idle(self) -> bool:
@@ -320,7 +319,7 @@ class HostQueue(Queue):
     def _keep(self, request: Request) -> None:
         ticket = self._crawl.tickets.of(request)
         with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
-            self._lines.push(ticket.host, self._key(request, ticket), request)
+            self._lines.push(ticket.host.key, self._key(request, ticket), request)
 
     def stop(self) -> None:
         """Cancel the timer: the engine is not woken any more."""
@@ -332,24 +331,25 @@ class HostQueue(Queue):
         """An exchange with *host* has ended, in any crawl: look at its due time again."""
         if self._closed:
             return
-        self._agenda.nudge(host)
+        nudged = self._agenda.nudge(host, self._crawl.monotonic())
         self._wake_later()
-        self._tell_wait(host)
+        if nudged is not None:
+            self._tell_wait(nudged)
 
     def gives_way(self, host: str) -> bool:
         """Whether the target for which the robots.txt of *host* was fetched comes back (D30)."""
         return self._agenda.gives_way(host)
 
-    def _tell_wait(self, host: str) -> None:
-        self._crawl.pacing.tell_wait(host, lambda: self._lines.first(host))
+    def _tell_wait(self, host: Host) -> None:
+        self._crawl.pacing.tell_wait(host, lambda: self._lines.first(host.key))
 
     @ends_crawl
     def judge_again(self, host: str) -> None:
         """A document about *host* has come: give out what it refuses, which need not wait."""
         refused = self._lines.take(host, self._refused)
         if refused:
-            self._count -= len(refused)
-            self._agenda.remove(host, len(refused))
+            now = self._crawl.monotonic()
+            self._agenda.remove(self._crawl.pacing.host(host), now, len(refused))
             self._free.extend(refused)
 
     def _refused(self, url: str) -> bool:

@@ -298,7 +298,7 @@ class Sources:
     def next_due(self, url: str) -> float | None:
         """As ``recrawl.next_due``, of the target *url*, with what this run was answered."""
         context, url = self._context, recrawl.key_of(Request(url).url)
-        held = self._pacing.throttle.held_until(self._pacing.look_up(url)) - context.monotonic()
+        held = self._pacing.host_of(url).traffic.not_before - context.monotonic()
         run = next((run for _, run in self._untaken if run.url == url), None)
         run = run or context.store.get(SourceRun, url)
         last, now = None if run is None else run.visit, context.wall()

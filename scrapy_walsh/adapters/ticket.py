@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from scrapy import Request
 
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.backoff import GiveUp, Retry
     from scrapy_walsh.policy.chain import Rules
+    from scrapy_walsh.policy.host import Host
     from scrapy_walsh.policy.robots.usage import Statement
     from scrapy_walsh.policy.verdict import Verdict
 
@@ -45,7 +45,7 @@ TRY_HTTPS: Final = "walsh_try_https"
 class Ticket:
     """What is known of one request.
 
-    ``tickets``: of its crawl. ``host``: the throttle key. ``form``, ``key``: R8's (``recrawl``).
+    ``tickets``: of its crawl. ``host``: where it goes. ``form``, ``key``: R8's (``recrawl``).
     ``ours``: it is for a document that the gates need, and no target. ``trial``: it only tries
     whether its host answers https.
 
@@ -68,7 +68,7 @@ class Ticket:
     tickets: Tickets
     request: ref[Request]
     url: str
-    host: str
+    host: Host
     form: str = ""
     key: str = ""
     purpose: str = TARGET
@@ -103,10 +103,10 @@ class Ticket:
 
 
 class Tickets:
-    """The tickets of one crawl. ``look_up``: the throttle key of a URL (``Pacing.look_up``)."""
+    """The tickets of one crawl. ``host_of``: the host of a URL (``Pacing.host_of``)."""
 
-    def __init__(self, look_up: Callable[[str], str]) -> None:
-        self.look_up = look_up
+    def __init__(self, host_of: Callable[[str], Host]) -> None:
+        self.host_of = host_of
 
     def of(self, request: Request) -> Ticket:
         """The ticket of *request*, which is made if there is none."""
@@ -128,7 +128,7 @@ class Tickets:
     def _made(self, request: Request) -> Ticket:
         url, other = request.url, request.meta.get(TICKET)
         trial = url.startswith("https://") and bool(request.meta.get(TRY_HTTPS))
-        ticket = Ticket(self, ref(request), url, self.look_up(url), trial=trial)
+        ticket = Ticket(self, ref(request), url, self.host_of(url), trial=trial)
         _read_form(ticket, request)
         if isinstance(other, Ticket):
             if other.request() is request:
@@ -171,9 +171,8 @@ def _read_form(ticket: Ticket, request: Request) -> None:
 class Retries:
     """The retries of one crawl, those of an earlier run within the last hour included."""
 
-    def __init__(self, context: Context, pacing: Pacing) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._silences = pacing.silences
         #: By URL, of those that were sent again; one that was given up has more than there may be.
         self.attempts: dict[str, int] = {}
         #: By origin, the requests of trials of https that got no answer.
@@ -184,12 +183,12 @@ class Retries:
         if ticket.trial:
             self.trials[hosts.origin(ticket.url)] += 1
             return "" if ticket.ours else "https is tried once, then http"
-        host, now = ticket.host, self._context.monotonic()
-        self._silences.note(host, now)
+        silence, now = ticket.host.silence, self._context.monotonic()
+        silence.note(now)
         robots = ticket.purpose == records.ROBOTS
-        if (ticket.ours and not robots) or not self._silences.spent(host, now, robots=robots):
+        if (ticket.ours and not robots) or not silence.spent(now, robots=robots):
             return ""
-        return self._silences.told(host, now)
+        return silence.told(ticket.host.key, now)
 
     def tried(self, url: str) -> int:
         """Retries made so far for the target *url*, also by a run within the last hour (R5.6)."""

@@ -149,7 +149,7 @@ async def _verdict(crawl: Crawl, url: str) -> Verdict:
         while isinstance(answer := crawl.gate.judge(request.url), NeedDocument):
             if answer.kind == chain.ROBOTS:
                 host = crawl.documents.robots_txt.next_host(answer.origin)
-                step = crawl.pacing.admit(host, document=True)
+                step = host.admit(crawl.monotonic(), document=True)
                 if isinstance(step, chain.Refuse):
                     return step.verdict
             await crawl.documents.bring(answer)
@@ -157,7 +157,7 @@ async def _verdict(crawl: Crawl, url: str) -> Verdict:
         return error.verdict
     if not answer.allowed:
         return answer
-    step = crawl.pacing.admit(crawl.pacing.look_up(request.url))
+    step = crawl.pacing.host_of(request.url).admit(crawl.monotonic())
     return step.verdict if isinstance(step, chain.Refuse) else answer
 
 

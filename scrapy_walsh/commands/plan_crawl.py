@@ -299,7 +299,7 @@ class _Plan:
         at = self._ended - (exchange.ended - exchange.started)
         self._requests.append({"at": at, **members})
         if exchange.host in self._hosts:
-            interval = self._crawl.pacing.throttle.interval(exchange.host)
+            interval = self._crawl.pacing.host(exchange.host).traffic.interval
             self._hosts[exchange.host]["interval"] = interval
 
     # -- the wire -------------------------------------------------------------------------
@@ -330,13 +330,13 @@ class _Plan:
     def answer(self, request: Request) -> Response:
         """What *request*, which is about to be sent, is assumed to be answered with."""
         crawl, ticket = self._crawl, self._crawl.tickets.of(request)
-        url, purpose, host = ticket.url, ticket.purpose, ticket.host
+        url, purpose, host = ticket.url, ticket.purpose, ticket.host.key
         if purpose != "operator" and host not in self._hosts:
             record = crawl.store.get(HostRecord, host)
             self._hosts[host] = {
                 "host": host,
                 "interval": 0.0,
-                "learned": crawl.pacing.learned(host).interval or None,
+                "learned": ticket.host.learned.interval or None,
                 "silent_since": None if record is None else record.silent_since,
             }
         if purpose == TARGET:

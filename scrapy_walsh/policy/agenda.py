@@ -20,7 +20,7 @@ How it works:
   doubling of it. The bits of one integer say which buckets have hosts, so the highest is found at
   once.
 - So adding a request or finding the next host costs at most the logarithm of the number of hosts.
-- A due time may become later while its host waits (R5), and the throttle tells nobody. So it is
+- A due time may become later while its host waits (R5), and the host tells nobody. So it is
   looked up again before the host is given out: an entry may be too early, but never too late.
 - An entry of the heap that is out of date stays there until it comes up, and is then dropped.
 - A host that has just had a request waits again, so the buckets have only hosts that were due.
@@ -37,6 +37,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from scrapy_walsh.policy.host import Host
 
 _BUCKETS_PER_DOUBLING: Final = 16
 #: The bucket of hosts that go last.
@@ -82,12 +84,13 @@ def enough(load: Load) -> bool:
 
 @dataclass(slots=True)
 class _Entry:
-    """A host with ``count`` requests. It is ready, in ``bucket`` at ``place``, or waits.
+    """A ``host`` with ``count`` requests. It is ready, in ``bucket`` at ``place``, or waits.
 
     ``bucket``: -1 while it waits. ``due``: until when it waits; None while it is ready.
     """
 
-    count: int
+    host: Host
+    count: int = 0
     bucket: int = -1
     place: int = -1
     due: float | None = None
@@ -97,26 +100,20 @@ class _Entry:
 class Agenda:
     """The hosts that have requests to make, ordered by who goes next.
 
-    ``due``, ``interval``, ``seen``: the throttle's methods; by host, the monotonic time from which
-    it is due, the seconds between its requests, and whether it was ever requested, so that these
-    are known. ``last``: whether a host goes after all others. ``most``: the most hosts so far that
-    had requests at one time. ``requests``: all that wait. ``_occupied``: bit n is set where bucket
-    n has hosts. ``_ahead``: the hosts whose first target has given way. ``_longest``: of the hosts
-    that wait, or did, the one with most work left.
+    ``most``: the most hosts so far that had requests at one time. ``requests``: all that wait.
+    ``_occupied``: bit n is set where bucket n has hosts. ``_ahead``: the hosts whose first target
+    has given way. ``_longest``: of the hosts that wait, or did, the one with most work left.
+    ``now`` of the methods: monotonic seconds.
     """
 
-    due: Callable[[str], float]
-    interval: Callable[[str], float]
-    seen: Callable[[str], bool]
-    last: Callable[[str], bool] = lambda _: False
     most: int = 0
     requests: int = 0
     _hosts: dict[str, _Entry] = field(default_factory=dict)
     _waiting: list[tuple[float, str]] = field(default_factory=list)
-    _ready: dict[int, list[str]] = field(default_factory=dict)
+    _ready: dict[int, list[_Entry]] = field(default_factory=dict)
     _occupied: int = 0
     _ahead: set[str] = field(default_factory=set)
-    _longest: str = ""
+    _longest: _Entry | None = None
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -130,49 +127,49 @@ class Agenda:
         return max(
             (
                 (0.0 if entry.due in (None, math.inf) else entry.due - now)
-                + (entry.count - 1) * self.interval(host)
-                for host, entry in self._hosts.items()
+                + (entry.count - 1) * entry.host.traffic.interval
+                for entry in self._hosts.values()
             ),
             default=0.0,
         )
 
-    def add(self, host: str, count: int = 1, now: float = -math.inf) -> None:
-        """Note, at *now*, that *host* has *count* more requests to make."""
-        entry = self._hosts.get(host)
+    def add(self, host: Host, now: float, count: int = 1) -> None:
+        """Note that *host* has *count* more requests to make."""
+        entry = self._hosts.get(host.key)
         self.requests += count
         if entry is None:
-            entry = self._hosts[host] = _Entry(count)
+            entry = self._hosts[host.key] = _Entry(host, count)
             self.most = max(self.most, len(self._hosts))
-            self._place(host, entry, now)
+            self._place(entry, now)
             return
         entry.count += count
         if entry.due is None:
-            self._stand(host, entry)
+            self._stand(entry)
 
-    def remove(self, host: str, count: int = 1) -> None:
+    def remove(self, host: Host, now: float, count: int = 1) -> None:
         """Note that *host* has *count* fewer requests to make."""
-        entry = self._hosts[host]
+        entry = self._hosts[host.key]
         entry.count -= count
         self.requests -= count
-        self._ahead.discard(host)
+        self._ahead.discard(host.key)
         if entry.count <= 0:
             self._leave(entry)
-            del self._hosts[host]
+            del self._hosts[host.key]
         elif entry.due is None:
-            self._wait(host, entry, self.due(host))
+            self._wait(entry, host.turn(now), now)
 
-    def gives_way(self, host: str) -> bool:
-        """Whether the target goes back for which the robots.txt of *host* was fetched.
+    def gives_way(self, key: str) -> bool:
+        """Whether the target goes back for which the robots.txt of a host was fetched.
 
         If so, the caller adds it again. The last target of a host does not: no work is left that
         its interval decides about.
         """
-        if host not in self._hosts or len(self._ahead) >= GIVEN_WAY:
+        if key not in self._hosts or len(self._ahead) >= GIVEN_WAY:
             return False
-        self._ahead.add(host)
+        self._ahead.add(key)
         return True
 
-    def next(self, now: float, *, idle: bool = True) -> str | None:
+    def next(self, now: float, idle: Callable[[], bool] = lambda: True) -> Host | None:
         """The host to send the next request to; None for none until :meth:`next_due`.
 
         It stays on the agenda. *idle*: whether no other work is left off the agenda, so that hosts
@@ -182,38 +179,36 @@ class Agenda:
         while self._wake(now) or self._occupied:
             while self._occupied:
                 bucket = self._occupied.bit_length() - 1
-                host = self._ready[bucket][-1]
-                if bucket > _LAST and self.last(host):
-                    self._move(host, self._hosts[host], _LAST)
-                elif (due := self.due(host)) > now:
-                    self._wait(host, self._hosts[host], due)
-                elif bucket > _LAST or (idle and len(self._ready[_LAST]) == len(self._hosts)):
-                    return None if self._keeps_free(host, now) else host
+                entry = self._ready[bucket][-1]
+                if bucket > _LAST and entry.host.goes_last(now):
+                    self._move(entry, _LAST)
+                elif (due := entry.host.turn(now)) > now:
+                    self._wait(entry, due, now)
+                elif bucket > _LAST or (len(self._ready[_LAST]) == len(self._hosts) and idle()):
+                    return None if self._keeps_free(entry, now) else entry.host
                 elif not self._wake(now):
                     return None
         return None
 
-    def _keeps_free(self, host: str, now: float) -> bool:
-        """Whether *host*, which is due, waits because the longest host is due in a moment."""
-        first = self._hosts.get(self._longest)
+    def _keeps_free(self, entry: _Entry, now: float) -> bool:
+        """Whether *entry*, which is due, waits because the longest host is due in a moment."""
+        first = self._longest
         if first is None or first.due is None or not now < first.due <= now + MOMENT:
             return False
-        work = self._work(self._longest)
-        return work > self._work(host) and work > self.requests * MOMENT
+        work = _work(first)
+        return work > _work(entry) and work > self.requests * MOMENT
 
-    def _work(self, host: str) -> float:
-        """Seconds of work that *host* has left."""
-        entry = self._hosts.get(host)
+    def nudge(self, key: str, now: float) -> Host | None:
+        """Look up the due time of a host again: a request to it has just ended.
+
+        Returns the host; None where it is not on the agenda.
+        """
+        entry = self._hosts.get(key)
         if entry is None:
-            return 0.0
-        interval = self.interval(host)
-        return entry.count * (interval if self.seen(host) else max(interval, ASSUMED_INTERVAL))
-
-    def nudge(self, host: str) -> None:
-        """Look up the due time of *host* again: a request to it has just ended."""
-        entry = self._hosts.get(host)
-        if entry is not None and entry.due is not None:
-            self._wait(host, entry, self.due(host))
+            return None
+        if entry.due is not None:
+            self._wait(entry, entry.host.turn(now), now)
+        return entry.host
 
     def next_due(self) -> float | None:
         """The earliest time at which a waiting host may be due; None where none waits."""
@@ -232,42 +227,42 @@ class Agenda:
         for _ in range(_MOVES_PER_CALL):
             if not self._waiting or self._waiting[0][0] > now:
                 break
-            due, host = heapq.heappop(self._waiting)
-            entry = self._waiter(due, host)
+            entry = self._waiter(*heapq.heappop(self._waiting))
             if entry is not None:
                 entry.due = None
-                self._place(host, entry, now)
+                self._place(entry, now)
             woken = True
         return woken
 
-    def _place(self, host: str, entry: _Entry, now: float) -> None:
-        """Make *host* ready if it is due at *now*; else have it wait."""
-        due = self.due(host)
+    def _place(self, entry: _Entry, now: float) -> None:
+        """Make a host ready if it is due at *now*; else have it wait."""
+        due = entry.host.turn(now)
         if due <= now:
-            self._stand(host, entry)
+            self._stand(entry)
         else:
-            self._wait(host, entry, due)
+            self._wait(entry, due, now)
 
-    def _wait(self, host: str, entry: _Entry, due: float) -> None:
-        """Have *host* wait until *due*; for infinity, until :meth:`nudge` is called for it."""
+    def _wait(self, entry: _Entry, due: float, now: float) -> None:
+        """Have a host wait until *due*; for infinity, until :meth:`nudge` is called for it."""
         self._leave(entry)
         if entry.due != due < math.inf:
-            heapq.heappush(self._waiting, (due, host))
+            heapq.heappush(self._waiting, (due, entry.host.key))
         entry.due = due
-        if self._work(host) > self._work(self._longest) and not self.last(host):
-            self._longest = host
+        longest = 0.0 if self._longest is None else _work(self._longest)
+        if _work(entry) > longest and not entry.host.goes_last(now):
+            self._longest = entry
 
-    def _stand(self, host: str, entry: _Entry) -> None:
-        """Make *host* ready, in the bucket for the work that it has left."""
-        bucket = _bucket(self._work(host))
+    def _stand(self, entry: _Entry) -> None:
+        """Make a host ready, in the bucket for the work that it has left."""
+        bucket = _bucket(_work(entry))
         if bucket != entry.bucket:
-            self._move(host, entry, bucket)
+            self._move(entry, bucket)
 
-    def _move(self, host: str, entry: _Entry, bucket: int) -> None:
+    def _move(self, entry: _Entry, bucket: int) -> None:
         self._leave(entry)
         hosts = self._ready.setdefault(bucket, [])
         entry.bucket, entry.place = bucket, len(hosts)
-        hosts.append(host)
+        hosts.append(entry)
         self._occupied |= 1 << bucket
 
     def _leave(self, entry: _Entry) -> None:
@@ -278,7 +273,14 @@ class Agenda:
         last = hosts.pop()
         if entry.place < len(hosts):
             hosts[entry.place] = last
-            self._hosts[last].place = entry.place
+            last.place = entry.place
         if not hosts:
             self._occupied &= ~(1 << entry.bucket)
         entry.bucket = -1
+
+
+def _work(entry: _Entry) -> float:
+    """Seconds of work that a host has left."""
+    traffic = entry.host.traffic
+    interval = traffic.interval if traffic.seen else max(traffic.interval, ASSUMED_INTERVAL)
+    return entry.count * interval

@@ -2,28 +2,18 @@
 
 After a failure the whole host is held (D6, T25). A Retry-After says for how long, and is never
 shortened or capped (T23). Without one it is a random part of a time that doubles with each attempt.
-A retry keeps R4's interval too (T24), by :mod:`~scrapy_walsh.policy.throttle`.
+A retry keeps R4's interval too (T24), by :mod:`~scrapy_walsh.policy.host`.
 
-A host that gives no answer (no connection, no TLS, or a timeout) costs a serial crawl up to
-DOWNLOAD_TIMEOUT an attempt. So the attempts that R5 grants one URL, ``WALSH_MAX_RETRIES + 1``, are
-all that a run grants such a host, whatever URLs they are for (D13). An answer, of any status, is
-not counted, and does not reset the count. Where an unreachable robots.txt means "allowed" (T3),
-the last attempt is kept for a target. Otherwise robots.txt would use all attempts, and no target
-could ever be requested.
-
-A host that gave no answer at all in a run is granted one attempt in each later run (D31), whatever
-it is for, until it answers. From that answer on it has its usual attempts.
+What a run grants a host that gives no answer is in :mod:`~scrapy_walsh.policy.host`.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.verdict import DEFERRED, Verdict
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -198,77 +188,6 @@ def granted(max_retries: int, position: str) -> int:
     if position != "allow":
         return max_retries + 1
     return max(max_retries, min(max_retries, 1) + 1) + 1
-
-
-@dataclass(slots=True)
-class Silences:
-    """The attempts of one run that got no answer, by host (the throttle key).
-
-    ``forget_after``: seconds after a host's last such attempt, after which its count begins anew.
-    It is infinite for a run; a worker of a fleet, which may run for weeks, forgets. ``now`` of the
-    methods: seconds, always by the same clock. ``_before``: hosts that gave no answer in an earlier
-    run, nor in this one so far (D31). ``_answered``: when a host last answered.
-    """
-
-    max_retries: int
-    position: str
-    forget_after: float = math.inf
-    _counts: dict[str, tuple[int, float]] = field(default_factory=dict)
-    _before: set[str] = field(default_factory=set)
-    _answered: dict[str, float] = field(default_factory=dict)
-
-    def remember(self, host: str) -> None:
-        """Note that *host* gave no answer in an earlier run."""
-        self._before.add(host)
-
-    def remembered(self, host: str) -> bool:
-        """Whether *host* gave no answer in an earlier run, nor in this one so far."""
-        return host in self._before
-
-    def untried(self, host: str, now: float) -> bool:
-        """Whether *host* is remembered, and its one attempt was not made yet."""
-        return host in self._before and not self.count(host, now)
-
-    def answered(self, host: str, now: float) -> None:
-        """Note an answer of *host*, of any status. It does not reset the count."""
-        self._before.discard(host)
-        self._answered[host] = now
-
-    def silent(self, host: str, now: float) -> bool:
-        """Whether later runs should remember that *host* gives no answer.
-
-        It has used up its attempts, or those for a robots.txt, and none of them had an answer.
-        """
-        answered = now - self._answered.get(host, -math.inf) < self.forget_after
-        return host in self._before or (not answered and self.spent(host, now, robots=True))
-
-    def note(self, host: str, now: float) -> None:
-        """Count one attempt to *host* that got no answer."""
-        self._counts[host] = (self.count(host, now) + 1, now)
-
-    def count(self, host: str, now: float) -> int:
-        """The attempts counted so far."""
-        count, last = self._counts.get(host, (0, now))
-        return count if now - last < self.forget_after else 0
-
-    def spent(self, host: str, now: float, *, robots: bool = False) -> bool:
-        """Whether *host* gets no more requests for targets, or for a robots.txt, in this run."""
-        if host in self._before:
-            return self.count(host, now) > 0
-        kept = 1 if robots and self.position == "allow" else 0
-        return self.count(host, now) >= granted(self.max_retries, self.position) - kept
-
-    def against(self, host: str, now: float, *, robots: bool = False) -> Verdict | None:
-        """The verdict against a request to *host*; None where it may be made."""
-        if host not in self._counts or not self.spent(host, now, robots=robots):
-            return None
-        return Verdict(False, DEFERRED, "R5", self.told(host, now))
-
-    def told(self, host: str, now: float) -> str:
-        """The reason, in one line, why this run sends no more requests to *host*."""
-        requests = plural(self.count(host, now), "request")
-        before = ", nor in an earlier run" if host in self._before else ""
-        return f"{host} gave no answer to {requests}{before}, and this run makes no more to it"
 
 
 def _cause(status: int | None, retry_after: str | None) -> str:

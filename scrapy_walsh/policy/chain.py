@@ -193,11 +193,11 @@ def _robots(url: str, held: Held, gates: Gates) -> Verdict | NeedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What the throttle knows of a host, to decide whether a request to it may go now.
+    """What is known of a host, to decide whether a request to it may go now.
 
     ``wait``: seconds until the host is due, ``inf`` while a request to it is under way.
     ``interval``: seconds between two requests to it. ``spent``: the verdict against it where it has
-    answered none of the requests that one run grants such a host (``backoff.Silences``).
+    answered none of the requests that one run grants such a host (``host.Silence``).
     """
 
     host: str
@@ -232,9 +232,11 @@ class Ended:
     why: str
 
 
-def admit(
-    pace: Pace, gates: Gates, now: float, *, document: bool = False, ended: str = ""
-) -> Go | Wait | Refuse | Ended:
+#: What :func:`admit` may answer.
+Step = Go | Wait | Refuse | Ended
+
+
+def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False, ended: str = "") -> Step:
     """Whether a request that :func:`judge` allows may go to its host now.
 
     *now*: Unix seconds. *document*: whether it is for a robots.txt. *ended*: why this run does not
@@ -246,16 +248,11 @@ def admit(
         return Refuse(pace.spent)
     if pace.wait == math.inf:  # only the end of what is under way will say how long the wait is
         return Wait(math.inf)
-    if gates.skip_slow and not document and is_slow(pace.interval, gates):
+    if gates.skip_slow and not document and pace.interval > gates.patience:
         return Refuse(_skipped(pace, gates))
     if pace.wait > gates.patience:
         return Refuse(_deferred(pace, gates, now))
     return Go() if pace.wait <= 0 else Wait(pace.wait)
-
-
-def is_slow(interval: float, gates: Gates) -> bool:
-    """Whether a host's *interval*, seconds, is longer than a run waits for a host (D11)."""
-    return interval > gates.patience
 
 
 def _deferred(pace: Pace, gates: Gates, now: float) -> Verdict:

@@ -108,6 +108,7 @@ def is_doubtful(url: str) -> bool:
     return len(rest) - len(rest.lstrip("/\\")) != 2
 
 
+@lru_cache(maxsize=64)
 def proxy_host(proxy: str) -> str:
     """Return the host of a proxy as ``Request.meta`` names it, with or without a scheme.
 
@@ -129,6 +130,7 @@ def host_key(url: str) -> str:
     return _names(url)[1]
 
 
+@lru_cache(maxsize=1024)
 def origin(url: str) -> str:
     """Return ``scheme://host[:port]`` of a URL, a default port left out (RFC 6454).
 
@@ -140,6 +142,7 @@ def origin(url: str) -> str:
     return name
 
 
+@lru_cache(maxsize=1024)  # the queue, the gates and the handler call it for one URL in turns
 def host_or_url(url: str) -> str:
     """:func:`host_key` of *url*; *url* itself where it has no readable host."""
     try:
@@ -189,7 +192,6 @@ def _suffix(text: str) -> str:
         return bare
 
 
-@lru_cache(maxsize=1024)  # the queue, the gates and the handler call it for one URL in turns
 def _names(url: str) -> tuple[str, str]:
     """Return the origin (empty without a scheme) and the throttle key."""
     plain = _PLAIN_URL.match(url)

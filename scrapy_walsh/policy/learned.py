@@ -21,7 +21,7 @@ from the end of the last accepted answer to the start of the next request.
 
 A learned interval of a second or less is dropped, since R4 asks for that anyway. A host that has
 not refused twice has none, and after fifty accepted answers nothing is known of it any more. The
-throttle takes the largest of all intervals (``Throttle.set_interval``), so what is learned never
+host takes the largest of all intervals (``Traffic.set_interval``), so what is learned never
 shortens a Crawl-delay.
 """
 

@@ -108,7 +108,8 @@ def test_own_simulation_judge_counts_a_request_that_comes_too_soon(monkeypatch):
     simulate = import_module("bench.simulate")
     run = simulate.Run(simulate.counts(1, 3, 0.0))
     run.delays[0] = 0.0
-    run.throttle.min_interval = 0.5
+    (host,) = run.hosts
+    host.traffic.least = 0.5
     run.crawl()
     assert run.violations == 2
 

@@ -172,15 +172,15 @@ BUILDS: dict[str, dict[str, Break]] = {
                 "R4b": ["per-host spacing honors Crawl-delay (>=2s)"],
             },
             """
-            from scrapy_walsh.policy import throttle
-            from scrapy_walsh.policy.throttle import Throttle
-            whole, due = Throttle.interval, Throttle.due
-            Throttle.interval = lambda self, host, **more: whole(self, host, **more) / 2
-            def halved(self, host, *, document=False):
-                found, record = due(self, host, document=document), self._hosts.get(host)
-                spaced = record is not None and not record.in_flight and not record.credit
-                return max(found - whole(self, host) / 2, record.not_before) if spaced else found
-            Throttle.due = halved
+            from scrapy_walsh.policy.host import Traffic
+            whole = Traffic._changed
+            def halved(self):
+                whole(self)
+                self.interval /= 2
+                if not self.in_flight:
+                    self.document_due = max(self.last_end + self.interval, self.not_before)
+                    self.due = self.document_due if self.credit is None else self.due
+            Traffic._changed = halved
             """,
         ),
     },
@@ -271,12 +271,11 @@ BUILDS: dict[str, dict[str, Break]] = {
                 "R5b": ["Retry-After of a day: deferred, with its whole time"],
             },
             """
-            import time
-            from scrapy_walsh.policy.throttle import Throttle
-            whole = Throttle.held_until
-            def an_hour(self, host):
-                return min(whole(self, host), time.monotonic() + 3600.0)
-            Throttle.held_until = an_hour
+            from scrapy_walsh.state.store import Store
+            whole = Store.book_host
+            def an_hour(self, host, interval, now, hold, **more):
+                return whole(self, host, interval, now, min(hold, 3600.0), **more)
+            Store.book_host = an_hour
             """,
         ),
     },

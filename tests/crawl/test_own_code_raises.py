@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 BROKEN = """
 from scrapy_walsh.adapters import compat, disk_lines, intake, pacing, scheduler_queue, sources
-from scrapy_walsh.policy import throttle
+from scrapy_walsh.policy import host
 
 def broken(*args, **kwargs):
     raise RuntimeError("broken on purpose")
@@ -27,7 +27,7 @@ POINTS = [
     "disk_lines.DiskLines.push",
     "disk_lines.DiskLines.pop",
     "pacing.Pacing.reserve",
-    "throttle.Throttle.started",
+    "host.Traffic.started",
     "intake.Intake._give_way",
     "sources.Sources.declare",
     "sources.Sources.reached",

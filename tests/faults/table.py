@@ -735,7 +735,7 @@ _OWN = (
          "scrapy_walsh.ledger.files:Ledger._take_up", "full disk", ("decisions go unrecorded",),
          then=NOT_WELL, does="The crawl goes on without one."),
     _own("throttle raises", "A defect in what paces the hosts.",
-         "scrapy_walsh.policy.throttle:Throttle.wait", "RuntimeError", _DEFECT),
+         "scrapy_walsh.policy.host:Traffic.wait", "RuntimeError", _DEFECT),
     _own("host cannot be booked", "The record of a host cannot be written.",
          "scrapy_walsh.state.store:Store.reserve_host", "full disk state", ("No space left",)),
 )  # fmt: skip

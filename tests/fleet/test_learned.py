@@ -58,16 +58,16 @@ def test_own_a_worker_takes_it_with_its_next_booking(server: Server) -> None:
     """It began before the others had learned anything."""
     one, other = queue(server), queue(server)
     pacing = one._crawl.pacing
-    host = pacing.look_up("http://a.test/")
+    host = pacing.host_of("http://a.test/")
     taught = Learned(4.0, 0.0, 3, time.time())
-    other._crawl.store.book_host(host, 1.0, time.time(), 0.0, taught=taught)
-    assert pacing.throttle.interval(host) == 1.0
+    other._crawl.store.book_host(host.key, 1.0, time.time(), 0.0, taught=taught)
+    assert host.traffic.interval == 1.0
     booking = pacing.reserve(host)
     assert booking is not None
     assert 3.0 < booking.wait <= 4.0
-    assert pacing.throttle.interval(host) == 4.0
-    assert pacing.newly_taken(host)[:3] == (4.0, 0.0, 3.0)
-    assert pacing.newly_taken(host) == ()
+    assert host.traffic.interval == 4.0
+    assert host.newly_taken()[:3] == (4.0, 0.0, 3.0)
+    assert host.newly_taken() == ()
 
 
 def test_own_workers_side_by_side_learn_together(

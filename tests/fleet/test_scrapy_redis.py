@@ -21,7 +21,6 @@ from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.redis_queue import DueQueue
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
-from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.proof.sandbox import Route, Sandbox, hosts, paths
 from scrapy_walsh.state.records import ROBOTS, Deferral, HostRecord, SourceRun, StoredDocument
 from tests.crawl.harness import OWN_IDENTITY, site
@@ -225,7 +224,7 @@ def queue(server: Server | None, **more: Any) -> DueQueue:
     made = DueQueue(None, crawler.spider, "%(spider)s:requests")
     own = Crawl.of(crawler)
     own.scope.follow_links = True
-    own.pacing.throttle = Throttle()  # the process's own remembers other tests
+    own.pacing.traffic = {}  # the process's own remembers other tests
     return made
 
 
@@ -322,9 +321,8 @@ def test_own_a_worker_reads_that_a_host_gives_no_answer(server: Server) -> None:
     one, other = queue(server), queue(server)
     silent(one, "dead.test")
     one._crawl.store.book_host("dead.test", 1.0, time.time(), 0.0)
-    other._crawl.pacing.look_up("http://dead.test/")
-    assert other._crawl.pacing.goes_last("dead.test")
-    assert not other._crawl.pacing.goes_last("live.test")
+    assert other._crawl.pacing.host("dead.test").goes_last(0.0)
+    assert not other._crawl.pacing.host("live.test").goes_last(0.0)
 
 
 def test_own_retries_go_first_then_priority_then_arrival(server: Server) -> None:
@@ -471,8 +469,8 @@ def test_d20_a_request_takes_three_round_trips(
     assert store.get(StoredDocument, ROBOTS, "http://a.test") is None
     assert store.reserve_host("a.test", 1.0, time.time()).wait == 0
     assert len(trips) == 2
-    one._crawl.pacing.throttle.started("a.test")
-    one._crawl.pacing.throttle.finished("a.test", time.monotonic())
+    one._crawl.pacing.named("a.test").traffic.started()
+    one._crawl.pacing.named("a.test").traffic.finished(time.monotonic())
     store.book_host("a.test", 1.0, time.time(), 0.0)
     one.nudge("a.test")
     store.put(SourceRun("http://a.test/0", time.time(), "200"))
@@ -559,7 +557,7 @@ def test_own_a_request_that_comes_back_has_its_host_wait_as_long_as_it_says(serv
         one.push(Request(f"http://a.test/{page}"))
     (claim,) = (one.pop() for _ in range(1))
     assert claim is not None
-    one._crawl.pacing.give_back("a.test", 0.2)
+    one._crawl.pacing.give_back(one._crawl.pacing.host("a.test"), 0.2)
     one.push(one._crawl.tickets.again(claim))
     assert urls_of(other, 1) == [None]
     time.sleep(0.21)
@@ -573,7 +571,7 @@ def test_r4_a_request_that_comes_back_does_not_bring_its_host_nearer(server: Ser
     claim = one.pop()
     assert claim is not None
     other._crawl.store.reserve_host("a.test", 30.0, time.time())
-    one._crawl.pacing.give_back("a.test", 0.01)
+    one._crawl.pacing.give_back(one._crawl.pacing.host("a.test"), 0.01)
     one.push(one._crawl.tickets.again(claim))
     time.sleep(0.02)
     assert urls_of(other, 1) == [None]
@@ -629,14 +627,14 @@ def holds_of(line: DueQueue) -> list[tuple[str, float]]:
 
 def test_own_a_hold_is_told_once_by_who_asked_the_host(server: Server) -> None:
     one, other = queue(server), queue(server)
-    one._crawl.pacing.throttle.min_interval = 30.0
+    one._crawl.pacing.named("a.test").traffic.raise_minimum(30.0)
     told, told_by_other = holds_of(one), holds_of(other)
     for page in range(3):
         one.push(Request(f"http://a.test/{page}"))
     assert urls_of(one, 1) == ["http://a.test/0"]
     assert told == []  # under way: its end says how long the hold is
-    one._crawl.pacing.throttle.started("a.test")
-    one._crawl.pacing.throttle.finished("a.test", time.monotonic())
+    one._crawl.pacing.named("a.test").traffic.started()
+    one._crawl.pacing.named("a.test").traffic.finished(time.monotonic())
     for _ in range(2):
         one.nudge("a.test")
         one.push(Request("http://a.test/3"))
@@ -652,8 +650,8 @@ def test_own_a_host_is_held_in_redis_until_its_own_interval_is_over(server: Serv
     one.push(Request("http://a.test/0"))
     one.push(Request("http://a.test/1"))
     assert urls_of(one, 1) == ["http://a.test/0"]
-    one._crawl.pacing.throttle.set_interval("a.test", 2.0)
-    one._crawl.pacing.throttle.finished("a.test", time.monotonic())
+    one._crawl.pacing.named("a.test").traffic.set_interval(2.0)
+    one._crawl.pacing.named("a.test").traffic.finished(time.monotonic())
     one.nudge("a.test")
     time.sleep(1.1)
     assert urls_of(other, 1) == [None]
@@ -662,7 +660,7 @@ def test_own_a_host_is_held_in_redis_until_its_own_interval_is_over(server: Serv
 def test_own_a_hold_with_nobody_waiting_is_none(server: Server) -> None:
     one = queue(server)
     told = holds_of(one)
-    one._crawl.pacing.throttle.finished("a.test", time.monotonic())
+    one._crawl.pacing.named("a.test").traffic.finished(time.monotonic())
     one.nudge("a.test")
     assert told == []
     assert server.client.zcard(f"{LINE.removesuffix('line:')}waiting") == 0

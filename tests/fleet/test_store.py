@@ -13,8 +13,8 @@ from scrapy_walsh.adapters.pacing import restore
 from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.fleet import join
 from scrapy_walsh.fleet.store import _AHEAD, SharedStore
+from scrapy_walsh.policy.host import Host
 from scrapy_walsh.policy.learned import Learned
-from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import (
     BLOCKLIST,
@@ -107,10 +107,10 @@ def test_own_only_a_request_under_way_may_reach_the_server_later(server: Server)
 
     def due_after() -> float:
         """Seconds from the last request on record until a worker that is new here has it due."""
-        record, throttle = other.get(HostRecord, HOST), Throttle()
+        record, host = other.get(HostRecord, HOST), Host(HOST)
         assert record is not None
-        restore(throttle, other, HOST, 1000.0, record.last_end + 0.5)
-        return round(throttle.due(HOST) - 999.5, 3)
+        restore(host, other, 1000.0, record.last_end + 0.5)
+        return round(host.traffic.due - 999.5, 3)
 
     assert reserve(one, 0.05) == 0
     assert due_after() == 1.25

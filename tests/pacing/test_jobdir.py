@@ -18,7 +18,6 @@ from scrapy.statscollectors import StatsCollector
 from scrapy_walsh.adapters import compat, scheduler_queue
 from scrapy_walsh.adapters.crawl import Crawl as Walsh
 from scrapy_walsh.adapters.scheduler_queue import Fingerprinter, HostQueue
-from scrapy_walsh.policy.throttle import Throttle
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, max_in_flight
 from scrapy_walsh.state.records import HostRecord
 from tests.crawl.harness import OWN_IDENTITY, Crawl, crawl, make_project, site
@@ -291,7 +290,7 @@ def queue_of(directory: Path) -> HostQueue:
     crawler.stats, crawler.spider = StatsCollector(crawler), Spider("probe")
     crawler.request_fingerprinter = Fingerprinter()
     own = Walsh.of(crawler)
-    own.pacing.throttle = Throttle()  # the process's own remembers other tests
+    own.pacing.traffic = {}  # the process's own remembers other tests
     own.scope.follow_links = True
     return HostQueue(own, LifoMemoryQueue, str(directory))
 
@@ -320,11 +319,11 @@ def test_own_a_closed_queue_outlives_what_other_crawls_ask_of_its_hosts(tmp_path
     queue = queue_of(tmp_path)
     own, crawler = queue._crawl, queue._crawl.crawler
     queue.push(Request("http://from.test/"))
-    own.pacing.throttle.finished("from.test", own.monotonic())
+    own.pacing.host("from.test").traffic.finished(own.monotonic())
     queue.nudge("from.test")
     assert crawler.stats.get_value("walsh/held") == 1
     queue.close()
-    own.pacing.throttle.finished("from.test", own.monotonic() + 1)
+    own.pacing.host("from.test").traffic.finished(own.monotonic() + 1)
     queue.nudge("from.test")
     assert crawler.stats.get_value("walsh/held") == 1
 

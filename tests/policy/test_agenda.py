@@ -17,7 +17,7 @@ from scrapy_walsh.policy.agenda import (
     Load,
     enough,
 )
-from scrapy_walsh.policy.throttle import Throttle
+from scrapy_walsh.policy.host import Host
 
 
 @dataclass
@@ -25,12 +25,23 @@ class Simulation:
     """One serial process: takes the host that the agenda names, or moves the clock to its next."""
 
     latency: float
-    throttle: Throttle = field(default_factory=Throttle)
+    agenda: Agenda = field(default_factory=Agenda)
     now: float = 0.0
     starts: list[tuple[float, str]] = field(default_factory=list)
+    hosts: dict[str, Host] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.agenda = Agenda(self.throttle.due, self.throttle.interval, self.throttle.seen)
+    def host(self, key: str) -> Host:
+        return self.hosts.setdefault(key, Host(key))
+
+    def add(self, key: str, count: int = 1) -> None:
+        self.agenda.add(self.host(key), self.now, count)
+
+    def remove(self, key: str, count: int = 1) -> None:
+        self.agenda.remove(self.host(key), self.now, count)
+
+    def next(self, now: float, *, idle: bool = True) -> str | None:
+        host = self.agenda.next(now, lambda: idle)
+        return None if host is None else host.key
 
     def step(self) -> bool:
         host = self.agenda.next(self.now)
@@ -41,12 +52,12 @@ class Simulation:
             assert due > self.now, "asked to wait for the past"
             self.now = due
             return True
-        self.agenda.remove(host)
-        assert self.throttle.due(host) <= self.now
-        self.starts.append((self.now, host))
-        self.throttle.started(host)
+        self.agenda.remove(host, self.now)
+        assert host.traffic.due <= self.now
+        self.starts.append((self.now, host.key))
+        host.traffic.started()
         self.now += self.latency
-        self.throttle.finished(host, self.now)
+        host.traffic.finished(self.now)
         return True
 
     def run(self) -> float:
@@ -68,150 +79,152 @@ def lower_bound(counts: list[int], latency: float, interval: float) -> float:
 def test_r4_most_remaining_work_goes_first():
     run = Simulation(0.05)
     for host in ("small.test", "large.test", "slow.test"):
-        run.throttle.restore(host, -60.0, -60.0)
-    run.agenda.add("small.test", 2, 0.0)
-    run.agenda.add("large.test", 20, 0.0)
-    run.agenda.add("slow.test", 5, 0.0)
-    run.throttle.set_interval("slow.test", 10.0)
-    assert run.agenda.next(0.0) == "large.test"
-    run.agenda.add("slow.test", 1)  # its interval is looked at when its work changes
-    assert run.agenda.next(0.0) == "slow.test"
+        run.host(host).traffic.restore(-60.0, -60.0)
+    run.add("small.test", 2)
+    run.add("large.test", 20)
+    run.add("slow.test", 5)
+    run.host("slow.test").traffic.set_interval(10.0)
+    assert run.next(0.0) == "large.test"
+    run.add("slow.test", 1)  # its interval is looked at when its work changes
+    assert run.next(0.0) == "slow.test"
 
 
 def test_own_host_that_was_never_requested_counts_as_one_that_may_be_slow():
     run = Simulation(0.05)
-    run.throttle.restore("known.test", -60.0, -60.0)
-    run.agenda.add("known.test", 9)
-    run.agenda.add("unseen.test", 2)
-    assert run.agenda.next(0.0) == "unseen.test"  # 2 x 5 s
-    run.throttle.restore("unseen.test", -60.0, -60.0)
-    run.agenda.add("unseen.test")
-    assert run.agenda.next(0.0) == "known.test"  # 9 x 1 s, and 3 x 1 s
+    run.host("known.test").traffic.restore(-60.0, -60.0)
+    run.add("known.test", 9)
+    run.add("unseen.test", 2)
+    assert run.next(0.0) == "unseen.test"  # 2 x 5 s
+    run.host("unseen.test").traffic.restore(-60.0, -60.0)
+    run.add("unseen.test")
+    assert run.next(0.0) == "known.test"  # 9 x 1 s, and 3 x 1 s
 
 
 def test_own_a_target_gives_way_unless_it_is_its_hosts_last_or_enough_have():
-    agenda = Simulation(0.05).agenda
+    run = Simulation(0.05)
+    agenda = run.agenda
     for number in range(GIVEN_WAY + 1):
-        agenda.add(f"h{number}.test", 2)
-        agenda.remove(f"h{number}.test")
+        run.add(f"h{number}.test", 2)
+        run.remove(f"h{number}.test")
     for number in range(GIVEN_WAY):
         assert agenda.gives_way(f"h{number}.test")
-        agenda.add(f"h{number}.test")
+        run.add(f"h{number}.test")
     last = f"h{GIVEN_WAY}.test"
     assert not agenda.gives_way(last)
-    agenda.remove("h0.test")  # it is given out again
+    run.remove("h0.test")  # it is given out again
     assert agenda.gives_way(last)
-    agenda.remove(last)
+    run.remove(last)
     assert not agenda.gives_way(last), "it has no other request"
 
 
 def longest_host_soon_due(others: int) -> Simulation:
     """A host of 20 requests has just had one, and as many as *others* hosts of one are due."""
     run = Simulation(0.05)
-    run.agenda.add("long.test", 20)
-    assert run.agenda.next(0.0) == "long.test"
+    run.add("long.test", 20)
+    assert run.next(0.0) == "long.test"
     run.step()
     for number in range(others):
-        run.agenda.add(f"h{number}.test")
+        run.add(f"h{number}.test")
     return run
 
 
 def test_own_wire_is_kept_free_for_a_moment_before_the_longest_host_is_due():
     run = longest_host_soon_due(2)
-    due = run.throttle.due("long.test")
-    assert run.agenda.next(due - MOMENT - 0.01) is not None
-    assert run.agenda.next(due - MOMENT / 2) is None
+    due = run.host("long.test").traffic.due
+    assert run.next(due - MOMENT - 0.01) is not None
+    assert run.next(due - MOMENT / 2) is None
     assert run.agenda.next_due() == due
-    assert run.agenda.next(due) == "long.test"
+    assert run.next(due) == "long.test"
 
 
 def test_own_wire_is_not_kept_free_for_a_host_that_goes_last():
-    throttle = Throttle()
-    throttle.restore("silent.test", 0.0, 5.0)
-    agenda = Agenda(throttle.due, throttle.interval, throttle.seen, {"silent.test"}.__contains__)
-    agenda.add("silent.test", 20, 0.0)
-    agenda.add("other.test", 1, 0.0)
-    assert agenda.next(5.0 - MOMENT / 2) == "other.test"
+    run = Simulation(0.05)
+    last(run, "silent.test")
+    run.host("silent.test").traffic.restore(0.0, 5.0)
+    run.add("silent.test", 20)
+    run.add("other.test")
+    assert run.next(5.0 - MOMENT / 2) == "other.test"
 
 
 def test_own_wire_is_not_kept_free_where_it_decides_when_the_crawl_ends():
     run = longest_host_soon_due(200)
-    assert run.agenda.next(run.throttle.due("long.test") - MOMENT / 2) is not None
+    assert run.next(run.host("long.test").traffic.due - MOMENT / 2) is not None
 
 
 def test_r4_skewed_load_reaches_the_lower_bound():
     run = Simulation(0.05)
-    run.agenda.add("large.test", 20)
+    run.add("large.test", 20)
     for number in range(40):
-        run.agenda.add(f"h{number}.test")
+        run.add(f"h{number}.test")
     assert run.run() <= 1.05 * lower_bound([20] + [1] * 40, 0.05, 1.0)
 
 
 def test_own_hold_that_comes_while_a_host_waits_is_kept():
     run = Simulation(0.05)
-    run.agenda.add("a.test", 2)
+    run.add("a.test", 2)
     run.step()
-    assert run.agenda.next(run.now) is None
-    run.throttle.hold("a.test", 50.0)
+    assert run.next(run.now) is None
+    run.host("a.test").traffic.hold(50.0)
     run.run()
     assert run.starts[1][0] >= 50.0
 
 
 def test_own_host_asked_by_somebody_else_is_looked_at_again():
     run = Simulation(0.05)
-    run.throttle.started("a.test")  # another crawl of this process
-    run.agenda.add("a.test")
-    assert run.agenda.next(0.0) is None
-    run.throttle.finished("a.test", 3.0)
-    run.agenda.nudge("a.test")
+    run.host("a.test").traffic.started()  # another crawl of this process
+    run.add("a.test")
+    assert run.next(0.0) is None
+    run.host("a.test").traffic.finished(3.0)
+    run.agenda.nudge("a.test", run.now)
     assert run.agenda.next_due() == 4.0
-    assert run.agenda.next(4.0) == "a.test"
+    assert run.next(4.0) == "a.test"
 
 
 def test_own_hosts_without_requests_are_forgotten():
     run = Simulation(0.05)
-    run.agenda.add("a.test", 3)
-    run.agenda.remove("a.test", 3)
+    run.add("a.test", 3)
+    run.remove("a.test", 3)
     assert len(run.agenda) == 0
-    assert run.agenda.next(0.0) is None
+    assert run.next(0.0) is None
     assert run.agenda.next_due() is None
 
 
 def test_own_many_hosts_due_at_once_are_all_served():
     run = Simulation(0.0)
     for number in range(500):
-        run.agenda.add(f"h{number}.test", 2)
+        run.add(f"h{number}.test", 2)
     run.run()
     assert len(run.starts) == 1000
 
 
 def test_own_hosts_that_are_not_due_are_not_looked_at_in_one_go():
     """A pop stays short however many hosts an earlier run has left waiting."""
-    throttle = Throttle()
     looks = 0
 
-    def due(host: str) -> float:
-        nonlocal looks
-        looks += 1
-        return throttle.due(host)
+    class Counted(Host):
+        def turn(self, now: float) -> float:
+            nonlocal looks
+            looks += 1
+            return super().turn(now)
 
-    agenda = Agenda(due, throttle.interval, throttle.seen)
+    agenda = Agenda()
     for number in range(500):
-        throttle.restore(f"old{number}.test", 0.0, 60.0)
-        agenda.add(f"old{number}.test", 2, now=1.0)
-        throttle.set_interval(f"new{number}.test", 300.0)
-        agenda.add(f"new{number}.test", 2, now=1.0)
+        old, new = Counted(f"old{number}.test"), Counted(f"new{number}.test")
+        old.traffic.restore(0.0, 60.0)
+        new.traffic.set_interval(300.0)
+        agenda.add(old, 1.0, 2)
+        agenda.add(new, 1.0, 2)
     now, most = 1.0, 0
     while now < 59.0:
         looks = 0
         host = agenda.next(now)
         most = max(most, looks)
         if host is not None:
-            agenda.remove(host)
-            throttle.started(host)
+            agenda.remove(host, now)
+            host.traffic.started()
             now += 0.01
-            throttle.finished(host, now)
-            agenda.nudge(host)
+            host.traffic.finished(now)
+            agenda.nudge(host.key, now)
         else:
             now += 1.0
     assert most <= 70
@@ -233,7 +246,7 @@ def test_r4_no_gap_too_short_and_no_due_host_waits_while_the_place_is_free(load,
     run = Simulation(latency)
     pending = []
     for number, (count, interval) in enumerate(load):
-        run.throttle.set_interval(f"h{number}.test", interval)
+        run.host(f"h{number}.test").traffic.set_interval(interval)
         pending += [f"h{number}.test"] * count
     order = data.draw(st.permutations(pending))
     late = data.draw(st.integers(0, len(order)))
@@ -242,7 +255,7 @@ def test_r4_no_gap_too_short_and_no_due_host_waits_while_the_place_is_free(load,
     ends: dict[str, float] = {}
 
     def add(host: str) -> None:
-        run.agenda.add(host)
+        run.add(host)
         added[host] = added.get(host, 0) + 1
 
     for host in order[late:]:
@@ -257,16 +270,16 @@ def test_r4_no_gap_too_short_and_no_due_host_waits_while_the_place_is_free(load,
             break
         if len(run.starts) > starts:
             start, host = run.starts[-1]
-            assert start - ends.get(host, -99) >= run.throttle.interval(host) - 1e-9
+            assert start - ends.get(host, -99) >= run.host(host).traffic.interval - 1e-9
             ends[host] = run.now
             made[host] = made.get(host, 0) + 1
         else:
             waiting = [host for host in added if made.get(host, 0) < added[host]]
             work = {
-                host: (added[host] - made.get(host, 0)) * run.throttle.interval(host)
+                host: (added[host] - made.get(host, 0)) * run.host(host).traffic.interval
                 for host in waiting
             }
-            due = {host: run.throttle.due(host) for host in waiting}
+            due = {host: run.host(host).traffic.due for host in waiting}
             soon = [work[host] for host in waiting if before < due[host] < before + MOMENT + 1e-6]
             assert all(
                 due[host] >= run.now or work[host] < max(soon, default=0.0) for host in waiting
@@ -275,20 +288,20 @@ def test_r4_no_gap_too_short_and_no_due_host_waits_while_the_place_is_free(load,
 
 
 def test_own_outlook_counts_due_hosts_and_the_time_that_the_rest_takes():
-    throttle = Throttle()
-    agenda = Agenda(throttle.due, throttle.interval, throttle.seen)
+    run = Simulation(0.05)
+    agenda = run.agenda
     assert (agenda.ready(), agenda.seconds_left(0.0)) == (0, 0.0)
-    throttle.set_interval("slow", 10.0)
-    agenda.add("slow", 4, 0.0)
-    throttle.hold("held", 50.0)
-    agenda.add("held", 1, 0.0)
-    throttle.started("busy")
-    agenda.add("busy", 2, 0.0)
+    run.host("slow").traffic.set_interval(10.0)
+    run.add("slow", 4)
+    run.host("held").traffic.hold(50.0)
+    run.add("held")
+    run.host("busy").traffic.started()
+    run.add("busy", 2)
     assert (agenda.ready(), len(agenda)) == (1, 3)
     assert agenda.seconds_left(5.0) == 45.0
-    agenda.remove("held")
+    run.remove("held")
     assert agenda.seconds_left(5.0) == 30.0
-    agenda.remove("slow", 4)
+    run.remove("slow", 4)
     assert (agenda.ready(), agenda.seconds_left(5.0)) == (0, 1.0)
 
 
@@ -308,31 +321,28 @@ def test_own_enough_waits_once_the_order_can_be_chosen_well(load, expected):
 
 
 def test_own_the_agenda_knows_the_most_hosts_that_waited_at_one_time():
-    agenda = Simulation(0.05).agenda
+    run = Simulation(0.05)
     for host in ("a", "b", "a", "c"):
-        agenda.add(host)
-    agenda.remove("b")
-    agenda.remove("c")
-    agenda.add("d")
-    assert (agenda.most, len(agenda)) == (3, 2)
+        run.add(host)
+    run.remove("b")
+    run.remove("c")
+    run.add("d")
+    assert (run.agenda.most, len(run.agenda)) == (3, 2)
 
 
-def last(run: Simulation, *silent: str) -> set[str]:
-    """From now on these hosts go last, until they are taken out of what this returns."""
-    hosts = set(silent)
-    run.agenda = Agenda(
-        run.throttle.due, run.throttle.interval, run.throttle.seen, hosts.__contains__
-    )
-    return hosts
+def last(run: Simulation, *silent: str) -> None:
+    """These hosts gave no answer in an earlier run, so they go last until they are requested."""
+    for key in silent:
+        run.host(key).silence.before = True
 
 
 def test_own_a_host_that_goes_last_waits_for_all_requests_of_the_others():
     run = Simulation(0.05)
     last(run, "dead.test", "gone.test")
-    run.agenda.add("dead.test", 50)
+    run.add("dead.test", 50)
     for name in ("a.test", "b.test"):
-        run.agenda.add(name, 3)
-    run.agenda.add("gone.test")
+        run.add(name, 3)
+    run.add("gone.test")
     run.run()
     names = [host for _, host in run.starts]
     assert sorted(names[:6]) == ["a.test"] * 3 + ["b.test"] * 3
@@ -342,36 +352,36 @@ def test_own_a_host_that_goes_last_waits_for_all_requests_of_the_others():
 def test_own_not_even_one_that_is_due_in_half_a_second_waits_for_it():
     run = Simulation(0.05)
     last(run, "dead.test")
-    run.agenda.add("dead.test")
-    run.throttle.hold("live.test", 0.5)
-    run.agenda.add("live.test")
-    assert run.agenda.next(0.0) is None
+    run.add("dead.test")
+    run.host("live.test").traffic.hold(0.5)
+    run.add("live.test")
+    assert run.next(0.0) is None
     assert run.agenda.next_due() == 0.5
-    assert run.agenda.next(0.5) == "live.test"
-    run.agenda.remove("live.test")
-    assert run.agenda.next(0.5) == "dead.test"
-    run.agenda.add("live.test")  # which start() yields now
-    assert run.agenda.next(0.6) == "live.test"
+    assert run.next(0.5) == "live.test"
+    run.remove("live.test")
+    assert run.next(0.5) == "dead.test"
+    run.add("live.test")  # which start() yields now
+    assert run.next(0.6) == "live.test"
 
 
 def test_own_it_waits_while_work_may_come_from_elsewhere():
     run = Simulation(0.05)
     last(run, "dead.test")
-    run.agenda.add("dead.test")
-    assert run.agenda.next(0.0, idle=False) is None
-    assert run.agenda.next(0.0, idle=True) == "dead.test"
+    run.add("dead.test")
+    assert run.next(0.0, idle=False) is None
+    assert run.next(0.0, idle=True) == "dead.test"
 
 
 def test_own_a_host_that_answers_goes_by_its_work_again():
     run = Simulation(0.05)
-    silent = last(run, "back.test", "dead.test")
-    run.agenda.add("back.test", 20)
-    run.agenda.add("dead.test")
-    run.throttle.hold("dead.test", 0.1)
-    run.agenda.nudge("dead.test")
-    assert run.agenda.next(0.0) is None  # the one that waits counts as another
-    run.agenda.next(0.1)
-    silent.discard("back.test")
-    run.agenda.add("back.test")
-    run.agenda.add("live.test", 2)
-    assert [run.agenda.next(0.1)] == ["back.test"]
+    last(run, "back.test", "dead.test")
+    run.add("back.test", 20)
+    run.add("dead.test")
+    run.host("dead.test").traffic.hold(0.1)
+    run.agenda.nudge("dead.test", run.now)
+    assert run.next(0.0) is None  # the one that waits counts as another
+    run.next(0.1)
+    run.host("back.test").silence.answered(0.1)
+    run.add("back.test")
+    run.add("live.test", 2)
+    assert [run.next(0.1)] == ["back.test"]

@@ -3,136 +3,130 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_walsh.policy.throttle import UNSEEN, VISIT_EVERY, Throttle, visit_from
+from scrapy_walsh.policy.host import Traffic
+from scrapy_walsh.policy.throttle import UNSEEN, VISIT_EVERY, visit_from
 
 HOST = "h.test"
 DAY = 86400.0
 
 
-def asked(throttle: Throttle, host: str, end: float, **options: object) -> None:
-    throttle.started(host)
-    throttle.finished(host, end, **options)
+def asked(host: Traffic, end: float, **options: object) -> None:
+    host.started()
+    host.finished(end, **options)
 
 
 def test_r4_4_first_request_to_an_unseen_host_is_not_delayed():
-    throttle = Throttle()
-    assert throttle.due(HOST) == UNSEEN
-    assert throttle.wait(HOST, 5.0) == 0.0
+    host = Traffic()
+    assert host.due == UNSEEN
+    assert host.wait(5.0) == 0.0
 
 
 def test_r4_2_one_second_between_requests_to_a_host():
-    throttle = Throttle()
-    asked(throttle, HOST, 10.0)
-    assert throttle.due(HOST) == 11.0
-    assert throttle.wait(HOST, 10.25) == 0.75
+    host = Traffic()
+    asked(host, 10.0)
+    assert host.due == 11.0
+    assert host.wait(10.25) == 0.75
 
 
 @pytest.mark.parametrize(("crawl_delay", "spacing"), [(0.5, 1.0), (2.0, 2.0), (86400.0, 86400.0)])
 def test_r4_3_spacing_is_the_larger_of_a_second_and_the_crawl_delay(crawl_delay, spacing):
-    throttle = Throttle()
-    throttle.set_interval(HOST, crawl_delay)
-    asked(throttle, HOST, 0.0)
-    assert throttle.due(HOST) == spacing
+    host = Traffic()
+    host.set_interval(crawl_delay)
+    asked(host, 0.0)
+    assert host.due == spacing
 
 
 def test_r4_3_a_crawl_delay_learned_late_counts_from_the_last_answer():
-    throttle = Throttle()
-    asked(throttle, HOST, 0.0)
-    throttle.set_interval(HOST, 7.0)
-    assert throttle.due(HOST) == 7.0
-
-
-def test_r4_5_hosts_do_not_wait_for_each_other():
-    throttle = Throttle()
-    asked(throttle, HOST, 0.0)
-    assert throttle.wait("other.test", 0.0) == 0.0
+    host = Traffic()
+    asked(host, 0.0)
+    host.set_interval(7.0)
+    assert host.due == 7.0
 
 
 def test_own_largest_interval_of_several_sources_counts():
     """T17: http and https of one host share the throttle, not the robots.txt."""
-    throttle = Throttle()
-    throttle.set_interval(HOST, 5.0, source="http://h.test")
-    throttle.set_interval(HOST, 2.0, source="https://h.test")
-    assert throttle.interval(HOST) == 5.0
-    throttle.set_interval(HOST, 0.0, source="http://h.test")
-    assert throttle.interval(HOST) == 2.0
+    host = Traffic()
+    host.set_interval(5.0, source="http://h.test")
+    host.set_interval(2.0, source="https://h.test")
+    assert host.interval == 5.0
+    host.set_interval(0.0, source="http://h.test")
+    assert host.interval == 2.0
 
 
 def test_r5_3_a_hold_is_never_shortened():
-    throttle = Throttle()
-    throttle.hold(HOST, 100.0)
-    throttle.hold(HOST, 50.0)
-    assert throttle.due(HOST) == 100.0
-    asked(throttle, HOST, 100.0)
-    assert throttle.due(HOST) == 101.0
+    host = Traffic()
+    host.hold(100.0)
+    host.hold(50.0)
+    assert host.due == 100.0
+    asked(host, 100.0)
+    assert host.due == 101.0
 
 
 def test_r5_7_a_retry_keeps_the_spacing_of_r4():
-    throttle = Throttle()
-    throttle.started(HOST)
-    throttle.finished(HOST, 10.0)
-    throttle.hold(HOST, 10.0)  # Retry-After: 0
-    assert throttle.due(HOST) == 11.0
+    host = Traffic()
+    host.started()
+    host.finished(10.0)
+    host.hold(10.0)  # Retry-After: 0
+    assert host.due == 11.0
 
 
 def test_r4_1_a_host_is_not_due_while_it_is_being_asked():
-    throttle = Throttle()
-    throttle.started(HOST)
-    assert throttle.due(HOST) == math.inf
+    host = Traffic()
+    host.started()
+    assert host.due == math.inf
 
 
 def test_own_first_robots_txt_uses_up_nothing_for_one_target():
     """T1's one exemption."""
-    throttle = Throttle()
-    throttle.set_interval(HOST, 9.0)
-    asked(throttle, HOST, 1.0, exempt=True)
-    assert throttle.wait(HOST, 1.0) == 0.0
-    asked(throttle, HOST, 2.0)
-    assert throttle.due(HOST) == 11.0
+    host = Traffic()
+    host.set_interval(9.0)
+    asked(host, 1.0, exempt=True)
+    assert host.wait(1.0) == 0.0
+    asked(host, 2.0)
+    assert host.due == 11.0
 
 
 def test_own_exemption_is_for_a_target_not_for_another_robots_txt():
-    throttle = Throttle()
-    asked(throttle, HOST, 1.0, exempt=True)
-    assert throttle.due(HOST, document=True) == 2.0
+    host = Traffic()
+    asked(host, 1.0, exempt=True)
+    assert host.document_due == 2.0
 
 
 def test_own_paced_robots_txt_spaces_a_second_not_the_crawl_delay():
     """T1: WALSH_PACE_ROBOTS, the literal reading."""
-    throttle = Throttle()
-    throttle.set_interval(HOST, 9.0)
-    asked(throttle, HOST, 1.0, exempt=True, spacing=1.0)
-    assert throttle.due(HOST) == 2.0
+    host = Traffic()
+    host.set_interval(9.0)
+    asked(host, 1.0, exempt=True, spacing=1.0)
+    assert host.due == 2.0
 
 
 def test_own_exemption_does_not_lift_a_hold():
-    throttle = Throttle()
-    throttle.hold(HOST, 30.0)
-    asked(throttle, HOST, 1.0, exempt=True)
-    assert throttle.due(HOST) == 30.0
+    host = Traffic()
+    host.hold(30.0)
+    asked(host, 1.0, exempt=True)
+    assert host.due == 30.0
 
 
 def test_own_earlier_process_counts():
     """T33: a cron job restarted at once."""
-    throttle = Throttle()
-    throttle.restore(HOST, last_end=99.5, not_before=99.0)
-    assert throttle.seen(HOST)
-    assert throttle.due(HOST) == 100.5
+    host = Traffic()
+    host.restore(last_end=99.5, not_before=99.0)
+    assert host.seen
+    assert host.due == 100.5
 
 
 def test_r4_2_minimum_may_only_be_raised():
-    with pytest.raises(ValueError, match=r"0\.9"):
-        Throttle(0.9)
-    throttle = Throttle()
-    throttle.raise_minimum(3.0)
-    throttle.raise_minimum(2.0)
-    assert throttle.interval(HOST) == 3.0
+    host = Traffic()
+    host.raise_minimum(3.0)
+    host.raise_minimum(2.0)
+    assert host.interval == 3.0
 
 
 steps = st.lists(
@@ -150,25 +144,25 @@ steps = st.lists(
 @given(steps)
 def test_r4_any_order_of_requests_keeps_every_interval_and_hold(order):
     """Invariant: whoever waits until ``due`` never breaks an interval or a hold."""
-    throttle, now = Throttle(), 0.0
+    traffic, now = defaultdict(Traffic), 0.0
     ends: dict[str, float] = {}
     holds: dict[str, float] = {}
     intervals: dict[str, float] = {}
     for host, pause, latency, hold, crawl_delay in order:
         now += pause
         if crawl_delay is not None:
-            throttle.set_interval(host, crawl_delay)
+            traffic[host].set_interval(crawl_delay)
             intervals[host] = crawl_delay
-        now = max(now, throttle.due(host))
+        now = max(now, traffic[host].due)
         if host in ends:
             assert now - ends[host] >= max(1.0, intervals.get(host, 0.0)) - 1e-9
             assert now >= holds.get(host, 0.0)
-        throttle.started(host)
+        traffic[host].started()
         now += latency
-        throttle.finished(host, now)
+        traffic[host].finished(now)
         ends[host] = now
         if hold is not None:
-            throttle.hold(host, now + hold)
+            traffic[host].hold(now + hold)
             holds[host] = max(holds.get(host, 0.0), now + hold)
 
 
@@ -196,19 +190,19 @@ def test_r4_a_visit_is_a_day_after_the_one_before() -> None:
 
 
 def test_r4_a_visit_that_would_come_later_than_the_crawl_delay_changes_nothing() -> None:
-    throttle = Throttle()
-    throttle.restore(HOST, 0.0, UNSEEN, visited_at=0.0)
-    robots(throttle, 1000.0, rested=1000.0)
-    assert throttle.due(HOST) == 1000.0 + SLOW
+    host = Traffic()
+    host.restore(0.0, UNSEEN, visited_at=0.0)
+    robots(host, 1000.0, rested=1000.0)
+    assert host.due == 1000.0 + SLOW
 
 
-def robots(throttle: Throttle, end: float, rested: float, delay: float = SLOW) -> None:
+def robots(host: Traffic, end: float, rested: float, delay: float = SLOW) -> None:
     """A robots.txt of the host is requested, answered and read."""
-    throttle.started(HOST, end, document=True)
-    throttle.rested(HOST, rested)
-    throttle.finished(HOST, end)
-    throttle.set_interval(HOST, delay)
-    throttle.visit(HOST, PATIENCE)
+    host.started(end, document=True)
+    host.rested = rested
+    host.finished(end)
+    host.set_interval(delay)
+    host.visit(PATIENCE)
 
 
 @given(st.lists(st.tuples(st.floats(0, 2 * DAY), st.booleans()), min_size=1, max_size=40))
@@ -216,21 +210,21 @@ def test_r4_targets_of_a_slow_host_keep_its_crawl_delay_among_themselves(
     steps: list[tuple[float, bool]],
 ) -> None:
     """Each step waits, then reads robots.txt or sends a target, as soon as either may go."""
-    throttle, now, last = Throttle(), 0.0, -math.inf
-    throttle.set_interval(HOST, SLOW)  # as an earlier run knew it
+    host, now, last = Traffic(), 0.0, -math.inf
+    host.set_interval(SLOW)  # as an earlier run knew it
     targets: list[float] = []
     visits: list[float] = []
     for pause, document in steps:
-        now = max(now + pause, throttle.due(HOST, document=document))
+        now = max(now + pause, host.document_due if document else host.due)
         if document:
             assert now - last >= SLOW - ROUNDING
-            robots(throttle, now, rested=now - last)
+            robots(host, now, rested=now - last)
         else:
-            throttle.started(HOST, now)
-            ahead = throttle.went_ahead(HOST)
+            host.started(now)
+            ahead = host.ahead
             assert now - last >= (1.0 if ahead else SLOW) - ROUNDING
             visits += [now] if ahead else []
-            throttle.finished(HOST, now)
+            host.finished(now)
             targets.append(now)
         last = now
     assert all(later - one >= SLOW - ROUNDING for one, later in pairwise(targets))

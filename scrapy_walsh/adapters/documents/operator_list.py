@@ -136,10 +136,8 @@ class OperatorList:
 
     def _held_off(self) -> float | None:
         """Seconds for which R5 leaves the list's host alone; None where it may be requested."""
-        throttle = self._pacing.throttle
-        host = self._pacing.look_up(self._context.config.blocklist_url)
-        wait = throttle.wait(host, self._context.monotonic())  # after what the look-up books
-        return operator.held_off(wait, throttle.interval(host))
+        traffic = self._pacing.host_of(self._context.config.blocklist_url).traffic
+        return operator.held_off(traffic.wait(self._context.monotonic()), traffic.interval)
 
     async def _renew(self) -> None:
         """Ask for the list, unless another process has brought it meanwhile (R4.6)."""
@@ -147,7 +145,7 @@ class OperatorList:
         look = self.state.looks_first
         while not (look and await self._taken_up()):
             look = True
-            wait = self._pacing.throttle.wait(self._pacing.look_up(url), context.monotonic())
+            wait = self._pacing.host_of(url).traffic.wait(context.monotonic())
             if wait <= 0:
                 try:
                     await self._take(await self._fetch(url, self._document))

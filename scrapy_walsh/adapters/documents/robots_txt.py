@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.adapters.fetcher import Fetched, Fetcher
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.chain import Held, Rules
+    from scrapy_walsh.policy.host import Host
 
 #: Octets of a robots.txt that are fetched: what is read of it, and a little more, so that the
 #: parser sees that there was more.
@@ -149,9 +150,9 @@ class RobotsTxt:
             return None
         return entry.serial
 
-    def next_host(self, origin: str) -> str:
-        """The throttle key of the host that the next step will ask."""
-        return self._pacing.look_up(self._progress[origin].url)
+    def next_host(self, origin: str) -> Host:
+        """The host that the next step will ask."""
+        return self._pacing.host_of(self._progress[origin].url)
 
     async def step(self, origin: str, *, trial: bool = False) -> None:
         """Make the next request for *origin*'s robots.txt, or wait for the one under way.
@@ -212,7 +213,7 @@ class RobotsTxt:
 
     def _back_off(self, origin: str, progress: _Progress, fetched: Fetched) -> None:
         progress.attempt += 1
-        _hold_origin(self._pacing, origin, self._pacing.look_up(progress.url))
+        _hold_origin(self._pacing, origin, progress.url)
         wait = fetched.failure.delay if isinstance(fetched.failure, Retry) else 0.0
         self._context.recorder.record(
             Event(
@@ -235,7 +236,7 @@ class RobotsTxt:
             self._do_without(origin, robots_fetch.UNREACHABLE, why)
         elif not isinstance(against, NeedDocument):
             progress.url, progress.hops, progress.attempt = url, progress.hops + 1, 0
-            _hold_origin(self._pacing, origin, self._pacing.look_up(url))
+            _hold_origin(self._pacing, origin, url)
 
     def _do_without(self, origin: str, cause: str, why: str) -> None:
         """Go by what ``robots_fetch.without`` says, since there are no new rules of *origin*."""
@@ -245,7 +246,7 @@ class RobotsTxt:
         found = robots_fetch.without(cause, why, url, config.robots_unreachable, fleet=fleet)
         match found:
             case Leave():
-                self._pacing.hold(self._pacing.look_up(origin), found.seconds)
+                self._pacing.hold(self._pacing.host_of(origin), found.seconds)
                 self._fail(origin, found.reason)
             case StandIn():
                 self._stand_in(origin, found)
@@ -333,11 +334,11 @@ class RobotsTxt:
         self._record(events.ADOPTED, origin, document, rules, f"{fetched.why}, {meaning}")
         self._context.remember(lambda: self._context.store.put(document))
         self._hold(origin, rules, document.fetched_at, self._ttl(origin))
-        self._pacing.throttle.visit(hosts.host_key(origin), self._context.config.patience)
+        self._pacing.host_of(origin).traffic.visit(self._context.config.patience)
 
     def _ttl(self, origin: str) -> float:
         """Seconds that rules of *origin* are held."""
-        interval = self._pacing.throttle.interval(self._pacing.look_up(origin))
+        interval = self._pacing.host_of(origin).traffic.interval
         return robots_ttl(self._context.config.robots_ttl, interval)
 
     def _stored(self, origin: str) -> _Entry | None:
@@ -359,9 +360,9 @@ class RobotsTxt:
             token = self._context.config.identity.token
             with _collector_at_rest(len(document.body)):
                 rules = parse_robots(document.body, token, document.url)
-        host, throttle = hosts.host_key(origin), self._pacing.throttle
-        throttle.set_interval(host, rules.crawl_delay or 0.0, source=origin)
-        throttle.set_interval(host, 0.0, source=EARLIER_RUN)
+        traffic = self._pacing.host_of(origin).traffic
+        traffic.set_interval(rules.crawl_delay or 0.0, source=origin)
+        traffic.set_interval(0.0, source=EARLIER_RUN)
         return rules
 
     def _hold(self, origin: str, rules: Rules, fetched_at: float, ttl: float) -> _Entry:
@@ -380,11 +381,12 @@ def _judge_again(context: Context, origin: str) -> None:
         queue.judge_again(hosts.host_key(origin))
 
 
-def _hold_origin(pacing: Pacing, origin: str, asked: str) -> None:
+def _hold_origin(pacing: Pacing, origin: str, url: str) -> None:
     """Targets of *origin* wait for the host that its robots.txt comes from, if another."""
-    host, due = pacing.look_up(origin), pacing.throttle.due(asked, document=True)
-    if host != asked and due < math.inf:  # else a request to it is under way
-        pacing.throttle.hold(host, due)
+    host, asked = pacing.host_of(origin), pacing.host_of(url)
+    due = asked.traffic.document_due
+    if host.key != asked.key and due < math.inf:  # else a request to it is under way
+        host.traffic.hold(due)
 
 
 @contextmanager

@@ -123,7 +123,7 @@ class ProbeSpider(Spider):
         if crawl is not None:
             pacing = crawl.pacing
             urls = {each["url"] for each in self.received}
-            intervals = {url: pacing.throttle.interval(pacing.look_up(url)) for url in urls}
+            intervals = {url: pacing.host_of(url).traffic.interval for url in urls}
         told = {
             "reason": reason,
             "results": self.results,

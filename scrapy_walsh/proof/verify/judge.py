@@ -279,7 +279,7 @@ class Judge:
         wait, gates = self._wait(run, host, line) + _RECKONED, run.terms.gates
         interval, found = run.held.crawl_delay(host, line.moment), set()
         for document in (False, True):
-            spent = run.silences.against(host, line.at, robots=document)
+            spent = run.host(host).spent(line.at, document=document)
             step = chain.admit(Pace(host, wait, interval, spent), gates, line.at, document=document)
             if isinstance(step, Refuse):
                 found.add(step.verdict.requirement)

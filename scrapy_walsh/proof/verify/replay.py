@@ -165,21 +165,22 @@ class Replay:
         worker only deferrals are: it drops what it has counted after some time.
         """
         silent, robots = line.answered and line.status is None, line.purpose == _ROBOTS
+        host = run.host(line.host)
         judged = not (run.holes or run.terms.shared) and line.purpose in (TARGET, _ROBOTS)
         if line.silent:  # who says so of a host is granted less, so it need not be proved
-            run.silences.remember(line.host)
-        against = run.silences.against(line.host, line.started, robots=robots)
+            host.silence.before = True
+        against = host.spent(line.started, document=robots)
         if judged and against is not None:
             self._report.find(line.n, "R5", f"{line.url} was asked, though {against.reason}")
         if judged and line.once:
             return self._trial(run, line, silent=silent)
         if line.status is not None:
-            run.silences.answered(line.host, line.started)
+            host.silence.answered(line.started)
         elif silent and not line.once:
-            run.silences.note(line.host, line.started)
-        if not (judged and silent and run.silences.spent(line.host, line.started, robots=robots)):
+            host.silence.note(line.started)
+        if not (judged and silent and host.silence.spent(line.started, robots=robots)):
             return ""
-        return run.silences.told(line.host, line.started)
+        return host.silence.told(line.host, line.started)
 
     def _trial(self, run: Run, line: Line, *, silent: bool) -> str:
         """A trial of https is not counted, so it is one robots.txt and one target at most."""

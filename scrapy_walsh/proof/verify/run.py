@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.policy import hosts
-from scrapy_walsh.policy.backoff import Silences
+from scrapy_walsh.policy.host import Host
+from scrapy_walsh.policy.host import Terms as Settings
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.robots.fetch import StandIn
 from scrapy_walsh.policy.scope import Scope
@@ -125,15 +126,19 @@ class Run:
     due: dict[str, list[int]] = field(default_factory=dict)
     given_up: dict[str, int] = field(default_factory=dict)
     failed: dict[str, Line] = field(default_factory=dict)
-    #: The requests that got no answer, by host; trials of https, by origin, are counted apart.
-    silences: Silences = field(init=False)
+    #: Hosts, with their requests that got no answer; trials of https, by origin, count apart.
+    hosts: dict[str, Host] = field(default_factory=dict)
     trials: Counter[str] = field(default_factory=Counter)
     #: By host, what it has taught this run by now (D28), and when its last accepted answer ended.
     taught: dict[str, Learned] = field(default_factory=dict)
     accepted: dict[str, float] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.silences = Silences(self.terms.max_retries, self.terms.robots_unreachable)
+    def host(self, key: str) -> Host:
+        """What this run knows of the host with this throttle key."""
+        if key not in self.hosts:
+            settings = Settings(self.terms.gates, self.terms.robots_unreachable)
+            self.hosts[key] = Host(key, settings)
+        return self.hosts[key]
 
     def note_clocks(self, line: Line) -> None:
         """Compare the two times of an exchange with those of the one before."""

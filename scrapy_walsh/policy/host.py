@@ -1,0 +1,400 @@
+"""R4, R5: what is known of one host, and when the next request to it may go.
+
+Two objects say all of it. :class:`Traffic` is the host as its server sees this process: spacing and
+holds, whichever crawl of the process sends. :class:`Host` is the host as one crawl knows it: what
+the run is still granted (D13), what the host has taught (D28), what was said about it. Both have
+plain fields, and methods for what has happened. The key of a host is its ``hosts.host_key`` (T17).
+
+A process sends one request at a time. The next one to a host goes not before
+``max(WALSH_MIN_INTERVAL, Crawl-delay)`` seconds after the host's last answer (spec section 9.3). A
+back-off (R5) holds the whole host until a given time (T25). So a host is due when the interval
+since its last answer and its hold are both over. While a request to it is under way it is not due
+at all: :meth:`Traffic.started` and :meth:`Traffic.finished` are called around each one.
+
+A robots.txt is a request too, so two exceptions let one target follow it sooner. The first
+robots.txt of a host never requested before may be followed at once (T1). And there are *slow
+hosts*, whose interval is longer than a run waits (WALSH_PATIENCE). Their robots.txt is stale each
+day, so each daily run would request that and nothing else. There one target may follow the
+robots.txt after a second, if the host had no request for its whole interval before, at most once a
+day (``throttle.visit_from``, D11). An exception sets ``credit``, a time from which one target may
+go before the interval is over, though never within a hold. The end of the host's next request,
+whatever that was for, takes it away.
+
+A host that gives no answer (no connection, no TLS, or a timeout) costs a serial crawl up to
+DOWNLOAD_TIMEOUT an attempt. So the attempts that R5 grants one URL, ``WALSH_MAX_RETRIES + 1``, are
+all that a run grants such a host, whatever URLs they are for (D13). An answer, of any status, is
+not counted, and does not reset the count. Where an unreachable robots.txt means "allowed" (T3),
+the last attempt is kept for a target. Otherwise robots.txt would use all attempts, and no target
+could ever be requested. A host that gave no answer at all in a run is granted one attempt in each
+later run (D31), whatever it is for, until it answers. From then on it has its usual attempts.
+
+Rule for whoever edits this file: anybody may make a due time later, at any moment. Only the two
+exceptions (``credit``) make it earlier, and only for one target.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from scrapy_walsh.policy import chain
+from scrapy_walsh.policy.backoff import MAX_RETRIES, granted
+from scrapy_walsh.policy.gates import Gates
+from scrapy_walsh.policy.learned import LEARNED, NOTHING, Learned, Spacing, accepts
+from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL, UNSEEN, visit_from
+from scrapy_walsh.policy.verdict import DEFERRED, Verdict
+from scrapy_walsh.policy.words import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Seconds between two looks at whether the spider has named all its targets.
+_INTAKE: Final = 0.2
+
+
+@dataclass(slots=True, eq=False)
+class Traffic:
+    """What this process sends to one host; times are monotonic seconds.
+
+    ``least``: WALSH_MIN_INTERVAL. ``last_end``: when its last answer ended. ``not_before``: when
+    its hold ends (R5). ``sources``: by who asks for an interval, its seconds. ``seen``: it was
+    requested before, by any process that is known of. ``in_flight``: a request to it is under way.
+    ``credit``: when one target may go before the interval is over; None for no such right.
+    ``slow``: that right comes from ``visit_from``. ``ahead``: the last request used it.
+    ``rested``: seconds without a request of any process before the last one. ``visited_at``: when
+    a target last went ahead by ``visit_from``.
+
+    What follows from these, and is worked out when one of them changes: ``interval``, seconds from
+    the end of one answer to the start of the next request (R4.3). ``untaught``: the same without
+    what the host has taught (D28). ``due``: the earliest time for a target, ``inf`` while a request
+    is under way. ``document_due``: the same for a robots.txt, to which the exceptions do not apply.
+    ``changes``: how often they were worked out.
+    """
+
+    least: float = MIN_REQUEST_INTERVAL
+    last_end: float = UNSEEN
+    not_before: float = UNSEEN
+    sources: dict[str, float] | None = None
+    seen: bool = False
+    in_flight: bool = False
+    credit: float | None = None
+    slow: bool = False
+    ahead: bool = False
+    rested: float = 0.0
+    visited_at: float | None = None
+    interval: float = field(init=False)
+    untaught: float = field(init=False)
+    due: float = UNSEEN
+    document_due: float = UNSEEN
+    changes: int = 0
+
+    def __post_init__(self) -> None:
+        self.interval = self.untaught = self.least
+
+    def wait(self, now: float, *, document: bool = False) -> float:
+        """Seconds from *now* until the host is due, at least 0; *document*: for a robots.txt."""
+        return max(0.0, (self.document_due if document else self.due) - now)
+
+    def set_interval(self, seconds: float, source: str = "") -> None:
+        """Set the interval that *source* asks for. It is never capped.
+
+        *source*: whatever asks: the origin of a robots.txt with a Crawl-delay, AutoThrottle, what
+        the host's answers have taught (D28). The largest counts. There may be several, since http
+        and https of one host share the throttle and not the robots.txt (T17).
+        """
+        self.sources = {**(self.sources or {}), source: seconds}
+        self._changed()
+
+    def raise_minimum(self, seconds: float) -> None:
+        """Raise the minimum interval; a smaller value changes nothing (crawls share a process)."""
+        self.least = max(self.least, seconds)
+        self._changed()
+
+    def hold(self, until: float) -> None:
+        """Hold the host until that time (R5.3). A hold that lasts longer stays."""
+        self.not_before = max(self.not_before, until)
+        self._changed()
+
+    def restore(self, last_end: float, not_before: float, visited_at: float | None = None) -> None:
+        """Take over what an earlier process stored (T33)."""
+        if visited_at is not None:
+            self.visited_at = max(visited_at, self.visited_at or UNSEEN)
+        self.seen = True
+        self.last_end = max(self.last_end, last_end)
+        self.hold(not_before)
+
+    def started(self, now: float = math.inf, *, document: bool = False) -> None:
+        """Note the start of a request. ``document``: it is for a robots.txt."""
+        self.ahead = self.slow and not document and now < self.document_due
+        self.seen = self.in_flight = True
+        self._changed()
+
+    def visit(self, patience: float) -> None:
+        """Let one target follow the robots.txt that was just read, if the host is slow.
+
+        *patience*: WALSH_PATIENCE, seconds.
+        """
+        if self.interval > patience:
+            self.slow = True
+            self.credit = visit_from(
+                self.interval, patience, self.rested, self.last_end, self.visited_at, self.least
+            )
+            self._changed()
+
+    def gave_back(self, until: float) -> None:
+        """Note that the request was not sent after all, and that none may be until that time."""
+        self.in_flight = False
+        self.hold(until)
+
+    def finished(self, now: float, *, exempt: bool = False, spacing: float | None = None) -> None:
+        """Note the end of the request.
+
+        ``exempt``: it was the first robots.txt of a host never requested before, so one target
+        may follow at once (T1). ``spacing``: seconds that the target must wait instead, with
+        WALSH_PACE_ROBOTS: 1.0, not the Crawl-delay.
+        """
+        self.in_flight = False
+        self.last_end = now
+        self.credit = now + (spacing or 0.0) if exempt else None
+        self.slow = False
+        if self.ahead:
+            self.visited_at = now
+        self._changed()
+
+    def _changed(self) -> None:
+        self.changes += 1
+        sources = self.sources or {}
+        others = (each for name, each in sources.items() if name != LEARNED)
+        self.untaught = max([self.least, *others])
+        self.interval = max(self.untaught, sources.get(LEARNED, 0.0))
+        spaced = max(self.last_end + self.interval, self.not_before)
+        early = spaced if self.credit is None else max(self.credit, self.not_before)
+        self.due = math.inf if self.in_flight else min(early, spaced)
+        self.document_due = math.inf if self.in_flight else spaced
+
+
+@dataclass(slots=True)
+class Silence:
+    """The attempts of one run to one host that got no answer (D13).
+
+    ``max_retries``: WALSH_MAX_RETRIES. ``position``: WALSH_ROBOTS_UNREACHABLE. ``forget_after``:
+    seconds after the last such attempt, after which the count begins anew. It is infinite for a
+    run; a worker of a fleet, which may run for weeks, forgets. ``now`` of the methods: seconds,
+    always by the same clock. ``before``: the host gave no answer in an earlier run, nor in this one
+    so far (D31). ``answered_at``: when it last answered. ``made``, ``last``: the count, and when.
+    ``changes``: how often anything was noted.
+    """
+
+    max_retries: int = MAX_RETRIES
+    position: str = "defer"
+    forget_after: float = math.inf
+    before: bool = False
+    answered_at: float = -math.inf
+    made: int = 0
+    last: float = -math.inf
+    changes: int = 0
+
+    def answered(self, now: float) -> None:
+        """Note an answer, of any status. It does not reset the count."""
+        self.before, self.answered_at = False, now
+        self.changes += 1
+
+    def note(self, now: float) -> None:
+        """Count one attempt that got no answer."""
+        self.made, self.last = self.count(now) + 1, now
+        self.changes += 1
+
+    def count(self, now: float) -> int:
+        """The attempts counted so far."""
+        return self.made if now - self.last < self.forget_after else 0
+
+    def spent(self, now: float, *, robots: bool = False) -> bool:
+        """Whether the host gets no more requests for targets, or for a robots.txt, in this run."""
+        if self.before:
+            return self.count(now) > 0
+        kept = 1 if robots and self.position == "allow" else 0
+        return self.count(now) >= granted(self.max_retries, self.position) - kept
+
+    def lasts(self, now: float) -> bool:
+        """Whether later runs should remember that the host gives no answer.
+
+        It has used up its attempts, or those for a robots.txt, and none of them had an answer.
+        """
+        answered = now - self.answered_at < self.forget_after
+        return self.before or (not answered and self.spent(now, robots=True))
+
+    def told(self, host: str, now: float) -> str:
+        """The reason, in one line, why this run sends no more requests to *host*."""
+        requests = plural(self.count(now), "request")
+        before = ", nor in an earlier run" if self.before else ""
+        return f"{host} gave no answer to {requests}{before}, and this run makes no more to it"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What one crawl goes by.
+
+    ``position``, ``forget_after``: see :class:`Silence`. ``spacing``: see :meth:`Traffic.finished`.
+    ``wall``: the time, Unix seconds. ``taking_in``: whether `Spider.start` may still name a target
+    that goes before others.
+    """
+
+    gates: Gates = field(default_factory=Gates)
+    position: str = "defer"
+    forget_after: float = math.inf
+    spacing: float | None = None
+    wall: Callable[[], float] = float
+    taking_in: Callable[[], bool] = bool
+
+
+@dataclass(slots=True, eq=False)
+class Host:
+    """One host as one crawl knows it. ``now`` of the methods: monotonic seconds.
+
+    ``known``: what earlier runs stored about it was looked up. ``told``: the due time that was
+    recorded last. ``learned``: what its answers have taught (D28). ``taken``: the store knew that,
+    and no line of the ledger says it yet. ``accepted``: when its last accepted answer ended, Unix
+    seconds by the steady clock. ``kept_silent``: the store has that it gives no answer (D31).
+    """
+
+    key: str
+    terms: Terms = field(default_factory=Terms)
+    traffic: Traffic = field(default_factory=Traffic)
+    silence: Silence = field(init=False)
+    known: bool = False
+    told: float = -math.inf
+    learned: Learned = NOTHING
+    taken: bool = False
+    accepted: float | None = None
+    kept_silent: bool = False
+    #: The answer of :meth:`admit` for a target, until when it holds, and the changes before it.
+    _step: chain.Step = field(init=False)
+    _until: float = -math.inf
+    _basis: int = -1
+
+    def __post_init__(self) -> None:
+        gates, terms = self.terms.gates, self.terms
+        self.silence = Silence(gates.max_retries, terms.position, terms.forget_after)
+
+    # -- when may it be requested? --------------------------------------------------------
+
+    def admit(self, now: float, *, document: bool = False, ended: str = "") -> chain.Step:
+        """What ``chain.admit`` says of a request that wants to go now.
+
+        *document*: it is for a robots.txt. *ended*: as there. The answer for a target is kept until
+        something has changed, or its time has come.
+        """
+        if document or ended:
+            return self._admit(self._pace(now, document=document), document=document, ended=ended)
+        basis = self.traffic.changes + self.silence.changes
+        if basis != self._basis or now >= self._until:
+            pace = self._pace(now)
+            self._step = self._admit(pace)
+            self._basis, self._until = basis, self._holds_until(pace)
+        if isinstance(self._step, chain.Wait):
+            return chain.Wait(self.traffic.due - now)
+        return self._step
+
+    def _admit(self, pace: chain.Pace, *, document: bool = False, ended: str = "") -> chain.Step:
+        terms = self.terms
+        return chain.admit(pace, terms.gates, terms.wall(), document=document, ended=ended)
+
+    def _pace(self, now: float, *, document: bool = False) -> chain.Pace:
+        wait = self.traffic.wait(now, document=document)
+        return chain.Pace(self.key, wait, self.traffic.interval, self.spent(now, document=document))
+
+    def _holds_until(self, pace: chain.Pace) -> float:
+        """When the step that was made from *pace* may become another, though nothing happens."""
+        if pace.spent is not None:
+            return self.silence.last + self.silence.forget_after
+        if pace.wait <= 0:
+            return math.inf
+        refused = isinstance(self._step, chain.Refuse)
+        return self.traffic.due - (self.terms.gates.patience if refused else 0.0)
+
+    def spent(self, now: float, *, document: bool = False) -> Verdict | None:
+        """The verdict against the host where it gave no answer to as many requests as D13 grants.
+
+        None where it may be requested.
+        """
+        if not self.silence.made or not self.silence.spent(now, robots=document):
+            return None
+        return Verdict(False, DEFERRED, "R5", self.silence.told(self.key, now))
+
+    def turn(self, now: float) -> float:
+        """When the queue may give out a request for a target.
+
+        ``-inf`` where the gate will refuse it, ``inf`` while another request to the host is under
+        way. A slow host waits until the spider has named all its targets, because the one that was
+        deferred first goes first.
+        """
+        if self.slow and self.terms.taking_in():
+            return now + _INTAKE
+        return self._turn(now)
+
+    def _turn(self, now: float) -> float:
+        due = self.traffic.due
+        if math.isinf(due):  # a request is under way; or there was none yet: it may go, or end
+            return due
+        return -math.inf if isinstance(self.admit(now), chain.Refuse) else due
+
+    def wait(self, now: float) -> float:
+        """Seconds for which requests wait in the queue; 0 while one is under way."""
+        due = self._turn(now)
+        return 0.0 if due == math.inf else max(0.0, due - now)
+
+    @property
+    def slow(self) -> bool:
+        """Whether the host asks for more time between two requests than a run waits (D11)."""
+        return self.traffic.interval > self.terms.gates.patience
+
+    def goes_last(self, now: float) -> bool:
+        """Whether it gave no answer in an earlier run, and was not tried in this one (D31)."""
+        return self.silence.before and not self.silence.count(now)
+
+    # -- what has happened ----------------------------------------------------------------
+
+    def finished(
+        self, answer: chain.Answer, concluded: chain.Conclusion, now: float, ended: float
+    ) -> None:
+        """Note the end of a request, and what follows; *ended*: Unix seconds, steady clock."""
+        if answer.status is not None:
+            self.silence.answered(now)
+        if accepts(answer.status):
+            self.accepted = ended
+        self.traffic.finished(now, exempt=concluded.exempt, spacing=self.terms.spacing)
+        if concluded.failure is not None:
+            self.traffic.hold(now + concluded.hold)
+        self.learn(concluded.learned)
+
+    def spacing(self, started: float, ended: float) -> Spacing:
+        """How the request was spaced that was under way between these two times.
+
+        *started*, *ended*: Unix seconds by the steady clock.
+        """
+        gap = None if self.accepted is None else started - self.accepted
+        return Spacing(self.traffic.interval, gap, ended)
+
+    # -- what has it taught (D28)? --------------------------------------------------------
+
+    def take(self, taught: Learned) -> None:
+        """Go by what the store has, if an earlier run or another process has put it there."""
+        if taught.calm is None or replace(taught, at=self.learned.at) == self.learned:
+            return
+        self.taken = True
+        self.learn(taught)
+
+    def learn(self, taught: Learned) -> None:
+        """Go by what the host's answers have taught by now."""
+        if taught != self.learned:
+            self.learned = taught
+            self.traffic.set_interval(taught.interval, source=LEARNED)
+
+    def newly_taken(self) -> tuple[float, ...]:
+        """What the store knew, for the ledger: once, and empty where it knew nothing."""
+        if not self.taken:
+            return ()
+        self.taken = False
+        known = self.learned
+        return known.interval, known.accepted, float(known.calm or 0), known.at
