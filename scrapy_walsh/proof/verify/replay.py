@@ -11,7 +11,7 @@ from a run without a ledger, another worker, or an exchange whose line was lost 
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,7 @@ from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy.backoff import TRIALS, GiveUp
 from scrapy_walsh.policy.chain import Answer, Conclusion
 from scrapy_walsh.policy.event import GIVEN_UP, TARGET
-from scrapy_walsh.policy.learned import NOTHING, Learned, Spacing, accepts, eased
+from scrapy_walsh.policy.learned import NOTHING, Learned, accepts, eased
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
 from scrapy_walsh.proof.verify.run import is_robots
@@ -80,10 +80,10 @@ class Replay:
         self, run: Run, line: Line, *, exempt: bool, last: str, known: Learned
     ) -> list[Conclusion]:
         """What follows from the exchange, with the least and the most chance of a long back-off."""
-        before = run.accepted.get(line.host)
-        gap = None if before is None else line.started - before
+        host = run.host(line.host)
+        spacing = replace(host.spacing(line.started, line.ended), interval=line.interval)
         if accepts(line.status):
-            run.accepted[line.host] = line.ended
+            host.accepted = line.ended
         answer = Answer(
             line.purpose,
             line.status if line.answered else None,
@@ -94,7 +94,7 @@ class Replay:
             unseen=exempt and is_robots(line.url),
             whole=line.answered,
             last=last,
-            spacing=Spacing(line.interval, gap, line.ended),
+            spacing=spacing,
             known=known,
         )
         chances = (line.at, 0.0), (line.at - _LATER, _MOST)
@@ -165,22 +165,21 @@ class Replay:
         worker only deferrals are: it drops what it has counted after some time.
         """
         silent, robots = line.answered and line.status is None, line.purpose == _ROBOTS
-        host = run.host(line.host)
         judged = not (run.holes or run.terms.shared) and line.purpose in (TARGET, _ROBOTS)
+        host, now = run.host(line.host), line.started
         if line.silent:  # who says so of a host is granted less, so it need not be proved
             host.silence.before = True
-        against = host.spent(line.started, document=robots)
+        against = host.spent(now, document=robots)
         if judged and against is not None:
             self._report.find(line.n, "R5", f"{line.url} was asked, though {against.reason}")
         if judged and line.once:
             return self._trial(run, line, silent=silent)
         if line.status is not None:
-            host.silence.answered(line.started)
+            host.silence.answered(now)
         elif silent and not line.once:
-            host.silence.note(line.started)
-        if not (judged and silent and host.silence.spent(line.started, robots=robots)):
-            return ""
-        return host.silence.told(line.host, line.started)
+            host.silence.note(now)
+        spent = host.spent(now, document=robots)
+        return spent.reason if judged and silent and spent is not None else ""
 
     def _trial(self, run: Run, line: Line, *, silent: bool) -> str:
         """A trial of https is not counted, so it is one robots.txt and one target at most."""
@@ -199,18 +198,17 @@ class Replay:
 
     def _known(self, run: Run, line: Line, *, rests: bool) -> Learned:
         """What the host had taught before, which the interval must keep to."""
+        host = run.host(line.host)
         if run.holes:
             if run.begun and (line.learned is not None or line.taught):
                 self._report.missed(_ELSEWHERE)
-            run.taught.pop(line.host, None)
+            host.known = False
             return NOTHING
-        known = run.taught.get(line.host, NOTHING)
+        known = host.learned
         left = [each for each, _ in self._left.get(line.host, {}).values()]
         if line.taught:
             known = self._taken(run, line, left, rests=rests)
-        elif line.host not in run.taught and any(
-            eased(each, line.started).calm is not None for each in left
-        ):
+        elif not host.known and any(eased(each, line.started).calm is not None for each in left):
             self._report.missed(_DROPPED)
         in_force = eased(known, line.started).interval
         if is_short(line.interval, in_force, ONE_CLOCK):
@@ -244,7 +242,7 @@ class Replay:
             self._report.find(line.n, "R4", text)
         elif changed is not None:
             self._report.derived += 1
-        run.taught[line.host] = taught
+        run.host(line.host).known, run.host(line.host).learned = True, taught
         if taught.calm is not None or line.host in self._left:
             self._left.setdefault(line.host, {})[run.name] = taught, line.ended
 

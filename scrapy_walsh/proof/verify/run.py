@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.host import Host
-from scrapy_walsh.policy.host import Terms as Settings
+from scrapy_walsh.policy.host import Terms as HostTerms
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.robots.fetch import StandIn
 from scrapy_walsh.policy.scope import Scope
@@ -18,7 +18,6 @@ from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, Verdict
 if TYPE_CHECKING:
     from scrapy_walsh.ledger.reading import Line, Moment
     from scrapy_walsh.policy.chain import Rules
-    from scrapy_walsh.policy.learned import Learned
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.proof.verify.terms import Terms
 
@@ -126,18 +125,16 @@ class Run:
     due: dict[str, list[int]] = field(default_factory=dict)
     given_up: dict[str, int] = field(default_factory=dict)
     failed: dict[str, Line] = field(default_factory=dict)
-    #: Hosts, with their requests that got no answer; trials of https, by origin, count apart.
+    #: What the run knows of each host, as the crawl did: no answers (D13), what was taught (D28).
     hosts: dict[str, Host] = field(default_factory=dict)
+    #: Trials of https that got no answer, by origin.
     trials: Counter[str] = field(default_factory=Counter)
-    #: By host, what it has taught this run by now (D28), and when its last accepted answer ended.
-    taught: dict[str, Learned] = field(default_factory=dict)
-    accepted: dict[str, float] = field(default_factory=dict)
 
     def host(self, key: str) -> Host:
-        """What this run knows of the host with this throttle key."""
+        """What the run knows of that host; ``known``: it has had an exchange with it."""
         if key not in self.hosts:
-            settings = Settings(self.terms.gates, self.terms.robots_unreachable)
-            self.hosts[key] = Host(key, settings)
+            terms = HostTerms(self.terms.gates, self.terms.robots_unreachable)
+            self.hosts[key] = Host(key, terms)
         return self.hosts[key]
 
     def note_clocks(self, line: Line) -> None:
