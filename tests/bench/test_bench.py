@@ -179,7 +179,9 @@ def test_own_real_robots_counts_what_is_refused_beyond_protego(tmp_path):
     assert rows["homepages"]["URLs"] == 3
     assert rows["homepages"]["allowed by Protego"] == 1
     assert rows["homepages"]["of those refused"] == 0
-    assert rows["homepages"]["refused by Protego alone"] == 1  # b.test has no colon
+    assert (
+        rows["homepages"]["refused by Protego alone"] == 0
+    )  # b.test has no colon: read by us, too
     assert rows["sitemaps"]["allowed by Protego"] == rows["sitemaps"]["of those refused"] == 2
     assert rows["sitemaps"]["share"] == 1.0
     assert "ExampleBot: a.test /sitemap.xml: Disallow: /*.xml" in done.stdout
