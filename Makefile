@@ -59,7 +59,7 @@ test-lowest:
 # policy/ alone, where neither Scrapy nor Twisted is installed: what it decides needs neither.
 test-policy: .venv-policy/policy.stamp
 	.venv-policy/bin/python -c "import importlib.util as u; assert not any(map(u.find_spec, ('scrapy', 'twisted')))"
-	.venv-policy/bin/python -m pytest tests/policy
+	.venv-policy/bin/python -m pytest --hypothesis-profile thorough tests/policy
 
 lint: $(VENV)/lint.stamp
 	$(BIN)/ruff check .

@@ -234,7 +234,7 @@ def crawl(side: str, more: dict[str, Any]) -> None:
 
 def keep_one_connection() -> None:
     """Let this process keep the connection of the host that was requested last, and no other."""
-    send = handler._Handler._send
+    send = handler.Handler._send
     last = ""
 
     def persistent(inner: Any) -> None:
@@ -253,7 +253,7 @@ def keep_one_connection() -> None:
         return await send(self, inner, request)
 
     compat.no_persistent_connections = persistent
-    handler._Handler._send = send_on
+    handler.Handler._send = send_on
 
 
 def close_at_once(pool: Any) -> None:

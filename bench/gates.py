@@ -91,7 +91,7 @@ def cost_in_queue(crawl: Crawl, requests: list[Request]) -> float:
     """Microseconds of CPU a request, judged as the queue does."""
     begin = time.process_time()
     for request in requests:
-        crawl.gate.at_queue(request)
+        crawl.gate.at_queue(crawl.tickets.of(request))
     return (time.process_time() - begin) / len(requests) * 1e6
 
 

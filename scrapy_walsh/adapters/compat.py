@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
 _T = TypeVar("_T")
+_Class = TypeVar("_Class", bound=type)
 
 #: Name and value of the setting that switches the jitter of DOWNLOAD_DELAY off in this version.
 JITTER_SETTING: Final[tuple[str, Any]] = (
@@ -42,8 +43,8 @@ JITTER_SETTING: Final[tuple[str, Any]] = (
     else ("RANDOMIZE_DOWNLOAD_DELAY", False)
 )
 
-#: Whether download handlers are coroutine functions (2.14 and later).
-ASYNC_HANDLERS: Final = version_info >= (2, 14)
+#: Whether download handlers are coroutine functions.
+_ASYNC_HANDLERS: Final = version_info >= (2, 14)
 
 #: The errors of the network, by Scrapy's own default: what a project sets does not matter. The last
 #: two are in it before 2.14 only; later versions put errors of their own around them.
@@ -81,10 +82,6 @@ def _failed(error: BaseException | None) -> None:
         tell(error)
 
 
-def _failed_later(failure: Failure) -> None:
-    _failed(failure.value)
-
-
 def _heard(function: Callable[[], object]) -> None:
     try:
         result = function()
@@ -92,7 +89,7 @@ def _heard(function: Callable[[], object]) -> None:
         _failed(error)
     else:
         if isinstance(result, Deferred):
-            result.addErrback(_failed_later)
+            result.addErrback(lambda failure: _failed(failure.value))
 
 
 def call_later(delay: float, function: Callable[[], object]) -> Callable[[], None]:
@@ -147,22 +144,22 @@ class Timer:
         self._function()
 
 
-async def sleep(seconds: float) -> None:
-    """Return after *seconds*; the event loop goes on meanwhile."""
+def sleep(seconds: float) -> Awaitable[None]:
+    """To be awaited: it ends after *seconds*; the event loop goes on meanwhile."""
     deferred: Deferred[None] = Deferred()
     call_later(seconds, lambda: deferred.callback(None))
-    await future(deferred)
+    return future(deferred)
 
 
-async def run_in_thread(function: Callable[[], _T]) -> _T:
-    """The result of *function*, called in a thread of the reactor or loop in use."""
+def run_in_thread(function: Callable[[], _T]) -> Awaitable[_T]:
+    """To be awaited: the result of *function*, called in a thread of the reactor or loop in use."""
     if "twisted.internet.reactor" not in sys.modules:
         import asyncio  # noqa: PLC0415
 
-        return await asyncio.to_thread(function)
+        return asyncio.to_thread(function)
     from twisted.internet.threads import deferToThread  # noqa: PLC0415
 
-    return await future(cast("Deferred[_T]", deferToThread(function)))
+    return future(cast("Deferred[_T]", deferToThread(function)))
 
 
 def _engine(crawler: Crawler) -> Any:
@@ -174,21 +171,31 @@ def _slot(crawler: Crawler) -> Any:
     return getattr(_engine(crawler), "_slot", None)
 
 
-async def download(crawler: Crawler, request: Request) -> Response:
+def download(crawler: Crawler, request: Request) -> Awaitable[Response]:
     """Have the engine download *request*: the downloader middlewares see it, no spider does."""
     engine = _engine(crawler)
     if engine is None:
         raise RuntimeError("no engine")
     if hasattr(engine, "download_async"):
-        return cast("Response", await engine.download_async(request))
-    return cast("Response", await future(engine.download(request)))
+        return cast("Awaitable[Response]", engine.download_async(request))
+    return cast("Awaitable[Response]", future(engine.download(request)))
 
 
-async def call_handler(handler: Any, request: Request, spider: Spider | None) -> Response:
+def call_handler(handler: Any, request: Request, spider: Spider | None) -> Awaitable[Response]:
     """Call a download handler as its version wants to be called; the response."""
-    more = () if ASYNC_HANDLERS else (spider,)
+    more = () if _ASYNC_HANDLERS else (spider,)
     result = handler.download_request(request, *more)
-    return cast("Response", await (future(result) if isinstance(result, Deferred) else result))
+    return cast("Awaitable[Response]", future(result) if isinstance(result, Deferred) else result)
+
+
+def as_handler(handler: _Class) -> _Class:
+    """Class decorator: *handler*, whose methods are coroutines, as this version calls it."""
+    if not _ASYNC_HANDLERS:
+        changed: Any = handler
+        download, close = changed.download_request, changed.close
+        changed.download_request = lambda self, request, _: run(download(self, request))
+        changed.close = lambda self: run(close(self))
+    return handler
 
 
 def download_handler(crawler: Crawler, scheme: str) -> Any:

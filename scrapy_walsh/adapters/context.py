@@ -17,7 +17,7 @@ from scrapy.utils.project import inside_project
 
 from scrapy_walsh.adapters import compat, journal
 from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
-from scrapy_walsh.adapters.outcomes import Closing, Halted
+from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.exceptions import OwnFault, StateError
 from scrapy_walsh.fleet import join
@@ -181,11 +181,6 @@ class Context:
         self.recorder.own_fault(line, kept=isinstance(error, StateError))
         return line
 
-    def stop_if_halted(self) -> None:
-        """Raise Halted when this crawl was refused."""
-        if self.halted is not None:
-            raise Halted(self.halted)
-
     # -- R11 ------------------------------------------------------------------------------
 
     def open_store(self) -> Store:
@@ -232,9 +227,4 @@ class Context:
 
     def remember(self, write: Callable[[], Any]) -> None:
         """Write to the store. A disk that fails is logged (once: ``Store``) and stops nothing."""
-        try:
-            write()
-        except Closing:
-            return
-        except StateError as error:
-            self.recorder.own_fault(str(error), kept=True)
+        self.recall(write)

@@ -24,10 +24,10 @@ from scrapy_walsh.adapters.intake import Intake
 from scrapy_walsh.adapters.lease import Lease
 from scrapy_walsh.adapters.pacing import Pacing, Pulse
 from scrapy_walsh.adapters.progress import Progress
-from scrapy_walsh.adapters.retries import Retries
 from scrapy_walsh.adapters.scraping import Scraping
 from scrapy_walsh.adapters.sources import Sources
 from scrapy_walsh.adapters.tags import Tags
+from scrapy_walsh.adapters.ticket import Retries, Tickets
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.exceptions import WalshError
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy.crawler import Crawler
-
-    from scrapy_walsh.policy import chain
 
 _ATTRIBUTE: Final = "walsh"
 
@@ -65,23 +63,25 @@ class Crawl(Context):
         self.on_wire: list[Callable[[Request], None]] = []
         self._pulse = Pulse(self)
         self.pacing = Pacing(self, TURNSTILE, self._pulse)
-        self.fetcher = Fetcher(self, self.pacing)
+        self.admit = self.pacing.admit  # for the turnstile
+        self.tickets = Tickets(self.pacing.look_up)
+        self.fetcher = Fetcher(self, self.tickets)
         self.sources = Sources(self, self.pacing)
         self._progress = Progress(self, self.sources.account)
         self.documents = Documents(self, self.fetcher, self.pacing, self.sources)
-        self.retries = Retries(self, self.fetcher, self.pacing)
-        self.tags = Tags(self, self.documents.robots)
-        self.intake = Intake(self, self.sources)
+        self.retries = Retries(self, self.pacing)
+        #: Adds R13's tags, where requests are to have them.
+        self.tags: Tags | None = None
+        self.intake = Intake(self, self.tickets, self.sources)
         self.gate = Gate(
             self,
-            intake=self.intake,
-            pacing=self.pacing,
-            fetcher=self.fetcher,
-            documents=self.documents,
-            sources=self.sources,
-            retries=self.retries,
-            scraping=Scraping(self),
-            tags=self.tags,
+            self.tickets,
+            self.intake,
+            self.pacing,
+            self.documents,
+            self.sources,
+            self.retries,
+            None if self.config.scraping else Scraping(self).look,
         )
         self._connect()
 
@@ -108,10 +108,15 @@ class Crawl(Context):
         self.let_writes_wait()
         if not any(isinstance(each, Addon) for each in self.crawler.addons.addons):
             tell_plugins(plugins.named_in(self.crawler.settings))  # else the add-on has told them
-        if compat.is_shell(self.crawler):
+        shell = compat.is_shell(self.crawler)
+        if shell:
             # What a person types is declared, and a reason to send it again (spec section 1.1).
+            # That a person looks at a page is not scraping (R9).
             self.scope.follow_links, self.scope.growing = True, False
             self.gates = replace(self.gates, revisit_reason="asked from a shell")
+            self.gate.watch = None
+        if shell or self.config.tag_requests:
+            self.tags = Tags(self, self.documents.robots, shell=shell)
         self.recorder.note("started", **self._terms())
         if missing := seats.missing(self.crawler, self.config):
             self.halt(f"scrapy_walsh is not completely installed: {'; '.join(missing)}")
@@ -179,14 +184,6 @@ class Crawl(Context):
             in_shell=compat.is_shell(self.crawler),
             signer=self.signer,
         )
-
-    # -- the turnstile's client -----------------------------------------------------------
-
-    def admit(
-        self, host: str, *, document: bool
-    ) -> chain.Go | chain.Wait | chain.Refuse | chain.Ended:
-        """What the chain says of a request to *host* now; *document*: for its robots.txt."""
-        return self.gate.admit(host, document=document)
 
     def host_asked(self, host: str) -> None:
         """A request to *host* has ended, in this crawl or another: look at its queue again."""

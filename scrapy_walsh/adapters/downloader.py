@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Request
 from scrapy.core.downloader import Downloader as ScrapyDownloader
 from twisted.python.failure import Failure
 
 from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
+from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 
 if TYPE_CHECKING:
-    from scrapy import Spider
+    from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from twisted.internet.defer import Deferred
@@ -36,66 +36,44 @@ class Downloader(ScrapyDownloader):
     def fetch(self, request: Request, *args: Any) -> Deferred[Response | Request]:
         """As Scrapy's; then record how *request* ended. *args*: the spider, before 2.14."""
         fetched: Deferred[Response | Request] = super().fetch(request, *args)
-        return fetched.addCallback(self._look_at, request).addBoth(self._tell_end, request)
+        return fetched.addBoth(self._over, request)
 
-    def _look_at(self, result: Response | Request, request: Request) -> Response | Request:
-        """*result*; raises for a request that must not take the place of *request*.
-
-        OwnFault for another in the place of a document's: it would wait for that document for ever.
-        Refused for another host's in the place of a target.
-        """
-        crawl = self._crawl
-        if not isinstance(result, Request):
-            return result
-        if crawl.fetcher.owns(request):
-            if not crawl.fetcher.owns(result):
-                raise faults.before_wire(None)
-        elif result not in crawl.intake.hops:
-            try:
-                crawl.gate.stop_elsewhere(request.url, result.url)
-            except Refused as error:
-                crawl.sources.failed(request, error)
-                raise
-        return result
-
-    def _tell_end(self, result: Any, request: Request) -> Any:
-        if not (isinstance(result, Request) or self._crawl.fetcher.owns(request)):
-            outcome: Any = result.value if isinstance(result, Failure) else result
+    def _over(self, result: Any, request: Request) -> Any:
+        outcome: Any = result.value if isinstance(result, Failure) else result
+        try:
             self._crawl.gate.over(request, outcome)
+        except Refused as error:
+            self._crawl.sources.failed(request, error)
+            raise
         return result
 
-    def _process_outcome(
-        self,
-        request: Request,
-        exception: Exception,
-        spider: Spider | None = None,  # noqa: ARG002
-    ) -> Request | None:
+    def _process_outcome(self, request: Request, exception: Exception, **_: Any) -> Request | None:
         """What a gate decided ends here: no middleware takes it for an error of the network.
 
         So it is not in ``downloader/exception_count``, and nothing of another project retries it.
         """
         crawl = self._crawl
         if isinstance(exception, Closing):
-            return crawl.pacing.keep(request)
-        if isinstance(exception, NotYet) and not crawl.fetcher.owns(request):
-            return crawl.pacing.again(request)
+            return crawl.tickets.keep(request)
+        ours = crawl.tickets.of(request).ours
+        if isinstance(exception, NotYet) and not ours:
+            return crawl.tickets.again(request)
         if isinstance(exception, (NotYet, Refused, GaveUp)):
             crawl.sources.failed(request, exception)
             raise exception
-        if not crawl.fetcher.owns(request) and (fault := faults.of_machine(exception)) is not None:
+        if not ours and (fault := faults.of_machine(exception)) is not None:
             crawl.recorder.own_fault(f"{request.url} could not be requested: {fault}", fault.cause)
         return None
 
     def get_slot_key(self, request: Request) -> str:
         """The host of *request*, whatever ``download_slot`` is in a copied meta."""
-        if self._crawl.fetcher.owns(request):
-            return str(request.meta[self.DOWNLOAD_SLOT])
-        return self._crawl.pacing.look_up(request.url)
+        ticket = self._crawl.tickets.of(request)
+        return str(request.meta[self.DOWNLOAD_SLOT]) if ticket.ours else ticket.host
 
     def needs_backout(self) -> bool:
         """Whether the queue must wait: its last request has not ended, or no turn is free."""
-        popped: set[Any] = set(self._crawl.pacing.popped)
-        if popped & self.active:
-            return True
-        self._crawl.pacing.popped.clear()
+        for request in self.active:
+            ticket = request.meta.get(TICKET)
+            if isinstance(ticket, Ticket) and ticket.popped:
+                return True
         return TURNSTILE.taken()

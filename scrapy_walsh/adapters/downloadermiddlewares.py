@@ -4,6 +4,8 @@ One request's way: ``GateMiddleware`` (``gate.at_gate``), ``RevalidateMiddleware
 (``gate.at_wire``, R1, R4, ``gate.after``), and back: ``BackoffMiddleware`` (R5),
 ``RevalidateMiddleware`` (304), ``RedirectMiddleware`` (each hop starts again at the gate). How the
 request has ended for its spider, ``downloader.Downloader`` records.
+
+``**_`` of a method: the spider, which Scrapy names before 2.14.
 """
 
 from __future__ import annotations
@@ -15,22 +17,22 @@ from scrapy.downloadermiddlewares.redirect import RedirectMiddleware as ScrapyRe
 from scrapy.exceptions import IgnoreRequest
 from scrapy.settings import default_settings
 
-from scrapy_walsh.adapters import compat, faults
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
-from scrapy_walsh.adapters.pacing import FILTERED
-from scrapy_walsh.adapters.retries import TRY_HTTPS
-from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import revalidate
-from scrapy_walsh.policy.backoff import GiveUp, Retry, reaches_spider
-from scrapy_walsh.policy.event import Event, EventKind
+from scrapy_walsh.policy.backoff import Retry, hold_of, reaches_spider
+from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
 from scrapy_walsh.policy.readings import READ
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
@@ -51,85 +53,71 @@ class _Seat:
 class GateMiddleware(_Seat):
     """Every request passes ``policy/chain.py`` here before it may go on."""
 
-    async def process_request(
-        self,
-        request: Request,
-        spider: Spider | None = None,  # noqa: ARG002
-    ) -> Request | None:
+    def process_request(
+        self, request: Request, **_: Any
+    ) -> Awaitable[Request | None] | Request | None:
         """Let *request* pass, give it back to the queue (R4), or raise ``Refused``."""
         crawl = self.crawl
-        if crawl.fetcher.owns(request):
+        ticket = crawl.tickets.of(request)
+        if ticket.ours:
             return None
-        crawl.stop_if_halted()
-        try:
-            if (clean := crawl.intake.request(request)) is not request:
-                return crawl.pacing.again(clean)
-            return await self.crawl.gate.at_gate(request)
-        except (IgnoreRequest, WalshError):
-            raise
-        except Exception as error:
-            raise faults.unexpected("a request could not be judged", error) from error
+        if "@" in request.url and (clean := crawl.intake.request(request)) is not request:
+            return crawl.tickets.again(clean)
+        return crawl.gate.at_gate(request, ticket)
 
 
 class BackoffMiddleware(_Seat):
     """R5: a request that failed, as ``gate.after`` concluded, is sent again later or given up."""
 
     def process_response(
-        self,
-        request: Request,
-        response: Response,
-        spider: Spider | None = None,  # noqa: ARG002
+        self, request: Request, response: Response, **_: Any
     ) -> Request | Response:
         """The request to send again, or *response*; raises ``GaveUp`` in place of 429 and 503."""
-        failure = self.crawl.retries.failure(request)
-        if failure is None or self.crawl.fetcher.owns(request):
+        follows = self._follows(request, response.status)
+        if not isinstance(follows, GaveUp):
+            return follows or response
+        if reaches_spider(response.status):
             return response
-        if isinstance(failure, Retry):
-            return self._again(request, failure, failure.why, response.status)
-        self._give_up(request, failure, failure.why, response.status)
-        self.crawl.sources.failed(request, GaveUp(request.url, failure.why))
-        if not reaches_spider(response.status):
-            raise GaveUp(request.url, failure.why, response.status)
-        return response
+        raise follows
 
-    def process_exception(
-        self,
-        request: Request,
-        exception: Exception,
-        spider: Spider | None = None,  # noqa: ARG002
-    ) -> Request | None:
+    def process_exception(self, request: Request, exception: Exception, **_: Any) -> Request | None:
         """The request to send again after a transport error; None lets the error go on."""
-        failure = self.crawl.retries.failure(request)
-        if failure is None or self.crawl.fetcher.owns(request):
+        follows = self._follows(request, None, f"{type(exception).__name__}: ")
+        if follows is None:
             self.crawl.sources.failed(request, exception)
+        if isinstance(follows, GaveUp):
+            raise follows
+        return follows
+
+    def _follows(
+        self, request: Request, status: int | None, error: str = ""
+    ) -> Request | GaveUp | None:
+        """What R5 has decided on the exchange that has ended; None for nothing."""
+        crawl, ticket = self.crawl, self.crawl.tickets.of(request)
+        failure = None if ticket.ours else ticket.failure
+        if failure is None:
             return None
-        why = f"{type(exception).__name__}: {failure.why}"
-        if isinstance(failure, Retry):
-            return self._again(request, failure, why)
-        self._give_up(request, failure, why)
-        given_up = GaveUp(request.url, why)
-        self.crawl.sources.failed(request, given_up)
-        raise given_up
-
-    def _again(
-        self, request: Request, failure: Retry, why: str, status: int | None = None
-    ) -> Request:
-        self._record(events.RETRIED, request, why, status, failure.delay)
-        return self.crawl.retries.retry(request)
-
-    def _give_up(
-        self, request: Request, failure: GiveUp, why: str, status: int | None = None
-    ) -> None:
-        self.crawl.retries.give_up(request.url)
-        self._record(events.GIVEN_UP, request, why, status, failure.hold)
-
-    def _record(
-        self, kind: EventKind, request: Request, why: str, status: int | None, wait: float
-    ) -> None:
-        host, due = self.crawl.pacing.look_up(request.url), self.crawl.wall() + wait
-        self.crawl.recorder.record(
-            Event(kind, request.url, "R5", reason=why, host=host, status=status, wait=wait, due=due)
+        ticket.failure = None
+        why, wait = f"{error}{failure.why}", hold_of(failure)
+        crawl.recorder.record(
+            Event(
+                events.RETRIED if isinstance(failure, Retry) else events.GIVEN_UP,
+                request.url,
+                "R5",
+                reason=why,
+                host=ticket.host,
+                status=status,
+                wait=wait,
+                due=crawl.wall() + wait,
+            )
         )
+        if isinstance(failure, Retry):
+            crawl.retries.retry(request.url)
+            return crawl.tickets.again(request)
+        crawl.retries.give_up(request.url)
+        given_up = GaveUp(request.url, why, status)
+        crawl.sources.failed(request, given_up)
+        return given_up
 
 
 #: Scrapy's default Accept field: the spider has not said which format it wants.
@@ -142,9 +130,9 @@ class RevalidateMiddleware(_Seat):
     R9.2 is done here too, since the Accept field names the representation: it prefers markdown.
     """
 
-    def process_request(self, request: Request, spider: Spider | None = None) -> None:  # noqa: ARG002
+    def process_request(self, request: Request, **_: Any) -> None:
         """Add If-None-Match and If-Modified-Since, unless the spider has set one of them."""
-        if not self._applies(request):
+        if request.method != "GET" or self.crawl.tickets.of(request).ours:
             return
         if not self.crawl.config.scraping and request.headers.get("Accept") in (
             None,
@@ -157,32 +145,23 @@ class RevalidateMiddleware(_Seat):
         for name, value in revalidate.conditional_headers(held).items():
             request.headers[name] = value.encode("latin-1")
 
-    def process_response(
-        self,
-        request: Request,
-        response: Response,
-        spider: Spider | None = None,  # noqa: ARG002
-    ) -> Response:
+    def process_response(self, request: Request, response: Response, **_: Any) -> Response:
         """*response*; raises ``NotModified`` for a 304. A 200 replaces the validators."""
-        if self.crawl.fetcher.owns(request):
+        ticket = self.crawl.tickets.of(request)
+        if ticket.ours:
             return response
         if response.status == 304:
-            self.crawl.gate.tell(events.NOT_MODIFIED, request, 304, "304, no new data")
+            self.crawl.gate.tell(events.NOT_MODIFIED, ticket, 304, "304, no new data")
             self.crawl.sources.taken(request)
             self.crawl.sources.ended(request, READ)
             raise NotModified(request.url, self._content_type(request, response))
-        if self._applies(request) and revalidate.replaces_validators(
-            request.method, response.status
-        ):
+        if request.method == "GET" and revalidate.replaces_validators("GET", response.status):
             self._keep(request, response)
         return response
 
     def _content_type(self, request: Request, response: Response) -> str | None:
         held = self.crawl.store.get(Validators, request.url, _representation(request))
         return compat.header(response, "Content-Type") or (held.content_type if held else None)
-
-    def _applies(self, request: Request) -> bool:
-        return request.method == "GET" and not self.crawl.fetcher.owns(request)
 
     def _keep(self, request: Request, response: Response) -> None:
         store, key = self.crawl.store, _representation(request)
@@ -222,9 +201,10 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         except IgnoreRequest:
             raise self._too_many(request, response.status) from None
         if isinstance(result, Request):
-            self.crawl.intake.declare_hop(result, request)
-            result.dont_filter = result.dont_filter and not result.meta.pop(FILTERED, False)
             result.meta.pop(TRY_HTTPS, None)  # a host that redirects has answered
+            filtered = self.crawl.tickets.of(request).filtered
+            self.crawl.intake.declare_hop(result, request)
+            result.dont_filter = result.dont_filter and not filtered
             visited = {canonical_url(url) for url in result.meta.get("redirect_urls", ())}
             not_sent = self.crawl.sources.not_sent(result, request)
             if canonical_url(result.url) in visited or not_sent:
@@ -232,7 +212,8 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
                 # the other is not a duplicate. Nor is one to a source that R8 has refused, or back
                 # to one that led here.
                 result.dont_filter = True
-            _drop_validators(result)
+            for name in ("If-None-Match", "If-Modified-Since"):
+                result.headers.pop(name, None)  # of the page that redirects
         return result
 
     def _too_many(self, request: Request, status: int) -> TooManyRedirects:
@@ -240,7 +221,8 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
         followed = request.meta.get("redirect_urls") or []
         first = str(followed[0] if followed else request.url).partition("?")[0]
         why = f"HTTP {status} after {len(followed)} redirects from {first}, no more are followed"
-        self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, request, status, why, "D5")
+        ticket = self.crawl.tickets.of(request)
+        self.crawl.gate.tell(events.TOO_MANY_REDIRECTS, ticket, status, why, "D5")
         error = TooManyRedirects(request.url, why, status)
         self.crawl.sources.failed(request, error)
         return error
@@ -248,9 +230,3 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
 
 def _representation(request: Request) -> str:
     return revalidate.representation_key(compat.header(request, "Accept"))
-
-
-def _drop_validators(hop: Request) -> None:
-    """Remove the validators: they are of the page that redirects, not of the one it leads to."""
-    hop.headers.pop("If-None-Match", None)
-    hop.headers.pop("If-Modified-Since", None)

@@ -1,13 +1,13 @@
 """Requests the documents that the gates need, through Scrapy's engine like any other request.
 
 So they pass the project's downloader middlewares (a proxy, a password) and our download handler
-(R1, R4, R5). The gates let them pass, and know them by the mark in ``meta``: an object that is made
-here, and that counts only while its fetch goes on. What a middleware or a signal receiver makes of
-such a request, or of its answer, does not count:
+(R1, R4, R5). The gates let them pass, and know them by their tickets, which are made here, and
+count only while the fetch goes on. What a middleware or a signal receiver makes of such a request,
+or of its answer, does not count:
 
-- At the wire, :meth:`Mark.restored` puts the request back as it was made. So a spider that
+- At the wire, :meth:`Document.restored` puts the request back as it was made. So a spider that
   copies ``meta`` gains nothing: it would request the document once more.
-- The answer is taken there (:meth:`Mark.brought`), before any middleware has it. Receivers of
+- The answer is taken there (:meth:`Document.brought`), before any middleware has it. Receivers of
   ``headers_received`` and ``bytes_received`` never hear of a document (``compat.Quiet``).
 - How the fetch ends after that is nobody's business. Where it ends without having come to the wire,
   the document is not known because of us (``faults``).
@@ -21,6 +21,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin
+from weakref import ref
 
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest, StopDownload
@@ -31,9 +32,9 @@ from w3lib.url import safe_url_string
 
 from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.outcomes import UNSENT, Closing
+from scrapy_walsh.adapters.ticket import TICKET, Ticket, Tickets
 from scrapy_walsh.exceptions import OwnFault
 from scrapy_walsh.policy import packing
-from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.words import visible
 from scrapy_walsh.state.records import ROBOTS
 
@@ -43,13 +44,12 @@ if TYPE_CHECKING:
     from scrapy.http import Headers
 
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.policy.backoff import GiveUp, Retry
 
-_MARK: Final = "walsh_document"
 #: What a request for the operator's list or schema is for.
 OPERATOR: Final = "operator"
 _META: Final[Mapping[str, Any]] = {
+    "walsh_document": True,  # for the project's middlewares: a spider may write it too
     "handle_httpstatus_all": True,
     "dont_redirect": True,
     "dont_retry": True,
@@ -65,23 +65,21 @@ _META_KEPT: Final = ("proxy", "_auth_proxy", "bindaddress")
 _HEADERS_KEPT: Final = ("Authorization", "Proxy-Authorization")
 
 
-@dataclass(slots=True, eq=False)
-class Mark:
-    """One fetch under way. ``limit``: octets of the body that are read; the rest is not.
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
+class Document(Ticket):
+    """The ticket of a document, whose fetch is under way until it has ``ended``.
 
-    ``trial``: the fetch is for a target that tries whether its host answers https. ``request``: as
-    it was made. ``received``: octets of the body so far. ``failure``: what R5 decided. ``outcome``:
-    what the wire brought, or why it brought nothing; None before that.
+    ``trial``: the fetch is for a target that tries whether its host answers https. ``made``: its
+    request, as it was made. ``limit``: octets of the body that are read; the rest is not.
+    ``received``: octets so far. ``outcome``: what the wire brought, or why it brought nothing; None
+    before that.
     """
 
-    kind: str
+    made: Request
     limit: int
-    attempt: int = 0
-    hops: int = 0
-    trial: bool = False
-    request: Request | None = None
+    attempt: int
+    hops: int
     received: int = 0
-    failure: Retry | GiveUp | None = None
     outcome: Fetched | OwnFault | IgnoreRequest | None = None
 
     def restored(self, request: Request) -> Request:
@@ -89,8 +87,8 @@ class Mark:
 
         Raises IgnoreRequest where the answer has come: a middleware sends it again.
         """
-        made = self.request
-        if made is None or (isinstance(self.outcome, Fetched) and self.outcome.status is not None):
+        made = self.made
+        if isinstance(self.outcome, Fetched) and self.outcome.status is not None:
             raise IgnoreRequest(f"{request.url} is not requested again: its answer has come")
         kept = {name: request.meta[name] for name in _META_KEPT if name in request.meta}
         headers: Headers = made.headers.copy()
@@ -98,13 +96,12 @@ class Mark:
             if name in request.headers:
                 headers[name] = request.headers[name]
         self.received, self.failure = 0, None
-        restored: Request = made.replace(headers=headers, meta=made.meta | kept)
-        return restored
+        return made.replace(headers=headers, meta=made.meta | kept)
 
     def seen(self, response: Response) -> dict[str, Any]:
         """What the ledger says of the body that came."""
         found: dict[str, Any] = {"octets": len(response.body), "whole": self.received <= self.limit}
-        if self.kind == ROBOTS and response.status // 100 == 2:
+        if self.purpose == ROBOTS and response.status // 100 == 2:
             body = bounded(response, self.limit, or_text=True)
             found["body"] = None if body is None else hashlib.sha256(body).hexdigest()
         return found
@@ -115,7 +112,7 @@ class Mark:
         That is a plain ``Response`` with its body unpacked, within bounds: a TextResponse would
         decode the whole body when it is copied.
         """
-        body = bounded(response, self.limit, or_text=self.kind == ROBOTS)
+        body = bounded(response, self.limit, or_text=self.purpose == ROBOTS)
         encoding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
         response.headers.pop("Content-Encoding", None)
         stopped = self.received <= self.limit and "download_stopped" in response.flags
@@ -200,94 +197,71 @@ class SingleFlight:
 
 
 class Fetcher:
-    """Makes the requests for documents, and recognises them wherever they pass."""
+    """Makes the requests for documents."""
 
-    def __init__(self, context: Context, pacing: Pacing) -> None:
+    def __init__(self, context: Context, tickets: Tickets) -> None:
         self._context = context
-        self._pacing = pacing
-        #: The marks of the fetches under way.
-        self._marks: set[Mark] = set()
+        self._tickets = tickets
         self.flights = SingleFlight()
         #: For the handler that sends documents: the crawler, without the project's receivers.
         self.quiet = compat.Quiet(context.crawler, self._count_bytes)
 
-    # -- what a request is for ------------------------------------------------------------
-
-    def owns(self, request: Request) -> bool:
-        """Whether *request* is one of this module's, and still under way."""
-        return self.mark(request) is not None
-
-    def purpose(self, request: Request) -> str:
-        """What *request* is for: ``target``, ``robots`` or ``operator``."""
-        mark = self.mark(request)
-        return TARGET if mark is None else mark.kind
-
-    def trial(self, request: Request) -> bool:
-        """Whether the document is for a trial of https."""
-        mark = self.mark(request)
-        return mark is not None and mark.trial
-
-    def is_operators(self, request: Request) -> bool:
-        """Whether *request* was for the operator's list or schema."""
-        return self.purpose(request) == OPERATOR
-
-    def mark(self, request: Request) -> Mark | None:
-        """The fetch under way that *request* is for; None for a target."""
-        mark = request.meta.get(_MARK)
-        return mark if isinstance(mark, Mark) and mark in self._marks else None
-
-    # -- at the wire ----------------------------------------------------------------------
-
-    def failed(self, request: Request, failure: Retry | GiveUp) -> None:
-        """Note what R5 decided about *request*."""
-        mark = self.mark(request)
-        if mark is not None:
-            mark.failure = failure
-
     def _count_bytes(self, data: bytes, request: Request) -> None:
         """Stop reading a body beyond its limit (R2.10, T40)."""
-        mark = self.mark(request)
-        if mark is not None:
-            mark.received += len(data)
-            if mark.received > mark.limit:
+        document = self._tickets.known(request)
+        if isinstance(document, Document):
+            document.received += len(data)
+            if document.received > document.limit:
                 raise StopDownload(fail=False)
 
-    # -- the fetch ------------------------------------------------------------------------
-
     async def fetch(
-        self, url: str, mark: Mark, headers: Mapping[str, str], timeout: float
+        self,
+        url: str,
+        purpose: str,
+        headers: Mapping[str, str],
+        *,
+        timeout: float,
+        limit: int,
+        attempt: int,
+        hops: int,
+        trial: bool = False,
     ) -> Fetched:
         """Request *url* once; *timeout* in seconds. Errors of the network are in the result.
 
-        Raises Refused beyond WALSH_PATIENCE, NotYet and Closing where it is not sent, and OwnFault
-        where the document is not known because of us.
+        The rest is as in :class:`Document`. Raises Refused beyond WALSH_PATIENCE, NotYet and
+        Closing where it is not sent, and OwnFault where the document is not known because of us.
         """
-        host = self._pacing.look_up(url)
-        mark.request = Request(
+        fields = {"Accept-Encoding": "identity", **headers}
+        made = Request(url, headers=fields, callback=NO_CALLBACK, dont_filter=True)
+        document = Document(
+            self._tickets,
+            ref(made),
             url,
-            headers={"Accept-Encoding": "identity", **headers},
-            meta={
-                **_META,
-                _MARK: mark,
-                "download_slot": f"walsh {mark.kind} {host}",
-                "download_timeout": timeout,
-            },
-            callback=NO_CALLBACK,
-            dont_filter=True,
+            self._tickets.look_up(url),
+            key=url,
+            purpose=purpose,
+            ours=True,
+            trial=trial and url.startswith("https://"),
+            made=made,
+            limit=limit,
+            attempt=attempt,
+            hops=hops,
         )
-        self._marks.add(mark)
+        slot = f"walsh {purpose} {document.host}"
+        made.meta.update(_META, download_slot=slot, download_timeout=timeout)
+        made.meta[TICKET] = document
         raised: Exception | None = None
         try:
             # The copy is what middlewares may change; nobody else has the request as it was made.
-            await compat.download(self._context.crawler, mark.request.copy())
+            await compat.download(self._context.crawler, made.copy())
         except Exception as error:
             raised = error
         finally:
-            self._marks.discard(mark)
-        if isinstance(mark.outcome, Fetched):
-            return mark.outcome
-        if mark.outcome is not None:
-            raise mark.outcome
+            document.ended = True
+        if isinstance(document.outcome, Fetched):
+            return document.outcome
+        if document.outcome is not None:
+            raise document.outcome
         if isinstance(raised, Closing) or compat.closing(self._context.crawler):
             raise Closing
         if isinstance(raised, OwnFault):

@@ -16,6 +16,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.fetcher import Document
 from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.exceptions import WalshError
@@ -25,11 +26,11 @@ from scrapy_walsh.policy.signing import is_signature_field
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy import Request, Spider
+    from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
-    from twisted.internet.defer import Deferred
 
+    from scrapy_walsh.adapters.ticket import Ticket
     from scrapy_walsh.policy.chain import NeedDocument
     from scrapy_walsh.state.records import Booking
 
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 _GRACE: Final = 0.1
 
 
-class _Handler:
-    """Wraps Scrapy's own handler for http and https."""
+@compat.as_handler
+class Handler:
+    """The download handler of http and https: it wraps Scrapy's own."""
 
     lazy = False
 
@@ -51,7 +53,8 @@ class _Handler:
         self._left_out: set[bytes] = set()
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> _Handler:
+    def from_crawler(cls, crawler: Crawler) -> Handler:
+        """Make the handler, and the crawl unless another component has made it."""
         return cls(crawler)
 
     def _handler(self, request: Request, *, document: bool) -> Any:
@@ -69,29 +72,26 @@ class _Handler:
             self._inner[scheme, document] = handler
         return self._inner[scheme, document]
 
-    async def _transfer(self, request: Request) -> Response:
-        """The answer to *request*. Of a document it is taken here, whatever comes of it later."""
-        fetcher, intake = self.crawl.fetcher, self.crawl.intake
-        mark = fetcher.mark(request)
-        if mark is None:
-            return intake.answer(await self._exchange(request, document=False))
-        sent = mark.restored(request)
+    async def download_request(self, request: Request) -> Response:
+        """The answer to *request*, in its turn. A document's is taken here, whatever follows."""
+        ticket = self.crawl.tickets.of(request)
+        if not isinstance(ticket, Document):
+            return await self._exchange(request, ticket)
+        sent = ticket.restored(request)
         try:
-            response = intake.answer(await self._exchange(sent, document=True))
+            response = await self._exchange(sent, ticket)
         except Exception as error:
-            mark.broke_off(sent, error)
+            ticket.broke_off(sent, error)
             raise
         request.meta["download_latency"] = sent.meta.get("download_latency", 0.0)
-        return mark.brought(sent, response)
+        return ticket.brought(sent, response)
 
-    async def _exchange(self, request: Request, *, document: bool) -> Response:
+    async def _exchange(self, request: Request, ticket: Ticket) -> Response:
         """Send *request* in its turn, and do what follows from its answer; the response."""
         crawl = self.crawl
         try:
-            crawl.gate.before_wire(request)
-            handler = self._handler(request, document=document)
-            host = crawl.pacing.look_up(request.url)
-            unseen = await self._enter(request, host, document=document)
+            handler = self._handler(request, document=ticket.ours)
+            unseen = await self._enter(request, ticket)
         except (IgnoreRequest, WalshError):
             raise
         except Exception as error:
@@ -103,10 +103,10 @@ class _Handler:
             self._dress(request)
             for tell in crawl.on_wire:
                 tell(request)
-            response = await self._send(handler, request)
+            response = await self._send(handler, request, ticket)
         except BaseException as error:
             answered = faults.says_something(error)
-            if isinstance(error, compat.OVER_LIMIT) and not document:
+            if isinstance(error, compat.OVER_LIMIT) and not ticket.ours:
                 # R8 counts it, so what is too long is not soon sent again.
                 crawl.sources.answered(request, "200", crawl.wall())
             if (too_large := compat.header_too_large(error)) is not None:
@@ -115,7 +115,7 @@ class _Handler:
         finally:
             try:
                 exchange = crawl.gate.after(
-                    request, host, response, started=started, unseen=unseen, whole=answered
+                    request, ticket, response, started=started, unseen=unseen, whole=answered
                 )
                 crawl.recorder.exchange(exchange)
             except WalshError:
@@ -123,17 +123,19 @@ class _Handler:
             except Exception as error:
                 raise faults.unexpected("an answer could not be recorded", error) from error
             finally:
-                self._leave(host, broken=response is None)
+                self._leave(ticket.host, broken=response is None)
+        if b"@" in (response.headers.get("Location") or b""):
+            crawl.intake.answer(response)
         return response
 
-    async def _send(self, handler: Any, request: Request) -> Response:
+    async def _send(self, handler: Any, request: Request, ticket: Ticket) -> Response:
         """Send *request*, under its URL with R13's tags if it has some; the response."""
-        crawl = self.crawl
-        url = crawl.tags.sent_as(request.url, shell=compat.is_shell(self.crawler))
-        if url == request.url:
+        tags = self.crawl.tags
+        url = request.url if tags is None else tags.sent_as(request.url)
+        ticket.sent = None if url == request.url else url
+        if ticket.sent is None:
             with self._signed(handler, request):
                 return await compat.call_handler(handler, request, self.crawler.spider)
-        crawl.tags.sent[request] = url
         sent = request.replace(url=url)
         with self._signed(handler, sent):
             response = await compat.call_handler(handler, sent, self.crawler.spider)
@@ -159,27 +161,29 @@ class _Handler:
             for name in fields:
                 request.headers.pop(name, None)
 
-    async def _enter(self, request: Request, host: str, *, document: bool) -> bool:
+    async def _enter(self, request: Request, ticket: Ticket) -> bool:
         """Wait for a turn, and book the host for all processes (R4.6).
 
         Returns whether no process ever sent a request to the host before. Where a new blocklist has
         come while *request* waited, it is adopted or rejected first (R3).
         """
-        crawl = self.crawl
+        crawl, host = self.crawl, ticket.host
         while True:
-            unseen = await TURNSTILE.enter(crawl, host, document=document)
-            needed, booking = self._last_look(request, host)
+            unseen = await TURNSTILE.enter(crawl, host, document=ticket.ours)
+            needed, booking = self._last_look(request, ticket)
             wait = 0.0 if booking is None else booking.wait
             if booking is not None and wait <= 0:
                 return unseen and not booking.known
             TURNSTILE.give_back(host, wait)
             crawl.sources.let_go(request)
-            if request in crawl.pacing.popped or (document and (needed or wait > 0)):
+            if ticket.popped or (ticket.ours and (needed or wait > 0)):
                 raise NotYet(host, wait)
             if needed is not None:
-                await crawl.gate.bring(needed)
+                await crawl.documents.bring(needed)
 
-    def _last_look(self, request: Request, host: str) -> tuple[NeedDocument | None, Booking | None]:
+    def _last_look(
+        self, request: Request, ticket: Ticket
+    ) -> tuple[NeedDocument | None, Booking | None]:
         """The document to fetch before *request* is sent, or its host's booking.
 
         Raises where it may not be sent, and where anything of ours fails: the turn is given back.
@@ -187,10 +191,10 @@ class _Handler:
         crawl = self.crawl
         try:
             crawl.recorder.flush()  # what is sent was declared before, also where we are killed
-            needed = crawl.gate.at_wire(request, host)
-            return needed, crawl.pacing.reserve(host) if needed is None else None
+            needed = crawl.gate.at_wire(request, ticket)
+            return needed, crawl.pacing.reserve(ticket.host) if needed is None else None
         except BaseException as error:
-            TURNSTILE.give_back(host, 0.0)
+            TURNSTILE.give_back(ticket.host, 0.0)
             crawl.sources.let_go(request)
             if isinstance(error, Exception) and not isinstance(error, IgnoreRequest):
                 crawl.fail(error)
@@ -226,28 +230,6 @@ class _Handler:
         return may_send(name) and not (signed and is_signature_field(name))
 
     async def close(self) -> None:
+        """Close the handlers that are wrapped."""
         for handler in self._inner.values():
             await compat.close_handler(handler)
-
-
-if compat.ASYNC_HANDLERS:
-
-    class Handler(_Handler):
-        """The download handler of http and https."""
-
-        async def download_request(self, request: Request) -> Response:
-            """The answer to *request*, in its turn."""
-            return await self._transfer(request)
-
-else:
-
-    class Handler(_Handler):  # type: ignore[no-redef]
-        """The download handler of http and https, for Scrapy before 2.14."""
-
-        def download_request(self, request: Request, spider: Spider) -> Deferred[Response]:  # noqa: ARG002
-            """The answer to *request*, in its turn."""
-            return compat.run(self._transfer(request))
-
-        def close(self) -> Deferred[None]:  # type: ignore[override]
-            """Close the handler that is wrapped."""
-            return compat.run(super().close())

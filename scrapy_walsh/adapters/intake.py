@@ -32,13 +32,12 @@ from __future__ import annotations
 
 import gc
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakSet
 
 from scrapy import Request
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.sources import VIA, form_of
+from scrapy_walsh.adapters.ticket import TICKET
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.agenda import enough
 from scrapy_walsh.policy.urls import without_userinfo
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.sources import Sources
+    from scrapy_walsh.adapters.ticket import Tickets
 
 #: The key of ``Request.meta`` for the URLs that a start request declares beside its own.
 ALSO: Final = "walsh_also"
@@ -74,12 +74,11 @@ _REMEDY: Final = (
 class Intake:
     """The intake of one crawl."""
 
-    def __init__(self, context: Context, sources: Sources) -> None:
+    def __init__(self, context: Context, tickets: Tickets, sources: Sources) -> None:
         self._context = context
+        self._tickets = tickets
         self._sources = sources
         self._named: set[str] = set()
-        #: Requests to which a declared target, or a document of ours, was redirected.
-        self.hops: WeakSet[Request] = WeakSet()
         #: When the slice began, monotonic seconds; since when `start` owes its next request.
         self._began = 0.0
         self._owed: float | None = None
@@ -203,12 +202,10 @@ class Intake:
         url = self.url(request.url)
         return request if url == request.url else request.replace(url=url)
 
-    def answer(self, response: Response) -> Response:
-        """*response*, with the userinfo taken off its Location, before a redirect reads it."""
-        location = response.headers.get("Location")
-        if location is not None and b"@" in location:
-            response.headers["Location"] = self.url(location.decode("latin-1")).encode("latin-1")
-        return response
+    def answer(self, response: Response) -> None:
+        """Take the userinfo off the Location of *response*, before a redirect reads it."""
+        location = response.headers.get("Location") or b""
+        response.headers["Location"] = self.url(location.decode("latin-1")).encode("latin-1")
 
     def declare(self, request: Request) -> None:
         """Take *request*, and what it declares beside its own URL, as targets (R6).
@@ -257,12 +254,12 @@ class Intake:
 
     def declare_hop(self, hop: Request, request: Request) -> None:
         """Take *hop*, to which *request* was redirected, as within scope (D5)."""
-        context, form = self._context, form_of(hop)
-        self.hops.add(hop)
+        context, ticket = self._context, self._tickets.of(hop)
+        ticket.hop, ticket.filtered = True, False
         context.scope.declare_hop(hop.url, request.url)
-        hop.meta[VIA] = self._sources.hop(hop.url, request, form)
+        ticket.via = self._sources.hop(hop.url, request, ticket.form)
         if context.scope.source_of(hop.url) is not None:
-            told = {"form": form} if form else {}
+            told = {"form": ticket.form} if ticket.form else {}
             context.recorder.note("declared", url=hop.url, via=request.url, **told)
 
     def _urls_in(self, request: Request, key: str) -> Iterator[str]:
@@ -287,6 +284,8 @@ class Intake:
         for key, known in ((ALSO, scope.is_source), (CHILDREN, scope.allows_children)):
             if key in meta:
                 meta[key] = [url for url in self._urls_in(request, key) if known(url)]
+        if meta.pop(TICKET, None) is not None and (lasting := self._tickets.of(request).lasting()):
+            meta[TICKET] = lasting
         if meta.pop("_scheme_proxy", False):
             meta.pop("proxy", None)
             meta.pop("_auth_proxy", None)

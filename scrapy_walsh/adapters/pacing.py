@@ -10,11 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakSet
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.policy import chain, hosts
@@ -27,8 +25,6 @@ from scrapy_walsh.state.records import Booking, HostRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from scrapy import Request
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.adapters.turnstile import Turnstile
@@ -94,9 +90,6 @@ _REACH: Final = 0.25
 _ROUNDING: Final = 0.005
 #: Seconds between two looks at whether the spider has named all its targets.
 _INTAKE: Final = 0.2
-#: The key of ``Request.meta`` for what went back to the queue, past the duplicate filter: what it
-#: redirects to is filtered.
-FILTERED: Final = "walsh_filtered"
 
 
 class Pacing:
@@ -110,12 +103,6 @@ class Pacing:
         self._slots: dict[str, dict[str, Any]] = context.crawler.settings.getdict("DOWNLOAD_SLOTS")
         self._looked_up: set[str] = set()
         self._begun = context.monotonic()
-        #: Requests that the queue popped and the downloader has not finished: only these go back.
-        self.popped: WeakSet[Request] = WeakSet()
-        #: Requests that go first on their host: retries, and what was given back.
-        self.first: WeakSet[Request] = WeakSet()
-        #: Requests that came back from a slow host: they go before others of the same rank.
-        self.given_back: WeakSet[Request] = WeakSet()
         #: How often hosts gave no answer in this run (R5), and which gave none in an earlier one.
         self.silences = Silences(
             context.config.max_retries,
@@ -224,6 +211,13 @@ class Pacing:
         spent = self.spent(host, document=document)
         return chain.Pace(host, wait, self.throttle.interval(host), spent)
 
+    def admit(
+        self, host: str, *, document: bool = False, ended: str = ""
+    ) -> chain.Go | chain.Wait | chain.Refuse | chain.Ended:
+        """What the chain says of a request that wants to go to *host* now."""
+        pace, context = self.of(host, document=document), self._context
+        return chain.admit(pace, context.gates, context.wall(), document=document, ended=ended)
+
     def spent(self, host: str, *, document: bool = False) -> Verdict | None:
         """The verdict against a host that gave no answer to as many requests as D13 grants it."""
         return self.silences.against(host, self._context.monotonic(), robots=document)
@@ -294,34 +288,17 @@ class Pacing:
             )
         )
 
-    def give_back(self, request: Request, wait: float) -> Request:
-        """A copy of *request* for the queue, where it goes first unless its host is slow.
+    def give_back(self, host: str, wait: float) -> bool:
+        """Hold *host* for what goes back to the queue; whether that goes first there.
 
-        ``wait``: seconds; ``inf`` while a request is under way, after which the queue looks again.
+        On a slow host, what was deferred first does. ``wait``: seconds; ``inf`` while a request is
+        under way, after which the queue looks again.
         """
-        host = self.look_up(request.url)
-        if self.slow(host):  # what was deferred first goes first there
-            copy = _past_filter(request)
-            self.given_back.add(copy)
-            return copy
+        if self.slow(host):
+            return False
         if wait < math.inf:
             self.throttle.hold(host, self._context.monotonic() + wait)
-        return self.again(request)
-
-    def again(self, request: Request) -> Request:
-        """A copy of *request* that the queue takes first on its host, past the duplicate filter."""
-        copy = _past_filter(request)
-        self.first.add(copy)
-        return copy
-
-    def keep(self, request: Request) -> Request:
-        """While the spider closes: a copy of a popped request, for the queue to keep in its JOBDIR.
-
-        Raises Closing for a request that did not come from the queue.
-        """
-        if request not in self.popped:
-            raise Closing
-        return self.again(request)
+        return True
 
     # -- the wire -------------------------------------------------------------------------
 
@@ -415,10 +392,3 @@ def restore(
     throttle.restore(host, now - since, now + held, visited)
     throttle.set_interval(host, record.interval, source=EARLIER_RUN)
     return eased(record.taught, steady), record.silent_since
-
-
-def _past_filter(request: Request) -> Request:
-    """A copy of *request* that Scrapy's duplicate filter lets pass."""
-    if request.dont_filter:
-        return request.replace()
-    return request.replace(dont_filter=True, meta={**request.meta, FILTERED: True})

@@ -126,7 +126,8 @@ BY_LINE: Final[Mapping[str, Plugin]] = {each.line: each for each in PLUGINS}
 
 def named_in(settings: BaseSettings) -> list[Plugin]:
     """The packages of the table that *settings* name, each once, in the table's order."""
-    packages = {path.partition(".")[0] for name in _COMPONENTS for path in _paths(settings, name)}
+    paths = (path for name in _COMPONENTS for path in _paths_in(settings.get(name)))
+    packages = {path.partition(".")[0] for path in paths}
     given = [
         name
         for name in settings
@@ -144,10 +145,6 @@ def covers(value: Any) -> bool:
     """Whether every component in *value*, that of a setting, is of a package of the table."""
     paths = list(_paths_in(value))
     return bool(paths) and all(path.partition(".")[0] in _BY_PACKAGE for path in paths)
-
-
-def _paths(settings: BaseSettings, name: str) -> Iterator[str]:
-    return _paths_in(settings.get(name))
 
 
 def _paths_in(value: Any) -> Iterator[str]:

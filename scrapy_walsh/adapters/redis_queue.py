@@ -262,8 +262,9 @@ class DueQueue(Queue):
             return
         host = hosts.host_or_url(request.url)  # its record is read by whoever claims it
         self._size = 0, -math.inf
-        data, first = self._entries.encode(request), int(request in crawl.pacing.first)
-        self._unsent.append((host, self._rank(request), data, first))
+        ticket = crawl.tickets.known(request)
+        data, first = self._entries.encode(request), ticket is not None and ticket.first
+        self._unsent.append((host, _rank(request, first=first), data, int(first)))
         crawl.pacing.tell_wait(host, lambda: request.url)
         if len(self._unsent) < _TOGETHER:
             self._store.send_soon()
@@ -292,7 +293,7 @@ class DueQueue(Queue):
             if request is None:
                 self._move(host.decode("utf-8", "replace"), scripts.RELEASE)
                 continue
-            answer = self._crawl.gate.at_queue(request)
+            answer = self._crawl.gate.at_queue(self._crawl.tickets.of(request))
             if not isinstance(answer, NeedDocument) and not answer.allowed:
                 self._move(host.decode(), scripts.RELEASE)
             return self._popped(request)
@@ -436,13 +437,8 @@ class DueQueue(Queue):
 
     # -- requests -------------------------------------------------------------------------
 
-    def _rank(self, request: Request) -> int:
-        """Retries first, then by priority; Redis keeps the order of arrival."""
-        late = 0 if request in self._crawl.pacing.first else 10 * _LARGEST_PRIORITY
-        return late - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
-
     def _popped(self, request: Request) -> Request:
-        self._crawl.pacing.popped.add(request)
+        self._crawl.tickets.of(request).popped = True
         return request
 
     # -- waiting --------------------------------------------------------------------------
@@ -451,6 +447,12 @@ class DueQueue(Queue):
         self._timer.set(_POLL if seconds < 0 else min(seconds, _POLL))
         if isinstance(self._spider, DueSpiderMixin):
             compat.call_later(0, self._spider.feed)
+
+
+def _rank(request: Request, *, first: bool) -> int:
+    """Retries first, then by priority; Redis keeps the order of arrival."""
+    late = 0 if first else 10 * _LARGEST_PRIORITY
+    return late - max(-_LARGEST_PRIORITY, min(request.priority, _LARGEST_PRIORITY))
 
 
 def _url_in(head: bytes) -> str | None:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
 
+    from scrapy_walsh.adapters.ticket import Ticket
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 #: Rank; negated priority, or since when it is deferred; start request or not; order of arrival.
@@ -181,24 +183,25 @@ class HostQueue(Queue):
     @ends_crawl
     def push(self, request: Request) -> None:
         """Take *request* in; ValueError where it cannot be kept on disk."""
-        request = self._crawl.intake.request(request)
+        if "@" in request.url:
+            request = self._crawl.intake.request(request)
         if self._crawl.halted is not None:  # the store may be closed by now
             self._free.append(request)
             return
-        host = self._crawl.pacing.look_up(request.url)
-        answer = self._crawl.gate.at_queue(request)
+        ticket = self._crawl.tickets.of(request)
+        answer = self._crawl.gate.at_queue(ticket)
         if isinstance(answer, NeedDocument) and answer.kind == START:
-            self._park(request)
+            self._park(request, ticket)
             return
         if not isinstance(answer, NeedDocument) and not answer.allowed:
             self._free.append(request)
             return
-        self._lines.push(host, self._key(request), request)
+        self._lines.push(ticket.host, self._key(request, ticket), request)
         self._count += 1
-        self._agenda.add(host, now=self._crawl.monotonic())
-        self._tell_wait(host)
+        self._agenda.add(ticket.host, now=self._crawl.monotonic())
+        self._tell_wait(ticket.host)
 
-    def _park(self, request: Request) -> None:
+    def _park(self, request: Request, ticket: Ticket) -> None:
         """Keep *request* for the end of `Spider.start`; ValueError as for :meth:`push`."""
         if len(self._parked) < _PARKED:
             self._lines.check(request)
@@ -212,7 +215,7 @@ class HostQueue(Queue):
                 request.url,
             )
         self._told_parked = True
-        self._crawl.gate.wait_no_longer(request)
+        ticket.late = True
         self._free.append(request)
 
     def _unpark(self) -> None:
@@ -229,7 +232,7 @@ class HostQueue(Queue):
         for _ in range(min(_AT_ONCE, len(self._parked))):
             request = self._parked.popleft()
             if growing:
-                self._crawl.gate.wait_no_longer(request)
+                self._crawl.tickets.of(request).late = True
             self.push(request)
 
     def _stands_still(self) -> bool:
@@ -315,8 +318,9 @@ class HostQueue(Queue):
         return []
 
     def _keep(self, request: Request) -> None:
+        ticket = self._crawl.tickets.of(request)
         with contextlib.suppress(ValueError):  # not serialisable, and refused anyway
-            self._lines.push(self._crawl.pacing.look_up(request.url), self._key(request), request)
+            self._lines.push(ticket.host, self._key(request, ticket), request)
 
     def stop(self) -> None:
         """Cancel the timer: the engine is not woken any more."""
@@ -353,16 +357,16 @@ class HostQueue(Queue):
         return not isinstance(answer, NeedDocument) and not answer.allowed
 
     def _popped(self, request: Request) -> Request:
-        self._crawl.pacing.popped.add(request)
+        self._crawl.tickets.of(request).popped = True
         return request
 
-    def _key(self, request: Request) -> Key:
+    def _key(self, request: Request, ticket: Ticket) -> Key:
         start = self._starts_apart and bool(request.meta.get("is_start_request", False))
         order = self._start_order if start else self._order
-        arrival = next(self._arrivals) * (-1 if request in self._crawl.pacing.given_back else order)
-        if request in self._crawl.pacing.first:
+        arrival = next(self._arrivals) * (-1 if ticket.given_back else order)
+        if ticket.first:
             return (_FIRST, -request.priority, start, arrival)
-        since = self._crawl.sources.put_off_since(request)
+        since = self._crawl.sources.put_off_since(ticket.key)
         if since is not None:
             return (_PUT_OFF, int(since), start, arrival)
         return (_OTHERS, -request.priority, start, arrival)

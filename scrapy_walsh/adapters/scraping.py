@@ -8,19 +8,17 @@ their request, so copies of them, and other classes, are noticed too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any
 
 from scrapy.http import HtmlResponse
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
+from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import ScrapingRefused
 from scrapy_walsh.policy.formats.representation import is_html
 
 if TYPE_CHECKING:
-    from scrapy import Request
-
     from scrapy_walsh.adapters.context import Context
 
 
@@ -30,11 +28,6 @@ class Scraping:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._warned = False
-
-    def watch(self, request: Request) -> None:
-        """From now on, notice selectors that are made of the response to *request*."""
-        if not (self._context.config.scraping or compat.is_shell(self._context.crawler)):
-            _WATCHED[request] = self
 
     def look(self, response: Any) -> None:
         """Raise ScrapingRefused, or warn, where *response* is a page."""
@@ -53,14 +46,11 @@ class Scraping:
         )
 
 
-_WATCHED: Final[WeakKeyDictionary[Request, Scraping]] = WeakKeyDictionary()
-
-
 def _look(response: Any) -> None:
-    request = getattr(response, "request", None)
-    watching = None if request is None else _WATCHED.get(request)
-    if watching is not None:
-        watching.look(response)
+    meta = getattr(getattr(response, "request", None), "meta", None)
+    ticket = meta.get(TICKET) if isinstance(meta, dict) else None
+    if isinstance(ticket, Ticket) and ticket.watch is not None:
+        ticket.watch(response)
 
 
 def _is_page(response: Any) -> bool:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +32,7 @@ from scrapy import Request, signals
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import GaveUp, Refused
+from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import readings, recrawl
 from scrapy_walsh.policy.readings import FAILED, NOT_DUE, OUTCOMES, READ, UNANSWERED, Heard
@@ -49,9 +51,7 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.recrawl import Visit
     from scrapy_walsh.policy.verdict import Verdict
 
-#: The key of ``Request.meta`` for the sources that redirects led from.
-VIA: Final = "walsh_via"
-#: The key for the source whose request it is: retries and redirects keep it.
+#: The key of ``Request.meta`` for the source whose request it is: retries and redirects keep it.
 _SOURCE: Final = "walsh_reads"
 _PERMANENT: Final = (301, 308)
 #: What the octet of a key says. It was answered; by a redirect, and by nothing else so far; R8
@@ -71,6 +71,9 @@ def form_of(request: Request) -> str:
 
 def key_of(request: Request) -> str:
     """By which a source is known everywhere (``recrawl.key_of``)."""
+    ticket = request.meta.get(TICKET)
+    if isinstance(ticket, Ticket) and ticket.request() is request and ticket.url == request.url:
+        return ticket.key
     return recrawl.key_of(request.url, form_of(request))
 
 
@@ -133,7 +136,7 @@ class Sources:
         What cannot be read counts as requested just now, so the source is not sent in this run.
         """
         context = self._context
-        if self._lifts(key):
+        if self._lifts(key) and key not in self._hops:
             return None
         try:
             run = context.store.get(SourceRun, key)
@@ -141,12 +144,14 @@ class Sources:
             context.recorder.own_fault(str(error), kept=True)
             return SourceRun(key, context.wall(), "unknown").visit
         self._looked_up = key, run
-        return None if run is None else run.visit
+        if run is None or (self._lifts(key) and not run.visit.gone):
+            return None
+        return run.visit
 
     def _lifts(self, key: str) -> bool:
         """Whether R8 allows *key* in this run, whatever is on record.
 
-        True where this run got an answer to it, or a redirect led to it.
+        True where this run got an answer to it, or a redirect led to it, unless it is gone.
         """
         known = not self._context.fleet and self._is(key, _ANSWERED | _LED_ON)
         return known or key in self._hops
@@ -155,19 +160,19 @@ class Sources:
         """Whether this run has already had an answer to the same source (URL and form)."""
         return self._context.scope.is_source(request.url) and self._is(key_of(request), _ANSWERED)
 
-    def refused(self, request: Request, verdict: Verdict, host: str, due: float | None) -> None:
-        """Note that *request* is not sent in this run, or by no run before *due* (Unix seconds)."""
-        context, key = self._context, key_of(request)
+    def refused(self, key: str, verdict: Verdict, host: str, due: float | None) -> None:
+        """Note that *key* is not sent in this run, or by no run before *due* (Unix seconds)."""
+        context = self._context
         if verdict.name == NOT_DUE:
             self._note(key, _TURNED_AWAY)
         if due is not None:
-            since = self.put_off_since(request)
+            since = self.put_off_since(key)
             since = context.wall() if since is None else since
             put_off = Deferral(key, host, due, verdict.reason, since)
             context.remember(lambda: context.store.put(put_off))
 
-    def put_off_since(self, request: Request) -> float | None:
-        """Unix seconds at which an earlier run first deferred *request*; None where none did.
+    def put_off_since(self, key: str) -> float | None:
+        """Unix seconds at which an earlier run first deferred *key*; None where none did.
 
         What was deferred first goes first on its host.
         """
@@ -175,7 +180,7 @@ class Sources:
             context = self._context
             found = context.recall(lambda: list(context.store.rows(Deferral))) or []
             self._put_off = {each.url: each.since or each.due for each in found}
-        return self._put_off.get(key_of(request)) if self._put_off else None
+        return self._put_off.get(key)
 
     def take(self, request: Request) -> Verdict | None:
         """Take the source *request* for this process; the refusal where another requests it."""
@@ -195,7 +200,10 @@ class Sources:
         key = key_of(request)
         self._note(key, _ANSWERED if key in self._hops else 0, instead_of=_LED_ON)
         for source in self._counts_for(request, key):
-            self._untaken.append((request, self._run(source, sent_at, outcome)))
+            run = self._run(source, sent_at, outcome)
+            if run.visit.gone:
+                self.account.gone[source] = None
+            self._untaken.append((request, run))
             self._note(source, _ANSWERED)
 
     def redirected(self, request: Request) -> None:
@@ -254,7 +262,8 @@ class Sources:
             for led in _carried(request):
                 if not self._is(led, _ANSWERED):
                     self._note(led, _LED_ON)
-                    self._remember([(request, self._run(led, self._context.wall(), "200"))])
+                    outcome = str(recrawl.GONE) if key in self.account.gone else "200"
+                    self._remember([(request, self._run(led, self._context.wall(), outcome))])
         if source is not None and request.meta.get("redirect_urls"):
             self._joined[source] = key
         elif source in self.account.left:
@@ -368,6 +377,8 @@ class Account:
         self.counts: Counter[str] = Counter()
         #: Those of them whose records are not stored yet, with what was heard.
         self._unstored: list[tuple[str, Heard]] = []
+        #: Those that have answered 410 in this run.
+        self.gone: dict[str, None] = {}
         #: By key, the records of sources that need a person.
         self._needy: dict[str, Reading] = {}
         #: Of the first target that was refused or failed: why, and what to do.
@@ -405,7 +416,7 @@ class Account:
 
         def update(key: str, each: Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, key))
-            return readings.updated(old, key, each, now)
+            return readings.updated(old, key, replace(each, gone=key in self.gone), now)
 
         found = [update(*each) for each in heard]
         context.remember(lambda: context.store.put(*found))
@@ -423,13 +434,15 @@ class Account:
         """
         if not self.due:
             return
-        context, counts, needy = self._context, self.counts, 0
+        context, counts = self._context, self.counts
         if not context.fleet:
             counts[UNANSWERED] += len(self.left)
         self._unstored += [(key, Heard(moved_to=moved)) for key, moved in self.left.items()]
         if self._store():
-            needy = len(self._needy)
             self._name(list(self._needy.values()))
+        for line in readings.gone_lines(list(self.gone)):
+            logger.warning("%s", line)
+        needy = len(self._needy.keys() | self.gone.keys())
         if needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = bool(counts.total()) and not counts[READ] and not context.fleet
@@ -463,5 +476,5 @@ def moved_for_good(request: Request) -> str | None:
 
 def _carried(request: Request) -> list[str]:
     """The sources that redirects led from to *request*, as it carries them."""
-    found = request.meta.get(VIA)
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    ticket = request.meta.get(TICKET)
+    return ticket.via if isinstance(ticket, Ticket) else []

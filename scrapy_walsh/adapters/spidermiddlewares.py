@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp
-from scrapy_walsh.adapters.pacing import FILTERED
-from scrapy_walsh.adapters.sources import VIA
+from scrapy_walsh.adapters.ticket import TICKET
 from scrapy_walsh.policy.backoff import reaches_spider
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
 
-    from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Response
-
-#: Keys of ``Request.meta`` that say something about one request, and the redirects that led to it.
-_OURS: Final = (VIA, FILTERED)
 
 
 class ScopeMiddleware:
@@ -64,10 +59,7 @@ class ScopeMiddleware:
             raise
 
     def process_spider_output(
-        self,
-        response: Response,
-        result: Iterable[Any],
-        spider: Spider | None = None,  # noqa: ARG002
+        self, response: Response, result: Iterable[Any], **_: Any
     ) -> Iterator[Any]:
         """*result*; at its end, note that the spider has taken *response* (R8)."""
         for each in result:
@@ -75,10 +67,7 @@ class ScopeMiddleware:
         self._ended(response)
 
     async def process_spider_output_async(
-        self,
-        response: Response,
-        result: AsyncIterator[Any],
-        spider: Spider | None = None,  # noqa: ARG002
+        self, response: Response, result: AsyncIterator[Any], **_: Any
     ) -> AsyncIterator[Any]:
         """As :meth:`process_spider_output`."""
         async for each in result:
@@ -96,11 +85,10 @@ class ScopeMiddleware:
     def _taken(self, entry: Any) -> Any:
         if not isinstance(entry, Request):
             return entry
-        for key in _OURS:  # a spider that copies the meta of an answer makes another request
-            entry.meta.pop(key, None)
-        return self.crawl.intake.request(entry)
+        entry.meta.pop(TICKET, None)  # a spider that copies meta makes another request
+        return self.crawl.intake.request(entry) if "@" in entry.url else entry
 
-    def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002
+    def process_spider_input(self, response: Response, **_: Any) -> None:
         """Note *response* as read or not; raise ``GaveUp`` for 429 and 503 (R5.8)."""
         try:
             self.crawl.sources.reached(response)

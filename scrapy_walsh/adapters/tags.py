@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
 
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
@@ -20,8 +19,6 @@ from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from scrapy import Request
 
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.policy.chain import Rules
@@ -35,33 +32,33 @@ _REMOTE: Final = re.compile(r"[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$", re.ASCII)
 
 
 class Tags:
-    """The tags of one crawl. ``sent``: of each request that carried some, its URL with them.
+    """The tags of one crawl, made where requests are to have some. *shell*: of a person's.
 
     *robots*: returns the cached robots.txt rules of an origin, or None (``chain.Held.robots``).
     """
 
-    def __init__(self, context: Context, robots: Callable[[str], Rules | NotKnown | None]) -> None:
+    def __init__(
+        self, context: Context, robots: Callable[[str], Rules | NotKnown | None], *, shell: bool
+    ) -> None:
         self._context = context
         self._robots = robots
+        self._shell = shell
         config = context.config
         self._operator = [
             url
             for url in (config.blocklist_url, config.schema_url, config.identity.policy_url)
             if url is not None
         ]
-        self.sent: WeakKeyDictionary[Request, str] = WeakKeyDictionary()
         self._names: tuple[str | None, str | None] | None = None
 
-    def sent_as(self, url: str, *, shell: bool) -> str:
+    def sent_as(self, url: str) -> str:
         """*url* as it is to be sent: with tags, or as it is."""
-        if not (shell or self._context.config.tag_requests):
-            return url
         if not is_operator_url(url, self._operator):
             return url
         if self._names is None:
             self._names = implementation(self._context.config.impl, os.environ)
         impl, commit = self._names
-        tagged = tag_url(url, impl, _SHELL if shell else commit, SPEC_VERSION)
+        tagged = tag_url(url, impl, _SHELL if self._shell else commit, SPEC_VERSION)
         return tagged if self._allowed(url, tagged) else url
 
     def _allowed(self, url: str, tagged: str) -> bool:

@@ -13,7 +13,7 @@ from scrapy import Request, Spider
 
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp
-from scrapy_walsh.adapters.retries import TRY_HTTPS
+from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.own_crawl import crawl_apart

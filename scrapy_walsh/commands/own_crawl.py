@@ -147,18 +147,17 @@ async def _verdict(crawl: Crawl, url: str) -> Verdict:
     crawl.intake.declare(request)
     try:
         while isinstance(answer := crawl.gate.judge(request.url), NeedDocument):
-            crawl.stop_if_halted()
             if answer.kind == chain.ROBOTS:
                 host = crawl.documents.robots_txt.next_host(answer.origin)
-                step = crawl.gate.admit(host, document=True)
+                step = crawl.pacing.admit(host, document=True)
                 if isinstance(step, chain.Refuse):
                     return step.verdict
-            await crawl.gate.bring(answer)
+            await crawl.documents.bring(answer)
     except Refused as error:
         return error.verdict
     if not answer.allowed:
         return answer
-    step = crawl.gate.admit(crawl.pacing.look_up(request.url))
+    step = crawl.pacing.admit(crawl.pacing.look_up(request.url))
     return step.verdict if isinstance(step, chain.Refuse) else answer
 
 

@@ -254,7 +254,7 @@ class _Plan:
         """Callback of every target."""
         request = response.request
         assert request is not None  # noqa: S101  Scrapy sets it
-        self._decide(request.url, "ask", self._crawl.gate.passed(request))
+        self._decide(request.url, "ask", self._crawl.tickets.of(request).verdict)
         also = {Request(url).url for url in request.meta.get("walsh_also", ())} - {request.url}
         self._more["more"] += len(also)
         self._more["children"] += MAX_CHILDREN * len(request.meta.get("walsh_children", ()))
@@ -329,8 +329,8 @@ class _Plan:
 
     def answer(self, request: Request) -> Response:
         """What *request*, which is about to be sent, is assumed to be answered with."""
-        crawl, url = self._crawl, request.url
-        purpose, host = crawl.fetcher.purpose(request), crawl.pacing.look_up(url)
+        crawl, ticket = self._crawl, self._crawl.tickets.of(request)
+        url, purpose, host = ticket.url, ticket.purpose, ticket.host
         if purpose != "operator" and host not in self._hosts:
             record = crawl.store.get(HostRecord, host)
             self._hosts[host] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, SLACK
 from scrapy_walsh.policy.times import Wall, duration, iso
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.policy.verdict import Verdict
 
+_T = TypeVar("_T")
 #: What became of a source in one run. READ: its data came, or it has not changed (304).
 READ: Final = "read"
 NOT_DUE: Final = "not_due"
@@ -59,7 +60,8 @@ class Reading:
     ``url``: of the source. ``since``: when it was last read, or first declared where it never was.
     ``declared_at``: when a run last declared it. ``read``: 1 where it was ever read, else 0.
     ``reason``: why the last visit did not read it, None where it did. ``moved_to``: where a
-    permanent redirect led at the last visit that was answered.
+    permanent redirect led at the last visit that was answered. ``gone_at``: when it answered 410,
+    so that it is left alone (``recrawl.RETIRED``) and named no more; None where it has not.
     """
 
     url: str
@@ -68,6 +70,7 @@ class Reading:
     read: int = 0
     reason: str | None = None
     moved_to: str | None = None
+    gone_at: Wall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +79,14 @@ class Heard:
 
     ``outcome``: one of the constants above. ``reason``: why it was not read, one line. ``at``:
     when that was known, Unix seconds. ``moved_to``: where permanent redirects, and no others, led.
+    ``gone``: it answered 410.
     """
 
     outcome: str = UNANSWERED
     reason: str = ""
     at: float = 0.0
     moved_to: str | None = None
+    gone: bool = False
 
 
 def outcome_of(verdict: Verdict, due: float | None) -> str:
@@ -107,18 +112,22 @@ def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
     base = Reading(url, now, now) if old is None else old
     base = replace(base, since=min(base.since, now), declared_at=now)
     if heard.outcome == READ:
-        return replace(base, since=heard.at, read=1, reason=None, moved_to=heard.moved_to)
+        read = replace(base, since=heard.at, read=1, gone_at=None)
+        return replace(read, reason=None, moved_to=heard.moved_to)
     if heard.outcome in (NOT_DUE, UNANSWERED):
         return base
-    return replace(base, reason=heard.reason, moved_to=heard.moved_to or base.moved_to)
+    moved_to, gone_at = heard.moved_to or base.moved_to, heard.at if heard.gone else None
+    return replace(base, reason=heard.reason, moved_to=moved_to, gone_at=gone_at)
 
 
 def is_unread(reading: Reading, now: float, revisit: float) -> bool:
     """Whether the source was not read for so long that the operator must be told.
 
     *revisit*: WALSH_REVISIT, seconds. A run may be a tenth of it early (``recrawl.SLACK``), so the
-    third period is over for a run that comes as early as that.
+    third period is over for a run that comes as early as that. A source that is gone was told once.
     """
+    if reading.gone_at is not None:
+        return False
     return now - reading.since >= (PERIODS - SLACK) * max(revisit, REVISIT_FLOOR)
 
 
@@ -133,6 +142,17 @@ def moved_lines(readings: Sequence[Reading]) -> list[str]:
     return _first(
         readings,
         lambda each: f"{each.url} has moved for good to {each.moved_to}: change it in your list",
+    )
+
+
+def gone_lines(urls: Sequence[str]) -> list[str]:
+    """A line for each of *urls*, sources that have answered 410 in this run."""
+    return _first(
+        urls,
+        lambda url: (
+            f"{url} is gone (410): take it out of your list; it is requested again in 30 "
+            "days at the earliest"
+        ),
     )
 
 
@@ -170,9 +190,9 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
-def _first(found: Sequence[Reading], line: Callable[[Reading], str]) -> list[str]:
+def _first(found: Sequence[_T], line: Callable[[_T], str]) -> list[str]:
     """The lines of the first LISTED of *found*, and one that says how many more there are."""
-    lines = [line(reading) for reading in found[:LISTED]]
+    lines = [line(each) for each in found[:LISTED]]
     if len(found) > LISTED:
         lines.append(f"... and {len(found) - LISTED} more (scrapy walsh state show lists them)")
     return lines

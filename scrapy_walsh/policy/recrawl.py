@@ -7,6 +7,8 @@ one that it met. So a daily run finds each source due each day, whatever the min
 begins, and its times do not drift. A source that was sent at any other time is next due
 WALSH_REVISIT after that; missed periods are not made up. However early a run is, nine tenths of
 WALSH_REVISIT, and an hour, must have passed since the source was last sent.
+
+A source that has answered 410 is *retired*: it is due again 30 days after that at the earliest.
 """
 
 from __future__ import annotations
@@ -32,16 +34,22 @@ SLACK: Final = 0.1
 #: Seconds: "daily", which WALSH_REVISIT is unless it is set.
 REVISIT: Final = 86400.0
 
+#: Seconds for which a source is left alone that has answered 410 (RFC 9110 section 15.5.11).
+RETIRED: Final = 30 * 86400.0
+#: "Gone": the site asks that links to it be removed.
+GONE: Final = 410
+
 
 class Visit(NamedTuple):
     """The last request for a source that was answered. Unix seconds.
 
     ``sent_at``: when it was sent. ``counted_from``: the due time that it met, or ``sent_at``
-    where it met none.
+    where it met none. ``gone``: the answer was 410.
     """
 
     sent_at: float
     counted_from: float
+    gone: bool = False
 
 
 def key_of(url: str, form: str = "") -> str:
@@ -63,11 +71,14 @@ def form_of(method: str, body: bytes = b"") -> str:
 
 def due(last: Visit, revisit: float) -> float:
     """When the source is next due, Unix seconds. *revisit*: seconds."""
-    return last.counted_from + max(revisit, REVISIT_FLOOR)
+    when = last.counted_from + max(revisit, REVISIT_FLOOR)
+    return max(when, last.sent_at + RETIRED) if last.gone else when
 
 
 def opens(last: Visit, revisit: float) -> float:
     """When a run may first send the source again, Unix seconds: a little before it is due."""
+    if last.gone:
+        return due(last, revisit)
     interval = max(revisit, REVISIT_FLOOR)
     rest = max(REVISIT_FLOOR, (1 - SLACK) * interval)
     return max(last.sent_at + rest, due(last, revisit) - SLACK * interval)
@@ -84,13 +95,17 @@ def next_due(last: Visit | None, held: float, now: float, revisit: float) -> flo
     return moment if moment > now else None
 
 
-def met(sent_at: float, last: Visit | None, revisit: float) -> Visit:
-    """The visit that begins at *sent_at*, counted from the due time if it met that."""
+def met(sent_at: float, last: Visit | None, revisit: float, status: int | None = None) -> Visit:
+    """The visit that begins at *sent_at*, counted from the due time if it met that.
+
+    *status*: of the answer.
+    """
+    gone = status == GONE
     if last is None:
-        return Visit(sent_at, sent_at)
+        return Visit(sent_at, sent_at, gone)
     interval, when = max(revisit, REVISIT_FLOOR), due(last, revisit)
     on_time = abs(sent_at - when) <= SLACK * interval
-    return Visit(sent_at, when if on_time else sent_at)
+    return Visit(sent_at, when if on_time else sent_at, gone)
 
 
 #: The refusal of a source that another run is requesting, and has no answer to yet.
@@ -113,10 +128,11 @@ def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) 
     moment = opens(last, revisit)
     if now >= moment:
         return None
-    line = (
-        f"last requested {iso(last.sent_at)}, next due {iso(math.ceil(due(last, revisit)))} "
-        f"(for a run that is early: from {iso(math.ceil(moment))} on)"
-    )
+    line = f"last requested {iso(last.sent_at)}, next due {iso(math.ceil(due(last, revisit)))}"
+    if last.gone:
+        line = f"{line}: it answered 410 (Gone), so it is left alone for 30 days"
+    else:
+        line = f"{line} (for a run that is early: from {iso(math.ceil(moment))} on)"
     return Verdict(False, NOT_DUE, "R8", line)
 
 

@@ -21,7 +21,7 @@ from scrapy import Request, Spider, signals
 from scrapy.exceptions import CloseSpider
 
 from scrapy_walsh.adapters.compat import fail_command
-from scrapy_walsh.adapters.retries import TRY_HTTPS
+from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import readings
 from scrapy_walsh.policy.formats.feeds import Links
@@ -212,7 +212,8 @@ class WalshMetadataSpider(Spider):
             return ()
         # A source that comes to need this URL while the answer is read joins those that wait.
         answer = await from_response(self._waiting[key][0][1], response)
-        answer = replace(answer, said=self._crawl.documents.said(response.request))
+        if response.request is not None:
+            answer = replace(answer, said=self._crawl.tickets.of(response.request).said)
         if answer.fault:
             self._crawl.recorder.own_fault(answer.fault)
         return self._results(response, key, answer)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy_walsh.policy.learned import NOTHING, Learned
 from scrapy_walsh.policy.readings import Reading
-from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, Visit
+from scrapy_walsh.policy.recrawl import GONE, REVISIT_FLOOR, Visit
 from scrapy_walsh.policy.revalidate import Validators
 from scrapy_walsh.policy.times import Due, Steady, Until, Wall  # noqa: TC001  of the fields
 from scrapy_walsh.state.schema import Table
@@ -80,7 +80,7 @@ class SourceRun:
     def visit(self) -> Visit:
         """What R8 goes by."""
         since = self.last_run_at if self.counted_from is None else self.counted_from
-        return Visit(self.last_run_at, since)
+        return Visit(self.last_run_at, since, self.outcome == str(GONE))
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,12 +243,12 @@ BUILDS: dict[str, dict[str, Break]] = {
             },
             """
             from scrapy_walsh.adapters import handler
-            whole = handler._Handler._dress
+            whole = handler.Handler._dress
             def dress(self, request):
                 whole(self, request)
                 if b"If-None-Match" in request.headers or b"If-Modified-Since" in request.headers:
                     request.headers["User-Agent"] = "Mozilla/5.0"
-            handler._Handler._dress = dress
+            handler.Handler._dress = dress
             """,
         ),
         "Last-Modified not replayed": broken_so(
@@ -317,11 +317,11 @@ BUILDS: dict[str, dict[str, Break]] = {
             """
             from scrapy_walsh.adapters.gate import Gate
             from scrapy_walsh.adapters.downloadermiddlewares import GateMiddleware
-            Gate.before_wire = lambda self, request: None
+            Gate._still_clear = lambda self, ticket: True
             judged = GateMiddleware.process_request
             async def popped_alone(self, request, spider=None):
-                if request in self.crawl.pacing.popped:
-                    return await judged(self, request, spider)
+                if self.crawl.tickets.of(request).popped:
+                    return await judged(self, request)
             GateMiddleware.process_request = popped_alone
             """,
         ),
@@ -500,12 +500,12 @@ BUILDS: dict[str, dict[str, Break]] = {
             """
             from contextlib import nullcontext
             from scrapy_walsh.adapters import handler
-            whole = handler._Handler._signed
+            whole = handler.Handler._signed
             def targets_alone(self, under, request):
                 if request.url.endswith("/robots.txt"):
                     return nullcontext()
                 return whole(self, under, request)
-            handler._Handler._signed = targets_alone
+            handler.Handler._signed = targets_alone
             """,
         ),
         "a key that is not listed": broken_so(

@@ -333,7 +333,7 @@ def test_own_retries_go_first_then_priority_then_arrival(server: Server) -> None
     for name, priority in (("x", 0), ("y", 0), ("z", 5)):
         one.push(Request(f"http://a.test/{name}", priority=priority))
     retried = Request("http://a.test/retried", priority=-5)
-    one.push(one._crawl.pacing.again(retried))
+    one.push(one._crawl.tickets.again(retried))
     assert [url and url[-1] for url in urls_of(one, 4)] == ["d", "z", "x", "y"]
 
 
@@ -355,6 +355,7 @@ def test_own_a_request_comes_out_as_it_went_in(server: Server) -> None:
     came = one.pop()
     assert came is not None
     spider = one._spider
+    del came.meta["walsh_ticket"]
     assert came.to_dict(spider=spider) == went.replace(cls=Request).to_dict(spider=spider)
 
 
@@ -528,7 +529,7 @@ def test_own_a_claim_lasts_until_redis_has_what_came_of_it(server: Server) -> No
     kept = server.client.get(serial)
     server.client.delete(serial)
     server.client.lpush(serial, "x")  # so Redis refuses every new entry
-    one.push(one._crawl.pacing.again(Request("http://a.test/")))
+    one.push(one._crawl.tickets.again(Request("http://a.test/")))
     with pytest.raises(StoreAway):
         one._renew()
     (claim,) = server.client.hvals(f"{LINE.removesuffix('line:')}claims:{one._store.worker}")
@@ -558,7 +559,8 @@ def test_own_a_request_that_comes_back_has_its_host_wait_as_long_as_it_says(serv
         one.push(Request(f"http://a.test/{page}"))
     (claim,) = (one.pop() for _ in range(1))
     assert claim is not None
-    one.push(one._crawl.pacing.give_back(claim, 0.2))
+    one._crawl.pacing.give_back("a.test", 0.2)
+    one.push(one._crawl.tickets.again(claim))
     assert urls_of(other, 1) == [None]
     time.sleep(0.21)
     assert urls_of(other, 1) == ["http://a.test/0"]
@@ -571,7 +573,8 @@ def test_r4_a_request_that_comes_back_does_not_bring_its_host_nearer(server: Ser
     claim = one.pop()
     assert claim is not None
     other._crawl.store.reserve_host("a.test", 30.0, time.time())
-    one.push(one._crawl.pacing.give_back(claim, 0.01))
+    one._crawl.pacing.give_back("a.test", 0.01)
+    one.push(one._crawl.tickets.again(claim))
     time.sleep(0.02)
     assert urls_of(other, 1) == [None]
 

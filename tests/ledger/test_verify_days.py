@@ -161,6 +161,18 @@ def test_r8_a_source_sent_before_its_time_is_named(
     assert any(line.startswith(f"line {forge.number(last)}: R8") for line in found), found
 
 
+@pytest.mark.parametrize(("days", "kept"), [(2, False), (29, False), (30.1, True)])
+def test_own_a_source_that_is_gone_and_sent_within_thirty_days_is_named(
+    days: float, kept: bool, tmp_path: Path
+) -> None:
+    forge = rhythm(0, days * DAY)
+    for each in (entry for entry in forge.entries if entry.get("url") == f"{H}/a"):
+        if each.get("status") == 200 and each["kind"] in {"asked", "fetched"}:
+            each["status"] = 410
+    found = told(forge.check(tmp_path))
+    assert [line for line in found if ": R8" in line] == [] if kept else found, found
+
+
 def within(**again: Any) -> Forge:
     """One run that sends a source twice."""
     forge = Forge()

@@ -118,7 +118,8 @@ class NoCrawl:
     config = SimpleNamespace(state_dir=None)
     on_wire: ClassVar[list[object]] = []
     store = SimpleNamespace(get=lambda *_: None)
-    documents = SimpleNamespace(said=lambda _: (), sitemaps=lambda _: [])
+    documents = SimpleNamespace(sitemaps=lambda _: [])
+    tickets = SimpleNamespace(of=lambda _: SimpleNamespace(said=()))
     intake = SimpleNamespace(declare_child=lambda url, _: url)
     sources = SimpleNamespace(hop=lambda *_: [], report=lambda *_: None, next_due=lambda _: None)
 

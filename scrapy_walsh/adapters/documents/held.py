@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from scrapy_walsh.adapters.documents.operator_list import OperatorList
 from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
-from scrapy_walsh.policy import hosts
+from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.robots import usage
 from scrapy_walsh.policy.robots.file import Robots
 
 if TYPE_CHECKING:
-    from scrapy import Request
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.context import Context
@@ -40,8 +38,6 @@ class Documents:
         self.last_visit = sources.last_visit
         #: The rules of an origin; None where they must be fetched or refreshed first (R12).
         self.robots = self.robots_txt.current
-        #: What sites say about the use of the answers.
-        self._said: WeakKeyDictionary[Request, tuple[Statement, ...]] = WeakKeyDictionary()
 
     def basis(self, url: str) -> tuple[int, int] | None:
         """Numbers of the list and the rules that decide about *url*; None where one is missing."""
@@ -60,18 +56,15 @@ class Documents:
         """The robots.txt of *url*'s origin, if it is in memory, fresh or not."""
         return self.robots_txt.last(hosts.origin(url))
 
-    def read_usage(
-        self, request: Request, response: Response, rules: Rules | None
-    ) -> tuple[Statement, ...]:
-        """What a site says about the use of *response* to *request*, let through by *rules*."""
-        said = self._said[request] = self._read_usage(response, rules)
-        return said
+    async def bring(self, needed: chain.NeedDocument) -> None:
+        """Make one step towards the document that a gate needs."""
+        if needed.kind == chain.BLOCKLIST:
+            await self.operator.bring()
+        else:
+            await self.robots_txt.step(needed.origin)
 
-    def said(self, request: Request | None) -> tuple[Statement, ...]:
-        """What its site says about the use of the answer that *request* has got."""
-        return () if request is None else self._said.get(request, ())
-
-    def _read_usage(self, response: Response, rules: Rules | None) -> tuple[Statement, ...]:
+    def read_usage(self, response: Response, rules: Rules | None) -> tuple[Statement, ...]:
+        """What a site says about the use of *response*, whose request *rules* let through."""
         url = response.url
         in_robots = () if rules is None else rules.said(url)
         fields = {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.documents.list_store import ListStore
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.fetcher import Mark
+from scrapy_walsh.adapters.fetcher import OPERATOR
 from scrapy_walsh.adapters.outcomes import Closing, Halted, NotYet, Refused
 from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, WalshError
 from scrapy_walsh.policy import event as events
@@ -252,8 +252,10 @@ class OperatorList:
         origin = hosts.origin(url)
         attempt = min(self.state.failures, self._context.config.max_retries)
         for hop in range(_MAX_HOPS + 1):
-            mark = Mark("operator", _LIMIT, attempt, hop)
-            fetched = await self._fetcher.fetch(url, mark, headers, self.state.timeout)
+            timeout = self.state.timeout
+            fetched = await self._fetcher.fetch(
+                url, OPERATOR, headers, timeout=timeout, limit=_LIMIT, attempt=attempt, hops=hop
+            )
             if fetched.status == 200 or (fetched.status == 304 and conditions):
                 return fetched
             if fetched.status not in REDIRECTS or not fetched.location:

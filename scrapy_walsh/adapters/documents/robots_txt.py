@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, assert_never
 
 from scrapy_walsh.adapters import faults
-from scrapy_walsh.adapters.fetcher import Mark
 from scrapy_walsh.adapters.outcomes import NotYet
 from scrapy_walsh.adapters.pacing import EARLIER_RUN
 from scrapy_walsh.exceptions import OwnFault
@@ -169,11 +168,17 @@ class RobotsTxt:
         if self.current(origin) is not None:
             return
         progress = self._progress[origin]
-        mark = Mark("robots", _LIMIT, progress.attempt, progress.hops)
-        mark.trial = trial and not progress.hops
-        accept = {"Accept": "text/plain, */*;q=0.1"}
         try:
-            fetched = await self._fetcher.fetch(progress.url, mark, accept, self._timeout)
+            fetched = await self._fetcher.fetch(
+                progress.url,
+                ROBOTS,
+                {"Accept": "text/plain, */*;q=0.1"},
+                timeout=self._timeout,
+                limit=_LIMIT,
+                attempt=progress.attempt,
+                hops=progress.hops,
+                trial=trial and not progress.hops,
+            )
             with faults.ours("a robots.txt could not be read"):
                 self._take(origin, progress, fetched)
         except NotYet:  # another process asks this host now, and may bring its robots.txt

@@ -235,7 +235,7 @@ class Decisions:
         for source in self._sources(run, line.url, key) if answered else ():
             before = self._answered.get(source)
             before_that = None if before is None else before.visit
-            visit = recrawl.met(line.moment.began, before_that, run.terms.revisit)
+            visit = recrawl.met(line.moment.began, before_that, run.terms.revisit, line.status)
             run.answered.add(source)
             self._answered[source] = _Answered(visit, run.name, line.n)
 
