@@ -243,14 +243,14 @@ def keep_one_connection() -> None:
         inner._pool.maxPersistentPerHost = 1
         inner._pool.cachedConnectionTimeout = KEPT
 
-    async def send_on(self: Any, inner: Any, request: Request) -> Any:
+    async def send_on(self: Any, inner: Any, request: Request, ticket: Any) -> Any:
         nonlocal last
         host = self.crawl.pacing.look_up(request.url)
         if host != last:
             for each in self._inner.values():
                 close_at_once(each._pool)
         last = host
-        return await send(self, inner, request)
+        return await send(self, inner, request, ticket)
 
     compat.no_persistent_connections = persistent
     handler.Handler._send = send_on

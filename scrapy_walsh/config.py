@@ -116,6 +116,9 @@ def _number(least: float, most: float | None = None, *, whole: bool = False) -> 
     return Check("count" if whole else "seconds", read)
 
 
+_REVISIT: Final = _number(REVISIT_FLOOR, REVISIT_LONGEST)
+
+
 def _choice(*choices: str) -> Check:
     def read(name: str, value: Any) -> str:
         if value not in choices:
@@ -326,14 +329,7 @@ class WalshConfig:
     )
     robots_cache_size: int = _row(_number(1, whole=True), 4096, "R2")
     excluded_tlds: tuple[str, ...] = _row(Check("texts", _names), (), terms=True)
-    revisit: float = _row(
-        _number(REVISIT_FLOOR, REVISIT_LONGEST),
-        REVISIT,
-        "R8",
-        terms=True,
-        least=REVISIT_FLOOR,
-        stricter=float,
-    )
+    revisit: float = _row(_REVISIT, REVISIT, "R8", terms=True, least=REVISIT_FLOOR, stricter=float)
     revisit_reason: str | None = _row(Check("text", _text), None, "R8", terms=True)
     follow_links: bool = _row(_ON_OR_OFF, False, "R6", terms=True, attested=ELSEWHERE)
     scraping: bool = _row(_ON_OR_OFF, False, "R9", terms=True)

@@ -97,9 +97,8 @@ class Event(Struct, frozen=True):
     @classmethod
     def of(cls, kind: EventKind, url: str, verdict: Verdict, host: str, **more: Any) -> Event:
         """The event of *kind* that *verdict* on *url* caused; *more*: members not in a verdict."""
-        decided = {name: getattr(verdict, name) for name in _OF_A_VERDICT}
-        decided["verdict"] = verdict.name
-        return cls(kind, url, host=host, **{**decided, **more})
+        decided = {name: getattr(verdict, name) for name in _OF_A_VERDICT} | more
+        return cls(kind, url, host=host, verdict=verdict.name, **decided)
 
     def __str__(self) -> str:
         """One line for a person."""

@@ -113,13 +113,16 @@ def test_own_an_item_says_by_which_line_of_robots_txt(plain: Run) -> None:
     }
 
 
-def test_own_a_malformed_line_is_recorded_as_such(plain: Run) -> None:
+def test_own_a_malformed_line_is_recorded_as_such_and_hides_none_that_can_be_read(
+    plain: Run,
+) -> None:
     usage = plain.usage("/odd/page")
     assert usage is not None
-    said, _ = usage["said"]
+    readable, said, _ = usage["said"]
+    assert readable == rule(3, "train-ai=n")
     assert {**said, "malformed": ""} == {**rule(5, "Train=n,"), "malformed": ""}
     assert said["malformed"]
-    assert "train-ai" not in usage["preferences"]
+    assert usage["preferences"]["train-ai"] == "disallowed"
 
 
 def test_own_the_fields_of_the_answer_are_said_too(plain: Run) -> None:
@@ -230,11 +233,11 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_own_a_target_is_refused_before_it_is_requested(refusing: Run) -> None:
     """/fields forbids a use in its own header: but it is in robots.txt that it is looked up."""
-    assert refusing.done.asked("said.test") == ["/robots.txt", "/ai-ok/page", "/odd/page"]
+    assert refusing.done.asked("said.test") == ["/robots.txt", "/ai-ok/page"]
     (line,) = refusing.done.lines("INFO", f"refused {HOST}/plain (WALSH_USAGE disallowed_usage)")
     assert "Content-Usage: train-ai=n (line 3), and WALSH_USAGE refuses train-ai" in line
     assert "[http://said.test/robots.txt:3]" in line
-    assert refusing.done.stats["walsh/refused/WALSH_USAGE"] == 2
+    assert refusing.done.stats["walsh/refused/WALSH_USAGE"] == 3
 
 
 def test_own_verify_derives_the_refusal(refusing: Run) -> None:

@@ -74,11 +74,10 @@ OTHERS = (
     ("sources/sources.py", "cannot be used; write an absolute http or https URL"),
     ("spiders/walsh_metadata.py", "scrapy_walsh is not installed here: set ADDONS"),
     ("state/clock.py", "hosts keep their spacing and holds; documents and sources"),
-    ("state/connect.py", "free or repair the disk, or set another WALSH_STATE_DIR"),
+    ("state/files.py", "free or repair the disk, or set another WALSH_STATE_DIR"),
     ("state/database.py", "cannot be used"),
     ("state/database.py", "stays damaged"),
-    ("state/sqlite.py", "cannot be written"),
-    ("state/sqlite.py", "cannot be deleted"),
+    ("state/store.py", "cannot be written"),
 )  # fmt: skip
 
 
