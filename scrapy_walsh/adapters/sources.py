@@ -31,7 +31,7 @@ from scrapy import Request, signals
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
-from scrapy_walsh.adapters.outcomes import GaveUp, Refused
+from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import readings, recrawl
@@ -55,10 +55,11 @@ if TYPE_CHECKING:
 _SOURCE: Final = "walsh_reads"
 _PERMANENT: Final = (301, 308)
 #: What the octet of a key says. It was answered; by a redirect, and by nothing else so far; R8
-#: refused it. Below that, one more than the place of its outcome in ``readings.OUTCOMES``.
+#: refused it; it was given up. Below that, one more than the place of its outcome in OUTCOMES.
 _ANSWERED: Final = 8
 _LED_ON: Final = 16
 _TURNED_AWAY: Final = 32
+_GIVEN_UP: Final = 64
 _OUTCOME: Final = 7
 #: The records of so many sources are updated at once: that takes some milliseconds.
 _AT_ONCE: Final = 100
@@ -153,7 +154,7 @@ class Sources:
 
         True where this run got an answer to it, or a redirect led to it, unless it is gone.
         """
-        known = not self._context.fleet and self._is(key, _ANSWERED | _LED_ON)
+        known = not self._context.fleet and self._is(key, _ANSWERED | _LED_ON | _GIVEN_UP)
         return known or key in self._hops
 
     def again(self, request: Request) -> bool:
@@ -322,10 +323,25 @@ class Sources:
             remedy = REMEDIES.get((verdict.requirement, verdict.name), "")
             self.account.first(f"{request.url}: {why}{f'; {remedy}' if remedy else ''}")
             self.ended(request, readings.outcome_of(verdict, error.due), why)
+            if error.due is None and request.meta.get("redirect_urls"):
+                self._give_up(request)
         elif isinstance(error, GaveUp):
             self.ended(request, FAILED, f"R5: {error.reason}")
+            self._give_up(request)
         else:
             self.ended(request, FAILED, f"{type(error).__name__}: {error}")
+            if isinstance(error, TooManyRedirects):
+                self._give_up(request)
+
+    def _give_up(self, request: Request) -> None:
+        """Note that the way of *request* was given up: no run sends its sources within the hour."""
+        context = self._context
+        for key in self._counts_for(request, key_of(request)):
+            known = context.recall(partial(context.store.get, SourceRun, key))
+            run = replace(known or SourceRun(key, 0.0, ""), gave_up_at=context.wall())
+            context.remember(partial(context.store.put, run))
+            self._note(key, _GIVEN_UP)
+        context.remember(context.store.flush)
 
     def report(self, url: str, outcome: str, reason: str = "") -> None:
         """Called by a spider: note what became of the source *url*; arguments as in ``Heard``."""

@@ -244,7 +244,7 @@ _COLUMNS: Final[Mapping[str, Mapping[str, Callable[[dict[str, Any], float], str]
     },
     "sources": {
         "source": lambda row, _: row["url"],
-        "last run": lambda row, _: local(row["last_run_at"]),
+        "last run": lambda row, _: local(row["last_run_at"]) if row["last_run_at"] else "never",
         "outcome": lambda row, _: row["outcome"],
         "next due": _due,
         "reason given": lambda row, _: row["reason"] or "",

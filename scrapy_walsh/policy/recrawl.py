@@ -8,6 +8,9 @@ begins, and its times do not drift. A source that was sent at any other time is 
 WALSH_REVISIT after that; missed periods are not made up. However early a run is, nine tenths of
 WALSH_REVISIT, and an hour, must have passed since the source was last sent.
 
+A source that was *given up* (429, 5xx or no answer until R5 granted no more, too many redirects, a
+hop that was refused) has no visit, and is sent by the next run, but not within an hour of that.
+
 A source that has answered 410 is *retired*: it is due again 30 days after that at the earliest.
 """
 
@@ -44,12 +47,14 @@ class Visit(NamedTuple):
     """The last request for a source that was answered. Unix seconds.
 
     ``sent_at``: when it was sent. ``counted_from``: the due time that it met, or ``sent_at``
-    where it met none. ``gone``: the answer was 410.
+    where it met none. ``gone``: the answer was 410. ``gave_up_at``: when a later request for it was
+    given up; None where none was. Of a source that was never answered the first two are 0.
     """
 
     sent_at: float
     counted_from: float
     gone: bool = False
+    gave_up_at: float | None = None
 
 
 def key_of(url: str, form: str = "") -> str:
@@ -90,9 +95,22 @@ def next_due(last: Visit | None, held: float, now: float, revisit: float) -> flo
     *last*: as for :func:`not_due`. *held*: until when its host is left alone (R5), Unix seconds.
     This is what every command and report calls "next due".
     """
-    bound = last is not None and not_due(last, now, revisit, None) is not None
-    moment = max(held, opens(last, revisit) if bound and last is not None else 0.0)
+    moment = held
+    if last is not None and not_due(last, now, revisit, None) is not None:
+        moment = max(held, _abort_ends(last, now), _bound_until(last, now, revisit))
     return moment if moment > now else None
+
+
+def _abort_ends(last: Visit, now: float) -> float:
+    """The end of the hour after the source was given up; 0.0 where there is none (R8.2)."""
+    at = last.gave_up_at
+    return 0.0 if at is None or at - now >= REVISIT_FLOOR else at + REVISIT_FLOOR
+
+
+def _bound_until(last: Visit, now: float, revisit: float) -> float:
+    """Until when its visit binds the source; 0.0 where that lies too far ahead (D9)."""
+    stale = last.sent_at - now >= max(revisit, REVISIT_FLOOR)
+    return 0.0 if stale else opens(last, revisit)
 
 
 def met(sent_at: float, last: Visit | None, revisit: float, status: int | None = None) -> Visit:
@@ -123,9 +141,11 @@ def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) 
     """
     if last is None or (reason is not None and reason.strip()):
         return None
-    if last.sent_at - now >= max(revisit, REVISIT_FLOOR):
-        return None
-    moment = opens(last, revisit)
+    if now < (end := _abort_ends(last, now)):
+        since = iso(end - REVISIT_FLOOR)
+        line = f"given up {since}, to be requested again {iso(math.ceil(end))} or later"
+        return Verdict(False, NOT_DUE, "R8", line)
+    moment = _bound_until(last, now, revisit)
     if now >= moment:
         return None
     line = f"last requested {iso(last.sent_at)}, next due {iso(math.ceil(due(last, revisit)))}"

@@ -68,6 +68,8 @@ class SourceRun:
     where the request is not a plain GET. ``last_run_at``: when the request was sent. ``outcome``:
     the status of the answer. ``reason``: the WALSH_REVISIT_REASON that lifted R8.
     ``counted_from``: the time from which the next due time is counted; None: ``last_run_at``.
+    ``gave_up_at``: when it was given up after that (R8.2). Of a source that was given up and never
+    answered, ``last_run_at`` is 0 and ``outcome`` empty.
     """
 
     url: str
@@ -75,12 +77,13 @@ class SourceRun:
     outcome: str
     reason: str | None = None
     counted_from: Due | None = None
+    gave_up_at: Wall | None = None
 
     @property
     def visit(self) -> Visit:
         """What R8 goes by."""
         since = self.last_run_at if self.counted_from is None else self.counted_from
-        return Visit(self.last_run_at, since, self.outcome == str(GONE))
+        return Visit(self.last_run_at, since, self.outcome == str(GONE), self.gave_up_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,13 @@ VALIDATORS: Final = Table(
     "validators", Validators, ("url", "representation"), "stored_at", (("stored_at",),), 200 * _DAY
 )
 SOURCES: Final = Table(
-    "sources", SourceRun, ("url",), "last_run_at", (("last_run_at",),), _LONG, shared=True
+    "sources",
+    SourceRun,
+    ("url",),
+    "last_run_at",
+    (("last_run_at",), ("gave_up_at",)),
+    _LONG,
+    shared=True,
 )
 HOSTS: Final = Table(
     "hosts",

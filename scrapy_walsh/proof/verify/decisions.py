@@ -238,13 +238,24 @@ class Decisions:
             visit = recrawl.met(line.moment.began, before_that, run.terms.revisit, line.status)
             run.answered.add(source)
             self._answered[source] = _Answered(visit, run.name, line.n)
+        if line.gives_up:
+            self._given_up(run, line)
+
+    def _given_up(self, run: Run, line: Line) -> None:
+        """Note that the way to a source was given up, so that no run sends it within the hour."""
+        for source in self._sources(run, line.url, recrawl.key_of(line.url, line.form)):
+            known = self._answered.get(source)
+            visit = recrawl.Visit(0.0, 0.0) if known is None else known.visit
+            visit = visit._replace(gave_up_at=line.moment.began)
+            self._answered[source] = _Answered(visit, run.name, line.n)
 
     def _not_too_soon(self, run: Run, line: Line, last: _Answered) -> None:
         began, visit = line.moment.began, last.visit
         soon = recrawl.not_due(visit, began, run.terms.revisit, run.terms.revisit_reason)
-        if soon is None or visit.sent_at > began:
+        since = max(visit.sent_at, visit.gave_up_at or 0.0)
+        if soon is None or since > began:
             return
-        text = f"{line.url} was asked again {began - visit.sent_at:.0f} s after line {last.line}"
+        text = f"{line.url} was asked again {began - since:.0f} s after line {last.line}"
         if last.run in self._over:
             self._report.find(line.n, "R8", text)
         else:
@@ -308,6 +319,7 @@ class Decisions:
             text = f"line {asked.n} answered {asked.status}: no redirect of status {line.status}"
             self._differs(run, line, "D5", text)
         else:
+            self._given_up(run, line)
             self._report.derived += 1
 
     def _differs(self, run: Run, line: Line, rule: str, text: str) -> None:
@@ -343,6 +355,8 @@ class Decisions:
         if not isinstance(found, NeedDocument) and REDACTED not in line.url and not line.proxy:
             basis = run.basis(hosts.origin_or_url(line.url), line.moment)
             run.refused[line.url] = (line.n, line.requirement, basis)
+            if line.kind == events.REFUSED and not run.scope.is_source(line.url):
+                self._given_up(run, line)
 
     def _compare(
         self, run: Run, line: Line, found: Verdict | NeedDocument, snapshot: Snapshot

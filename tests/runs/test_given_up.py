@@ -1,0 +1,81 @@
+"""R8.2: what was given up is not sent again within the hour, by any run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy.recrawl import Visit
+from scrapy_walsh.proof.sandbox import Route
+from scrapy_walsh.state.records import SourceRun
+from tests.crawl.harness import site
+from tests.runs.kit import HOUR, Runs, asked_targets
+from tests.runs.test_revisit import verified
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: Ways to be given up.
+WAYS = {
+    "refused": Route(503),
+    "busy": Route(429),
+    "broken": Route(500),
+    "silent": Route(behaviour="reset"),
+    "loops": Route(302, location="/loop"),
+    "leads": Route(302, location="http://closed.test/secret"),
+}
+LOOP = {"/loop": Route(302, location="/loop2"), "/loop2": Route(302, location="/loop")}
+CLOSED = site("closed.test", robots="User-agent: *\nDisallow: /secret\n")
+SETTINGS = {"WALSH_MAX_RETRIES": 0}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_r8_2_what_was_given_up_is_left_alone_for_an_hour(way: str, tmp_path: Path) -> None:
+    url, other = "http://some.test/p", "http://some.test/other"
+    more = LOOP if way == "loops" else {}
+    some = site("some.test", {"/p": WAYS[way], "/other": Route(body="well"), **more})
+    with Runs(tmp_path, some, CLOSED, settings=SETTINGS) as runs:
+        first = runs(url)
+        assert "/p" in asked_targets(first, "some.test")
+        for _ in range(2):
+            runs.pass_time(300.0)
+            again = runs(url)
+            assert asked_targets(again, "some.test") == [], again.output
+            assert asked_targets(again, "closed.test") == []
+            assert again.lines("refused", "R8 not_due", "given up")
+        assert verified(runs.project) == 0
+        runs.pass_time(HOUR - 500.0)
+        runs.serve("some.test", "/p", Route(body="well again"))
+        both = runs(url, other)
+        assert sorted(asked_targets(both, "some.test")) == ["/other", "/p"]
+        with runs.store() as store:
+            record = store.get(SourceRun, url)
+        assert (record.outcome, record.gave_up_at) == ("200", None)
+
+
+def test_r8_2_a_written_reason_lifts_the_hour(tmp_path: Path) -> None:
+    with Runs(tmp_path, site("some.test", {"/p": Route(500)}), settings=SETTINGS) as runs:
+        runs("http://some.test/p")
+        reason = ("-s", "WALSH_REVISIT_REASON=the server was repaired")
+        assert asked_targets(runs("http://some.test/p", arguments=reason), "some.test") == ["/p"]
+
+
+def test_own_other_targets_of_its_host_are_sent(tmp_path: Path) -> None:
+    some = site("some.test", {"/p": Route(500), "/other": Route(body="well")})
+    with Runs(tmp_path, some, settings=SETTINGS) as runs:
+        runs("http://some.test/p")
+        assert asked_targets(runs("http://some.test/other"), "some.test") == ["/other"]
+
+
+def test_r8_2_the_hour_and_the_visit_before_it_both_bind() -> None:
+    day = 86400.0
+    answered = Visit(0.0, 0.0, gave_up_at=day)
+    assert recrawl.not_due(answered, day + HOUR - 1, day, None) is not None
+    assert recrawl.not_due(answered, day + HOUR, day, None) is None
+    assert recrawl.next_due(answered, 0.0, day + 60, day) == day + HOUR
+    # On time for the visit that it was given up at: the rhythm stays.
+    assert recrawl.met(day + HOUR + 60, answered, day).counted_from == day
+    # A clock that was put back by more than an hour shuts nothing out (D9).
+    assert recrawl.not_due(Visit(0.0, 0.0, gave_up_at=10 * day), day, day, None) is None
