@@ -360,9 +360,10 @@ BUILDS: dict[str, dict[str, Break]] = {
                 ],
             },
             """
+            from scrapy_walsh.adapters import pacing
             from scrapy_walsh.adapters.pacing import Pacing
             from scrapy_walsh.state.records import Booking
-            Pacing._restore = lambda self, host: None
+            pacing.restore = lambda host, store, now, steady: None
             Pacing.reserve = lambda self, host: Booking(0.0, known=False)
             """,
         ),
