@@ -512,7 +512,7 @@ def _become(born: _Born, path: Sequence[str]) -> list[str]:
         _break()
     elif os.environ.get(WATCHED):
         _customize()
-    if words[1] == CLOCK:
+    if words[1:2] == [CLOCK]:
         _virtual_clock()
     return words
 

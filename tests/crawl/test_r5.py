@@ -80,7 +80,7 @@ def test_r5_8_a_503_leaves_no_validator(run: Callable[..., Crawl]) -> None:
     once = {"WALSH_MAX_RETRIES": 0, "WALSH_BACKOFF_BASE": 0.01}
     sites = (site("later.test", {"/p": LATER}),)
     first = run("http://later.test/p", sites=sites, settings=once)
-    second = run("http://later.test/p", settings=once)
+    second = run("http://later.test/p", settings={**once, "WALSH_REVISIT_REASON": "at once"})
     assert not first.fetched("http://later.test/p")
     (asked,) = second.requests("later.test")
     assert asked.values("If-None-Match") == []

@@ -26,7 +26,7 @@ def feed(name: str) -> Route:
 
 
 SITES: tuple[Site, ...] = (
-    site("fed.test", {"/feed": feed("fed"), "/gone": Route(410), "/": HTML, "*": NOTHING}),
+    site("fed.test", {"/feed": feed("fed"), "/gone": Route(404), "/": HTML, "*": NOTHING}),
     site("llms.test", {"/llms.txt": Route(body="[l](http://n.test/l)", content_type="text/plain"),
                        "*": HTML}),
     site("leftout.test", {"/llms.txt": NOTHING, "*": HTML}),
@@ -96,7 +96,7 @@ def test_own_what_the_spider_could_not_read_is_named(visits: dict[str, Crawl]) -
     assert fourth[0].endswith(
         "R2 disallowed_explicit by Disallow: / in http://closed.test/robots.txt:2"
     )
-    assert "R9 feed: HTTP 410; page: HTML, which is never scraped; " in fourth[1]
+    assert "R9 feed: HTTP 404; page: HTML, which is never scraped; " in fourth[1]
     assert "R9 page: HTML" in fourth[2]
 
 
