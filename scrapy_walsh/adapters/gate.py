@@ -137,10 +137,9 @@ class Gate:
             self._end_trial(ticket, decided=answer.allowed)
         if not answer.allowed:
             raise self.refuse(ticket, answer)
-        gave_up = self.retries.attempts.get(ticket.url, 0) > self.context.config.max_retries
-        ended = "it was given up earlier in this run (R5)" if gave_up else ""
-        back = self._admitted(request, ticket, ticket.host, document=False, ended=ended)
-        if back is not None:
+        if self.retries.attempts.get(ticket.url, 0) > self.context.config.max_retries:
+            raise GaveUp(ticket.url, "it was given up earlier in this run (R5)")
+        if (back := self._admitted(request, ticket, ticket.host, document=False)) is not None:
             return back
         # A queue may rank the host again before its target is sent, by its new robots.txt (D30).
         queues = self.context.queues if fetched and ticket.popped else ()
@@ -178,15 +177,13 @@ class Gate:
         return back
 
     def _admitted(
-        self, request: Request, ticket: Ticket, host: Host, *, document: bool, ended: str = ""
+        self, request: Request, ticket: Ticket, host: Host, *, document: bool
     ) -> Request | None:
         """The request to give back to the queue while *host* is not due; None to go on.
 
         A request of ``engine.download_async`` did not come from the queue: it waits at the wire.
         """
-        match step := host.admit(self.context.monotonic(), document=document, ended=ended):
-            case chain.Ended(why):
-                raise GaveUp(ticket.url, why)
+        match step := host.admit(self.context.monotonic(), document=document):
             case chain.Refuse(verdict):
                 raise self.refuse(ticket, verdict)
             case chain.Wait(seconds):

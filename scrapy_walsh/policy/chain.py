@@ -225,25 +225,15 @@ class Refuse:
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """This run has sent it as often as it may (R5). ``why``: one line."""
-
-    why: str
-
-
 #: What :func:`admit` may answer.
-Step = Go | Wait | Refuse | Ended
+Step = Go | Wait | Refuse
 
 
-def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False, ended: str = "") -> Step:
+def admit(pace: Pace, gates: Gates, now: float, *, document: bool = False) -> Step:
     """Whether a request that :func:`judge` allows may go to its host now.
 
-    *now*: Unix seconds. *document*: whether it is for a robots.txt. *ended*: why this run does not
-    send the URL any more; empty where it may.
+    *now*: Unix seconds. *document*: whether it is for a robots.txt.
     """
-    if ended:
-        return Ended(ended)
     if pace.spent is not None:
         return Refuse(pace.spent)
     if pace.wait == math.inf:  # only the end of what is under way will say how long the wait is

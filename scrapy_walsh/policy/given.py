@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.list.blocklist import Blocklist
+from scrapy_walsh.policy.robots.fetch import StandIn
 from scrapy_walsh.policy.robots.file import Robots, parse_robots
 from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, BLOCKED_OPERATOR, Verdict
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scrapy_walsh.policy.chain import Rules
-    from scrapy_walsh.policy.robots.usage import Statement
 
 _TOKEN: Final = re.compile(r"[!-.0-~]+")  # visible ASCII without "/"
 _NO_LIST: Final = Blocklist.empty()
@@ -80,7 +80,11 @@ class Given:
 
     def robots(self, origin: str) -> Rules:  # noqa: ARG002
         """The rules given, whatever the origin; something that allows everything, if none were."""
-        return _NoRules(self.operator_list) if self.robots_txt is None else self.robots_txt
+        if self.robots_txt is not None:
+            return self.robots_txt
+        known = self.operator_list is not None
+        reason = "the host is not on the blocklist given" if known else "no document was given"
+        return StandIn(Verdict(True, ALLOWED_IMPLICIT, "R3", reason))
 
     def last_visit(self, key: str) -> None:
         """None: R8 is left out."""
@@ -101,23 +105,6 @@ class Given:
             yield "R2 is not judged: no robots.txt was given"
         if self.operator_list is None:
             yield "R3 is not judged: no blocklist was given"
-
-
-@dataclass(frozen=True, slots=True)
-class _NoRules:
-    """What stands in for a robots.txt that was not given."""
-
-    operator_list: Blocklist | None
-
-    def decide(self, url: str) -> Verdict:  # noqa: ARG002
-        """Allowed; the reason says what R3 was judged by."""
-        known = self.operator_list is not None
-        reason = "the host is not on the blocklist given" if known else "no document was given"
-        return Verdict(True, ALLOWED_IMPLICIT, "R3", reason)
-
-    def said(self, url: str) -> tuple[Statement, ...]:  # noqa: ARG002
-        """Nothing."""
-        return ()
 
 
 @lru_cache(maxsize=16)  # callers often check many URLs of one host

@@ -279,14 +279,14 @@ class Host:
 
     # -- when may it be requested? --------------------------------------------------------
 
-    def admit(self, now: float, *, document: bool = False, ended: str = "") -> chain.Step:
+    def admit(self, now: float, *, document: bool = False) -> chain.Step:
         """What ``chain.admit`` says of a request that wants to go now.
 
-        *document*: it is for a robots.txt. *ended*: as there. The answer for a target is kept until
-        something has changed, or its time has come.
+        *document*: it is for a robots.txt. The answer for a target is kept until something has
+        changed, or its time has come.
         """
-        if document or ended:
-            return self._admit(self._pace(now, document=document), document=document, ended=ended)
+        if document:
+            return self._admit(self._pace(now, document=True), document=True)
         basis = self.traffic.changes + self.silence.changes
         if basis != self._basis or now >= self._until:
             pace = self._pace(now)
@@ -296,9 +296,9 @@ class Host:
             return chain.Wait(self.traffic.due - now)
         return self._step
 
-    def _admit(self, pace: chain.Pace, *, document: bool = False, ended: str = "") -> chain.Step:
+    def _admit(self, pace: chain.Pace, *, document: bool = False) -> chain.Step:
         terms = self.terms
-        return chain.admit(pace, terms.gates, terms.wall(), document=document, ended=ended)
+        return chain.admit(pace, terms.gates, terms.wall(), document=document)
 
     def _pace(self, now: float, *, document: bool = False) -> chain.Pace:
         wait = self.traffic.wait(now, document=document)
