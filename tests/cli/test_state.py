@@ -133,11 +133,11 @@ def test_own_show_as_json_is_complete(told: Any) -> None:
 
 
 def test_own_show_holds_no_more_of_a_state_with_many_hosts(folder: Path) -> None:
-    """All are counted, and as many rows as are shown are in memory at a time."""
+    """All are counted; a few pages of rows are in memory at a time, and no more with more hosts."""
     config = WalshConfig.from_settings({"WALSH_IDENTITY": "walsh-research"}, lambda: folder)
     peaks = []
     with closing(SqliteStore(folder / "many")) as store:
-        for hosts in (1_500, 6_000):
+        for hosts in (6_000, 12_000):
             names = [f"{number}.test" for number in range(hosts)]
             store.put(*(HostRecord(name, NOW - 600, 1.0) for name in names))
             store.put(*(SourceRun(f"https://{name}/", NOW, "200") for name in names))
