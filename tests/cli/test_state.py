@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import re
@@ -133,15 +134,17 @@ def test_own_show_as_json_is_complete(told: Any) -> None:
 
 
 def test_own_show_holds_no_more_of_a_state_with_many_hosts(folder: Path) -> None:
-    """All are counted; a few pages of rows are in memory at a time, and no more with more hosts."""
+    """All are counted, and as many rows as are shown are in memory at a time."""
     config = WalshConfig.from_settings({"WALSH_IDENTITY": "walsh-research"}, lambda: folder)
     peaks = []
     with closing(SqliteStore(folder / "many")) as store:
-        for hosts in (6_000, 12_000):
+        for hosts in (1_500, 6_000):
             names = [f"{number}.test" for number in range(hosts)]
             store.put(*(HostRecord(name, NOW - 600, 1.0) for name in names))
             store.put(*(SourceRun(f"https://{name}/", NOW, "200") for name in names))
             store.put(HostRecord("held.test", NOW, 1.0, NOW + 7200))
+            summary(store, config, folder, Now(NOW, NOW), 5)  # the first makes what reads the rows
+            gc.collect()
             tracemalloc.start()
             found = summary(store, config, folder, Now(NOW, NOW), 5)
             peaks.append(tracemalloc.get_traced_memory()[1])
