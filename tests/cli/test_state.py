@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import re
@@ -134,7 +133,7 @@ def test_own_show_as_json_is_complete(told: Any) -> None:
 
 
 def test_own_show_holds_no_more_of_a_state_with_many_hosts(folder: Path) -> None:
-    """All are counted, and as many rows as are shown are in memory at a time."""
+    """All are counted; some pages of rows are in memory at a time, not a row for each host."""
     config = WalshConfig.from_settings({"WALSH_IDENTITY": "walsh-research"}, lambda: folder)
     peaks = []
     with closing(SqliteStore(folder / "many")) as store:
@@ -143,15 +142,13 @@ def test_own_show_holds_no_more_of_a_state_with_many_hosts(folder: Path) -> None
             store.put(*(HostRecord(name, NOW - 600, 1.0) for name in names))
             store.put(*(SourceRun(f"https://{name}/", NOW, "200") for name in names))
             store.put(HostRecord("held.test", NOW, 1.0, NOW + 7200))
-            summary(store, config, folder, Now(NOW, NOW), 5)  # the first makes what reads the rows
-            gc.collect()
             tracemalloc.start()
             found = summary(store, config, folder, Now(NOW, NOW), 5)
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
             assert found["counts"]["hosts"] == hosts + 1
             assert [found["hosts"][0]["host"], len(found["hosts"])] == ["held.test", 5]
-    assert peaks[1] < 1.2 * peaks[0]
+    assert (peaks[1] - peaks[0]) / 4_500 < 100  # octets a host; its two rows take some 600
 
 
 @pytest.mark.parametrize("action", ["show", "verify"])
