@@ -336,10 +336,14 @@ class Sources:
     def _give_up(self, request: Request) -> None:
         """Note that the way of *request* was given up: no run sends its sources within the hour."""
         context = self._context
+
+        def note(key: str) -> None:
+            # Where the record cannot be read, it stays: R8 goes by it.
+            known = context.store.get(SourceRun, key) or SourceRun(key, 0.0, "")
+            context.store.put(replace(known, gave_up_at=context.wall()))
+
         for key in self._counts_for(request, key_of(request)):
-            known = context.recall(partial(context.store.get, SourceRun, key))
-            run = replace(known or SourceRun(key, 0.0, ""), gave_up_at=context.wall())
-            context.remember(partial(context.store.put, run))
+            context.remember(partial(note, key))
             self._note(key, _GIVEN_UP)
         context.remember(context.store.flush)
 
