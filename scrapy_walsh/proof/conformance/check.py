@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.findings import Outcome, unseen
 from scrapy_walsh.policy.words import visible
+from scrapy_walsh.proof.conformance.judges import look
 from scrapy_walsh.spec import REQUIREMENTS
 from scrapy_walsh.terminal import table
 
@@ -83,7 +84,7 @@ def judged(rows: Iterable[Row], evidence: Evidence) -> list[Check]:
 
 
 def _judged(row: Row, evidence: Evidence) -> Check:
-    found = row.judge(evidence)
+    found = look(row.judge, evidence)
     if found.outcome is Outcome.HELD and evidence.cut_off:
         found = unseen(evidence.cut_off)
     return Check(row.id, row.requirement, row.level, row.title, found.outcome, found.text)

@@ -2,13 +2,13 @@
 
 Times are the server's, from arrival to arrival: a bot that waits from the end of an answer is then
 never judged by how late the server stamped it. *run* is the number of the run that is looked at. A
-judge whose occasion did not occur says NOT SEEN.
+judge whose occasion did not occur says NOT SEEN: it asks for that occasion by :func:`seen`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.conformance.evidence import Evidence, Run, full, urls_of
@@ -20,9 +20,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Judge: TypeAlias = Callable[[Evidence], Finding]
+_T = TypeVar("_T")
 
 NOT_ASKED: Final = "it was not asked"
 NO_ROBOTS: Final = "its robots.txt was not asked"
+
+
+class NotSeen(Exception):
+    """The occasion of a row did not occur; the message says what was missing."""
+
+
+def seen(found: _T | None, why: str = NOT_ASKED) -> _T:
+    """*found*, where there is any; else the row is NOT SEEN, and says *why*."""
+    if not found:
+        raise NotSeen(why)
+    return found
+
+
+def look(judge: Judge, evidence: Evidence) -> Finding:
+    """What *judge* finds."""
+    try:
+        return judge(evidence)
+    except NotSeen as error:
+        return unseen(str(error))
+
+
+def none(wrong: Sequence[_T], said: Callable[[_T], str] = str, kept: str = "") -> Finding:
+    """Broken by the first of *wrong*, as *said* of it; held, and *kept*, where there is none."""
+    return broken(said(wrong[0])) if wrong else held(kept)
 
 
 def never(urls: str, controls: str = "", run: int = 0) -> Judge:
@@ -58,10 +83,9 @@ def was_asked(urls: str) -> Judge:
     """Every one of *urls* was requested."""
 
     def judge(evidence: Evidence) -> Finding:
+        seen(evidence.first.log, "nothing was asked")
         missing = [url for url in urls_of(urls) if not evidence.first.requested(url)]
-        if missing and not evidence.first.log:
-            return unseen("nothing was asked")
-        return held_if(not missing, f"{missing[0]} was not asked" if missing else "")
+        return none(missing, "{} was not asked".format)
 
     return judge
 
@@ -70,8 +94,8 @@ def counted(of: Callable[[Run], Sequence[LoggedRequest]], most: int, why: str = 
     """There were so many requests of this kind in the first run, or fewer."""
 
     def judge(evidence: Evidence) -> Finding:
-        found = len(of(evidence.first))
-        return held_if(found <= most, f"requests={found}") if found else unseen(why)
+        found = len(seen(of(evidence.first), why))
+        return held_if(found <= most, f"requests={found}")
 
     return judge
 
@@ -83,17 +107,23 @@ def paced(host: str, seconds: float) -> Judge:
 
 def where(place: str, judge: Judge, why: str = NO_ROBOTS, run: int = 0) -> Judge:
     """*judge* where *place* was requested, else NOT SEEN and *why*."""
-    return lambda evidence: judge(evidence) if evidence.runs[run].get(place) else unseen(why)
+
+    def judged(evidence: Evidence) -> Finding:
+        seen(evidence.runs[run].get(place), why)
+        return judge(evidence)
+
+    return judged
 
 
 def exact_user_agent(evidence: Evidence, asked: Iterable[LoggedRequest]) -> Finding:
     """Each request in *asked* had the bot's User-Agent, in one line; NOT SEEN without any."""
-    looked_at = list(asked)
+    looked_at = seen(list(asked), "not asked")
     wrong = [each for each in looked_at if each.values("User-Agent") != [evidence.user_agent]]
-    if wrong:
-        said = ", ".join(wrong[0].values("User-Agent")) or "none"
-        return broken(f"{said!r} to {wrong[0].host}{wrong[0].path}")
-    return held(f"requests={len(looked_at)}") if looked_at else unseen("not asked")
+    return none(wrong, _other_agent, f"requests={len(looked_at)}")
+
+
+def _other_agent(request: LoggedRequest) -> str:
+    return f"{', '.join(request.values('User-Agent')) or 'none'!r} to {request.host}{request.path}"
 
 
 def intervals(asked: Sequence[LoggedRequest], *, exempt: bool = False) -> list[float]:

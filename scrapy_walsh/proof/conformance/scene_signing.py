@@ -6,11 +6,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.findings import Finding, broken, held, unseen
+from scrapy_walsh.findings import Finding, broken, held
 from scrapy_walsh.keys.files import make_keys
 from scrapy_walsh.policy import signing
 from scrapy_walsh.proof.conformance.crawl import Bot, stage
 from scrapy_walsh.proof.conformance.evidence import target_of
+from scrapy_walsh.proof.conformance.judges import seen
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.proof.sandbox.routes import busy
@@ -61,7 +62,7 @@ def _none_has(*faults: Fault) -> Judge:
             if judgement.fault in faults:
                 return broken(f"{request.host}{request.path}: {judgement.why}")
         good = sum(judgement.fault is None for _, judgement in judged)
-        return held(f"requests={good}") if good else unseen("no signature holds")
+        return held(f"requests={seen(good, 'no signature holds')}")
 
     return look
 
