@@ -27,7 +27,7 @@ from scrapy_walsh.proof.attest.document import (
 )
 from scrapy_walsh.proof.attest.evidence import evidence_in, indexes_in
 from scrapy_walsh.proof.attest.fetch import fetch, is_url
-from scrapy_walsh.proof.conformance import record
+from scrapy_walsh.proof.conformance import check
 
 if TYPE_CHECKING:
     import argparse
@@ -89,7 +89,7 @@ def _attest(args: argparse.Namespace) -> int:
     config = WalshConfig.from_settings(settings, common.default_state_dir)
     path: Path | None = args.record
     if path is None and config.state_dir is not None:  # where `walsh conformance` leaves it
-        path = config.state_dir / record.FILE
+        path = config.state_dir / check.FILE
     _check_output(args.output, (args.sign, path))
     key = None
     if args.sign is not None:  # read before anything is requested or written

@@ -24,7 +24,7 @@ from scrapy_walsh.proof.audit.judge import Terms, judge
 from scrapy_walsh.proof.audit.reading import read_logs
 from scrapy_walsh.proof.conformance.check import WORDS, Check, in_order
 from scrapy_walsh.proof.conformance.check import lines as report_lines
-from scrapy_walsh.proof.conformance.judges import spaced
+from scrapy_walsh.proof.conformance.evidence import spaced
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
 from scrapy_walsh.proof.report.lanes import ALL, Report

@@ -19,8 +19,7 @@ from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.policy.verdict import BY_SETTING
 from scrapy_walsh.proof.conformance.check import in_order, judged, rows_of
 from scrapy_walsh.proof.conformance.crawl import Stage
-from scrapy_walsh.proof.conformance.evidence import Evidence, split
-from scrapy_walsh.proof.conformance.judges import seen
+from scrapy_walsh.proof.conformance.evidence import Evidence, seen, split
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.proof.conformance.check import Check
     from scrapy_walsh.proof.conformance.crawl import Bot
-    from scrapy_walsh.proof.conformance.evidence import Run
-    from scrapy_walsh.proof.conformance.judges import Judge
+    from scrapy_walsh.proof.conformance.evidence import Judge, Run
 
 # Judges the operator's fixtures and canaries (spec sections 13 and 16) by the bot's own account.
 #

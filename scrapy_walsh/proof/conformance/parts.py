@@ -17,11 +17,6 @@ from scrapy_walsh.proof.conformance.evidence import (
     OPERATOR_HOST,
     THE_LIST,
     Evidence,
-    split,
-    target_of,
-    urls_of,
-)
-from scrapy_walsh.proof.conformance.judges import (
     counted,
     intervals,
     never,
@@ -29,6 +24,9 @@ from scrapy_walsh.proof.conformance.judges import (
     paced,
     seen,
     spaced,
+    split,
+    target_of,
+    urls_of,
     was_asked,
     where,
 )

@@ -7,9 +7,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.findings import Finding, broken, held, held_if
-from scrapy_walsh.proof.conformance import judges
-from scrapy_walsh.proof.conformance.evidence import OPERATOR_HOST, THE_LIST, THE_SCHEMA, Evidence
-from scrapy_walsh.proof.conformance.judges import counted, never, none, nothing_of, seen, was_asked
+from scrapy_walsh.proof.conformance.evidence import (
+    OPERATOR_HOST,
+    THE_LIST,
+    THE_SCHEMA,
+    Evidence,
+    counted,
+    exact_user_agent,
+    never,
+    none,
+    nothing_of,
+    seen,
+    was_asked,
+)
 from scrapy_walsh.proof.conformance.part import Part, site
 from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Site, hosts, requests, user_agents
@@ -28,7 +38,7 @@ def _kind(request: LoggedRequest) -> str:
 
 
 def _exact_user_agent(kind: str, evidence: Evidence) -> Finding:
-    return judges.exact_user_agent(evidence, [e for e in evidence.log if _kind(e) == kind])
+    return exact_user_agent(evidence, [e for e in evidence.log if _kind(e) == kind])
 
 
 def _one_user_agent(evidence: Evidence) -> Finding:

@@ -9,16 +9,15 @@ from typing import Final
 
 from scrapy_walsh.findings import Finding, Outcome, broken, held_if
 from scrapy_walsh.policy.backoff import MAX_RETRIES
-from scrapy_walsh.proof.conformance import judges
 from scrapy_walsh.proof.conformance.crawl import Bot, stage
 from scrapy_walsh.proof.conformance.evidence import (
     LIST_URL,
+    NO_ROBOTS,
     OPERATOR_HOST,
     THE_LIST,
     Evidence,
-    urls_of,
-)
-from scrapy_walsh.proof.conformance.judges import (
+    Judge,
+    exact_user_agent,
     intervals,
     look,
     never,
@@ -27,6 +26,7 @@ from scrapy_walsh.proof.conformance.judges import (
     paced,
     seen,
     spaced,
+    urls_of,
     where,
 )
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
@@ -95,7 +95,7 @@ def _play(bot: Bot) -> Evidence:
 
 def _exact_user_agent(evidence: Evidence) -> Finding:
     seen(any(each.scheme == "https" for each in evidence.log), "nothing was asked by https")
-    return judges.exact_user_agent(evidence, evidence.log)
+    return exact_user_agent(evidence, evidence.log)
 
 
 def _never_shortened(evidence: Evidence) -> Finding:
@@ -108,12 +108,12 @@ def _never_shortened(evidence: Evidence) -> Finding:
 
 def _robots_given_up(evidence: Evidence) -> Finding:
     """R5.6 binds the fetch of a robots.txt too."""
-    calls = len(seen(evidence.first.get(f"{_LIMITED}{ROBOTS}"), judges.NO_ROBOTS))
+    calls = len(seen(evidence.first.get(f"{_LIMITED}{ROBOTS}"), NO_ROBOTS))
     return held_if(calls <= MAX_RETRIES + 1, f"retries={calls - 1}")
 
 
 def _robots_failing(evidence: Evidence) -> Finding:
-    asked = len(seen(evidence.first.get(f"{_FAILING}{ROBOTS}"), judges.NO_ROBOTS))
+    asked = len(seen(evidence.first.get(f"{_FAILING}{ROBOTS}"), NO_ROBOTS))
     return held_if(asked == 3 and not evidence.first.get(f"{_FAILING}/page"), f"calls={asked}")
 
 
@@ -242,7 +242,7 @@ def _play_again(bot: Bot) -> Evidence:
         return here.evidence()
 
 
-def _replayed(run: int, host: str, header: str, value: str) -> judges.Judge:
+def _replayed(run: int, host: str, header: str, value: str) -> Judge:
     def judge(evidence: Evidence) -> Finding:
         asked = seen(evidence.runs[run].get(f"{host}/page"), "the page was not asked again")
         sent = asked[0].values(header)
@@ -300,7 +300,7 @@ def _conditional_user_agent(evidence: Evidence) -> Finding:
     headers = ("If-None-Match", "If-Modified-Since")
     asked = [each for each in evidence.log if any(map(each.values, headers))]
     missing = [header for header in headers if not any(each.values(header) for each in asked)]
-    found = judges.exact_user_agent(evidence, asked)
+    found = exact_user_agent(evidence, asked)
     seen(not missing or found.outcome is Outcome.BROKEN, f"no {', '.join(missing)}")
     return found
 

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.findings import Finding, held_if
 from scrapy_walsh.proof.conformance.crawl import Bot, stage
-from scrapy_walsh.proof.conformance.judges import seen
+from scrapy_walsh.proof.conformance.evidence import seen
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.sandbox import Route, Site, default_sites, page
 from scrapy_walsh.proof.sandbox.routes import MARKDOWN
 
 if TYPE_CHECKING:
-    from scrapy_walsh.proof.conformance.evidence import Evidence
-    from scrapy_walsh.proof.conformance.judges import Judge
+    from scrapy_walsh.proof.conformance.evidence import Evidence, Judge
 
 _HOSTS: Final = ("rss.test", "markdown.test", "llms.test", "html.test")
 _SOURCES: Final = """\

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from scrapy_walsh.findings import Finding, Outcome, broken, held, held_if
-from scrapy_walsh.proof.conformance import judges, live
+from scrapy_walsh.proof.conformance import live
 from scrapy_walsh.proof.conformance.crawl import IMPLEMENTATION, stage
 from scrapy_walsh.proof.conformance.evidence import (
     LIST_URL,
@@ -15,9 +15,14 @@ from scrapy_walsh.proof.conformance.evidence import (
     SCHEMA_URL,
     THE_LIST,
     Evidence,
+    Judge,
+    look,
+    none,
+    nothing_of,
+    seen,
     target_of,
+    where,
 )
-from scrapy_walsh.proof.conformance.judges import look, none, nothing_of, seen, where
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Site, blocklist, default_sites, page
@@ -163,14 +168,14 @@ def _play_documents(bot: Bot) -> Evidence:
 _AGAIN: Final = "the list was not asked for again"
 
 
-def _in_force(name: str, more: str = "") -> judges.Judge:
+def _in_force(name: str, more: str = "") -> Judge:
     """After run *name* requested the list again, *more* hosts are left alone as well."""
     number = _NAMES.index(name)
     refused = nothing_of(f"{_LISTED} {more}", f"open.test/{number}", number)
     return where(THE_LIST, refused, _AGAIN, number)
 
 
-def _retained(name: str) -> judges.Judge:
+def _retained(name: str) -> Judge:
     """The list of the first run is still in force after run *name* requested another."""
 
     def judge(evidence: Evidence) -> Finding:
@@ -181,7 +186,7 @@ def _retained(name: str) -> judges.Judge:
     return judge
 
 
-def _adopted(name: str, host: str, *paths: str) -> judges.Judge:
+def _adopted(name: str, host: str, *paths: str) -> Judge:
     """The list of run *name*, which has no schema of its own, is adopted: *host* is refused.
 
     *paths*: all that the run requested of the operator.

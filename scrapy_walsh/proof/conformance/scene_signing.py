@@ -10,8 +10,7 @@ from scrapy_walsh.findings import Finding, broken, held
 from scrapy_walsh.keys.files import make_keys
 from scrapy_walsh.policy import signing
 from scrapy_walsh.proof.conformance.crawl import Bot, stage
-from scrapy_walsh.proof.conformance.evidence import target_of
-from scrapy_walsh.proof.conformance.judges import seen
+from scrapy_walsh.proof.conformance.evidence import seen, target_of
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.proof.sandbox.routes import busy
@@ -20,8 +19,7 @@ from scrapy_walsh.proof.signatures import Fault, Judgement, Seen, directory_keys
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.proof.conformance.evidence import Evidence
-    from scrapy_walsh.proof.conformance.judges import Judge
+    from scrapy_walsh.proof.conformance.evidence import Evidence, Judge
     from scrapy_walsh.proof.sandbox import LoggedRequest
 
 # R1: the rows on signed requests (D25), for this package's own scene and for any other crawler.

@@ -8,10 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.findings import Finding, Outcome, broken, held_if, unseen
-from scrapy_walsh.proof.conformance import judges
 from scrapy_walsh.proof.conformance.crawl import Bot, stage
-from scrapy_walsh.proof.conformance.evidence import full, urls_of
-from scrapy_walsh.proof.conformance.judges import never, nothing_of, seen, where
+from scrapy_walsh.proof.conformance.evidence import (
+    Judge,
+    exact_user_agent,
+    full,
+    never,
+    nothing_of,
+    seen,
+    urls_of,
+    where,
+)
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, refreshing, site
 from scrapy_walsh.proof.conformance.parts_rules import misled
 from scrapy_walsh.proof.exchanges import ROBOTS
@@ -76,7 +83,7 @@ def _play(bot: Bot) -> Evidence:
 
 def _user_agent_kept(evidence: Evidence) -> Finding:
     seen(any(each.host == "start.test" for each in evidence.log), "nothing was asked")
-    return judges.exact_user_agent(evidence, evidence.log)
+    return exact_user_agent(evidence, evidence.log)
 
 
 def _headers_kept(evidence: Evidence) -> Finding:
@@ -96,7 +103,7 @@ def _posted_once(evidence: Evidence) -> Finding:
     return held_if(max(calls) == 1, f"calls={max(calls)}")
 
 
-def _refused(url: str, requirement: str, name: str) -> judges.Judge:
+def _refused(url: str, requirement: str, name: str) -> Judge:
     """The bot says that it refused *url*, and by which requirement; *url* was not requested."""
 
     def judge(evidence: Evidence) -> Finding:
@@ -111,7 +118,7 @@ def _refused(url: str, requirement: str, name: str) -> judges.Judge:
     return judge
 
 
-def _hop_refused(host: str) -> judges.Judge:
+def _hop_refused(host: str) -> Judge:
     return never(_HOPS[host], f"{host}/page")
 
 

@@ -13,14 +13,13 @@ from scrapy_walsh.policy.list.schema import parse_blocklist
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.proof.conformance.check import Check, judged, rows_of
-from scrapy_walsh.proof.conformance.evidence import Evidence
-from scrapy_walsh.proof.conformance.judges import none
+from scrapy_walsh.proof.conformance.evidence import Evidence, none
 from scrapy_walsh.proof.sandbox import blocklist
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_walsh.proof.conformance.judges import Judge
+    from scrapy_walsh.proof.conformance.evidence import Judge
 
 _TOKEN: Final = "Walsh-Research"  # noqa: S105  a product token; the tables are written for it
 #: 23 May 2026, 00:00:00 GMT: the "now" of section 12.5.
