@@ -83,11 +83,12 @@ def _sections() -> Iterator[str]:
                 answers[row.does or _DOES[row.then], _CODE[row.then]].append(row)
         for (does, code), found in answers.items():
             yield f"**{does}**{' ' if does else ''}Exit code {code}:\n"
-            yield from map(_line, found)
+            yield from map(line, found)
             yield ""
 
 
-def _line(row: Row) -> str:
+def line(row: Row) -> str:
+    """The row of a fault, as the page has it."""
     return f"- {_LEAD.sub('... ', row.what)}" + (f" (`{row.says[0]}`)" if row.says else "")
 
 
