@@ -148,8 +148,8 @@ BUILDS: dict[str, dict[str, Break]] = {
                 ],
             },
             """
-            from scrapy_walsh.policy import backoff, learned
-            learned.learn = lambda known, *_: known
+            from scrapy_walsh.policy import backoff, throttle
+            throttle.learn = lambda known, *_: known
             def at_once(status, retry_after, attempt, *, max_retries, **_):
                 if not backoff.is_failure(status):
                     return None
