@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
-from scrapy_walsh.policy import backoff, hosts, recrawl, revalidate, throttle
+from scrapy_walsh.policy import backoff, hosts, recrawl, throttle
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.robots import fetch as robots_fetch
@@ -337,7 +337,7 @@ def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusio
         redirected=target and answer.status in REDIRECTS,
         replaces=target
         and answer.status is not None
-        and revalidate.replaces_validators(answer.method, answer.status),
+        and recrawl.replaces_validators(answer.method, answer.status),
         learned=_learned(answer, gates),
     )
 
