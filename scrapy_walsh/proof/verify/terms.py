@@ -18,12 +18,8 @@ from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
 from scrapy_walsh.policy.robots.usage import REFUSE
 from scrapy_walsh.policy.signing import directory_url
-<<<<<<< HEAD
-from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
-from scrapy_walsh.proof.ledger import Malformed, fits
-=======
 from scrapy_walsh.policy.throttle import LONGEST, MIN_REQUEST_INTERVAL
->>>>>>> main
+from scrapy_walsh.proof.ledger import Malformed, fits
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
