@@ -10,10 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from scrapy_walsh.policy.learned import NOTHING, Learned
-from scrapy_walsh.policy.readings import Reading
-from scrapy_walsh.policy.recrawl import GONE, REVISIT_FLOOR, Visit
-from scrapy_walsh.policy.revalidate import Validators
+from scrapy_walsh.policy.recrawl import GONE, REVISIT_FLOOR, Reading, Validators, Visit
+from scrapy_walsh.policy.throttle import NOTHING, Learned
 from scrapy_walsh.policy.times import Due, Steady, Until, Wall  # noqa: TC001  of the fields
 from scrapy_walsh.state.schema import Table
 
