@@ -43,7 +43,7 @@ SUBCOMMANDS: Final = {
         "nothing is broken, and something was seen to hold",
         "a MUST is broken, or ledger and log differ",
         ("access.log", "access.log* --robots robots.txt --host www.site.example --json"),
-        "the bot is not in the log",
+        "the bot is not in the log, or the log does not tell",
     ),
     "blocklist": Subcommand(
         "put a host that opts out on your list; check a list",
