@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -207,12 +206,14 @@ def fill(parser: argparse.ArgumentParser, name: str) -> Any:
 
 
 def _write_no_more() -> None:
-    """Write out what is left. What nobody takes goes nowhere, or Python would fail at its exit."""
+    """Write what is left for stdout, or drop it where that fails."""
+    from scrapy_walsh.terminal import show_no_more  # noqa: PLC0415  seldom needed
+
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        show_no_more()
 
 
 def _meant(name: str) -> str:
