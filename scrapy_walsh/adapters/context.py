@@ -23,8 +23,8 @@ from scrapy_walsh.exceptions import OwnFault, StateError
 from scrapy_walsh.fleet import join
 from scrapy_walsh.policy.agenda import Load
 from scrapy_walsh.policy.scope import Scope
-from scrapy_walsh.state import open_store, underway
-from scrapy_walsh.state.clock import steady_clock
+from scrapy_walsh.state import machine, open_store
+from scrapy_walsh.state.machine import steady_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -131,7 +131,7 @@ class Context:
         self.monotonic: Callable[[], float] = time.monotonic
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random
-        underway.enter(self.config.state_dir)
+        machine.enter(self.config.state_dir)
         self.store = self.open_store()
         self.recorder = Recorder(crawler)
         with self.recorder.told_once():
@@ -197,7 +197,7 @@ class Context:
         store.close()
         self.say_lost(store)
         self._write_timer.cancel()
-        underway.leave(self.config.state_dir)
+        machine.leave(self.config.state_dir)
 
     def say_lost(self, store: Store) -> None:
         """What *store* found damaged, gone or unwritable means that records are lost: say it."""

@@ -22,13 +22,12 @@ from scrapy_walsh.adapters.fetcher import Fetcher
 from scrapy_walsh.adapters.gate import Gate
 from scrapy_walsh.adapters.intake import Intake
 from scrapy_walsh.adapters.lease import Lease
-from scrapy_walsh.adapters.pacing import Pacing, Pulse
+from scrapy_walsh.adapters.pacing import TURNSTILE, Pacing, Pulse
 from scrapy_walsh.adapters.progress import Progress
 from scrapy_walsh.adapters.scraping import Scraping
 from scrapy_walsh.adapters.sources import Sources
 from scrapy_walsh.adapters.tags import Tags
 from scrapy_walsh.adapters.ticket import Retries, Tickets
-from scrapy_walsh.adapters.turnstile import TURNSTILE
 from scrapy_walsh.exceptions import WalshError
 
 if TYPE_CHECKING:

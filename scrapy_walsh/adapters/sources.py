@@ -7,7 +7,7 @@ no runs: each request from its shared queue is judged by the records.
 
 A source counts as answered once its spider has taken the answer. If the process is killed before
 that, the next run sends the source again. Until then a lock shows other runs that this one is
-requesting it (``state/underway.py``). A source that redirects is under way until there is an answer
+requesting it (``state/machine.py``). A source that redirects is under way until there is an answer
 from where it leads: that answer counts for it.
 
 A source counts as *read* when an answer of 2xx reaches the spider, or a 304 says that nothing is
@@ -38,8 +38,8 @@ from scrapy_walsh.policy import readings, recrawl
 from scrapy_walsh.policy.readings import FAILED, NOT_DUE, OUTCOMES, READ, UNANSWERED, Heard
 from scrapy_walsh.policy.scope import Digests
 from scrapy_walsh.policy.verdict import REMEDIES
+from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun
-from scrapy_walsh.state.underway import UnderWay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.ledger.lines import CONTRACT, GENESIS, digest_of, parsed
+from scrapy_walsh.ledger.files import CONTRACT, GENESIS, digest_of, parsed
 from scrapy_walsh.ledger.reading import LEDGER
 
 if TYPE_CHECKING:

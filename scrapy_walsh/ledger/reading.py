@@ -14,9 +14,7 @@ from msgspec import ValidationError, convert
 from msgspec.structs import fields
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.ledger.documents import DOCUMENTS
-from scrapy_walsh.ledger.files import rotated
-from scrapy_walsh.ledger.lines import FILE, HEAD
+from scrapy_walsh.ledger.files import DOCUMENTS, FILE, HEAD, rotated
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import ASKED, Count, Exchange, Time
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.config import SLOW_VISIT
 from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.ledger.chain import Chain, Head
-from scrapy_walsh.ledger.lines import HEAD
+from scrapy_walsh.ledger.files import HEAD
 from scrapy_walsh.ledger.reading import GAP, Malformed, line_of
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import ASKED
