@@ -8,7 +8,7 @@ from scrapy_walsh.adapters.events import process_name
 from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, SETTINGS
 from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.policy.backoff import granted
-from scrapy_walsh.policy.learned import LONGEST
+from scrapy_walsh.policy.throttle import LONGEST
 from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import TARGET, Event
 from scrapy_walsh.policy.host import Host, Terms, Traffic
-from scrapy_walsh.policy.learned import NOTHING, eased
 from scrapy_walsh.policy.robots.fetch import REASK
+from scrapy_walsh.policy.throttle import NOTHING, eased
 from scrapy_walsh.state.records import Booking, HostRecord
 
 if TYPE_CHECKING:

@@ -34,10 +34,10 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.policy import readings, recrawl
-from scrapy_walsh.policy.readings import FAILED, NOT_DUE, OUTCOMES, READ, UNANSWERED, Heard
+from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy.recrawl import FAILED, OUTCOMES, READ, UNANSWERED, Heard
 from scrapy_walsh.policy.scope import Digests
-from scrapy_walsh.policy.verdict import REMEDIES
+from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES
 from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun
 
@@ -319,10 +319,10 @@ class Sources:
     def failed(self, request: Request, error: Exception) -> None:
         """Note that *request* ended in *error*, and no answer reaches the spider."""
         if isinstance(error, Refused):
-            verdict, why = error.verdict, readings.refusal_line(error.verdict)
+            verdict, why = error.verdict, recrawl.refusal_line(error.verdict)
             remedy = REMEDIES.get((verdict.requirement, verdict.name), "")
             self.account.first(f"{request.url}: {why}{f'; {remedy}' if remedy else ''}")
-            self.ended(request, readings.outcome_of(verdict, error.due), why)
+            self.ended(request, recrawl.outcome_of(verdict, error.due), why)
             if error.due is None and request.meta.get("redirect_urls"):
                 self._give_up(request)
         elif isinstance(error, GaveUp):
@@ -368,9 +368,9 @@ class Sources:
 
     def _end(self, key: str, outcome: str, reason: str, moved_to: str | None) -> None:
         known = self._outcome(key)
-        if readings.replaces(known, outcome):
+        if recrawl.replaces(known, outcome):
             self._note(key, 1 + OUTCOMES.index(outcome), instead_of=_OUTCOME)
-            why = sys.intern(readings.one_line(reason))  # of many sources alike, it is kept once
+            why = sys.intern(recrawl.one_line(reason))  # of many sources alike, it is kept once
             self.account.add(key, Heard(outcome, why, self._context.wall(), moved_to), known)
 
     def close(self) -> None:
@@ -410,7 +410,7 @@ class Account:
     def first(self, line: str) -> None:
         """Keep *line*, which says why a target was refused or failed, if it is the first."""
         if not self._first:
-            self._first = readings.one_line(line)
+            self._first = recrawl.one_line(line)
 
     def add(self, key: str, heard: Heard, known: str | None) -> None:
         """Note what was *heard* of the source *key*; *known*: its outcome before, if any."""
@@ -436,12 +436,12 @@ class Account:
 
         def update(key: str, each: Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, key))
-            return readings.updated(old, key, replace(each, gone=key in self.gone), now)
+            return recrawl.updated(old, key, replace(each, gone=key in self.gone), now)
 
         found = [update(*each) for each in heard]
         context.remember(lambda: context.store.put(*found))
         for each in found:
-            if each.moved_to is not None or readings.is_unread(each, now, context.config.revisit):
+            if each.moved_to is not None or recrawl.is_unread(each, now, context.config.revisit):
                 self._needy[each.url] = each
             else:
                 self._needy.pop(each.url, None)
@@ -460,13 +460,13 @@ class Account:
         self._unstored += [(key, Heard(moved_to=moved)) for key, moved in self.left.items()]
         if self._store():
             self._name(list(self._needy.values()))
-        for line in readings.gone_lines(list(self.gone)):
+        for line in recrawl.gone_lines(list(self.gone)):
             logger.warning("%s", line)
         needy = len(self._needy.keys() | self.gone.keys())
         if needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = bool(counts.total()) and not counts[READ] and not context.fleet
-        line = readings.last_line(counts, needy, reason)
+        line = recrawl.last_line(counts, needy, reason)
         if in_vain and self._first:
             line = f"{line}; the first: {self._first}"
         self._last_line = (logging.WARNING if needy or in_vain else logging.INFO, line)
@@ -474,11 +474,11 @@ class Account:
     def _name(self, needy: list[Reading]) -> None:
         """Log the sources that need a person."""
         context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
-        unread = [each for each in needy if readings.is_unread(each, now, revisit)]
+        unread = [each for each in needy if recrawl.is_unread(each, now, revisit)]
         moved = [each for each in needy if each.moved_to is not None]
         context.recorder.set("unread", len(unread))
         context.recorder.set("moved", len(moved))
-        for line in readings.unread_lines(unread, now, revisit) + readings.moved_lines(moved):
+        for line in recrawl.unread_lines(unread, now, revisit) + recrawl.moved_lines(moved):
             logger.warning("%s", line)
 
     def _say(self) -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh, robots_ttl
-from scrapy_walsh.policy.learned import eased
-from scrapy_walsh.policy.readings import is_unread
+from scrapy_walsh.policy.recrawl import is_unread
+from scrapy_walsh.policy.throttle import eased
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.state.records import (

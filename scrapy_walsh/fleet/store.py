@@ -29,7 +29,7 @@ from msgspec import json
 from scrapy_walsh.exceptions import StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.link import BEAT, LONGEST_PAUSE, TIMEOUT, Command, Link
-from scrapy_walsh.policy.learned import NOTHING, Learned
+from scrapy_walsh.policy.throttle import NOTHING, Learned
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     DEFERRALS,

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, get_
 
 from msgspec import DecodeError, convert, json
 
-from scrapy_walsh.policy.learned import NOTHING, Learned
-from scrapy_walsh.policy.readings import Reading
-from scrapy_walsh.policy.recrawl import GONE, REVISIT_FLOOR, Visit
-from scrapy_walsh.policy.revalidate import Validators
+from scrapy_walsh.policy.recrawl import GONE, REVISIT_FLOOR, Reading, Validators, Visit
+from scrapy_walsh.policy.throttle import NOTHING, Learned
 from scrapy_walsh.policy.times import Due, Steady, Until, Wall  # noqa: TC001  of the fields
 
 if TYPE_CHECKING:

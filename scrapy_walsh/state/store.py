@@ -21,8 +21,7 @@ from itertools import filterfalse, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.policy.learned import NOTHING, Learned, slower
-from scrapy_walsh.policy.throttle import shared_wait
+from scrapy_walsh.policy.throttle import NOTHING, Learned, shared_wait, slower
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state import files, machine
 from scrapy_walsh.state.database import Database

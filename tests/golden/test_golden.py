@@ -17,7 +17,7 @@ from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.files import FILE
-from scrapy_walsh.policy.learned import Learned
+from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.proof.attest import document
 from scrapy_walsh.proof.attest.document import IDS, Evidence, PolicyPage
 from scrapy_walsh.proof.audit.judge import Terms, judge

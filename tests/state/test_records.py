@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.policy.learned import Learned
+from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.database import VERSION
 from scrapy_walsh.state.records import (

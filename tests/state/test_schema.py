@@ -16,8 +16,8 @@ import pytest
 
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import ConfigError
-from scrapy_walsh.policy.learned import NOTHING, Learned
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, REVISIT_LONGEST
+from scrapy_walsh.policy.throttle import NOTHING, Learned
 from scrapy_walsh.policy.times import Until, Wall, duration
 from scrapy_walsh.state.records import (
     ATTEMPTS,

@@ -23,7 +23,7 @@ from scrapy_walsh.adapters.fetcher import OPERATOR
 from scrapy_walsh.adapters.outcomes import Closing, Halted, NotYet, Refused
 from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, WalshError
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy import hosts, revalidate
+from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
@@ -383,7 +383,7 @@ class OperatorList:
 
     async def _fetch(self, url: str, held: StoredDocument | None) -> Fetched:
         """The answer 200 (or 304 to *held*) from *url*, redirects within its origin followed."""
-        conditions = revalidate.conditional_headers(held)
+        conditions = recrawl.conditional_headers(held)
         headers = {"Accept": "application/json", **conditions}
         origin = hosts.origin(url)
         attempt = min(self.state.failures, self._context.config.max_retries)

@@ -21,7 +21,7 @@ from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy.backoff import TRIALS, GiveUp
 from scrapy_walsh.policy.chain import Answer, Conclusion
 from scrapy_walsh.policy.event import GIVEN_UP, TARGET
-from scrapy_walsh.policy.learned import NOTHING, Learned, accepts, eased
+from scrapy_walsh.policy.throttle import NOTHING, Learned, accepts, eased
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
 from scrapy_walsh.proof.verify.run import is_robots
