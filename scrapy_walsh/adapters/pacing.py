@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 
@@ -34,8 +34,6 @@ from scrapy_walsh.state.records import Booking, HostRecord
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy.crawler import Crawler
-
     from scrapy_walsh.adapters.context import Context
     from scrapy_walsh.fleet.store import SharedStore
     from scrapy_walsh.state.store import Store
@@ -44,21 +42,9 @@ if TYPE_CHECKING:
 _CLOSING_CHECK: Final = 0.2
 
 
-class Client(Protocol):
-    """A crawl, as the turnstile sees it."""
-
-    crawler: Crawler
-
-    def host_asked(self, host: str) -> None:
-        """A request to *host* has ended, in this crawl or another."""
-
-    def fail(self, error: BaseException | None) -> None:
-        """End the crawl: *error* is ours."""
-
-
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    crawl: Client
+    crawl: Context
     host: Host
     document: bool
     turn: Deferred[None] = field(default_factory=Deferred)
@@ -80,18 +66,18 @@ class Turnstile:
     clock: Callable[[], float] = time.monotonic
     _busy: bool = False
     _waiters: list[_Waiter] = field(default_factory=list)
-    _crawls: list[Client] = field(default_factory=list)
+    _crawls: list[Context] = field(default_factory=list)
     _shut_by: list[object] = field(default_factory=list)
     _timer: compat.Timer = field(init=False)
 
     def __post_init__(self) -> None:
         self._timer = compat.Timer(self._tick)
 
-    def join(self, crawl: Client) -> None:
-        """From now on, call ``crawl.host_asked`` whenever a turn has ended."""
+    def join(self, crawl: Context) -> None:
+        """From now on, tell the queues of *crawl* whenever a turn has ended."""
         self._crawls.append(crawl)
 
-    def leave_for_good(self, crawl: Client) -> None:
+    def leave_for_good(self, crawl: Context) -> None:
         """Drop *crawl*. Its requests that still wait here end with Closing."""
         if crawl in self._crawls:
             self._crawls.remove(crawl)
@@ -120,7 +106,7 @@ class Turnstile:
         now = self.clock()
         return any(waiter.due <= now for waiter in self._waiters)
 
-    async def enter(self, crawl: Client, host: Host, *, document: bool) -> bool:
+    async def enter(self, crawl: Context, host: Host, *, document: bool) -> bool:
         """Wait for a turn, when *host* is due. Returns whether *host* never had a request before.
 
         Raises Refused when *host*'s time is beyond WALSH_PATIENCE, Closing when the spider is
@@ -150,7 +136,8 @@ class Turnstile:
         self._busy = False
         self._advance()
         for crawl in self._crawls:
-            crawl.host_asked(host.key)
+            for queue in crawl.queues:
+                queue.nudge(host.key)
             compat.wake_engine(crawl.crawler)
 
     def _advance(self) -> None:
@@ -176,7 +163,7 @@ class Turnstile:
         self._turn_out([crawl for crawl in self._crawls if compat.closing(crawl.crawler)])
         self._advance()
 
-    def _turn_out(self, crawls: list[Client]) -> None:
+    def _turn_out(self, crawls: list[Context]) -> None:
         for waiter in [each for each in self._waiters if each.crawl in crawls]:
             self._fail(waiter, Closing())
 
@@ -202,9 +189,6 @@ class Turnstile:
 
 
 TURNSTILE: Final = Turnstile()
-
-
-# R4.6: looks regularly whether a fleet's Redis answers. While it is away nothing is sent.
 
 
 class Pulse:
