@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, robots
 
+from scrapy_walsh.commands import state_verify as verify
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.ledger.files import FILE, HEAD, parsed
 from scrapy_walsh.ledger.files import LOCK as LEDGER_LOCK
-from scrapy_walsh.state import files, machine, verify
+from scrapy_walsh.state import files, machine
 from scrapy_walsh.state.records import StoredDocument
 from scrapy_walsh.state.store import SqliteStore
 

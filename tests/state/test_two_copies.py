@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from state_samples import BLOCKLIST_URL, NOW, blocklist, flip, robots
 
+from scrapy_walsh.commands import state_verify as verify
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.state import files, verify
+from scrapy_walsh.state import files
 from scrapy_walsh.state.records import DOCUMENTS, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
 

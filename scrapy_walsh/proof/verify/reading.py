@@ -5,9 +5,9 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.ledger.chain import Chain, Head
 from scrapy_walsh.ledger.files import HEAD, Documents, read_head
 from scrapy_walsh.ledger.reading import lines_in
+from scrapy_walsh.proof.chain import Chain, Head
 from scrapy_walsh.proof.verify.judge import Judge
 from scrapy_walsh.proof.verify.report import Report
 
