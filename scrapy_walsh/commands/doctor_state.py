@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.adapters.documents.validate import text_of
-from scrapy_walsh.commands import state_verify
+from scrapy_walsh.commands import state_verify as stored
 from scrapy_walsh.commands.common import blocklist_of
 from scrapy_walsh.exceptions import StateError, WalshError
 from scrapy_walsh.files import open_to_others, written_to
@@ -89,13 +89,11 @@ def of_place(directory: Path) -> Iterator[Finding]:
         warnings.append("can be written by everyone, who could lift opt-outs: chmod o-w")
     if (free := shutil.disk_usage(there).free) < _ROOM:
         warnings.append(f"has {free >> 20} MiB left on its disk: free some")
-    if aside := state_verify.set_aside(directory) if exists else ():
+    if aside := stored.set_aside(directory) if exists else ():
         warnings.append(f"has damaged files of earlier runs: {', '.join(aside)}: delete them")
     for text in warnings:
         yield _state(Outcome.WARNING, f"{directory} {text}")
-    problems = (
-        list(state_verify.problems(directory, blocklist_of)) if has_records(directory) else []
-    )
+    problems = list(stored.problems(directory, blocklist_of)) if has_records(directory) else []
     for problem in problems:
         text = (
             f"{directory} is damaged: {problem}: the next crawl sets the file aside and goes on "
