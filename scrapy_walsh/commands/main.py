@@ -36,7 +36,7 @@ SUBCOMMANDS: Final = {
         "every requirement is true; the signature holds; keys were made",
         "a requirement is not true; the signature does not hold",
         ("--online --sign keys/key.pem -o attestation.json", "--keygen keys",
-         "--verify attestation.json --jwks https://bot.example/jwks.json"),
+         "--verify attestation.json --jwks jwks.json"),
     ),
     "audit": Subcommand(
         "tell from a site's access log which promises were kept",

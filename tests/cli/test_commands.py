@@ -254,23 +254,27 @@ def test_own_an_attestation_that_cannot_be_written_is_not_there(
     assert tree(tmp_path) == {}
 
 
-def test_own_an_init_that_fails_takes_away_what_it_had_made(
+def test_own_an_init_that_fails_is_one_line_and_goes_on_when_called_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(path: Path, _data: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    whole = init.replace_file
 
-    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = own.settings\n")
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "settings.py").write_text("SPIDER_MODULES = []\n")
+    def fail(path: Path, data: bytes) -> None:
+        if path.name == "policy.html":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        whole(path, data)
+
     monkeypatch.setattr(init, "replace_file", fail)
-    before = tree(tmp_path)
-    words = ["--product", "OurBot/1.0", "--site", "https://bot.example", "--write"]
-    assert main(["init", *words, "--dir", str(tmp_path / "new" / "bot")]) == 2
+    words = ["--product", "OurBot/1.0", "--site", "https://bot.example", "--dir", str(tmp_path)]
+    assert main(["init", *words]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert "settings.py: No space left on device" in err
-    assert tree(tmp_path) == before
+    assert "policy.html: No space left on device" in err
+    monkeypatch.setattr(init, "replace_file", whole)
+    assert main(["init", *words]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("blocklist.json", "policy.html", "sources.toml"),
+    ]
 
 
 def test_own_a_file_that_is_replaced_keeps_its_rights_and_a_device_stays_one(

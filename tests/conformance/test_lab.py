@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import bench.lab as bench
-from scrapy_walsh.proof.conformance import lab, parts
-from scrapy_walsh.proof.conformance.lab import CommandFailed
+from scrapy_walsh.proof.conformance import parts
+from scrapy_walsh.proof.conformance import run as lab
+from scrapy_walsh.proof.conformance.run import CommandFailed
 from tests.conformance.kit import TOKEN, USER_AGENT, Done, conformance
 
 if TYPE_CHECKING:

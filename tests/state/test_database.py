@@ -14,8 +14,7 @@ from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, fill
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import database as opened
-from scrapy_walsh.state.records import Deferral, HostRecord, StoredDocument
-from scrapy_walsh.state.schema import DamageError
+from scrapy_walsh.state.records import DamageError, Deferral, HostRecord, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:

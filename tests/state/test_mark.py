@@ -11,7 +11,7 @@ import pytest
 from state_samples import HOSTS
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.state import mark
+from scrapy_walsh.state import machine
 from scrapy_walsh.state.records import HostRecord
 from scrapy_walsh.state.store import SqliteStore
 
@@ -101,7 +101,7 @@ def test_own_the_mark_is_taken_up_by_the_first_run_long_after_it(
     """One from the future is no younger (D9)."""
     failing(tmp_path).close()
     then = time.time() - 3600 * hours
-    os.utime(tmp_path / mark.LOST, (then, then))
+    os.utime(tmp_path / machine.LOST, (then, then))
     assert [opened(tmp_path)[0] for _ in range(2)] == [True, False]
     failing(tmp_path).close()
     assert opened(tmp_path)[0]

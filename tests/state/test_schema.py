@@ -24,10 +24,12 @@ from scrapy_walsh.state.records import (
     HOSTS,
     SOURCES,
     TABLES,
+    DamageError,
     HostRecord,
     SourceRun,
+    Table,
+    moved,
 )
-from scrapy_walsh.state.schema import DamageError, Table, moved
 from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy.crawler import CrawlerProcess
 from scrapy.settings import default_settings
 
-from scrapy_walsh.state import clock as steady
+from scrapy_walsh.state import machine as steady
 from scrapy_walsh.state.database import DATABASE
 from tests.year import wire
 from tests.year.clock import CLOCK, off_by
