@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from scrapy_walsh.config import WalshConfig, has_identity, unknown_settings
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError
-from scrapy_walsh.ledger.lines import FILE
+from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.given import product_token
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS

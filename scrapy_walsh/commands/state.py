@@ -16,8 +16,8 @@ from scrapy_walsh.commands.state_forget import forget
 from scrapy_walsh.commands.state_show import Now, as_lines, everything, summary
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.words import plural, visible
-from scrapy_walsh.state.clock import steady_clock
 from scrapy_walsh.state.database import has_records
+from scrapy_walsh.state.machine import steady_clock
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
 from scrapy_walsh.terminal import show
 

@@ -423,8 +423,8 @@ HOSTILE = {
     "properties": {**INLINE["properties"], "operator": {"pattern": "^(a+)+$"}},
 }
 SHORT_LIMIT = f"""
-from scrapy_walsh.adapters.documents import list_store
-list_store._VALIDATION_TIMEOUT = 2.0
+from scrapy_walsh.adapters.documents import operator_list
+operator_list._VALIDATION_TIMEOUT = 2.0
 {LIST_SPIDER}
 """
 

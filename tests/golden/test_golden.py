@@ -16,7 +16,7 @@ from scrapy_walsh.commands import attest, doctor, doctor_state
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.findings import Outcome
-from scrapy_walsh.ledger.lines import FILE
+from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.proof.attest import document
 from scrapy_walsh.proof.attest.document import IDS, Evidence, PolicyPage

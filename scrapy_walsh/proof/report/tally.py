@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.config import SLOW_VISIT
 from scrapy_walsh.findings import Finding, Outcome
-from scrapy_walsh.ledger.lines import HEAD
+from scrapy_walsh.ledger.files import HEAD
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.ledger.lines import REDACTED
+from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import reaches_spider
