@@ -28,7 +28,7 @@ from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.list import operator, schema
-from scrapy_walsh.policy.list.blocklist import lifted
+from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, lifted
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.files import COPY
@@ -176,8 +176,6 @@ class ListStore:
         return standalone
 
 
-#: Octets of a blocklist that are read; a longer one is not adopted.
-_LIMIT: Final = 256 * 1024 * 1024
 _MAX_HOPS: Final = 5
 #: Seconds between looks at whether the spider is closing.
 _CLOSING_CHECK: Final = 0.2
@@ -309,8 +307,8 @@ class OperatorList:
         if fetched.status == 304 and self._document is not None:
             await self._confirm(self._document)
             return
-        if len(fetched.body) >= _LIMIT:
-            raise DocumentInvalid(f"blocklist is longer than {_LIMIT} octets")
+        if len(fetched.body) >= MAX_OCTETS:
+            raise DocumentInvalid(f"blocklist is longer than {MAX_OCTETS} octets")
         url = self._context.config.blocklist_url
         document = _record(BLOCKLIST, url, fetched, fetched.body, self._context.wall())
         found = await self._store.validated(document, self._standalone_schema)
@@ -390,7 +388,7 @@ class OperatorList:
         for hop in range(_MAX_HOPS + 1):
             timeout = self.state.timeout
             fetched = await self._fetcher.fetch(
-                url, OPERATOR, headers, timeout=timeout, limit=_LIMIT, attempt=attempt, hops=hop
+                url, OPERATOR, headers, timeout=timeout, limit=MAX_OCTETS, attempt=attempt, hops=hop
             )
             if fetched.status == 200 or (fetched.status == 304 and conditions):
                 return fetched
