@@ -82,7 +82,7 @@ import os, sys, time, urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 from scrapy_walsh.adapters.signing import Signer
-from scrapy_walsh.keys.files import load_private_key
+from scrapy_walsh.keys import load_private_key
 from scrapy_walsh.policy.signing import target
 
 signer = Signer(load_private_key(Path(sys.argv[1])), "https://bot.test/keys")
