@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.findings import Outcome
 from scrapy_walsh.proof.conformance.check import judged
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
+from scrapy_walsh.proof.findings import Outcome
 from tests.conformance.kit import conformance, evidence, request
 from tests.sign.kit import DIRECTORY, keygen
 from tests.sign.test_signature import KEYS, OTHER, SIGNER, Signer, Target
