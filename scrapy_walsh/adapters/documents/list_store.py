@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.documents.validate import text_of, validate
 from scrapy_walsh.adapters.outcomes import Closing
-from scrapy_walsh.exceptions import OwnFault
+from scrapy_walsh.exceptions import OwnFault, StoreAway
 from scrapy_walsh.policy.list import schema
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: Seconds that the validator may take (D3), and more for each MiB: a million entries need some.
 _VALIDATION_TIMEOUT: Final = 5.0
 _VALIDATION_PER_MIB: Final = 1.0
+#: Seconds between two looks at whether the shared store is back.
+_AWAY: Final = 0.5
 _T = TypeVar("_T")
 
 
@@ -111,7 +113,16 @@ class ListStore:
         What was adopted was validated, and what is read is what was adopted (its checksum): so
         the floor checks alone are made again, and no child decides whether it is in force.
         """
-        kept = await self._apart(lambda store: store.get(StoredDocument, BLOCKLIST, self._url))
+        while True:
+            try:
+                kept = await self._apart(
+                    lambda store: store.get(StoredDocument, BLOCKLIST, self._url)
+                )
+                break
+            except StoreAway:  # nothing is sent meanwhile, and ``Pulse`` ends the wait
+                if compat.closing(self._context.crawler):
+                    raise Closing from None
+                await compat.sleep(_AWAY)
         if kept is None or (kept.body and kept.fetched_at < not_before):
             return None
         body = text_of(kept)
