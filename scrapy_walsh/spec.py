@@ -28,7 +28,7 @@ REQUIREMENTS: Final = (
     Requirement("R5", "MUST", "backoff, full jitter, Retry-After", "policy/backoff.py"),
     Requirement("R6", "MUST", "declared targets only, metadata only", "policy/scope.py"),
     Requirement(
-        "R7", "SHOULD", "conditional fetch, canonical-URL de-duplication", "policy/revalidate.py"
+        "R7", "SHOULD", "conditional fetch, canonical-URL de-duplication", "policy/recrawl.py"
     ),
     Requirement("R8", "SHOULD", "daily or less per source", "policy/recrawl.py"),
     Requirement(

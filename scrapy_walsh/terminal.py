@@ -133,9 +133,21 @@ def encodable(text: str) -> str:
 
 
 def show(lines: Iterable[str]) -> None:
-    """Print *lines*, each at once: whoever waits sees how far it is."""
+    """Print *lines*, each at once: whoever waits sees how far it is.
+
+    Who has seen enough, as ``head -1``, ends this and not the command, whose exit code stays.
+    """
     for line in lines:
-        print(encodable(line), flush=True)  # noqa: T201  what commands show
+        try:
+            print(encodable(line), flush=True)  # noqa: T201  what commands show
+        except BrokenPipeError:
+            show_no_more()
+            break
+
+
+def show_no_more() -> None:
+    """Write what is left for stdout to nowhere, else Python would fail at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _is_terminal() -> bool:

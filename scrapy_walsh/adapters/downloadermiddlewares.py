@@ -22,11 +22,11 @@ from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.outcomes import GaveUp, NotModified, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.policy import event as events
-from scrapy_walsh.policy import revalidate
+from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.backoff import Retry, hold_of, reaches_spider
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
-from scrapy_walsh.policy.readings import READ
+from scrapy_walsh.policy.recrawl import READ
 from scrapy_walsh.policy.urls import canonical_url
 from scrapy_walsh.state.records import Validators
 
@@ -142,7 +142,7 @@ class RevalidateMiddleware(_Seat):
         if request.headers.get("If-None-Match") or request.headers.get("If-Modified-Since"):
             return
         held = self.crawl.store.get(Validators, request.url, _representation(request))
-        for name, value in revalidate.conditional_headers(held).items():
+        for name, value in recrawl.conditional_headers(held).items():
             request.headers[name] = value.encode("latin-1")
 
     def process_response(self, request: Request, response: Response, **_: Any) -> Response:
@@ -155,7 +155,7 @@ class RevalidateMiddleware(_Seat):
             self.crawl.sources.taken(request)
             self.crawl.sources.ended(request, READ)
             raise NotModified(request.url, self._content_type(request, response))
-        if request.method == "GET" and revalidate.replaces_validators("GET", response.status):
+        if request.method == "GET" and recrawl.replaces_validators("GET", response.status):
             self._keep(request, response)
         return response
 
@@ -165,7 +165,7 @@ class RevalidateMiddleware(_Seat):
 
     def _keep(self, request: Request, response: Response) -> None:
         store, key = self.crawl.store, _representation(request)
-        kept = revalidate.validators_from(
+        kept = recrawl.validators_from(
             request.url,
             key,
             compat.header(response, "ETag"),
@@ -229,4 +229,4 @@ class RedirectMiddleware(ScrapyRedirectMiddleware):
 
 
 def _representation(request: Request) -> str:
-    return revalidate.representation_key(compat.header(request, "Accept"))
+    return recrawl.representation_key(compat.header(request, "Accept"))

@@ -7,12 +7,13 @@ no runs: each request from its shared queue is judged by the records.
 
 A source counts as answered once its spider has taken the answer. If the process is killed before
 that, the next run sends the source again. Until then a lock shows other runs that this one is
-requesting it (``state/underway.py``). A source that redirects is under way until there is an answer
+requesting it (``state/machine.py``). A source that redirects is under way until there is an answer
 from where it leads: that answer counts for it.
 
 A source counts as *read* when an answer of 2xx reaches the spider, or a 304 says that nothing is
 new. A spider that knows better what "read" means reports it itself (``report``), and sets
-``by_spider``. What follows, ``policy.readings`` decides, and :class:`Account` says at the end.
+``by_spider``. What follows, ``policy.recrawl`` decides. :class:`Account` says it at the end, and
+:class:`Progress` how far the crawl is, by a line in the log each LOGSTATS_INTERVAL.
 
 All of it goes by one key (``recrawl.key_of``). Of a source that has ended there is one octet in
 ``Digests``: a crawl may have a million of them.
@@ -34,12 +35,13 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import GaveUp, Refused, TooManyRedirects
 from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.policy import readings, recrawl
-from scrapy_walsh.policy.readings import FAILED, NOT_DUE, OUTCOMES, READ, UNANSWERED, Heard
+from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy.recrawl import FAILED, OUTCOMES, READ, UNANSWERED, Heard
 from scrapy_walsh.policy.scope import Digests
-from scrapy_walsh.policy.verdict import REMEDIES
+from scrapy_walsh.policy.times import duration
+from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES
+from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun
-from scrapy_walsh.state.underway import UnderWay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -319,10 +321,10 @@ class Sources:
     def failed(self, request: Request, error: Exception) -> None:
         """Note that *request* ended in *error*, and no answer reaches the spider."""
         if isinstance(error, Refused):
-            verdict, why = error.verdict, readings.refusal_line(error.verdict)
+            verdict, why = error.verdict, recrawl.refusal_line(error.verdict)
             remedy = REMEDIES.get((verdict.requirement, verdict.name), "")
             self.account.first(f"{request.url}: {why}{f'; {remedy}' if remedy else ''}")
-            self.ended(request, readings.outcome_of(verdict, error.due), why)
+            self.ended(request, recrawl.outcome_of(verdict, error.due), why)
             if error.due is None and request.meta.get("redirect_urls"):
                 self._give_up(request)
         elif isinstance(error, GaveUp):
@@ -368,9 +370,9 @@ class Sources:
 
     def _end(self, key: str, outcome: str, reason: str, moved_to: str | None) -> None:
         known = self._outcome(key)
-        if readings.replaces(known, outcome):
+        if recrawl.replaces(known, outcome):
             self._note(key, 1 + OUTCOMES.index(outcome), instead_of=_OUTCOME)
-            why = sys.intern(readings.one_line(reason))  # of many sources alike, it is kept once
+            why = sys.intern(recrawl.one_line(reason))  # of many sources alike, it is kept once
             self.account.add(key, Heard(outcome, why, self._context.wall(), moved_to), known)
 
     def close(self) -> None:
@@ -410,7 +412,7 @@ class Account:
     def first(self, line: str) -> None:
         """Keep *line*, which says why a target was refused or failed, if it is the first."""
         if not self._first:
-            self._first = readings.one_line(line)
+            self._first = recrawl.one_line(line)
 
     def add(self, key: str, heard: Heard, known: str | None) -> None:
         """Note what was *heard* of the source *key*; *known*: its outcome before, if any."""
@@ -436,12 +438,12 @@ class Account:
 
         def update(key: str, each: Heard) -> Reading:
             old = context.recall(lambda: context.store.get(Reading, key))
-            return readings.updated(old, key, replace(each, gone=key in self.gone), now)
+            return recrawl.updated(old, key, replace(each, gone=key in self.gone), now)
 
         found = [update(*each) for each in heard]
         context.remember(lambda: context.store.put(*found))
         for each in found:
-            if each.moved_to is not None or readings.is_unread(each, now, context.config.revisit):
+            if each.moved_to is not None or recrawl.is_unread(each, now, context.config.revisit):
                 self._needy[each.url] = each
             else:
                 self._needy.pop(each.url, None)
@@ -460,13 +462,13 @@ class Account:
         self._unstored += [(key, Heard(moved_to=moved)) for key, moved in self.left.items()]
         if self._store():
             self._name(list(self._needy.values()))
-        for line in readings.gone_lines(list(self.gone)):
+        for line in recrawl.gone_lines(list(self.gone)):
             logger.warning("%s", line)
         needy = len(self._needy.keys() | self.gone.keys())
         if needy and context.config.exit_attention:
             compat.fail_command()
         in_vain = bool(counts.total()) and not counts[READ] and not context.fleet
-        line = readings.last_line(counts, needy, reason)
+        line = recrawl.last_line(counts, needy, reason)
         if in_vain and self._first:
             line = f"{line}; the first: {self._first}"
         self._last_line = (logging.WARNING if needy or in_vain else logging.INFO, line)
@@ -474,11 +476,11 @@ class Account:
     def _name(self, needy: list[Reading]) -> None:
         """Log the sources that need a person."""
         context, now, revisit = self._context, self._context.wall(), self._context.config.revisit
-        unread = [each for each in needy if readings.is_unread(each, now, revisit)]
+        unread = [each for each in needy if recrawl.is_unread(each, now, revisit)]
         moved = [each for each in needy if each.moved_to is not None]
         context.recorder.set("unread", len(unread))
         context.recorder.set("moved", len(moved))
-        for line in readings.unread_lines(unread, now, revisit) + readings.moved_lines(moved):
+        for line in recrawl.unread_lines(unread, now, revisit) + recrawl.moved_lines(moved):
             logger.warning("%s", line)
 
     def _say(self) -> None:
@@ -498,3 +500,44 @@ def _carried(request: Request) -> list[str]:
     """The sources that redirects led from to *request*, as it carries them."""
     ticket = request.meta.get(TICKET)
     return ticket.via if isinstance(ticket, Ticket) else []
+
+
+class Progress:
+    """The lines of one crawl, from :meth:`start` to :meth:`stop`.
+
+    None in a fleet: no worker knows what the others have done. None where the crawl has no sources.
+    """
+
+    def __init__(self, context: Context, account: Account) -> None:
+        self._context = context
+        self._account = account
+        self._every = context.crawler.settings.getfloat("LOGSTATS_INTERVAL")
+        self._begun = context.monotonic()
+        self._timer = compat.Timer(self._say)
+
+    def start(self) -> None:
+        """Say it from now on, unless Scrapy is to say nothing either (0)."""
+        if self._every and self._account.due and not self._context.fleet:
+            self._timer.set(self._every)
+
+    def stop(self) -> None:
+        """Say it no more."""
+        self._timer.cancel()
+
+    def _say(self) -> None:
+        done, left = self._account.counts.total(), len(self._account.left)
+        looks = [queue.outlook() for queue in self._context.queues]
+        due, waiting = sum(look[0] for look in looks), sum(look[1] for look in looks)
+        # At the pace of the sources that have ended; at the least what intervals of hosts allow.
+        elapsed = self._context.monotonic() - self._begun
+        seconds = max([left * elapsed / done if done else 0.0, *(look[2] for look in looks)])
+        end = f"in about {duration(round(seconds))}" if done or seconds else "not known yet"
+        logger.info(
+            "%d sources done, %d left; hosts: %d due, %d waiting; end %s",
+            done,
+            left,
+            due,
+            waiting,
+            end,
+        )
+        self._timer.set(self._every)

@@ -16,7 +16,7 @@ from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.config import DEFAULTS, WalshConfig, identity_given
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.proof.conformance import check, lab, live, parts, record
+from scrapy_walsh.proof.conformance import check, live, parts
 from scrapy_walsh.proof.conformance import run as runs
 from scrapy_walsh.proof.conformance.check import holds, in_order, judged
 from scrapy_walsh.proof.conformance.crawl import Bot
@@ -130,7 +130,7 @@ def _own(args: argparse.Namespace) -> int:
         config.min_interval if config.pace_robots else 0.0,
     )
     # The code as the run found it: a record of code that changed meanwhile fits no build.
-    code, date, started = record.code_digest(), iso(time.time()), time.monotonic()
+    code, date, started = check.code_digest(), iso(time.time()), time.monotonic()
     if args.live:
         checks = live.run(bot, config.state_dir, _implementation(config), _progress)
     else:
@@ -142,7 +142,7 @@ def _own(args: argparse.Namespace) -> int:
         "date": date,
         "seconds": round(seconds, 3),
         "live": args.live,
-        "contract": record.CONTRACT,
+        "contract": check.CONTRACT,
         "tool": "scrapy-walsh",
         "tool_version": __version__,
         "spec": SPEC_VERSION,
@@ -163,7 +163,7 @@ def _own(args: argparse.Namespace) -> int:
         "checks": [check.members() for check in checks],
     }
     title = f"scrapy-walsh v{__version__}  conformance report  {bot.identity.user_agent}"
-    members = {**found, "digest": record.record_digest(found)}
+    members = {**found, "digest": check.record_digest(found)}
     common.answer(args, members, check.lines(title, checks, seconds))
     _keep(args, config.state_dir, found)
     return 0 if holds(checks) else 1
@@ -184,9 +184,9 @@ def _keep(args: argparse.Namespace, state_dir: Path | None, found: dict[str, Any
         if state_dir is None:
             common.tell("conformance", "no record kept: WALSH_STATE_DIR is memory")
             return
-        path = state_dir / (_LIVE_FILE if args.live else record.FILE)
+        path = state_dir / (_LIVE_FILE if args.live else check.FILE)
     if path is not None:
-        record.write_record(path, found)
+        check.write_record(path, found)
         common.tell("conformance", f"record written to {path}")
 
 
@@ -201,7 +201,7 @@ def _lab(args: argparse.Namespace) -> int:
         raise Misuse(f"--only {','.join(args.only)}: nothing of that shows in a server's log")
     keys = common.read_directory("--directory", args.directory) if args.directory else []
     started = time.monotonic()
-    evidence = lab.play(
+    evidence = runs.play(
         args.command,
         chosen,
         user_agent=user_agent,

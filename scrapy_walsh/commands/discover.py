@@ -18,7 +18,7 @@ from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.own_crawl import crawl_apart
 from scrapy_walsh.policy.formats import representation as formats
-from scrapy_walsh.policy.revalidate import representation_key
+from scrapy_walsh.policy.recrawl import representation_key
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, from_failure, from_response

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.adapters.documents.validate import text_of
+from scrapy_walsh.commands import state_verify as stored
 from scrapy_walsh.commands.common import blocklist_of
 from scrapy_walsh.exceptions import StateError, WalshError
 from scrapy_walsh.files import open_to_others, written_to
@@ -26,7 +27,7 @@ from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.list import schema
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import one_line
-from scrapy_walsh.state import clock, files, open_store, verify
+from scrapy_walsh.state import files, machine, open_store
 from scrapy_walsh.state.database import copy_to, has_records
 from scrapy_walsh.state.records import BLOCKLIST, HostRecord, StoredDocument
 
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.config import WalshConfig
 
-#: Octets that should be free: a blocklist may take 64 MiB, twice.
-_ROOM: Final = 128 << 20
+#: Octets that should be free: a list of a million entries takes 91 MB, and is kept twice.
+_ROOM: Final = 192 << 20
 
 
 def of_state(config: WalshConfig) -> Iterator[Finding]:
@@ -88,11 +89,11 @@ def of_place(directory: Path) -> Iterator[Finding]:
         warnings.append("can be written by everyone, who could lift opt-outs: chmod o-w")
     if (free := shutil.disk_usage(there).free) < _ROOM:
         warnings.append(f"has {free >> 20} MiB left on its disk: free some")
-    if aside := verify.set_aside(directory) if exists else ():
+    if aside := stored.set_aside(directory) if exists else ():
         warnings.append(f"has damaged files of earlier runs: {', '.join(aside)}: delete them")
     for text in warnings:
         yield _state(Outcome.WARNING, f"{directory} {text}")
-    problems = list(verify.problems(directory, blocklist_of)) if has_records(directory) else []
+    problems = list(stored.problems(directory, blocklist_of)) if has_records(directory) else []
     for problem in problems:
         text = (
             f"{directory} is damaged: {problem}: the next crawl sets the file aside and goes on "
@@ -116,7 +117,7 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
             held = store.get(StoredDocument, BLOCKLIST, url)
             host = store.get(HostRecord, hosts.host_key(url))
             lost = [each.replace(str(copy), str(directory)) for each in store.notices]
-        clock.steady_clock(copy, told)
+        machine.steady_clock(copy, told)
     yield from (_state(Outcome.WARNING, each) for each in lost)
     yield of_blocklist(held, host, time.time(), config)
     yield from (Finding(Outcome.WARNING, "R12", "clock", each) for each in told)

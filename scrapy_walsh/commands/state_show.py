@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh, robots_ttl
-from scrapy_walsh.policy.learned import eased
-from scrapy_walsh.policy.readings import is_unread
+from scrapy_walsh.policy.recrawl import is_unread
+from scrapy_walsh.policy.throttle import eased
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.state.records import (
@@ -30,8 +30,8 @@ from scrapy_walsh.state.records import (
     Reading,
     SourceRun,
     StoredDocument,
+    moved,
 )
-from scrapy_walsh.state.schema import moved
 from scrapy_walsh.terminal import local, table, when
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_walsh.config import WalshConfig
-    from scrapy_walsh.state.schema import Table
+    from scrapy_walsh.state.records import Table
     from scrapy_walsh.state.store import Store
 
 #: The records that are shown, by the names of their tables; of the others the number of rows.

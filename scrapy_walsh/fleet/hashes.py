@@ -1,6 +1,6 @@
 """R11, R4.6: a fleet's records as hashes in Redis: their names, and the commands that write them.
 
-A hash has the fields of its record (``state.schema``); its times are by Redis's clock.
+A hash has the fields of its record (``state.records``); its times are by Redis's clock.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec import json
 
 from scrapy_walsh.fleet import scripts
-from scrapy_walsh.policy.learned import NOTHING, Learned
+from scrapy_walsh.policy.throttle import NOTHING, Learned
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     TABLE_OF,
     TABLES,
+    DamageError,
     Deferral,
     HostRecord,
     Reading,
     SourceRun,
     StoredDocument,
+    moved,
 )
-from scrapy_walsh.state.schema import DamageError, moved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from scrapy_walsh.fleet.link import Command, Link
-    from scrapy_walsh.state.schema import Key, R, Table
+    from scrapy_walsh.state.records import Key, R, Table
     from scrapy_walsh.state.store import Store
 
 #: By what a name in Redis has after the prefix, the table.

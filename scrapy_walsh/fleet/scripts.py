@@ -148,7 +148,7 @@ local ended = now - number(ARGV[3])
 local till = math.max(number(record.not_before), now + number(ARGV[4]))
 local by = ARGV[1]
 if record.last_end and record.by ~= ARGV[1] then by = '' end
--- As ``learned.slower``: the longer interval; then what is known at all; then the later one.
+-- As ``throttle.slower``: the longer interval; then what is known at all; then the later one.
 local function slower(one, other)
   if number(one.interval) ~= number(other.interval) then
     return number(one.interval) > number(other.interval)

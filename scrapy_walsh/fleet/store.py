@@ -2,7 +2,7 @@
 
 Shared are the pacing of hosts, robots.txt, blocklist and schema, deferrals, the last run of each
 source, and whether it is still read. They are hashes under ``walsh:{TOKEN}:``, with the fields of
-their records (``state.schema``) and times by Redis's clock, kept as long as locally. The local
+their records (``state.records``) and times by Redis's clock, kept as long as locally. The local
 store has all other records, and a copy of the shared ones. While Redis does not answer, the copy is
 read, writes are kept until it is back, and no host can be booked. A blocklist is not read from the
 copy then, since another worker may have adopted a later one.
@@ -33,7 +33,7 @@ from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.hashes import Booked, Hashes
 from scrapy_walsh.fleet.link import BEAT, LONGEST_PAUSE, TIMEOUT, Command, Link
-from scrapy_walsh.policy.learned import NOTHING, Learned
+from scrapy_walsh.policy.throttle import NOTHING, Learned
 from scrapy_walsh.state.files import without_text
 from scrapy_walsh.state.records import (
     BLOCKLIST,
@@ -43,19 +43,19 @@ from scrapy_walsh.state.records import (
     SOURCES,
     TABLE_OF,
     Booking,
+    DamageError,
     FleetEpoch,
     HostRecord,
     SourceRun,
     StoredDocument,
 )
-from scrapy_walsh.state.schema import DamageError
 from scrapy_walsh.state.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from scrapy_walsh.state.database import Rewrite
-    from scrapy_walsh.state.schema import Key, R, Table
+    from scrapy_walsh.state.records import Key, R, Table
 
 #: Seconds for which a record that was read, or came with a claim, is not read again.
 _AHEAD: Final = 0.1

@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
-from scrapy_walsh.policy import backoff, hosts, learned, recrawl, revalidate
+from scrapy_walsh.policy import backoff, hosts, recrawl, throttle
 from scrapy_walsh.policy.event import TARGET
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.robots import fetch as robots_fetch
@@ -292,8 +292,8 @@ class Answer:
     unseen: bool = False
     whole: bool = True
     last: str = ""
-    spacing: learned.Spacing | None = None
-    known: learned.Learned = learned.NOTHING
+    spacing: throttle.Spacing | None = None
+    known: throttle.Learned = throttle.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,7 @@ class Conclusion:
     answered: bool = False
     redirected: bool = False
     replaces: bool = False
-    learned: learned.Learned = learned.NOTHING
+    learned: throttle.Learned = throttle.NOTHING
 
 
 def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusion:
@@ -337,15 +337,15 @@ def conclude(answer: Answer, gates: Gates, now: float, rand: float) -> Conclusio
         redirected=target and answer.status in REDIRECTS,
         replaces=target
         and answer.status is not None
-        and revalidate.replaces_validators(answer.method, answer.status),
+        and recrawl.replaces_validators(answer.method, answer.status),
         learned=_learned(answer, gates),
     )
 
 
-def _learned(answer: Answer, gates: Gates) -> learned.Learned:
+def _learned(answer: Answer, gates: Gates) -> throttle.Learned:
     if answer.spacing is None or not answer.whole:
         return answer.known
-    return learned.learn(answer.known, answer.status, answer.spacing, gates.patience)
+    return throttle.learn(answer.known, answer.status, answer.spacing, gates.patience)
 
 
 def _failure(answer: Answer, gates: Gates, now: float, rand: float) -> Retry | GiveUp | None:

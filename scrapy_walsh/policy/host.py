@@ -41,8 +41,16 @@ from typing import TYPE_CHECKING, Final
 from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.backoff import MAX_RETRIES, granted
 from scrapy_walsh.policy.gates import Gates
-from scrapy_walsh.policy.learned import LEARNED, NOTHING, Learned, Spacing, accepts
-from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL, UNSEEN, visit_from
+from scrapy_walsh.policy.throttle import (
+    LEARNED,
+    MIN_REQUEST_INTERVAL,
+    NOTHING,
+    UNSEEN,
+    Learned,
+    Spacing,
+    accepts,
+    visit_from,
+)
 from scrapy_walsh.policy.verdict import DEFERRED, Verdict
 from scrapy_walsh.policy.words import plural
 

@@ -1,4 +1,6 @@
-"""R8: a source is requested daily or less, and not again within the hour (spec section 10.3).
+"""R7, R8, R11: a declared source, from run to run: may it be sent, was it changed, is it read?
+
+**R8**: a source is requested daily or less, and not again within the hour (spec section 10.3).
 
 R8 compares runs (D12). Within one run a source is requested as often as its spider yields it. From
 run to run a source has a *due time*, WALSH_REVISIT after the due time before. A run may send it a
@@ -12,19 +14,36 @@ A source that was *given up* (429, 5xx or no answer until R5 granted no more, to
 hop that was refused) has no visit, and is sent by the next run, but not within an hour of that.
 
 A source that has answered 410 is *retired*: it is due again 30 days after that at the earliest.
+
+**R7**: which validators to send, and which to store (spec section 10.2). They are stored for each
+exact URL and representation, not for canonical URLs (T20): ``/a`` and ``/a/``, or the markdown and
+the HTML of one page, do not share an ETag. Field values are text that was decoded as Latin-1;
+encoded as Latin-1 they are the octets that were received.
+
+**R11**: one source among a hundred may be dead, answer 403, opt out, or be deferred for weeks, and
+the log line about it would be overlooked. So each run compares what it found with the records. A
+source that was not read for three of its periods is named at the end, and so is one that has moved
+for good. A run that comes before a source is due changes nothing about it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
-from scrapy_walsh.policy.times import iso
-from scrapy_walsh.policy.verdict import NOT_DUE, Verdict
+from scrapy_walsh.policy.times import Wall, duration, iso
+from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE, Verdict
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+_T = TypeVar("_T")
+
+# -- R8: may it be sent? ------------------------------------------------------------------
 
 #: Seconds: the shortest time between two runs of a source without a written reason.
 REVISIT_FLOOR: Final = 3600.0
@@ -182,3 +201,276 @@ def counts_as_asked(status: int | None) -> bool:
     if status is None or status == 429:
         return False
     return 200 <= status < 300 or status == 304 or 400 <= status < 500
+
+
+# -- R7: was it changed? -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Validators:
+    """The validators of one representation of one exact URL (T20).
+
+    ``representation``: of :func:`representation_key`. ``stored_at``: Unix seconds.
+    ``content_type``: of the answer that had them, which a 304 need not repeat.
+    """
+
+    url: str
+    representation: str
+    etag: str | None
+    last_modified: str | None
+    stored_at: Wall
+    content_type: str | None = None
+
+
+class _Replayed(Protocol):
+    @property
+    def etag(self) -> str | None: ...
+    @property
+    def last_modified(self) -> str | None: ...
+
+
+def conditional_headers(validators: _Replayed | None) -> dict[str, str]:
+    """The header fields of a conditional request (RFC 9110 section 13.1); none without validators.
+
+    The values are sent as they were received. One that must not be in a header is left out, even
+    where it comes from the store.
+    """
+    if validators is None:
+        return {}
+    fields = {
+        "If-None-Match": _entity_tag(validators.etag),
+        "If-Modified-Since": _field_value(validators.last_modified),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def representation_key(accept: str | None) -> str:
+    """The name of a representation: the value of Accept, ``*/*`` without one (RFC 9110 12.5.1)."""
+    return (accept or "").strip() or "*/*"
+
+
+def replaces_validators(method: str, status: int) -> bool:
+    """Whether an answer replaces the stored validators: a 200 to a GET does, no other answer."""
+    return method == "GET" and status == 200
+
+
+def validators_from(
+    url: str,
+    representation: str,
+    etag: str | None,
+    last_modified: str | None,
+    *,
+    now: float,
+    content_type: str | None = None,
+) -> Validators | None:
+    """What to store after an answer that :func:`replaces_validators`.
+
+    None if it has no validators: then the stored ones must be deleted. *url*: exactly as requested.
+    *representation*: of :func:`representation_key`. *etag*, *last_modified*, *content_type*: the
+    answer's fields, None if absent. *now*: Unix seconds.
+    """
+    tag, date = _entity_tag(etag), _field_value(last_modified)
+    if tag is None and date is None:
+        return None
+    return Validators(url, representation, tag, date, now, _field_value(content_type))
+
+
+def _entity_tag(value: str | None) -> str | None:
+    # "If-None-Match: *" matches every representation: the server would answer 304 for ever.
+    return None if value == "*" else _field_value(value)
+
+
+def _field_value(value: str | None) -> str | None:
+    if value is None or not value.strip():
+        return None
+    if any(char < " " or char == "\x7f" or char > "\xff" for char in value):
+        return None
+    return value
+
+
+# -- R11: is it read? ---------------------------------------------------------------------
+
+#: What became of a source in one run. READ: its data came, or it has not changed (304).
+READ: Final = "read"
+REFUSED: Final = "refused"
+LEFT_OUT: Final = "left_out"
+FAILED: Final = "failed"
+#: The run ended before the source was answered, or refused.
+UNANSWERED: Final = "unanswered"
+
+OUTCOMES: Final = (READ, NOT_DUE, REFUSED, DEFERRED, LEFT_OUT, FAILED, UNANSWERED)
+
+#: For how many of its periods (WALSH_REVISIT) a source may not be read before it is named.
+PERIODS: Final = 3
+#: Sources that are named one by one at the end of a run.
+LISTED: Final = 20
+#: Scrapy's word for a run that came to its end by itself.
+_FINISHED: Final = "finished"
+
+#: How the last line of a run calls an outcome, in the order in which it counts them.
+_WORDS: Final[Mapping[str, str]] = {
+    NOT_DUE: "not due",
+    REFUSED: "refused",
+    DEFERRED: "deferred",
+    LEFT_OUT: "left out",
+    FAILED: "failed",
+    UNANSWERED: "not answered",
+}
+_LONGEST: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Whether a declared source is still read. Times are Unix seconds.
+
+    ``url``: of the source. ``since``: when it was last read, or first declared where it never was.
+    ``declared_at``: when a run last declared it. ``read``: 1 where it was ever read, else 0.
+    ``reason``: why the last visit did not read it, None where it did. ``moved_to``: where a
+    permanent redirect led at the last visit that was answered. ``gone_at``: when it answered 410,
+    so that it is left alone (:data:`RETIRED`) and named no more; None where it has not.
+    """
+
+    url: str
+    since: Wall
+    declared_at: Wall
+    read: int = 0
+    reason: str | None = None
+    moved_to: str | None = None
+    gone_at: Wall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What one run learned of a source.
+
+    ``outcome``: one of the constants above. ``reason``: why it was not read, one line. ``at``:
+    when that was known, Unix seconds. ``moved_to``: where permanent redirects, and no others, led.
+    ``gone``: it answered 410.
+    """
+
+    outcome: str = UNANSWERED
+    reason: str = ""
+    at: float = 0.0
+    moved_to: str | None = None
+    gone: bool = False
+
+
+def outcome_of(verdict: Verdict, due: float | None) -> str:
+    """What becomes of a source that *verdict* is against; *due*: where it was deferred."""
+    if verdict.name == NOT_DUE:
+        return NOT_DUE
+    return REFUSED if due is None and verdict.name != DEFERRED else DEFERRED
+
+
+def replaces(known: str | None, outcome: str) -> bool:
+    """Whether *outcome* is what becomes of a source in this run, of which *known* was before.
+
+    A source that was read stays read. NOT_DUE does not replace an outcome that says more.
+    """
+    return known in (None, UNANSWERED) or (known != READ and outcome != NOT_DUE)
+
+
+def updated(old: Reading | None, url: str, heard: Heard, now: float) -> Reading:
+    """The record of *url* after a run that ends at *now*; *old*: the one before it.
+
+    A time on record that lies in the future is a clock that was put back: it counts as *now*.
+    """
+    base = Reading(url, now, now) if old is None else old
+    base = replace(base, since=min(base.since, now), declared_at=now)
+    if heard.outcome == READ:
+        read = replace(base, since=heard.at, read=1, gone_at=None)
+        return replace(read, reason=None, moved_to=heard.moved_to)
+    if heard.outcome in (NOT_DUE, UNANSWERED):
+        return base
+    moved_to, gone_at = heard.moved_to or base.moved_to, heard.at if heard.gone else None
+    return replace(base, reason=heard.reason, moved_to=moved_to, gone_at=gone_at)
+
+
+def is_unread(reading: Reading, now: float, revisit: float) -> bool:
+    """Whether the source was not read for so long that the operator must be told.
+
+    *revisit*: WALSH_REVISIT, seconds. A run may be a tenth of it early (:data:`SLACK`), so the
+    third period is over for a run that comes as early as that. A source that is gone was told once.
+    """
+    if reading.gone_at is not None:
+        return False
+    return now - reading.since >= (PERIODS - SLACK) * max(revisit, REVISIT_FLOOR)
+
+
+def unread_lines(readings: Sequence[Reading], now: float, revisit: float) -> list[str]:
+    """A line for each of *readings*, the source that was not read longest first."""
+    longest = sorted(readings, key=lambda reading: (reading.since, reading.url))
+    return _first(longest, lambda reading: _unread_line(reading, now, revisit))
+
+
+def moved_lines(readings: Sequence[Reading]) -> list[str]:
+    """A line for each of *readings*, sources that have moved for good."""
+    return _first(
+        readings,
+        lambda each: f"{each.url} has moved for good to {each.moved_to}: change it in your list",
+    )
+
+
+def gone_lines(urls: Sequence[str]) -> list[str]:
+    """A line for each of *urls*, sources that have answered 410 in this run."""
+    return _first(
+        urls,
+        lambda url: (
+            f"{url} is gone (410): take it out of your list; it is requested again in 30 "
+            "days at the earliest"
+        ),
+    )
+
+
+def last_line(outcomes: Mapping[str, int], needy: int, close_reason: str) -> str:
+    """The last line of a run, for somebody who reads no other.
+
+    *outcomes*: sources by outcome. *needy*: those that need a person. *close_reason*: why the
+    spider was closed, Scrapy's word.
+    """
+    counts = Counter(outcomes)
+    total = counts.total()
+    if total:
+        parts = [f"{counts[READ]} of {plural(total, 'source')} read or unchanged"]
+        parts += [f"{counts[name]} {word}" for name, word in _WORDS.items() if counts[name]]
+    else:
+        parts = ["no source was declared"]
+    stopped = "" if close_reason == _FINISHED else f"stopped ({close_reason}): "
+    needs = {0: "", 1: "; 1 needs a person: see the warnings above"}.get(
+        needy, f"; {needy} need a person: see the warnings above"
+    )
+    return f"walsh: {stopped}{', '.join(parts)}{needs}"
+
+
+def refusal_line(verdict: Verdict) -> str:
+    """A refusal in one line: by which requirement and rule, and in which document."""
+    by = f"by {verdict.rule}" if verdict.rule else f"({verdict.reason})"
+    line = "" if verdict.line is None else f":{verdict.line}"
+    where = f" in {verdict.document}{line}" if verdict.document else ""
+    return f"{verdict.requirement} {verdict.name} {by}{where}"
+
+
+def one_line(text: str) -> str:
+    """*text*, parts of which a server may have chosen, as one short printable line."""
+    text = " ".join(text.split())[:_LONGEST]
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def _first(found: Sequence[_T], line: Callable[[_T], str]) -> list[str]:
+    """The lines of the first LISTED of *found*, and one that says how many more there are."""
+    lines = [line(each) for each in found[:LISTED]]
+    if len(found) > LISTED:
+        lines.append(f"... and {len(found) - LISTED} more (scrapy walsh state show lists them)")
+    return lines
+
+
+def _unread_line(reading: Reading, now: float, revisit: float) -> str:
+    date = iso(reading.since)[:10]
+    since = (
+        f"has not been read since {date}"
+        if reading.read
+        else f"was never read since it was declared on {date}"
+    )
+    age, period = duration(now - reading.since), duration(max(revisit, REVISIT_FLOOR))
+    reason = reading.reason or "no run since then was answered before it ended"
+    return f"{reading.url} {since} ({age}, WALSH_REVISIT is {period}): {reason}"

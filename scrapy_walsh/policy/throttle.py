@@ -1,9 +1,39 @@
-"""R4: the rules of spacing that more than one process goes by (``host.py`` has the rest)."""
+"""R4, R5: rules of spacing that more than one process goes by (``host.py`` has the rest).
+
+Below them: the interval that a host has taught by its answers 429 (D28).
+
+Some servers allow fewer requests than robots.txt says: nginx's ``limit_req`` at 30 a minute answers
+429 to every second request that comes a second after the last one. R5 waits after each 429, and
+then the host is back at its interval, so the next 429 follows. Here the interval itself grows.
+
+How it works. An answer *refuses* (429), *accepts* (2xx, 3xx and 4xx otherwise), or teaches nothing:
+503 and other 5xx mean maintenance or a fault, and no answer means no server. A *gap* is the time
+from the end of the last accepted answer to the start of the next request.
+
+- One 429 changes nothing. It only begins a count, ``calm``, of the accepted answers since.
+- A 429 that comes within ten requests of the one before it makes the interval longer: to the
+  smallest gap that was seen to be accepted, or twice the interval in force where there is no such
+  gap or it is longer than that. It never becomes longer than a minute, or than WALSH_PATIENCE.
+- A gap counts only if it is a fifth longer than the interval in force. A server may have a reserve:
+  then it accepts, and a moment later refuses, one and the same gap.
+- Fifty accepted answers in a row make it a fifth shorter. The interval that they were accepted at
+  stays the smallest accepted gap, so if the shorter one is too short, two refusals bring it back.
+- Each two days without a 429 halve it, and where nothing of it is left nothing is known any more.
+  So a host that was hostile for an hour is back at its own interval within twelve days.
+
+A learned interval of a second or less is dropped, since R4 asks for that anyway. A host that has
+not refused twice has none, and after fifty accepted answers nothing is known of it any more. The
+host takes the largest of all intervals (``Traffic.set_interval``), so what is learned never
+shortens a Crawl-delay.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import Final
+
+from scrapy_walsh.policy.times import Steady  # noqa: TC001  a store reads the declared types
 
 #: MIN_REQUEST_INTERVAL of spec section 6, seconds.
 MIN_REQUEST_INTERVAL: Final = 1.0
@@ -53,3 +83,122 @@ def visit_from(  # noqa: PLR0917
         return None
     at = ended + min_interval
     return at if visited_at is None else max(at, visited_at + VISIT_EVERY)
+
+
+# -- what a host has taught (D28) ---------------------------------------------------------
+
+#: The name under which the throttle has the learned interval, beside a Crawl-delay.
+LEARNED: Final = "learned"
+
+#: Seconds: no interval that was learned is longer, nor than WALSH_PATIENCE.
+LONGEST: Final = 60.0
+
+#: Requests among which two answers 429 make the interval longer.
+WITHIN: Final = 10
+#: Accepted answers in a row after which the interval becomes shorter.
+ENOUGH: Final = 50
+#: Seconds without a 429 that halve the interval.
+HALVED_AFTER: Final = 2 * 86400.0
+
+_SHORTER: Final = 0.8
+_LONGER: Final = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What the answers of one host have taught.
+
+    ``interval``: seconds; 0 where none was learned. ``accepted``: the smallest gap that counts,
+    seconds; 0 for none. ``calm``: accepted answers since the last 429; None where no 429 is
+    remembered. ``at``: when that 429 came, or the interval was last halved, Unix seconds by the
+    steady clock.
+    """
+
+    interval: float = 0.0
+    accepted: float = 0.0
+    calm: int | None = None
+    at: Steady = 0.0
+
+
+#: What is known of a host that has not refused.
+NOTHING: Final = Learned()
+
+
+@dataclass(frozen=True, slots=True)
+class Spacing:
+    """How one request was spaced.
+
+    ``interval``: seconds that were to pass before it, by whatever asked for them. ``gap``: seconds
+    from the end of the last accepted answer to its start; None where that is not known. ``ended``:
+    when its answer ended, Unix seconds by the steady clock.
+    """
+
+    interval: float
+    gap: float | None
+    ended: float
+
+
+def accepts(status: int | None) -> bool:
+    """Whether an answer with *status* (None: no answer) shows that the server took the request."""
+    return status is not None and status < 500 and status != 429
+
+
+def learn(known: Learned, status: int | None, spacing: Spacing, patience: float) -> Learned:
+    """What is known of a host after an answer with *status* to a request spaced by *spacing*.
+
+    *patience*: WALSH_PATIENCE, seconds.
+    """
+    known = eased(known, spacing.ended)
+    if status == 429:
+        return _refused(known, spacing, min(patience, LONGEST))
+    if known.calm is None or not accepts(status):
+        return known
+    return _accepted(known, known.calm + 1, spacing)
+
+
+def eased(known: Learned, now: float) -> Learned:
+    """*known*, as it is at *now*: halved for each two days without a 429.
+
+    *now*: Unix seconds by the steady clock; ``known.at`` after that counts as *now* (D9).
+    """
+    at = min(known.at, now)
+    halvings = math.floor((now - at) / HALVED_AFTER)
+    if known.calm is None or halvings < 1:
+        return known if at == known.at else replace(known, at=at)
+    interval = _of_use(known.interval * 0.5 ** min(halvings, 1000))
+    if not interval:
+        return NOTHING
+    at += halvings * HALVED_AFTER
+    return replace(known, interval=interval, accepted=2 * interval, at=at)
+
+
+def slower(one: Learned, other: Learned) -> Learned:
+    """Of two that are known of one host, the one with the longer interval; then the later one."""
+    return max(one, other, key=lambda each: (each.interval, each.calm is not None, each.at))
+
+
+def _refused(known: Learned, spacing: Spacing, longest: float) -> Learned:
+    again = known.calm is not None and known.calm + 2 <= WITHIN
+    known = replace(known, calm=0, at=spacing.ended)
+    if not again:
+        return known
+    seen = known.accepted if known.accepted >= _LONGER * spacing.interval else math.inf
+    longer = min(2 * spacing.interval, seen, longest)
+    return replace(known, interval=longer, accepted=0.0) if longer > spacing.interval else known
+
+
+def _accepted(known: Learned, calm: int, spacing: Spacing) -> Learned:
+    if not known.interval and calm >= ENOUGH:
+        return NOTHING
+    accepted, gap = known.accepted, spacing.gap
+    if gap is not None and gap >= _LONGER * spacing.interval:
+        accepted = min(accepted or math.inf, gap)
+    if calm % ENOUGH:
+        return replace(known, calm=calm, accepted=accepted)
+    shorter = _of_use(known.interval * _SHORTER)
+    return replace(known, calm=calm, interval=shorter, accepted=known.interval)
+
+
+def _of_use(interval: float) -> float:
+    """*interval*, seconds; 0 where R4 asks for as much anyway."""
+    return interval if interval > MIN_REQUEST_INTERVAL else 0.0

@@ -15,7 +15,7 @@ from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.formats import sitemaps
 from scrapy_walsh.policy.formats.feeds import Links
-from scrapy_walsh.policy.readings import outcome_of, refusal_line
+from scrapy_walsh.policy.recrawl import outcome_of, refusal_line
 from scrapy_walsh.policy.words import one_line, plural
 from scrapy_walsh.sources import report
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy import readings
+from scrapy_walsh.policy import recrawl, verdict
 from scrapy_walsh.terminal import columns, local
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ NEGOTIATED: Final = "negotiated"
 LLMS: Final = "llms.txt"
 SITEMAP: Final = "sitemap"
 NOT_MODIFIED: Final = "not_modified"
-NOT_DUE: Final = readings.NOT_DUE
-DEFERRED: Final = readings.DEFERRED
-REFUSED: Final = readings.REFUSED
-LEFT_OUT: Final = readings.LEFT_OUT
-FAILED: Final = readings.FAILED
+NOT_DUE: Final = verdict.NOT_DUE
+DEFERRED: Final = verdict.DEFERRED
+REFUSED: Final = recrawl.REFUSED
+LEFT_OUT: Final = recrawl.LEFT_OUT
+FAILED: Final = recrawl.FAILED
 
 #: The outcomes of a source that was read: its data came, or it has not changed.
 READ: Final = frozenset({FED, SITEMAP, NEGOTIATED, LLMS, NOT_MODIFIED})

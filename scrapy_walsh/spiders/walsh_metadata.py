@@ -23,7 +23,7 @@ from scrapy.exceptions import CloseSpider
 from scrapy_walsh.adapters.compat import fail_command
 from scrapy_walsh.adapters.ticket import TRY_HTTPS
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy import readings
+from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.formats.feeds import Links
 from scrapy_walsh.policy.formats.representation import Step, plan, sitemap_step
 from scrapy_walsh.policy.recrawl import key_of
@@ -369,7 +369,7 @@ class WalshMetadataSpider(Spider):
 
     def _tell(self, visit: _Visit, outcome: str, refusal: str = "") -> None:
         """Report what became of a source, under the URL of its first request."""
-        outcome = readings.READ if outcome in report.READ else outcome
+        outcome = recrawl.READ if outcome in report.READ else outcome
         reason = refusal or f"{visit.row.requirement} {visit.row.reason}".strip()
         self._crawl.sources.report(visit.source.first, outcome, reason)
 
@@ -395,7 +395,7 @@ class WalshMetadataSpider(Spider):
         for visit in self.visits.values():
             row = visit.row
             if row.outcome is None:
-                self._tell(visit, readings.UNANSWERED)
+                self._tell(visit, recrawl.UNANSWERED)
                 row.outcome = report.FAILED
                 row.reason = f"no answer before the crawl ended ({reason})"
                 if visit.children:

@@ -148,8 +148,8 @@ BUILDS: dict[str, dict[str, Break]] = {
                 ],
             },
             """
-            from scrapy_walsh.policy import backoff, learned
-            learned.learn = lambda known, *_: known
+            from scrapy_walsh.policy import backoff, throttle
+            throttle.learn = lambda known, *_: known
             def at_once(status, retry_after, attempt, *, max_retries, **_):
                 if not backoff.is_failure(status):
                     return None
@@ -255,12 +255,12 @@ BUILDS: dict[str, dict[str, Break]] = {
             "days",
             {"R7": ["Last-Modified replayed"]},
             """
-            from scrapy_walsh.policy import revalidate
-            whole = revalidate.conditional_headers
+            from scrapy_walsh.policy import recrawl
+            whole = recrawl.conditional_headers
             def tags_alone(validators):
                 found = whole(validators)
                 return {name: found[name] for name in found if name == "If-None-Match"}
-            revalidate.conditional_headers = tags_alone
+            recrawl.conditional_headers = tags_alone
             """,
         ),
     },

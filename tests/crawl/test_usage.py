@@ -11,8 +11,7 @@ import pytest
 
 from scrapy_walsh.commands.verify import _blocklist
 from scrapy_walsh.config import WalshConfig, gates_of
-from scrapy_walsh.ledger.documents import DOCUMENTS
-from scrapy_walsh.ledger.lines import FILE
+from scrapy_walsh.ledger.files import DOCUMENTS, FILE
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.robots.usage import CATEGORIES, as_member
 from scrapy_walsh.proof.sandbox import Route, Sandbox

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -9,7 +11,7 @@ from tests.faults import row as rows
 from tests.faults.table import TABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from tests.faults.row import Row, Then
 
@@ -31,14 +33,15 @@ This page is made from the tests: each row is a crawl against a server on loopba
 disallowed page, one blocked host and one that may be crawled, and another crawl after it without
 the fault. Both are judged by the server's log. `python -m tests.faults` runs all of them.
 
-"as usual" means: every document is requested and obeyed as if nothing were wrong.
+Each section is parted by what the crawl does. Three dots stand for "A downloader middleware of the
+project" or "A handler of the signal". The words at the end of a row are a part of the log's line.
 """
 _DOES: Final[dict[Then, str]] = {
-    rows.AS_USUAL: "as usual",
-    rows.HELD_BACK: "sends nothing whose rules are not known; defers it to the next run",
-    rows.NOT_WELL: "goes on with what is not concerned",
-    rows.REFUSED: "refuses to start; nothing is sent",
-    rows.HOSTS_DOING: "treats the site as unreachable",
+    rows.AS_USUAL: "Every document is requested and obeyed as if nothing were wrong.",
+    rows.HELD_BACK: "Nothing is sent whose rules are not known. It is deferred to the next run.",
+    rows.NOT_WELL: "The crawl goes on with what is not concerned.",
+    rows.REFUSED: "The crawl does not start. Nothing is sent.",
+    rows.HOSTS_DOING: "The site counts as unreachable.",
     rows.EITHER: "",
 }
 _CODE: Final[dict[Then, str]] = {
@@ -49,6 +52,7 @@ _CODE: Final[dict[Then, str]] = {
     rows.HOSTS_DOING: "0",
     rows.EITHER: "0, or 1 where something was not crawled",
 }
+_LEAD: Final = re.compile("^A (?:downloader middleware of the project|handler of the signal) ")
 _TITLES: Final = {
     "middleware": "A middleware of your project",
     "middleware, after the answer": "A middleware, after the answer has come",
@@ -73,17 +77,19 @@ def text() -> str:
 def _sections() -> Iterator[str]:
     for kind, title in _TITLES.items():
         yield f"## {title}\n"
-        yield "| what happened | what the crawl does | what the log says | exit code |"
-        yield "|---|---|---|---|"
-        yield from _lines(row for row in TABLE if row.kind == kind)
-        yield ""
+        answers: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+        for row in TABLE:
+            if row.kind == kind:
+                answers[row.does or _DOES[row.then], _CODE[row.then]].append(row)
+        for (does, code), found in answers.items():
+            yield f"**{does}**{' ' if does else ''}Exit code {code}:\n"
+            yield from map(line, found)
+            yield ""
 
 
-def _lines(found: Iterable[Row]) -> Iterator[str]:
-    for row in found:
-        says = f"`{row.says[0]}`" if row.says else ""
-        cells = (row.what, row.does or _DOES[row.then], says, _CODE[row.then])
-        yield f"| {' | '.join(each.replace('|', chr(92) + '|') for each in cells)} |"
+def line(row: Row) -> str:
+    """The row of a fault, as the page has it."""
+    return f"- {_LEAD.sub('... ', row.what)}" + (f" (`{row.says[0]}`)" if row.says else "")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.policy.learned import Learned
+from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.proof.sandbox import requests
 from tests.crawl.harness import site, state_dir
 from tests.fleet.fleet import targets, too_close, worker

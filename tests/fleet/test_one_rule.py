@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec import json
 
 from scrapy_walsh.fleet import scripts
-from scrapy_walsh.policy.learned import Learned
-from scrapy_walsh.policy.throttle import shared_wait
+from scrapy_walsh.policy.throttle import Learned, shared_wait
 
 if TYPE_CHECKING:
     from tests.fleet.fleet import Server

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.fleet import scripts
-from scrapy_walsh.policy.learned import Learned
+from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     DOCUMENTS,
@@ -143,7 +143,7 @@ def test_own_a_target_ahead_of_the_crawl_delay_is_noted_at_its_end_in_a_fleet(
 def test_own_of_two_paces_alike_the_later_one_stays_in_a_fleet(
     server: Server, older: float
 ) -> None:
-    """C8, C9, C11: as ``learned.slower`` says."""
+    """C8, C9, C11: as ``throttle.slower`` says."""
     one, other, now = worker(server), worker(server), time.time() - HOUR
     stored, mine = Learned(4.0, 0.0, 9, now), Learned(4.0, 0.0, 3, now + older)
     one.reserve_host(HOST, 1.0, 0.0)

@@ -14,7 +14,7 @@ from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.fleet import join
 from scrapy_walsh.fleet.store import _AHEAD, SharedStore
 from scrapy_walsh.policy.host import Host
-from scrapy_walsh.policy.learned import Learned
+from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import (
     BLOCKLIST,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.commands.verify import _blocklist
-from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
+from scrapy_walsh.ledger.files import DOCUMENTS, Documents
 from scrapy_walsh.proof.verify import files_of, verify
 from tests.ledger.verify_kit import LIST, ROBOTS, Forge, H, digest, told, write
 

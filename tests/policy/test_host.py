@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.host import Host, Terms
-from scrapy_walsh.policy.learned import Learned
+from scrapy_walsh.policy.throttle import Learned
 
 if TYPE_CHECKING:
     import pytest

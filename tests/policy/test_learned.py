@@ -13,7 +13,7 @@ from scrapy_walsh.policy import chain
 from scrapy_walsh.policy.backoff import backoff_delay
 from scrapy_walsh.policy.chain import Answer
 from scrapy_walsh.policy.gates import Gates
-from scrapy_walsh.policy.learned import (
+from scrapy_walsh.policy.throttle import (
     ENOUGH,
     HALVED_AFTER,
     LONGEST,

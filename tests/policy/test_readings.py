@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_walsh.policy import readings
-from scrapy_walsh.policy.readings import (
+from scrapy_walsh.policy import recrawl
+from scrapy_walsh.policy.recrawl import (
     DEFERRED,
     FAILED,
     LEFT_OUT,
@@ -106,28 +106,28 @@ def test_own_the_line_says_since_when_and_why() -> None:
     dead = Reading(URL, BEGIN + 1, now, 1, "HTTP 403")
     after, later_on = (f"({age}, WALSH_REVISIT is 1 d)" for age in ("12 d", "10 d 12 h"))
     cut = "no run since then was answered before it ended"
-    assert readings.unread_lines([cut_off, dead, never], now, DAY) == [
+    assert recrawl.unread_lines([cut_off, dead, never], now, DAY) == [
         f"https://n.test/ was never read since it was declared on 2026-03-01 {after}: dead",
         f"https://x.test/feed has not been read since 2026-03-01 {after}: HTTP 403",
         f"https://c.test/ has not been read since 2026-03-02 {later_on}: {cut}",
     ]
-    (line,) = readings.unread_lines([Reading(URL, now - 5 * 3600, now, 1)], now, 5400)
+    (line,) = recrawl.unread_lines([Reading(URL, now - 5 * 3600, now, 1)], now, 5400)
     assert "(5 h, WALSH_REVISIT is 1 h 30 min)" in line
 
 
 def test_own_a_refusal_names_the_rule_its_document_and_line() -> None:
     robots = parse_robots(b"User-agent: *\n\nDisallow: /\n", "bot", "https://x.test/robots.txt")
-    assert readings.refusal_line(robots.decide(URL)) == (
+    assert recrawl.refusal_line(robots.decide(URL)) == (
         "R2 disallowed_explicit by Disallow: / in https://x.test/robots.txt:3"
     )
 
 
 def test_own_twenty_sources_are_named_and_the_others_counted() -> None:
     found = [Reading(f"{URL}/{n}", BEGIN, BEGIN, 1, "dead", f"{URL}/new/{n}") for n in range(23)]
-    for lines in (readings.unread_lines(found, BEGIN + 9 * DAY, DAY), readings.moved_lines(found)):
+    for lines in (recrawl.unread_lines(found, BEGIN + 9 * DAY, DAY), recrawl.moved_lines(found)):
         assert len(lines) == 21
         assert lines[-1] == "... and 3 more (scrapy walsh state show lists them)"
-    assert len(readings.moved_lines(found[:20])) == 20
+    assert len(recrawl.moved_lines(found[:20])) == 20
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_own_twenty_sources_are_named_and_the_others_counted() -> None:
     ],
 )
 def test_own_the_last_line(outcomes: dict[str, int], needy: int, reason: str, line: str) -> None:
-    assert readings.last_line(outcomes, needy, reason) == line
+    assert recrawl.last_line(outcomes, needy, reason) == line
 
 
 @pytest.mark.parametrize(
@@ -165,4 +165,4 @@ def test_own_the_last_line(outcomes: dict[str, int], needy: int, reason: str, li
     [("a\r\n b", "a b"), ("bell\x07", "bell\\x07"), ("\ud800", "\\ud800"), ("x" * 900, "x" * 500)],
 )
 def test_own_what_a_server_says_is_one_line_that_can_be_kept(text: str, line: str) -> None:
-    assert readings.one_line(text) == line
+    assert recrawl.one_line(text) == line

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from protego import Protego
 
 from scrapy_walsh.policy.robots.file import parse_robots
-from scrapy_walsh.policy.robots.paths import as_octets, normalize, normalize_values
+from scrapy_walsh.policy.robots.rules import as_octets, normalize, normalize_values
 from tests.policy.robots_oracle import oracle, paths
 
 TOKEN = "Walsh-Research"

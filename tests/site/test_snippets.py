@@ -22,7 +22,7 @@ from scrapy.utils.misc import load_object
 from scrapy_walsh.adapters import seats
 from scrapy_walsh.commands.common import default_state_dir
 from scrapy_walsh.config import WalshConfig
-from scrapy_walsh.policy import readings
+from scrapy_walsh.policy import recrawl
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites, hosts
 from tests.crawl.harness import OPERATOR, SETTINGS, make_project
 
@@ -116,11 +116,11 @@ def test_own_the_end_of_a_run_reads_as_the_docs_show() -> None:
     named, last = (block.splitlines() for block in blocks("deploy.md")[1:3])
     start, now = 1772323200.0, 1773360000.0  # 2026-03-01 and 2026-03-13, 00:00 UTC
     rule = "R2 disallowed_explicit by Disallow: / in https://x.test/robots.txt:3"
-    unread = readings.Reading("https://x.test/feed", start, now, read=1, reason=rule)
-    moved = readings.Reading("https://y.test/", now, now, 1, None, "https://www.y.test/")
-    assert named == [*readings.unread_lines([unread], now, 86400.0), *readings.moved_lines([moved])]
+    unread = recrawl.Reading("https://x.test/feed", start, now, read=1, reason=rule)
+    moved = recrawl.Reading("https://y.test/", now, now, 1, None, "https://www.y.test/")
+    assert named == [*recrawl.unread_lines([unread], now, 86400.0), *recrawl.moved_lines([moved])]
     outcomes = Counter(read=96, not_due=1, refused=1, deferred=1, failed=1)
-    assert last == [readings.last_line(outcomes, 2, "finished")]
+    assert last == [recrawl.last_line(outcomes, 2, "finished")]
 
 
 def test_own_the_time_limit_of_the_docs_is_one_that_stays() -> None:

@@ -3,12 +3,9 @@
 Two layers decide, and either can refuse (D1).
 
 The *strict layer* is our own. Section 9.1 of the spec leaves choices: it reads the file in each way
-that can be defended, and refuses if one of these readings does. It works in four steps:
-
-- ``groups`` splits the file into records and selects those for the token.
-- ``paths`` brings URLs and rules into one spelling, so that they can be compared.
-- ``match`` finds the rules that match a path, and how long each match is.
-- ``rules`` lets the longest match win, once for each reading.
+that can be defended, and refuses if one of these readings does. ``groups`` splits the file into
+records and selects those for the token. ``rules`` finds those that match a path, and lets the
+longest match win, once for each reading.
 
 The other layer is Protego, given the product token alone (D2). It can only add refusals, so it may
 be left out. That is needed since its time to parse a file grows with names x rules: a file can be
@@ -25,9 +22,15 @@ from typing import TYPE_CHECKING, Final
 from protego import Protego
 
 from scrapy_walsh.policy.robots.groups import Records, crawl_delay, decode, select
-from scrapy_walsh.policy.robots.match import TooCostly
-from scrapy_walsh.policy.robots.paths import forms, plain_path
-from scrapy_walsh.policy.robots.rules import Rule, RuleSet, Ruling, combine
+from scrapy_walsh.policy.robots.rules import (
+    Rule,
+    RuleSet,
+    Ruling,
+    TooCostly,
+    combine,
+    forms,
+    plain_path,
+)
 from scrapy_walsh.policy.robots.usage import UsageRules
 from scrapy_walsh.policy.verdict import (
     ALLOWED_EXPLICIT,

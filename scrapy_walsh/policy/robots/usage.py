@@ -26,8 +26,15 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from scrapy_walsh.policy.formats.text import links_in
 from scrapy_walsh.policy.robots.groups import CONTENT_SIGNAL, CONTENT_USAGE
-from scrapy_walsh.policy.robots.match import LENGTHS, Index, Pattern, TooCostly
-from scrapy_walsh.policy.robots.paths import as_octets, forms, normalize_values
+from scrapy_walsh.policy.robots.rules import (
+    LENGTHS,
+    Index,
+    Pattern,
+    TooCostly,
+    as_octets,
+    forms,
+    normalize_values,
+)
 from scrapy_walsh.policy.verdict import BY_USAGE, DISALLOWED_USAGE, Verdict
 from scrapy_walsh.policy.words import one_line, visible
 
@@ -35,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from scrapy_walsh.policy.robots.groups import Line, Selection
-    from scrapy_walsh.policy.robots.match import Match
+    from scrapy_walsh.policy.robots.rules import Match
 
 #: The categories of use, by their labels: the vocabulary's two, and one of Content-Signal alone.
 CATEGORIES: Final = ("train-ai", "search", "ai-input")
@@ -302,11 +309,12 @@ def of_response(fields: Mapping[str, Sequence[str]], url: str, token: str) -> tu
     ]
     for name in ("TDM-Reservation", "TDM-Policy"):
         found += [_tdm(name, value, url) for value in fields.get(name.lower(), ())]
-    found += [
-        Statement("Link", f'<{_shown(target)}>; rel="license"', url)
-        for target, given in links_in(fields.get("link", ()))
-        if "license" in given.get("rel", "").lower().split()
-    ]
+    if links := fields.get("link"):
+        found += [
+            Statement("Link", f'<{_shown(target)}>; rel="license"', url)
+            for target, given in links_in(links)
+            if "license" in given.get("rel", "").lower().split()
+        ]
     return tuple(found[:_MOST])
 
 

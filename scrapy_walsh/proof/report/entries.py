@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, convert
 
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.ledger.lines import parsed
-from scrapy_walsh.ledger.reading import ENDED, STARTED
+from scrapy_walsh.ledger.files import parsed
+from scrapy_walsh.proof.ledger import ENDED, STARTED
 from scrapy_walsh.sources import report as outcomes
 
 if TYPE_CHECKING:

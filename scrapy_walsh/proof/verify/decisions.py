@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.ledger.lines import REDACTED
+from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import chain, hosts, recrawl
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import reaches_spider
@@ -25,9 +25,9 @@ from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, OUT_OF_SCOPE, Verdict
 from scrapy_walsh.proof.verify.run import LIST, Snapshot
 
 if TYPE_CHECKING:
-    from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.policy.chain import Conclusion
     from scrapy_walsh.policy.recrawl import Visit
+    from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.adoptions import Adoptions
     from scrapy_walsh.proof.verify.report import Report
     from scrapy_walsh.proof.verify.run import Run

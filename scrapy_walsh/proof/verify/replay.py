@@ -16,12 +16,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.config import SLOW_VISIT
-from scrapy_walsh.ledger.lines import REDACTED
+from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy.backoff import TRIALS, GiveUp
 from scrapy_walsh.policy.chain import Answer, Conclusion
 from scrapy_walsh.policy.event import GIVEN_UP, TARGET
-from scrapy_walsh.policy.learned import NOTHING, Learned, accepts, eased
+from scrapy_walsh.policy.throttle import NOTHING, Learned, accepts, eased
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.spacing import ONE_CLOCK, is_short
 from scrapy_walsh.proof.verify.run import is_robots
@@ -29,7 +29,7 @@ from scrapy_walsh.proof.verify.run import is_robots
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.ledger.reading import Line
+    from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.report import Report
     from scrapy_walsh.proof.verify.run import Run
 

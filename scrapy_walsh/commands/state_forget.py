@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.policy import hosts, recrawl
-from scrapy_walsh.policy.learned import NOTHING
+from scrapy_walsh.policy.throttle import NOTHING
 from scrapy_walsh.state.records import (
     ATTEMPTS,
     READINGS,
@@ -28,7 +28,7 @@ from scrapy_walsh.state.records import (
 )
 
 if TYPE_CHECKING:
-    from scrapy_walsh.state.schema import Table
+    from scrapy_walsh.state.records import Table
     from scrapy_walsh.state.store import Store
 
 
