@@ -19,19 +19,20 @@ every question sees what waited. The records that a request needs come with its 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 import uuid
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import redis
+from msgspec import json
 
 from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.fleet import scripts
-from scrapy_walsh.fleet.hashes import Booked, Hashes
 from scrapy_walsh.fleet.link import BEAT, LONGEST_PAUSE, TIMEOUT, Command, Link
 from scrapy_walsh.policy.throttle import NOTHING, Learned
 from scrapy_walsh.state.files import without_text
@@ -42,17 +43,21 @@ from scrapy_walsh.state.records import (
     HOSTS,
     SOURCES,
     TABLE_OF,
+    TABLES,
     Booking,
     DamageError,
+    Deferral,
     FleetEpoch,
     HostRecord,
+    Reading,
     SourceRun,
     StoredDocument,
+    moved,
 )
 from scrapy_walsh.state.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from scrapy_walsh.state.database import Rewrite
     from scrapy_walsh.state.records import Key, R, Table
@@ -61,6 +66,10 @@ if TYPE_CHECKING:
 _AHEAD: Final = 0.1
 #: Records that are written back together: Redis takes so many in some milliseconds.
 _TOGETHER: Final = 500
+#: By what a name in Redis has after the prefix, the table.
+_KINDS: Final = {table.name.removesuffix("s"): table for table in TABLES if table.shared}
+#: Seconds for which a visit to a slow host binds (D11).
+_VISIT: Final = 86_400.0
 
 
 class Waiting(NamedTuple):
@@ -71,6 +80,95 @@ class Waiting(NamedTuple):
 
     command: Command
     told: Callable[[Any], object]
+
+
+class Booked(NamedTuple):
+    """A worker's last request to a host: interval, end of the request, end of the hold.
+
+    ``worker``: empty where others may have requested the host since. ``visited``: when a target
+    last went ahead of the Crawl-delay (D11). Times are steady, the interval is in seconds.
+    """
+
+    worker: str
+    interval: float
+    end: float
+    until: float
+    visited: float | None
+    taught: Learned = NOTHING
+
+
+class Hashes:
+    """The records in the Redis of *link*, as hashes: their names, and how they are written."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def name(self, table: Table[Any], *key: str) -> str:
+        """The name of a record; without *key*, what the names of its kind begin with."""
+        return f"{self._link.prefix}{table.name.removesuffix('s')}:{' '.join(key)}"
+
+    def named(self, name: str) -> tuple[Table[Any], Key] | None:
+        """The table and the key of the record with this name; None where it is none."""
+        kind, _, rest = name.removeprefix(self._link.prefix).partition(":")
+        table = _KINDS.get(kind)
+        return None if table is None else (table, tuple(rest.split(" ", len(table.key) - 1)))
+
+    def book(self, host: str, booked: Booked, now: float) -> Command:
+        """The command that books the end of a request; *now*: by the steady clock."""
+        taught = moved(booked.taught, self._link.to_shared())
+        arguments = [
+            *(booked.worker, booked.interval, now - booked.end, max(0.0, booked.until - now)),
+            "" if booked.visited is None else now - booked.visited,
+            "" if taught == NOTHING else json.encode(taught),
+        ]
+        name = self.name(TABLE_OF[HostRecord], host)
+        return self._link.script(scripts.BOOK, [name], arguments)
+
+    def put(self, record: Any) -> Command:
+        """The command that stores *record*; of a blocklist, Redis notes that there is one."""
+        table, link = TABLE_OF[type(record)], self._link
+        key, record = table.key_of(record), moved(record, link.to_shared())
+        fields = table.hash_of(record)
+        if "body" in fields:
+            fields["digest"] = hashlib.sha256(fields["body"]).hexdigest()
+        latest = table.latest if table.kinds[table.latest] == "Wall" else ""
+        seconds = "" if table.kept is None else max(1, math.ceil(table.ends(record) - link.now()))
+        noted = [link.epoch_key] if key[0] == BLOCKLIST else []
+        arguments = [seconds, latest, fields.get(latest, ""), *chain(*fields.items())]
+        return link.script(scripts.PUT, [self.name(table, *key), *noted], arguments)
+
+    def read(self, table: Table[R], key: Key, found: Any) -> R | None:
+        """The record of a hash, None for none; DamageError where it is not as it was written.
+
+        *found*: as Redis answers it: by the client a dict, from a script names with values.
+        """
+        pairs: Mapping[bytes, bytes] = found
+        if not isinstance(found, dict):
+            pairs = dict(zip(found[::2], found[1::2], strict=True))
+        body = pairs.get(b"body")
+        if body is not None and hashlib.sha256(body).hexdigest().encode() != pairs.get(b"digest"):
+            raise DamageError(f"{table.name}: the text has another digest")
+        return moved(table.of_hash(key, pairs), self._link.to_local()) if pairs else None
+
+    def known(self, local: Store, steady: float, wall: float) -> Iterator[Command]:
+        """The commands that write what *local* knows: of hosts and deferrals what still binds.
+
+        Somebody else may have requested a host since. A robots.txt is fetched again.
+        """
+        for host in local.rows(HostRecord):
+            held, visited = host.not_before or 0.0, host.visited_at
+            spaced = max(host.last_end + host.spacing, (visited or 0.0) + _VISIT)
+            if max(held, spaced) > steady or host.taught != NOTHING:
+                booked = Booked("", host.interval, host.last_end, held, visited, host.taught)
+                yield self.book(host.host, booked, steady)
+        for each in chain(local.rows(SourceRun), local.rows(Reading)):
+            yield self.put(each)
+        for deferral in local.rows(Deferral):
+            if deferral.due > wall:
+                yield self.put(deferral)
+        for document in local.rows(StoredDocument, BLOCKLIST):
+            if document.body:
+                yield self.put(document)
 
 
 class SharedStore(Store):
@@ -177,7 +275,9 @@ class SharedStore(Store):
                     raise answer
                 self._set_aside(name, "it is of another type")
                 mended = True
-        return self.exchange(*question) if mended else (answers or [None])[-1]
+        if mended and self.writes:
+            return self.exchange(*question)
+        return {} if mended else (answers or [None])[-1]
 
     def _set_aside(self, name: str, why: object) -> Any:
         """Rename what cannot be read; the record that stands in its place now, None for none.
@@ -185,14 +285,15 @@ class SharedStore(Store):
         What asks for the most care does: the host, or the source, was requested just now, and who
         has an older blocklist does not go by it. Raises ``redis.RedisError``.
         """
-        aside, key = f"{self.prefix}aside:{name}", self._hashes.named(name)
-        line = f"{name} in Redis cannot be read ({why}) and is set aside as {aside}"
-        if key is None or not self.writes:
-            raise redis.RedisError(line)
-        self.notices.append(f"{line}: its host or source counts as requested just now")
+        self.notices.append(
+            f"{name} in Redis cannot be read ({why}) and is set aside ({self.prefix}aside:...): its "
+            "host or source counts as requested just now, and without it a list is not known"
+        )
+        if not self.writes or (found := self._hashes.named(name)) is None:
+            return None
         with suppress(redis.ResponseError):  # it is gone meanwhile
-            self.link.client.rename(name, aside)
-        table, (first, *_) = key
+            self.link.client.rename(name, f"{self.prefix}aside:{name.removeprefix(self.prefix)}")
+        table, (first, *_) = found
         if table is DOCUMENTS:
             if first == BLOCKLIST:
                 self.link.client.hsetnx(self.link.epoch_key, name, self.link.now())
@@ -239,6 +340,7 @@ class SharedStore(Store):
             elif link.away is not None:
                 self.exchange()
         except redis.RedisError as error:
+            self._left = "", iter(())  # a part of it may have been lost on its way
             link.lose(error)
             return link.next_try()
         if calm > 0:

@@ -136,7 +136,7 @@ def test_own_one_record_that_cannot_be_read_is_set_aside_with_a_line(
     new = worker(server)
     found = found_by(new, record)
     assert [name in each and "is set aside" in each for each in new.notices] == [True]
-    assert server.client.exists(f"walsh:{{examplebot}}:aside:{name}")
+    assert server.client.exists(name.replace("}:", "}:aside:"))
     assert new.link.away is None
     if kind == "source":
         assert found.visit == Visit(found.last_run_at, found.last_run_at, False, None)
