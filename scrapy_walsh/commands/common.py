@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from scrapy_walsh.commands.terminal import encodable, show
 from scrapy_walsh.config import WalshConfig, has_identity, unknown_settings
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError
 from scrapy_walsh.ledger.files import FILE
@@ -21,7 +22,6 @@ from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.given import product_token
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS
 from scrapy_walsh.policy.words import visible
-from scrapy_walsh.terminal import encodable, show
 
 if TYPE_CHECKING:
     import argparse

@@ -22,6 +22,7 @@ from scrapy_walsh.commands import common, own_process
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.doctor_state import of_state
 from scrapy_walsh.commands.own_crawl import Page, Pages, PagesSpider, request_pages
+from scrapy_walsh.commands.terminal import show, table
 from scrapy_walsh.config import WalshConfig, has_idle_key, out_of_bounds
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, OwnFault, WalshError
 from scrapy_walsh.findings import Finding, Outcome
@@ -33,7 +34,6 @@ from scrapy_walsh.policy.words import one_line, plural
 from scrapy_walsh.proof.signatures import Seen, directory_keys, judge
 from scrapy_walsh.spec import __version__
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
-from scrapy_walsh.terminal import show, table
 
 if TYPE_CHECKING:
     import argparse

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from scrapy_walsh.commands.terminal import table, when
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh, robots_ttl
 from scrapy_walsh.policy.recrawl import is_unread
@@ -32,7 +33,7 @@ from scrapy_walsh.state.records import (
     StoredDocument,
     moved,
 )
-from scrapy_walsh.terminal import local, table, when
+from scrapy_walsh.terminal import local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
