@@ -13,7 +13,6 @@ from scrapy_walsh import fleet
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.state_show import Now, as_lines, everything, summary
-from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.state import verify
 from scrapy_walsh.state.clock import steady_clock
@@ -111,7 +110,7 @@ def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int
 
 
 def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:
-    host = hosts.host_key(common.absolute(args.host))
+    host = common.host_named(args.host)
     store = SqliteStore(directory)
     with _told(store):
         done = forget(store, host, time.time(), config.revisit)

@@ -10,10 +10,10 @@ need it wait for its answer, and all URLs that a source may need are declared wi
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,11 +26,10 @@ from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.formats.feeds import Links
 from scrapy_walsh.policy.formats.representation import Step, plan, sitemap_step
-from scrapy_walsh.policy.recrawl import key_of
+from scrapy_walsh.policy.recrawl import canonical_url, key_of
 from scrapy_walsh.policy.robots.usage import as_member
 from scrapy_walsh.policy.scope import MAX_CHILDREN
-from scrapy_walsh.policy.times import iso, utc_iso
-from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response, max_body
@@ -343,7 +342,7 @@ class WalshMetadataSpider(Spider):
         return min(ended, key=lambda each: _BEST.index(each.outcome or ""))
 
     def _items(self, row: Row, answer: Answer) -> Iterator[MetadataItem]:
-        fetched_at = utc_iso(datetime.now(UTC)) or ""
+        fetched_at = iso(time.time())
         for entry in answer.links.entries:
             key = canonical_url(entry.url)
             if key in self._seen:

@@ -16,6 +16,7 @@ from scrapy_walsh.adapters.documents.validate import text_of, validate
 from scrapy_walsh.adapters.outcomes import Closing
 from scrapy_walsh.exceptions import OwnFault
 from scrapy_walsh.policy.list import schema
+from scrapy_walsh.policy.list.blocklist import is_inline
 from scrapy_walsh.state.records import BLOCKLIST, SCHEMA, StoredDocument
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class ListStore:
         body = document.body
         time = _VALIDATION_TIMEOUT + _VALIDATION_PER_MIB * (len(body) // 2**20)
         found = await compat.run_in_thread(lambda: schema.read_document(body))
-        standalone = None if schema.is_inline(found) else await standalone_schema()
+        standalone = None if is_inline(found) else await standalone_schema()
         try:
             # In a thread also where it is short: the first list imports jsonschema (60 ms).
             await compat.run_in_thread(
