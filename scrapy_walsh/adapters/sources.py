@@ -12,7 +12,7 @@ from where it leads: that answer counts for it.
 
 A source counts as *read* when an answer of 2xx reaches the spider, or a 304 says that nothing is
 new. A spider that knows better what "read" means reports it itself (``report``), and sets
-``by_spider``. What follows, ``policy.readings`` decides, and :class:`Account` says at the end.
+``by_spider``. What follows, ``policy.recrawl`` decides, and :class:`Account` says at the end.
 
 All of it goes by one key (``recrawl.key_of``). Of a source that has ended there is one octet in
 ``Digests``: a crawl may have a million of them.

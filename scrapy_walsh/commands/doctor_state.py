@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.adapters.documents.validate import text_of
+from scrapy_walsh.commands import state_verify as stored
 from scrapy_walsh.commands.common import blocklist_of, host_named
 from scrapy_walsh.exceptions import StateError, WalshError
 from scrapy_walsh.files import open_to_others, written_to
@@ -25,7 +26,7 @@ from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.list import schema
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import one_line
-from scrapy_walsh.state import clock, files, open_store, verify
+from scrapy_walsh.state import clock, files, open_store
 from scrapy_walsh.state.database import copy_to, has_records
 from scrapy_walsh.state.records import BLOCKLIST, HostRecord, StoredDocument
 
@@ -87,11 +88,11 @@ def of_place(directory: Path) -> Iterator[Finding]:
         warnings.append("can be written by everyone, who could lift opt-outs: chmod o-w")
     if (free := shutil.disk_usage(there).free) < _ROOM:
         warnings.append(f"has {free >> 20} MiB left on its disk: free some")
-    if aside := verify.set_aside(directory) if exists else ():
+    if aside := stored.set_aside(directory) if exists else ():
         warnings.append(f"has damaged files of earlier runs: {', '.join(aside)}: delete them")
     for text in warnings:
         yield _state(Outcome.WARNING, f"{directory} {text}")
-    problems = list(verify.problems(directory, blocklist_of)) if has_records(directory) else []
+    problems = list(stored.problems(directory, blocklist_of)) if has_records(directory) else []
     for problem in problems:
         text = (
             f"{directory} is damaged: {problem}: the next crawl sets the file aside and goes on "

@@ -10,7 +10,7 @@ from scrapy_walsh.commands.common import add_ledger, add_settings, ledger_of, pr
 from scrapy_walsh.files import replace_file
 from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.files import read_head
-from scrapy_walsh.ledger.reading import files_of, lines_in
+from scrapy_walsh.proof.ledger import files_of, lines_in
 from scrapy_walsh.proof.report.entries import NoReport, Sources, read_sources
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_walsh import fleet
-from scrapy_walsh.commands import common
+from scrapy_walsh.commands import common, state_verify
 from scrapy_walsh.commands.common import Misuse
+from scrapy_walsh.commands.state_forget import forget
 from scrapy_walsh.commands.state_show import Now, as_lines, everything, summary
 from scrapy_walsh.policy.words import plural, visible
-from scrapy_walsh.state import verify
 from scrapy_walsh.state.clock import steady_clock
 from scrapy_walsh.state.database import has_records
-from scrapy_walsh.state.forget import forget
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
 from scrapy_walsh.terminal import show
 
@@ -128,8 +127,8 @@ def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> i
 
 def _verify(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:  # noqa: ARG001
     aside, problems = (
-        verify.set_aside(directory),
-        list(verify.problems(directory, common.blocklist_of)),
+        state_verify.set_aside(directory),
+        list(state_verify.problems(directory, common.blocklist_of)),
     )
     said = plural(len(problems), "problem") if problems else "in order"
     left = [f"set aside by an earlier run: {name}" for name in aside]

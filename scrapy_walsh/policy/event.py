@@ -1,7 +1,7 @@
 """What happened, as frozen values. The log, the stats and the ledger are all made from them.
 
 A member of a ledger's line is declared here, once: the ledger is written from these values, and
-``ledger.reading`` reads a line back as one of them. The bounds are of what is read: a ledger may
+``proof.ledger`` reads a line back as one of them. The bounds are of what is read: a ledger may
 come from anybody.
 """
 

@@ -18,7 +18,7 @@ from scrapy_walsh.policy.throttle import visit_from
 from scrapy_walsh.proof.spacing import ONE_CLOCK, THE_WIRE
 
 if TYPE_CHECKING:
-    from scrapy_walsh.ledger.reading import Line
+    from scrapy_walsh.proof.ledger import Line
 
 #: Seconds after the end of an exchange in which another process may not know of it yet.
 _UNKNOWN_YET: Final = 0.1

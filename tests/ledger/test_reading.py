@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_walsh.ledger.reading import Malformed, line_of
+from scrapy_walsh.proof.ledger import Malformed, line_of
 
 ASKED: dict[str, Any] = {
     "n": 3, "at": 5.0, "run": "r", "kind": "asked", "url": "http://h.test/", "host": "h.test",

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, robots
 
+from scrapy_walsh.commands import state_verify
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.ledger.files import LOCK as LEDGER_LOCK
 from scrapy_walsh.ledger.lines import FILE, HEAD, parsed
-from scrapy_walsh.state import clock, files, mark, verify
+from scrapy_walsh.state import clock, files, mark
 from scrapy_walsh.state.records import StoredDocument
 from scrapy_walsh.state.store import SqliteStore
 
@@ -87,7 +88,7 @@ def test_own_only_a_file_may_be_in_the_place_of_a_state_file(
     with pytest.raises(StateError, match=rf"{name} is not a file .*(remove|move) it") as refused:
         SqliteStore(directory)
     assert "\n" not in str(refused.value)
-    (found,) = verify.problems(directory, lambda body, url: None)
+    (found,) = state_verify.problems(directory, lambda body, url: None)
     assert found.startswith(f"{name}: not a file")
 
 

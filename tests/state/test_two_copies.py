@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from state_samples import BLOCKLIST_URL, NOW, blocklist, flip, robots
 
+from scrapy_walsh.commands import state_verify
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.state import files, verify
+from scrapy_walsh.state import files
 from scrapy_walsh.state.records import DOCUMENTS, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
 
@@ -83,7 +84,7 @@ def test_own_d3_the_list_of_another_url_takes_no_list_away(
         assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == LIST
         assert store.get(StoredDocument, "blocklist", OTHER_URL) == other
     assert list(store.rows(StoredDocument, "blocklist")) == [LIST, other]
-    assert list(verify.problems(tmp_path, lambda body, url: None)) == []
+    assert list(state_verify.problems(tmp_path, lambda body, url: None)) == []
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
@@ -97,7 +98,7 @@ def test_own_d3_that_a_list_was_held_is_known_without_its_files(
     assert found.body == b""
     assert any(
         "was adopted, and no file has its text" in line
-        for line in verify.problems(tmp_path, lambda body, url: None)
+        for line in state_verify.problems(tmp_path, lambda body, url: None)
     )
 
 
@@ -132,6 +133,6 @@ def test_d3_a_full_disk_leaves_what_was_held(
 def test_d3_verify_looks_at_both_files(
     store: SqliteStore, tmp_path: Path, name: str, said: str
 ) -> None:
-    assert list(verify.problems(tmp_path, lambda body, url: None)) == []
+    assert list(state_verify.problems(tmp_path, lambda body, url: None)) == []
     (tmp_path / name).unlink()
-    assert list(verify.problems(tmp_path, lambda body, url: None)) == [said]
+    assert list(state_verify.problems(tmp_path, lambda body, url: None)) == [said]

@@ -11,17 +11,17 @@ from urllib.parse import urlsplit
 
 from scrapy_walsh.ledger.files import rotated
 from scrapy_walsh.ledger.lines import FILE, REDACTED, parsed
-from scrapy_walsh.ledger.reading import GAP, line_of, lines_in
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.proof.audit.reading import Unreadable
 from scrapy_walsh.proof.audit.rows import Row
+from scrapy_walsh.proof.ledger import GAP, line_of, lines_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-    from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.proof.audit.reading import Entry, Log
+    from scrapy_walsh.proof.ledger import Line
 
 # The bot operator's ledgers, read as a stream: what they say was sent to some hosts.
 

@@ -17,7 +17,7 @@ from msgspec import Struct, convert
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.ledger.lines import parsed
-from scrapy_walsh.ledger.reading import ENDED, STARTED
+from scrapy_walsh.proof.ledger import ENDED, STARTED
 from scrapy_walsh.sources import report as outcomes
 
 if TYPE_CHECKING:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.ledger.lines import parsed
-from scrapy_walsh.ledger.reading import line_of
 from scrapy_walsh.policy.event import ASKED
+from scrapy_walsh.proof.ledger import line_of
 from scrapy_walsh.proof.report.entries import runs_of
 from scrapy_walsh.proof.report.tally import DRAWN_KINDS, SHORT, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from scrapy_walsh.ledger.reading import Line
+    from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.report.entries import Lines, Run
     from scrapy_walsh.proof.report.tally import Host
 

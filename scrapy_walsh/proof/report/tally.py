@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.config import SLOW_VISIT
 from scrapy_walsh.findings import Finding, Outcome
-from scrapy_walsh.ledger.chain import Chain, Head
 from scrapy_walsh.ledger.lines import HEAD
-from scrapy_walsh.ledger.reading import GAP, Malformed, line_of
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.proof.ledger import GAP, Chain, Head, Malformed, line_of
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.report.entries import Run
 from scrapy_walsh.proof.spacing import TWO_CLOCKS, is_short
@@ -28,7 +27,7 @@ from scrapy_walsh.proof.spacing import TWO_CLOCKS, is_short
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_walsh.ledger.reading import Line
+    from scrapy_walsh.proof.ledger import Line
 
 # R4 and R5 by the ledger: was each host left alone for as long as it had to be? Pure.
 #

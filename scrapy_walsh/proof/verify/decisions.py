@@ -25,9 +25,9 @@ from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, OUT_OF_SCOPE, Verdict
 from scrapy_walsh.proof.verify.run import LIST, Snapshot
 
 if TYPE_CHECKING:
-    from scrapy_walsh.ledger.reading import Line
     from scrapy_walsh.policy.chain import Conclusion
     from scrapy_walsh.policy.recrawl import Visit
+    from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.adoptions import Adoptions
     from scrapy_walsh.proof.verify.report import Report
     from scrapy_walsh.proof.verify.run import Run

@@ -12,9 +12,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from scrapy_walsh.ledger import reading
 from scrapy_walsh.ledger.lines import REDACTED
-from scrapy_walsh.ledger.reading import Malformed, line_of
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.chain import Pace, Refuse
@@ -24,6 +22,8 @@ from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.tagging import is_operator_url, tag_url
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR
+from scrapy_walsh.proof import ledger
+from scrapy_walsh.proof.ledger import Malformed, line_of
 from scrapy_walsh.proof.ledgered import Hold
 from scrapy_walsh.proof.verify.adoptions import Adoptions, LookUp
 from scrapy_walsh.proof.verify.decisions import NO_START, Decisions
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from scrapy_walsh.ledger.documents import Documents
-    from scrapy_walsh.ledger.reading import Line
+    from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.adoptions import Parse
     from scrapy_walsh.proof.verify.report import Report
 
@@ -63,8 +63,8 @@ class Judge:
         #: Whether the wall clock was set at some time, so that times of lines say less.
         self._clock_set = False
         self._take: Mapping[str, Callable[[Run, Line], None]] = {
-            reading.ENDED: self._ended,
-            reading.DECLARED: self._decisions.declared,
+            ledger.ENDED: self._ended,
+            ledger.DECLARED: self._decisions.declared,
             events.ADOPTED: self._adoptions.take,
             events.TAKEN_UP: self._adoptions.take,
             events.REJECTED: self._rejected,
@@ -98,17 +98,17 @@ class Judge:
         self._decisions.partial = partial
         try:
             line = line_of(members)
-            if line.kind == reading.STARTED:
+            if line.kind == ledger.STARTED:
                 self._started(line, terms_of(members))
                 return
         except Malformed as error:
             self._report.find(members["n"], "run", str(error))
             self.hole()
             return
-        if line.kind == reading.GAP:
+        if line.kind == ledger.GAP:
             self._report.find(line.n, "chain", f"lines are missing here: {line.reason[:200]}")
             self.hole()
-        elif line.kind != reading.LEDGER:
+        elif line.kind != ledger.LEDGER:
             self._of_run(line)
 
     def end(self) -> None:

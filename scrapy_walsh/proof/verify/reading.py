@@ -5,18 +5,17 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.ledger.chain import Chain, Head
 from scrapy_walsh.ledger.documents import Documents
 from scrapy_walsh.ledger.files import read_head
 from scrapy_walsh.ledger.lines import HEAD
-from scrapy_walsh.ledger.reading import lines_in
+from scrapy_walsh.proof.ledger import Chain, Head, lines_in
 from scrapy_walsh.proof.verify.judge import Judge
 from scrapy_walsh.proof.verify.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from scrapy_walsh.ledger.reading import Files
+    from scrapy_walsh.proof.ledger import Files
     from scrapy_walsh.proof.verify.adoptions import Parse
 
 

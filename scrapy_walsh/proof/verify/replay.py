@@ -29,7 +29,7 @@ from scrapy_walsh.proof.verify.run import is_robots
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.ledger.reading import Line
+    from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.report import Report
     from scrapy_walsh.proof.verify.run import Run
 

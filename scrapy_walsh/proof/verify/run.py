@@ -16,9 +16,9 @@ from scrapy_walsh.policy.scope import Scope
 from scrapy_walsh.policy.verdict import ALLOWED_IMPLICIT, Verdict
 
 if TYPE_CHECKING:
-    from scrapy_walsh.ledger.reading import Line, Moment
     from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.recrawl import Visit
+    from scrapy_walsh.proof.ledger import Line, Moment
     from scrapy_walsh.proof.verify.terms import Terms
 
 # The documents in force in a run at each moment: lines ``adopted``, ``taken_up``, ``rejected``.

@@ -10,7 +10,6 @@ from msgspec import Meta, Struct, convert
 from msgspec.structs import fields
 
 from scrapy_walsh.config import SETTINGS, SLOW_SKIP, out_of_bounds
-from scrapy_walsh.ledger.reading import Malformed, fits
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, granted
 from scrapy_walsh.policy.event import Seconds  # noqa: TC001  msgspec reads it
 from scrapy_walsh.policy.gates import Gates
@@ -20,6 +19,7 @@ from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.usage import REFUSE
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import LONGEST, MIN_REQUEST_INTERVAL
+from scrapy_walsh.proof.ledger import Malformed, fits
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
