@@ -30,6 +30,7 @@ from scrapy_walsh.policy.recrawl import canonical_url, key_of
 from scrapy_walsh.policy.robots.usage import as_member
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response, max_body
@@ -76,8 +77,8 @@ class _Visit:
 
 #: What an index is called by the outcomes of its sitemaps: the first of these that one of them has.
 _BEST: Final = (
-    report.SITEMAP, report.FED, report.NEGOTIATED, report.NOT_MODIFIED, report.DEFERRED,
-    report.REFUSED, report.FAILED, report.LEFT_OUT, report.NOT_DUE,
+    report.SITEMAP, report.FED, report.NEGOTIATED, report.NOT_MODIFIED, DEFERRED,
+    recrawl.REFUSED, recrawl.FAILED, recrawl.LEFT_OUT, NOT_DUE,
 )  # fmt: skip
 
 
@@ -282,13 +283,14 @@ class WalshMetadataSpider(Spider):
         """Take the steps of the source, as far as they are needed, and end its *visit*."""
         source, row = visit.source, visit.row
         steps = [*plan(source.url, source.feed, source.sitemap)]
+        requested = [source.sitemap]
         failed: bool | None = None  # of its feed, sitemap or page; None before one was answered
         while True:
             step, answer = yield (steps.pop(0),)
             if answer.unreachable and _may_use_http(source, step):
                 steps = [*plan(_http(source.url), None)]
                 continue
-            if step.kind == "llms" and failed is False and answer.outcome == report.REFUSED:
+            if step.kind == "llms" and failed is False and answer.outcome == recrawl.REFUSED:
                 # The page was of no use, and that is the outcome; the reason names the refusal.
                 answer = replace(answer, outcome=None, requirement="", refusal="")
             row.reason = "; ".join(filter(None, (row.reason, answer.reason)))
@@ -297,13 +299,14 @@ class WalshMetadataSpider(Spider):
             if step.kind != "llms" or failed is None:
                 failed = answer.failed
             if urls := self._children(visit, answer):
+                requested += urls
                 answer = yield from self._of_index(visit, urls)
             if answer.outcome is not None or not steps:
                 break
-        row.outcome = answer.outcome or (report.FAILED if failed else report.LEFT_OUT)
-        row.requirement = answer.requirement or ("R9" if row.outcome == report.LEFT_OUT else "")
+        row.outcome = replace(answer, failed=bool(failed)).ending
+        row.requirement = answer.requirement or ("R9" if row.outcome == recrawl.LEFT_OUT else "")
         named = self._crawl.documents.sitemaps(step.url)
-        row.suggested_sitemaps += [each for each in named if each != source.sitemap]
+        row.suggested_sitemaps += [each for each in named if each not in requested]
         visit.due = answer.due
         self._tell(visit, row.outcome, answer.refusal)
 
@@ -335,9 +338,8 @@ class WalshMetadataSpider(Spider):
             step, answer = yield steps
             visit.left -= 1
             steps = []
-            outcome = answer.outcome or (report.FAILED if answer.failed else report.LEFT_OUT)
             reason = f"{step.url}: {answer.reason}"
-            ended.append(replace(answer, outcome=outcome, links=Links(()), reason=reason))
+            ended.append(replace(answer, outcome=answer.ending, links=Links(()), reason=reason))
         visit.row.reason = f"{visit.row.reason}; {_account(ended)}"
         return min(ended, key=lambda each: _BEST.index(each.outcome or ""))
 
@@ -395,7 +397,7 @@ class WalshMetadataSpider(Spider):
             row = visit.row
             if row.outcome is None:
                 self._tell(visit, recrawl.UNANSWERED)
-                row.outcome = report.FAILED
+                row.outcome = recrawl.FAILED
                 row.reason = f"no answer before the crawl ended ({reason})"
                 if visit.children:
                     of = plural(visit.children, "sitemap")

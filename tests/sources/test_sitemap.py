@@ -58,7 +58,10 @@ CHILDREN = (
     "http://index.test/gone.xml",
     "http://other.test/sitemap.xml",
 )
-ROBOTS = "User-agent: *\nDisallow: /private\n"
+ROBOTS = (
+    "User-agent: *\nDisallow: /private\n"
+    "Sitemap: /i.xml\nSitemap: http://index.test/a.xml\nSitemap: /more.xml\n"
+)
 NAMES = OPEN + "Sitemap: http://named.test/one.xml\nSitemap: /two.xml\nSitemap: ftp://named.test/\n"
 ROUTES: dict[str, tuple[dict[str, Any], str]] = {
     "cms": (of_host("cms", s_xml=Route(body=(DATA / "cms-posts.xml").read_bytes())), OPEN),
@@ -224,6 +227,7 @@ def test_own_an_index_with_children(world: World) -> None:
         "1000; 2 sitemap, 1 refused, 1 failed, 1 left_out (http://index.test/private/c.xml: "
     )
     assert min(world.run.gaps("index.test")[1:]) >= 0.98  # the first follows robots.txt (T1)
+    assert row["suggested_sitemaps"] == ["http://index.test/more.xml"]
 
 
 def test_r6_2_a_redirect_of_an_index_declares_nothing_elsewhere(world: World) -> None:
