@@ -213,7 +213,9 @@ class Intake:
         For what `Spider.start` yields, and for what a JOBDIR or a fleet's queue has of earlier
         runs; not for anything that a callback makes.
         """
-        indexes = set(self._urls_in(request, CHILDREN))
+        # By R6, walsh-research requests nothing that a document lists.
+        research = self._context.config.is_walsh_research
+        indexes = set() if research else set(self._urls_in(request, CHILDREN))
         for url in (request.url, *self._urls_in(request, ALSO)):
             self._declare(url, children=url in indexes)
 

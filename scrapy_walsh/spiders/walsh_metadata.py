@@ -148,10 +148,17 @@ class WalshMetadataSpider(Spider):
             self._crawl = crawl
             crawl.on_wire.append(self._count_request)
             crawl.sources.by_spider = True
+            if crawl.config.is_walsh_research and any(
+                visit.source.children for visit in self.visits.values()
+            ):
+                self._refuse("children = true: walsh-research follows no links of a sitemap (R6)")
         else:  # job settings of a platform may take the add-on out: nothing would gate or pace
-            missing = "scrapy_walsh is not installed here: set ADDONS, see docs/install.md"
-            self.refusal = self.refusal or missing
-            self.visits.clear()
+            self._refuse("scrapy_walsh is not installed here: set ADDONS, see docs/install.md")
+
+    def _refuse(self, why: str) -> None:
+        """Request nothing, and say *why* at the start."""
+        self.refusal = self.refusal or why
+        self.visits.clear()
 
     def _declare(self, sources: list[Source], problems: list[str]) -> None:
         self.problems = problems

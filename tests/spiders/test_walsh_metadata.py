@@ -115,7 +115,7 @@ def start_requests(spider: WalshMetadataSpider) -> list[Request]:
 class NoCrawl:
     """Stands for the package's crawl: nothing is on record, and nothing is known of any host."""
 
-    config = SimpleNamespace(state_dir=None)
+    config = SimpleNamespace(state_dir=None, is_walsh_research=False)
     on_wire: ClassVar[list[object]] = []
     store = SimpleNamespace(get=lambda *_: None)
     documents = SimpleNamespace(sitemaps=lambda _: [])
