@@ -1,4 +1,6 @@
-"""``pytest --cost``: the processor seconds that each file of tests took, what it started included.
+"""``pytest --cost``: the processor seconds that tests took, what they started included.
+
+By test (the dearest ones), by file and by folder. What several tests share is told of the first.
 
 What is reaped by nobody here (an orphan, a server of another session) is not counted.
 """
@@ -15,6 +17,8 @@ import pytest
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 #: What no test took: imports, collection, fixtures of a session.
 ELSEWHERE: Final = "(collection)"
+#: How many tests are shown.
+DEAREST: Final = 60
 
 
 def spent(process: int) -> float:
@@ -35,6 +39,7 @@ class Cost:
     def __init__(self) -> None:
         self._before = 0.0
         self._files: Counter[str] = Counter()
+        self._tests: Counter[str] = Counter()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Any:
@@ -47,6 +52,7 @@ class Cost:
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Of every worker, in the process that has them."""
         self._files[report.nodeid.partition("::")[0]] += report.cost
+        self._tests[report.nodeid] += report.cost
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._before = spent(os.getpid())
@@ -63,8 +69,9 @@ class Cost:
         folders: Counter[str] = Counter()
         for name, seconds in self._files.items():
             folders[name.rpartition("/")[0] or name] += seconds
-        for title, table in (("file", self._files), ("folder", folders)):
+        tables = {"test": self._tests, "file": self._files, "folder": folders}
+        for title, table in tables.items():
             terminalreporter.section(f"processor seconds by {title}")
-            for name, seconds in table.most_common():
+            for name, seconds in table.most_common(DEAREST if title == "test" else None):
                 terminalreporter.line(f"{seconds:8.2f}  {name}")
         terminalreporter.line(f"{folders.total():8.2f}  in all")

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-MEASURED = (ratchets.lines, ratchets.shape, ratchets.formatter)
+MEASURED = (
+    *(ratchets.lines, ratchets.documentation, ratchets.shape, ratchets.formatter),
+    ratchets.tests,
+)
 
 
 @pytest.mark.parametrize("measure", MEASURED, ids=lambda each: each.__name__)

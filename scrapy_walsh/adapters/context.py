@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from scrapy.utils.conf import closest_scrapy_cfg, get_config
 from scrapy.utils.project import inside_project
 
-from scrapy_walsh.adapters import compat, journal
+from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import Recorder, logger, quiet_libraries
 from scrapy_walsh.adapters.outcomes import Closing
-from scrapy_walsh.config import WalshConfig, gates_of
+from scrapy_walsh.config import LEDGER_OFF, LEDGER_REDACTED, WalshConfig, gates_of
 from scrapy_walsh.exceptions import OwnFault, StateError
 from scrapy_walsh.fleet import join
+from scrapy_walsh.ledger import Ledger
 from scrapy_walsh.policy.agenda import Load
 from scrapy_walsh.policy.scope import Scope
-from scrapy_walsh.state import open_store, underway
-from scrapy_walsh.state.clock import steady_clock
+from scrapy_walsh.state import machine, open_store
+from scrapy_walsh.state.machine import steady_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -131,11 +132,11 @@ class Context:
         self.monotonic: Callable[[], float] = time.monotonic
         self.wall: Callable[[], float] = time.time
         self.rand: Callable[[], float] = random.random
-        underway.enter(self.config.state_dir)
+        machine.enter(self.config.state_dir)
         self.store = self.open_store()
         self.recorder = Recorder(crawler)
         with self.recorder.told_once():
-            self.recorder.ledger = journal.open_ledger(self.config, self.wall)
+            self.recorder.ledger = self._open_ledger()
         self.recorder.tell_ledger()
         #: What is worth a warning, and lost nothing: the clock was set.
         self.clock_notices: list[str] = []
@@ -146,6 +147,12 @@ class Context:
         #: Why nothing more is requested, where the crawl was refused.
         self.halted: str | None = None
         self._write_timer = compat.Timer(lambda: self.remember(self.store.flush))
+
+    def _open_ledger(self) -> Ledger | None:
+        config = self.config
+        if config.state_dir is None or config.ledger == LEDGER_OFF:
+            return None
+        return Ledger(config.state_dir, self.wall, redact=config.ledger == LEDGER_REDACTED)
 
     @property
     def fleet(self) -> bool:
@@ -197,7 +204,7 @@ class Context:
         store.close()
         self.say_lost(store)
         self._write_timer.cancel()
-        underway.leave(self.config.state_dir)
+        machine.leave(self.config.state_dir)
 
     def say_lost(self, store: Store) -> None:
         """What *store* found damaged, gone or unwritable means that records are lost: say it."""

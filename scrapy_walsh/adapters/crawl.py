@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING, Any, Final
 from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider
 
-from scrapy_walsh.adapters import compat, disk_lines, journal, plugins, seats
+from scrapy_walsh.adapters import compat, disk_lines, plugins, seats
 from scrapy_walsh.adapters.addon import Addon
 from scrapy_walsh.adapters.context import FINISHED, NOT_WELL, REFUSED, Context
-from scrapy_walsh.adapters.documents.held import Documents
-from scrapy_walsh.adapters.events import logger, tell_plugins
+from scrapy_walsh.adapters.events import logger, process_name, tell_plugins
 from scrapy_walsh.adapters.fetcher import Fetcher
-from scrapy_walsh.adapters.gate import Gate
+from scrapy_walsh.adapters.gate import Documents, Gate
 from scrapy_walsh.adapters.intake import Intake
 from scrapy_walsh.adapters.lease import Lease
-from scrapy_walsh.adapters.pacing import Pacing, Pulse
-from scrapy_walsh.adapters.progress import Progress
+from scrapy_walsh.adapters.pacing import TURNSTILE, Pacing, Pulse
 from scrapy_walsh.adapters.scraping import Scraping
-from scrapy_walsh.adapters.sources import Sources
+from scrapy_walsh.adapters.sources import Progress, Sources
 from scrapy_walsh.adapters.tags import Tags
 from scrapy_walsh.adapters.ticket import Retries, Tickets
-from scrapy_walsh.adapters.turnstile import TURNSTILE
+from scrapy_walsh.config import SETTINGS
 from scrapy_walsh.exceptions import WalshError
+from scrapy_walsh.policy.backoff import granted
+from scrapy_walsh.policy.throttle import LONGEST
+from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,16 +176,29 @@ class Crawl(Context):
             raise CloseSpider(NOT_WELL)
 
     def _terms(self) -> dict[str, Any]:
-        return journal.terms(
-            self.config,
-            self.gates,
-            spider=getattr(self.crawler.spider, "name", None) or "",
-            follow_links=self.scope.follow_links,
-            in_shell=compat.is_shell(self.crawler),
-            signer=self.signer,
-        )
+        """Identity, spider and settings of this run: what ``verify`` needs to decide again.
 
-    def host_asked(self, host: str) -> None:
-        """A request to *host* has ended, in this crawl or another: look at its queue again."""
-        for queue in self.queues:
-            queue.nudge(host)
+        Where requests are signed, also with which key, and where that is listed (D25).
+        """
+        config, signer = self.config, self.signer
+        return {
+            "process": process_name(),
+            "spider": getattr(self.crawler.spider, "name", None) or "",
+            "version": __version__,
+            "spec": SPEC_VERSION,
+            "user_agent": config.identity.user_agent,
+            "token": config.identity.token,
+            "blocklist_url": config.blocklist_url,
+            "schema_url": config.schema_url,
+            "signed": signer and {"keyid": signer.keyid, "directory": signer.directory},
+            "settings": {
+                **{each.field: getattr(config, each.field) for each in SETTINGS if each.row.terms},
+                "silent_attempts": granted(config.max_retries, config.robots_unreachable),
+                "longest_learned": min(config.patience, LONGEST),
+                "revisit_reason": self.gates.revisit_reason,
+                "follow_links": self.scope.follow_links,
+                "usage": dict(config.usage),
+                "shared": config.shared_state is not None,
+                "tag_requests": config.tag_requests or compat.is_shell(self.crawler),
+            },
+        }

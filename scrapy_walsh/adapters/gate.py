@@ -7,8 +7,9 @@
 - ``at_wire``: it has its turn. It may have waited, and documents change: it is looked at again.
 - ``after``: its exchange has ended. What follows for its host, its source and itself is done.
 
-The chain decides. This module brings it the documents that it needs, does what it answers, and
-records why. What it knows of a request is in the request's ticket.
+The chain decides. What it looks at, documents and records, is ``Documents``. The gate brings it the
+documents that it needs, does what it answers, and records why. What it knows of a request is in the
+request's ticket.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from scrapy import Request
 from scrapy.exceptions import IgnoreRequest
 
 from scrapy_walsh.adapters import faults
+from scrapy_walsh.adapters.documents.operator_list import OperatorList
+from scrapy_walsh.adapters.documents.robots_txt import RobotsTxt
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import OPERATOR, Document
 from scrapy_walsh.adapters.outcomes import GaveUp, Halted, NotYet, Refused
@@ -30,6 +33,9 @@ from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import TRIALS, GiveUp, reaches_spider
 from scrapy_walsh.policy.chain import NeedDocument
 from scrapy_walsh.policy.event import Event, EventKind, Exchange
+from scrapy_walsh.policy.formats import representation as formats
+from scrapy_walsh.policy.robots import usage
+from scrapy_walsh.policy.robots.file import Robots
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
     UNKNOWN_PARSE_ERROR,
@@ -44,12 +50,67 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
     from scrapy_walsh.adapters.context import Context
-    from scrapy_walsh.adapters.documents.held import Documents
+    from scrapy_walsh.adapters.fetcher import Fetcher
     from scrapy_walsh.adapters.intake import Intake
     from scrapy_walsh.adapters.pacing import Pacing
     from scrapy_walsh.adapters.sources import Sources
     from scrapy_walsh.adapters.ticket import Retries, Ticket, Tickets
+    from scrapy_walsh.policy.chain import Rules
     from scrapy_walsh.policy.host import Host
+    from scrapy_walsh.policy.robots.usage import Statement
+
+
+class Documents:
+    """``chain.Held`` for one crawl."""
+
+    def __init__(
+        self, context: Context, fetcher: Fetcher, pacing: Pacing, sources: Sources
+    ) -> None:
+        self._context = context
+        self._token = context.config.identity.token
+        self.operator = OperatorList(context, fetcher, pacing)
+        #: The list, or the verdict in its place; None where it must be fetched first (R12).
+        self.blocklist = self.operator.current
+        self.robots_txt = RobotsTxt(context, fetcher, pacing, self)
+        #: When an earlier run last sent the source *key* and was answered (R8).
+        self.last_visit = sources.last_visit
+        #: The rules of an origin; None where they must be fetched or refreshed first (R12).
+        self.robots = self.robots_txt.current
+
+    def basis(self, url: str) -> tuple[int, int] | None:
+        """Numbers of the list and the rules that decide about *url*; None where one is missing."""
+        rules = self.robots_txt.serial(url)
+        if rules is None or self.blocklist() is None:
+            return None
+        return self.operator.state.serial, rules
+
+    def sitemaps(self, url: str) -> list[str]:
+        """The sitemaps that the robots.txt of *url*'s origin names, if it is in memory."""
+        rules = self.rules_of(url)
+        named = rules.sitemaps if isinstance(rules, Robots) else ()
+        return formats.suggested_sitemaps(named, f"{hosts.origin(url)}/robots.txt")
+
+    def rules_of(self, url: str) -> Rules | None:
+        """The robots.txt of *url*'s origin, if it is in memory, fresh or not."""
+        return self.robots_txt.last(hosts.origin(url))
+
+    async def bring(self, needed: chain.NeedDocument) -> None:
+        """Make one step towards the document that a gate needs."""
+        if needed.kind == chain.BLOCKLIST:
+            await self.operator.bring()
+        else:
+            await self.robots_txt.step(needed.origin)
+
+    def read_usage(self, response: Response, rules: Rules | None) -> tuple[Statement, ...]:
+        """What a site says about the use of *response*, whose request *rules* let through."""
+        url = response.url
+        in_robots = () if rules is None else rules.said(url)
+        fields = {
+            name.decode("latin-1").lower(): [value.decode("latin-1") for value in values]
+            for name, values in response.headers.items()
+        }
+        return (*in_robots, *usage.of_response(fields, url, self._token))
+
 
 #: Seconds for which a request that the gate let through is not judged again.
 _CLEARANCE: Final = 1.0

@@ -1,8 +1,13 @@
-"""R1, R4: the download handler, which is the last of our code before the socket (D19).
+"""R1, R4: the wire: the download handler, and the downloader that gives it its requests (D19).
 
-Targets, robots.txt, the blocklist, redirect hops, retries, ``engine.download_async`` and media
-pipelines all use the download handlers. So it is here, and only here, that one request at a time
-leaves the process, spaced for each host, with the exact User-Agent.
+``Handler`` is the last of our code before the socket. Targets, robots.txt, the blocklist, redirect
+hops, retries, ``engine.download_async`` and media pipelines all use the download handlers. So it is
+there, and only there, that one request at a time leaves the process, spaced for each host, with the
+exact User-Agent.
+
+``Downloader`` is around all downloader middlewares: it sees how a request ends for its spider, and
+what a middleware gives in its place. CONCURRENT_REQUESTS is 1, and a request that waits at the
+turnstile must not keep others from being sent, so such a request takes up no place in it.
 """
 
 from __future__ import annotations
@@ -10,15 +15,18 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from scrapy.core.downloader import Downloader as ScrapyDownloader
 from scrapy.exceptions import IgnoreRequest
 from scrapy.utils.misc import build_from_crawler, load_object
+from twisted.python.failure import Failure
 
 from scrapy_walsh.adapters import compat, faults
 from scrapy_walsh.adapters.crawl import Crawl
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import Document
-from scrapy_walsh.adapters.outcomes import NotYet
-from scrapy_walsh.adapters.turnstile import TURNSTILE
+from scrapy_walsh.adapters.outcomes import Closing, GaveUp, NotYet, Refused
+from scrapy_walsh.adapters.pacing import TURNSTILE
+from scrapy_walsh.adapters.ticket import TICKET, Ticket
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.identity import may_send
 from scrapy_walsh.policy.signing import is_signature_field
@@ -29,8 +37,8 @@ if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
     from scrapy.http import Response
+    from twisted.internet.defer import Deferred
 
-    from scrapy_walsh.adapters.ticket import Ticket
     from scrapy_walsh.policy.chain import NeedDocument
     from scrapy_walsh.policy.host import Host
     from scrapy_walsh.state.records import Booking
@@ -234,3 +242,57 @@ class Handler:
         """Close the handlers that are wrapped."""
         for handler in self._inner.values():
             await compat.close_handler(handler)
+
+
+class Downloader(ScrapyDownloader):
+    """As Scrapy's, but the turnstile decides whether the queue may give out a request."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        super().__init__(crawler)
+        self._crawl = Crawl.of(crawler)
+        compat.hear_exceptions_first(self, self._process_outcome)
+
+    def fetch(self, request: Request, *args: Any) -> Deferred[Response | Request]:
+        """As Scrapy's; then record how *request* ended. *args*: the spider, before 2.14."""
+        fetched: Deferred[Response | Request] = super().fetch(request, *args)
+        return fetched.addBoth(self._over, request)
+
+    def _over(self, result: Any, request: Request) -> Any:
+        outcome: Any = result.value if isinstance(result, Failure) else result
+        try:
+            self._crawl.gate.over(request, outcome)
+        except Refused as error:
+            self._crawl.sources.failed(request, error)
+            raise
+        return result
+
+    def _process_outcome(self, request: Request, exception: Exception, **_: Any) -> Request | None:
+        """What a gate decided ends here: no middleware takes it for an error of the network.
+
+        So it is not in ``downloader/exception_count``, and nothing of another project retries it.
+        """
+        crawl = self._crawl
+        if isinstance(exception, Closing):
+            return crawl.tickets.keep(request)
+        ours = crawl.tickets.of(request).ours
+        if isinstance(exception, NotYet) and not ours:
+            return crawl.tickets.again(request)
+        if isinstance(exception, (NotYet, Refused, GaveUp)):
+            crawl.sources.failed(request, exception)
+            raise exception
+        if not ours and (fault := faults.of_machine(exception)) is not None:
+            crawl.recorder.own_fault(f"{request.url} could not be requested: {fault}", fault.cause)
+        return None
+
+    def get_slot_key(self, request: Request) -> str:
+        """The host of *request*, whatever ``download_slot`` is in a copied meta."""
+        ticket = self._crawl.tickets.of(request)
+        return str(request.meta[self.DOWNLOAD_SLOT]) if ticket.ours else ticket.host.key
+
+    def needs_backout(self) -> bool:
+        """Whether the queue must wait: its last request has not ended, or no turn is free."""
+        for request in self.active:
+            ticket = request.meta.get(TICKET)
+            if isinstance(ticket, Ticket) and ticket.popped:
+                return True
+        return TURNSTILE.taken()

@@ -7,12 +7,13 @@ no runs: each request from its shared queue is judged by the records.
 
 A source counts as answered once its spider has taken the answer. If the process is killed before
 that, the next run sends the source again. Until then a lock shows other runs that this one is
-requesting it (``state/underway.py``). A source that redirects is under way until there is an answer
+requesting it (``state/machine.py``). A source that redirects is under way until there is an answer
 from where it leads: that answer counts for it.
 
 A source counts as *read* when an answer of 2xx reaches the spider, or a 304 says that nothing is
 new. A spider that knows better what "read" means reports it itself (``report``), and sets
-``by_spider``. What follows, ``policy.recrawl`` decides, and :class:`Account` says at the end.
+``by_spider``. What follows, ``policy.recrawl`` decides. :class:`Account` says it at the end, and
+:class:`Progress` how far the crawl is, by a line in the log each LOGSTATS_INTERVAL.
 
 All of it goes by one key (``recrawl.key_of``). Of a source that has ended there is one octet in
 ``Digests``: a crawl may have a million of them.
@@ -37,9 +38,10 @@ from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.recrawl import FAILED, OUTCOMES, READ, UNANSWERED, Heard
 from scrapy_walsh.policy.scope import Digests
+from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.verdict import NOT_DUE, REMEDIES
+from scrapy_walsh.state.machine import UnderWay
 from scrapy_walsh.state.records import Deferral, Reading, SourceRun
-from scrapy_walsh.state.underway import UnderWay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -234,13 +236,8 @@ class Sources:
 
     def _counts_for(self, request: Request, key: str) -> Iterable[str]:
         """The keys of the sources for which an answer to *request* counts; *key*: its own."""
-        scope, url = self._context.scope, request.url
-        via = recrawl.led_from(key, _carried(request), self._hops)
-        if scope.is_source(url):
-            via[key] = None
-        elif not via:
-            via = dict.fromkeys(filter(None, [scope.source_of(url)]))
-        return via
+        scope = self._context.scope
+        return recrawl.counts_for(key, request.url, scope, _carried(request), self._hops)
 
     def _run(self, key: str, sent_at: float, outcome: str) -> SourceRun:
         context = self._context
@@ -498,3 +495,44 @@ def _carried(request: Request) -> list[str]:
     """The sources that redirects led from to *request*, as it carries them."""
     ticket = request.meta.get(TICKET)
     return ticket.via if isinstance(ticket, Ticket) else []
+
+
+class Progress:
+    """The lines of one crawl, from :meth:`start` to :meth:`stop`.
+
+    None in a fleet: no worker knows what the others have done. None where the crawl has no sources.
+    """
+
+    def __init__(self, context: Context, account: Account) -> None:
+        self._context = context
+        self._account = account
+        self._every = context.crawler.settings.getfloat("LOGSTATS_INTERVAL")
+        self._begun = context.monotonic()
+        self._timer = compat.Timer(self._say)
+
+    def start(self) -> None:
+        """Say it from now on, unless Scrapy is to say nothing either (0)."""
+        if self._every and self._account.due and not self._context.fleet:
+            self._timer.set(self._every)
+
+    def stop(self) -> None:
+        """Say it no more."""
+        self._timer.cancel()
+
+    def _say(self) -> None:
+        done, left = self._account.counts.total(), len(self._account.left)
+        looks = [queue.outlook() for queue in self._context.queues]
+        due, waiting = sum(look[0] for look in looks), sum(look[1] for look in looks)
+        # At the pace of the sources that have ended; at the least what intervals of hosts allow.
+        elapsed = self._context.monotonic() - self._begun
+        seconds = max([left * elapsed / done if done else 0.0, *(look[2] for look in looks)])
+        end = f"in about {duration(round(seconds))}" if done or seconds else "not known yet"
+        logger.info(
+            "%d sources done, %d left; hosts: %d due, %d waiting; end %s",
+            done,
+            left,
+            due,
+            waiting,
+            end,
+        )
+        self._timer.set(self._every)

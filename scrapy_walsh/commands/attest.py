@@ -26,8 +26,7 @@ from scrapy_walsh.proof.attest.document import (
     judge,
 )
 from scrapy_walsh.proof.attest.evidence import evidence_in, indexes_in
-from scrapy_walsh.proof.attest.fetch import fetch, is_url
-from scrapy_walsh.proof.conformance import record
+from scrapy_walsh.proof.conformance import check
 
 if TYPE_CHECKING:
     import argparse
@@ -52,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     common.add_settings(parser)
     add("--keygen", type=Path, metavar="DIR", help="make a key and its JWKS there, or rotate them")
     add("--verify", metavar="FILE", help="does the signature of this document hold?")
-    add("--jwks", metavar="FILE|URL", help="with --verify: the signer's public keys")
+    add("--jwks", metavar="FILE", help="with --verify: the signer's public keys")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,7 +74,7 @@ def _check_options(args: argparse.Namespace) -> None:
         if alone and getattr(args, name):
             raise Misuse(f"--{name} does not go with --{alone[0]}")
     if (args.verify is None) != (args.jwks is None):
-        raise Misuse("--verify FILE and --jwks FILE|URL go together")
+        raise Misuse("--verify FILE and --jwks FILE go together")
     signed = args.sign is not None or args.verify is not None
     if signed and importlib.util.find_spec("rfc8785") is None:
         raise Misuse("signatures need a package: pip install 'scrapy-walsh[attest]'")
@@ -89,7 +88,7 @@ def _attest(args: argparse.Namespace) -> int:
     config = WalshConfig.from_settings(settings, common.default_state_dir)
     path: Path | None = args.record
     if path is None and config.state_dir is not None:  # where `walsh conformance` leaves it
-        path = config.state_dir / record.FILE
+        path = config.state_dir / check.FILE
     _check_output(args.output, (args.sign, path))
     key = None
     if args.sign is not None:  # read before anything is requested or written
@@ -193,8 +192,8 @@ def _verify(path: str, jwks: str) -> int:
 
 
 def _keys(jwks: str) -> list[dict[str, Any]]:
-    """The keys of the file or URL *jwks*; one that is longer than the limit its reader refuses."""
+    """The keys of the file *jwks*; one that is longer than the limit its reader refuses."""
     try:
-        return keys_of(fetch(jwks) if is_url(jwks) else common.read_file(jwks, LIMIT + 1))
+        return keys_of(common.read_file(jwks, LIMIT + 1))
     except DocumentInvalid as error:
         raise Misuse(f"--jwks {jwks}: {error}") from None

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from scrapy_walsh.commands.terminal import encodable, show
 from scrapy_walsh.config import WalshConfig, has_identity, unknown_settings
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError
-from scrapy_walsh.ledger.lines import FILE
+from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.given import product_token
+from scrapy_walsh.policy.list.blocklist import MAX_OCTETS
 from scrapy_walsh.policy.words import visible
-from scrapy_walsh.terminal import encodable, show
 
 if TYPE_CHECKING:
     import argparse
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.list.blocklist import Blocklist
 
 _CONFIG: Final = "scrapy.cfg"
-#: The most octets that are read: of a robots.txt (more than a crawl reads), of a list or a line.
+#: The most octets that are read of a robots.txt (more than a crawl reads).
 ROBOTS_LIMIT: Final = 1024 * 1024
-LIMIT: Final = 64 * 1024 * 1024
 #: Seconds that the validator may take with a list that is not plainly harmless (D3).
 VALIDATION_TIMEOUT: Final = 60.0
 NO_IDENTITY: Final = (
@@ -218,8 +218,8 @@ def blocklist_of(body: bytes, document: str | None) -> Blocklist:
 
     Raises DocumentInvalid, Misuse; OwnFault where a child process is needed and none can be had.
     """
-    if len(body) >= LIMIT:
-        raise Misuse(f"blocklist is longer than {LIMIT} octets")
+    if len(body) >= MAX_OCTETS:
+        raise Misuse(f"blocklist is longer than {MAX_OCTETS} octets")
     # Slow to load (jsonschema), and most commands get no list to read.
     from scrapy_walsh.adapters.documents.validate import read_blocklist  # noqa: PLC0415
 

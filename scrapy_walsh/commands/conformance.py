@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -13,21 +14,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
+from scrapy_walsh.commands.terminal import table
 from scrapy_walsh.config import DEFAULTS, WalshConfig, identity_given
+from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.times import iso
-from scrapy_walsh.proof.conformance import check, lab, live, parts, record
+from scrapy_walsh.policy.words import visible
+from scrapy_walsh.proof.conformance import check, live, parts
 from scrapy_walsh.proof.conformance import run as runs
-from scrapy_walsh.proof.conformance.check import holds, in_order, judged
+from scrapy_walsh.proof.conformance.check import BINDING, WORDS, holds, in_order, judged
 from scrapy_walsh.proof.conformance.crawl import Bot
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from scrapy_walsh.config import SettingsLike
+    from scrapy_walsh.proof.conformance.check import Check
 
 # The settings of a conformance run: the project's own, but for what the run must set itself.
 
@@ -130,7 +135,7 @@ def _own(args: argparse.Namespace) -> int:
         config.min_interval if config.pace_robots else 0.0,
     )
     # The code as the run found it: a record of code that changed meanwhile fits no build.
-    code, date, started = record.code_digest(), iso(time.time()), time.monotonic()
+    code, date, started = check.code_digest(), iso(time.time()), time.monotonic()
     if args.live:
         checks = live.run(bot, config.state_dir, _implementation(config), _progress)
     else:
@@ -142,7 +147,7 @@ def _own(args: argparse.Namespace) -> int:
         "date": date,
         "seconds": round(seconds, 3),
         "live": args.live,
-        "contract": record.CONTRACT,
+        "contract": check.CONTRACT,
         "tool": "scrapy-walsh",
         "tool_version": __version__,
         "spec": SPEC_VERSION,
@@ -163,8 +168,8 @@ def _own(args: argparse.Namespace) -> int:
         "checks": [check.members() for check in checks],
     }
     title = f"scrapy-walsh v{__version__}  conformance report  {bot.identity.user_agent}"
-    members = {**found, "digest": record.record_digest(found)}
-    common.answer(args, members, check.lines(title, checks, seconds))
+    members = {**found, "digest": check.record_digest(found)}
+    common.answer(args, members, lines(title, checks, seconds))
     _keep(args, config.state_dir, found)
     return 0 if holds(checks) else 1
 
@@ -184,9 +189,9 @@ def _keep(args: argparse.Namespace, state_dir: Path | None, found: dict[str, Any
         if state_dir is None:
             common.tell("conformance", "no record kept: WALSH_STATE_DIR is memory")
             return
-        path = state_dir / (_LIVE_FILE if args.live else record.FILE)
+        path = state_dir / (_LIVE_FILE if args.live else check.FILE)
     if path is not None:
-        record.write_record(path, found)
+        check.write_record(path, found)
         common.tell("conformance", f"record written to {path}")
 
 
@@ -201,7 +206,7 @@ def _lab(args: argparse.Namespace) -> int:
         raise Misuse(f"--only {','.join(args.only)}: nothing of that shows in a server's log")
     keys = common.read_directory("--directory", args.directory) if args.directory else []
     started = time.monotonic()
-    evidence = lab.play(
+    evidence = runs.play(
         args.command,
         chosen,
         user_agent=user_agent,
@@ -221,5 +226,36 @@ def _lab(args: argparse.Namespace) -> int:
         "requests": [len(run.log) for run in evidence.runs],
         "checks": [check.members() for check in checks],
     }
-    common.answer(args, found, check.lines(f"conformance of: {args.command}", checks, seconds))
+    common.answer(args, found, lines(f"conformance of: {args.command}", checks, seconds))
     return 0 if holds(checks) else 1
+
+
+# -- the report for a person, in the style of the reference bot's -----------------------------
+
+_RULE: Final = "-" * 80
+_LEAST: Final = (10, 4, 58)
+
+
+def lines(title: str, checks: Sequence[Check], seconds: float) -> Iterator[str]:
+    """The table, a row for each of *checks*, and the totals as its last line."""
+    yield visible(title)
+    yield _RULE
+    yield from table(map(_cells, checks), least=_LEAST, indent=2, gap=1)
+    yield _RULE
+    yield "  " + totals(checks, seconds)
+
+
+def _cells(check: Check) -> tuple[str, str, str, str]:
+    level = "" if check.level in BINDING else f" [{check.level}]"
+    detail = f"({check.detail})" if check.detail else ""
+    return f"[{WORDS[check.outcome]}]", check.id, check.title + level, detail
+
+
+def totals(checks: Sequence[Check], seconds: float) -> str:
+    """One line: how many passed, and whether every MUST holds."""
+    found = Counter(check.outcome for check in checks)
+    parts = [f"{found[Outcome.HELD]}/{len(checks)} checks passed"]
+    others = ((Outcome.BROKEN, "failed"), (Outcome.UNSEEN, "not seen"))
+    parts += [f"{found[outcome]} {word}" for outcome, word in others if found[outcome]]
+    must = "every MUST holds" if holds(checks) else "not every MUST was shown to hold"
+    return f"{', '.join(parts)}; {must} ({seconds:.1f} s)"

@@ -9,9 +9,10 @@ from __future__ import annotations
 import platform
 import time
 from functools import partial
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+
+import scrapy
 
 from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.adapters.crawl import Crawl
@@ -20,6 +21,7 @@ from scrapy_walsh.commands import common, own_process
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.doctor_state import of_state
 from scrapy_walsh.commands.own_crawl import Page, Pages, PagesSpider, request_pages
+from scrapy_walsh.commands.terminal import show, table
 from scrapy_walsh.config import WalshConfig, has_idle_key, out_of_bounds
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, OwnFault, WalshError
 from scrapy_walsh.findings import Finding, Outcome
@@ -29,12 +31,12 @@ from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.signing import DIRECTORY_TYPE, Target
 from scrapy_walsh.policy.words import one_line, plural
 from scrapy_walsh.proof.signatures import Seen, directory_keys, judge
+from scrapy_walsh.spec import __version__
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
-from scrapy_walsh.terminal import show, table
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from scrapy.settings import Settings
 
@@ -52,7 +54,6 @@ _EVERY: Final = "R0.6"
 #: The widths of the first columns, the mark and the requirement.
 LEAST: Final = (6, 5)
 
-_PACKAGE: Final = "scrapy-walsh"
 _PROBE: Final = "scrapy_walsh.commands.doctor_probe"
 #: What must not fail for ``--online`` to request anything.
 _NEEDED: Final = ("signing", "state", "blocklist")
@@ -136,11 +137,7 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
         config = WalshConfig.from_settings(settings, default_state_dir)
     except ConfigError as error:
         problem = str(error)
-    try:
-        yield from of_versions(_versions(config), _reactor(settings))
-    except metadata.PackageNotFoundError:
-        text = f"{_PACKAGE} is not installed: type pip install . in its clone"
-        yield _UNSEEN(_EVERY, "versions", text)
+    yield _of_versions(settings)
     if config is None:  # no crawl starts, and that is all that its start would say
         yield from _spiders(given, problem)
         yield _of_child()
@@ -160,54 +157,20 @@ def _findings(given: Mapping[str, Any], *, online: bool) -> Iterator[Finding]:
     yield from _of_operator(config, settings, online=online, sound=sound)
 
 
-# -- versions -----------------------------------------------------------------------------
+# -- versions, identity and settings ------------------------------------------------------
 
 
-def of_versions(
-    needs: Iterable[tuple[str, str, str | None, bool]], reactor: str
-) -> Iterator[Finding]:
-    """*needs*: name, accepted versions, installed version or None, whether it is accepted."""
-    rows = list(needs)
-    for name, accepted, version, accepts in rows:
-        if not accepts:
-            text = f"{name} is {version or 'not installed'}; accepted: {accepted}: "
-            yield _FAIL(_EVERY, "versions", f"{text}pip install '{name}{accepted}'")
-    if all(accepts for *_, accepts in rows):
-        shown = ", ".join(f"{name} {version}" for name, _, version, _ in rows)
-        yield _OK(_EVERY, "versions", f"{shown}; reactor {reactor}")
-
-
-def _versions(config: WalshConfig | None) -> Iterator[tuple[str, str, str | None, bool]]:
-    """The packages that these settings need, as :func:`of_versions` takes them."""
-    from packaging.requirements import Requirement  # noqa: PLC0415  slow
-
-    extras = {""}
-    if config is not None:
-        extras |= {"redis"} if config.shared_state else set()
-        extras |= {"sign"} if config.sign_requests else set()
-    python = f"Python{metadata.metadata(_PACKAGE)['Requires-Python']}"
-    for need in map(Requirement, (python, *(metadata.requires(_PACKAGE) or ()))):
-        marker = need.marker
-        if marker is None or any(marker.evaluate({"extra": each}) for each in extras):
-            found = _installed(need.name)
-            accepts = found is not None and need.specifier.contains(found, prereleases=True)
-            yield need.name, str(need.specifier), found, accepts
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return platform.python_version() if name == "Python" else metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+def _of_versions(settings: Settings) -> Finding:
+    """What runs here, for whoever is asked for help; ``pip check`` tells whether it fits."""
+    what = f"scrapy-walsh {__version__}, Scrapy {scrapy.__version__}"
+    text = f"{what}, Python {platform.python_version()}; reactor {_reactor(settings)}"
+    return _OK(_EVERY, "versions", text)
 
 
 def _reactor(settings: Settings) -> str:
     if "TWISTED_REACTOR_ENABLED" in settings and not settings.getbool("TWISTED_REACTOR_ENABLED"):
         return "none (asyncio)"
     return str(settings.get("TWISTED_REACTOR") or "Twisted's default").rpartition(".")[2]
-
-
-# -- identity and settings ----------------------------------------------------------------
 
 
 def of_identity(config: WalshConfig) -> Iterator[Finding]:

@@ -1,8 +1,8 @@
 """``walsh init``: what a bot of one's own needs to say who it is, and to be told to stay away.
 
 It writes a blocklist, a policy page and a file of sources, with ``--sign`` also a key and its
-directory, never over one that is there. It prints the settings, a line for cron, and what to upload
-where.
+directory. What is there already stays as it is. It prints the settings, a line for cron, and what
+to upload where.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import sys
 import time
 import zlib
 from configparser import ConfigParser
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -23,16 +22,16 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.commands.common import Misuse, blocklist_of
+from scrapy_walsh.commands.terminal import show
 from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.identity import identity_from
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE, directory_url
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import visible
-from scrapy_walsh.terminal import show
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from scrapy_walsh.policy.identity import Identity
 
@@ -80,8 +79,8 @@ _SOURCES: Final = """\
 # feed = "https://site.example/feed.xml"
 """
 _SPIDERS: Final = "scrapy_walsh.spiders"
-#: The folder of the key, with ``--sign``.
-_KEYS: Final = "keys"
+#: Where the key is, with ``--sign``.
+_KEY: Final = Path("keys", "key.pem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,58 +108,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the files, and print what is left to do."""
+    """Write the files that are missing, and print what is left to do.
+
+    Called again it goes on where an earlier call was stopped.
+    """
     bot = _bot(args)
-    files = _files(bot)
-    keys = args.dir / _KEYS if bot.directory else None
-    names = [*files, *([_KEYS] if keys else [])]
-    there = [name for name in names if os.path.lexists(args.dir / name)]
-    if there:
-        raise Misuse(f"{args.dir} has {', '.join(there)} already; nothing is overwritten")
+    key = args.dir / _KEY if bot.directory else None
     settings = _settings_file(args.dir)
-    block = _settings(bot.identity, settings if args.write else None, keys)
-    if args.write:
-        _check_unset(settings, args.dir)
-    with _undone_on_failure() as made:
-        for folder in [each for each in (args.dir, *args.dir.parents) if not each.exists()][::-1]:
-            folder.mkdir()
-            made.append(folder)
-        for name, text in files.items():
-            with (args.dir / name).open("x", encoding="utf-8") as file:
-                made.append(args.dir / name)
-                file.write(text)
-        if keys is not None:
-            made.append(keys)
-            _make_keys(keys, made)
-        if args.write and settings is not None:
+    if args.write and settings is None:
+        raise Misuse(f"no Scrapy project's settings at {args.dir}; leave --write out")
+    block = _settings(bot.identity, settings if args.write else None, key)
+    texts = {args.dir / name: text for name, text in _files(bot).items()}
+    lines = []
+    args.dir.mkdir(parents=True, exist_ok=True)
+    for path in (*texts, *([key] if key else [])):
+        there = os.path.lexists(path)
+        if path in texts and not there:
+            replace_file(path, texts[path].encode())
+        elif not there:
+            from scrapy_walsh.keys.files import make_keys  # noqa: PLC0415  slow
+
+            make_keys(path.parent)
+        lines.append(f"{'kept, as it was' if there else 'written'}: {path}")
+    if args.write and settings is not None:
+        if block:
             replace_file(settings, settings.read_bytes() + f"\n{block}".encode())
-    lines = [f"written: {args.dir / name}" for name in names]
-    lines += [f"appended to: {settings}"] if args.write else []
+        lines.append(f"{'appended to' if block else 'kept, as it was'}: {settings}")
     show([*map(visible, lines), *_told(bot, args.dir, None if args.write else block)])
     return 0
-
-
-def _make_keys(directory: Path, made: list[Path]) -> None:
-    """Make a key in *directory*; each file there is added to *made*, also where that fails."""
-    from scrapy_walsh.keys.files import make_keys  # noqa: PLC0415  slow
-
-    try:
-        make_keys(directory)
-    finally:
-        made.extend(directory.glob("*"))
-
-
-@contextmanager
-def _undone_on_failure() -> Iterator[list[Path]]:
-    """A list for what is made; where an error ends it, all of that is deleted again."""
-    made: list[Path] = []
-    try:
-        yield made
-    except BaseException:
-        for path in reversed(made):
-            with suppress(OSError):  # a directory that somebody else has put something into
-                path.rmdir() if path.is_dir() else path.unlink()
-        raise
 
 
 # -- who ----------------------------------------------------------------------------------
@@ -233,31 +208,40 @@ def _files(bot: _Bot) -> dict[str, str]:
 # -- the settings -------------------------------------------------------------------------
 
 
-def _settings(identity: Identity, path: Path | None, keys: Path | None) -> str:
-    """The lines for settings.py; they add to what the settings at *path* have.
+def _settings(identity: Identity, path: Path | None, key: Path | None) -> str:
+    """The lines for settings.py: those that the settings at *path* do not have yet.
 
-    *keys*: the folder of the key that requests are signed with, if they are.
+    *key*: that requests are signed with, if they are.
     """
-    there = set() if path is None else _names(path)
-    spiders = f'"{_SPIDERS}"]'
-    spiders = f"[*SPIDER_MODULES, {spiders}" if "SPIDER_MODULES" in there else f"[{spiders}"
-    addon = '"scrapy_walsh.Addon": 500}'
-    addon = f"{{**ADDONS, {addon}" if "ADDONS" in there else f"{{{addon}"
+    there = {} if path is None else _assigned(path)
     urls = {name: getattr(identity, name) for name in ("policy_url", "blocklist_url")}
-    lines = [
-        f"SPIDER_MODULES = {spiders}",
-        f"ADDONS = {addon}",
-        "WALSH_IDENTITY = {",
-        f'    "product": "{identity.product}",',
-        *(f'    "{name}": {json.dumps(url)},' for name, url in urls.items()),
-        "}",
-    ]
-    if keys is not None:
-        from scrapy_walsh.keys.files import KEY  # noqa: PLC0415  slow
+    found = {
+        "SPIDER_MODULES": _added(there, "SPIDER_MODULES", "[{}]", f'"{_SPIDERS}"'),
+        "ADDONS": _added(there, "ADDONS", "{{{}}}", '"scrapy_walsh.Addon": 500'),
+        "WALSH_IDENTITY": "\n".join(
+            [
+                "{",
+                f'    "product": "{identity.product}",',
+                *(f'    "{name}": {json.dumps(url)},' for name, url in urls.items()),
+                "}",
+            ]
+        ),
+    }
+    if key is not None:
+        found["WALSH_SIGN_REQUESTS"] = "True"
+        found["WALSH_SIGNING_KEY"] = repr(str(key.absolute()))
+    kept = {name for name in there if name.startswith("WALSH_")}
+    return "".join(
+        f"{name} = {value}\n" for name, value in found.items() if value and name not in kept
+    )
 
-        path = (keys / KEY).absolute()
-        lines += ["WALSH_SIGN_REQUESTS = True", f"WALSH_SIGNING_KEY = {str(path)!r}"]
-    return "".join(f"{line}\n" for line in lines)
+
+def _added(there: Mapping[str, str], name: str, form: str, entry: str) -> str:
+    """The value of *name* with *entry* added to what is *there*; empty where it has that."""
+    if entry.partition(":")[0].strip('"') in there.get(name, ""):
+        return ""
+    unpacked = ("**" if ":" in entry else "*") + f"{name}, " if name in there else ""
+    return form.format(unpacked + entry)
 
 
 def _settings_file(directory: Path) -> Path | None:
@@ -273,27 +257,19 @@ def _settings_file(directory: Path) -> Path | None:
     return None
 
 
-def _check_unset(path: Path | None, directory: Path) -> None:
-    """Misuse where the settings cannot be appended to, or name an identity already."""
-    if path is None:
-        raise Misuse(f"no Scrapy project's settings at {directory}; leave --write out")
-    if "WALSH_IDENTITY" in _names(path):
-        raise Misuse(f"{path} has WALSH_IDENTITY already; leave --write out")
-
-
-def _names(path: Path) -> set[str]:
-    """What the Python file at *path* sets at its top level. Misuse where it is none."""
+def _assigned(path: Path) -> dict[str, str]:
+    """What the Python file at *path* sets at its top level, as it is written. Misuse: no Python."""
     try:
         body = ast.parse(path.read_bytes()).body
     except (SyntaxError, ValueError) as error:
         raise Misuse(f"{path} is not Python: {error}") from None
-    return {
-        target.id
-        for node in body
-        if isinstance(node, (ast.Assign, ast.AnnAssign))
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name)
-    }
+    found: dict[str, str] = {}
+    for node in body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                name = ast.unparse(target).partition("[")[0]
+                found[name] = found.get(name, "") + ast.unparse(node)
+    return found
 
 
 # -- what is told -------------------------------------------------------------------------
@@ -309,7 +285,7 @@ def _told(bot: _Bot, directory: Path, block: str | None) -> Iterator[str]:
     yield f"  policy.html     to {identity.policy_url}; add to it what you read, and why"
     yield f"  blocklist.json  to {identity.blocklist_url}"
     if bot.directory is not None:
-        yield f"  {_KEYS}/{DIRECTORY_PATH.rpartition('/')[2]} to {bot.directory},"
+        yield f"  {_KEY.parent}/{DIRECTORY_PATH.rpartition('/')[2]} to {bot.directory},"
         yield f"    served as {DIRECTORY_TYPE}; key.pem stays here"
         yield "  and install what signs: pip install 'scrapy-walsh[sign]'"
     yield f"  and see that {bot.contact} reaches you"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -36,14 +35,14 @@ SUBCOMMANDS: Final = {
         "every requirement is true; the signature holds; keys were made",
         "a requirement is not true; the signature does not hold",
         ("--online --sign keys/key.pem -o attestation.json", "--keygen keys",
-         "--verify attestation.json --jwks https://bot.example/jwks.json"),
+         "--verify attestation.json --jwks jwks.json"),
     ),
     "audit": Subcommand(
         "tell from a site's access log which promises were kept",
         "nothing is broken, and something was seen to hold",
         "a MUST is broken, or ledger and log differ",
         ("access.log", "access.log* --robots robots.txt --host www.site.example --json"),
-        "the bot is not in the log",
+        "the bot is not in the log, or the log does not tell",
     ),
     "blocklist": Subcommand(
         "put a host that opts out on your list; check a list",
@@ -207,12 +206,14 @@ def fill(parser: argparse.ArgumentParser, name: str) -> Any:
 
 
 def _write_no_more() -> None:
-    """Write out what is left. What nobody takes goes nowhere, or Python would fail at its exit."""
+    """Write what is left for stdout, or drop it where that fails."""
+    from scrapy_walsh.commands.terminal import show_no_more  # noqa: PLC0415  seldom needed
+
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        show_no_more()
 
 
 def _meant(name: str) -> str:

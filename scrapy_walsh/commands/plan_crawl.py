@@ -45,8 +45,8 @@ from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import blocklist
 from scrapy_walsh.signals import walsh_asked, walsh_taken_up
-from scrapy_walsh.state.clock import steady_clock
 from scrapy_walsh.state.database import copy_to, has_records
+from scrapy_walsh.state.machine import steady_clock
 from scrapy_walsh.state.records import BLOCKLIST, ROBOTS, SCHEMA, TABLES, HostRecord, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
 

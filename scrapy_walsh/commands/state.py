@@ -14,11 +14,11 @@ from scrapy_walsh.commands import common, state_verify
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.state_forget import forget
 from scrapy_walsh.commands.state_show import Now, as_lines, everything, summary
+from scrapy_walsh.commands.terminal import show
 from scrapy_walsh.policy.words import plural, visible
-from scrapy_walsh.state.clock import steady_clock
 from scrapy_walsh.state.database import has_records
+from scrapy_walsh.state.machine import steady_clock
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
-from scrapy_walsh.terminal import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -28,7 +28,7 @@ from scrapy_walsh.state.records import (
 )
 
 if TYPE_CHECKING:
-    from scrapy_walsh.state.schema import Table
+    from scrapy_walsh.state.records import Table
     from scrapy_walsh.state.store import Store
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from scrapy_walsh.commands.terminal import table, when
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.recrawl import is_unread
@@ -31,16 +32,16 @@ from scrapy_walsh.state.records import (
     Reading,
     SourceRun,
     StoredDocument,
+    moved,
 )
-from scrapy_walsh.state.schema import moved
-from scrapy_walsh.terminal import local, table, when
+from scrapy_walsh.terminal import local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from scrapy_walsh.config import WalshConfig
-    from scrapy_walsh.state.schema import Table
+    from scrapy_walsh.state.records import Table
     from scrapy_walsh.state.store import Store
 
 #: The records that are shown, by the names of their tables; of the others the number of rows.

@@ -15,9 +15,9 @@ from scrapy_walsh.state.records import (
     DOCUMENT_KINDS,
     DOCUMENTS,
     TABLES,
+    DamageError,
     StoredDocument,
 )
-from scrapy_walsh.state.schema import DamageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -2,7 +2,7 @@
 
 Shared are the pacing of hosts, robots.txt, blocklist and schema, deferrals, the last run of each
 source, and whether it is still read. They are hashes under ``walsh:{TOKEN}:``, with the fields of
-their records (``state.schema``) and times by Redis's clock, kept as long as locally. The local
+their records (``state.records``) and times by Redis's clock, kept as long as locally. The local
 store has all other records, and a copy of the shared ones. While Redis does not answer, the copy is
 read, writes are kept until it is back, and no host can be booked.
 
@@ -37,16 +37,17 @@ from scrapy_walsh.state.records import (
     HOSTS,
     TABLE_OF,
     Booking,
+    DamageError,
     StoredDocument,
+    moved,
 )
-from scrapy_walsh.state.schema import DamageError, moved
 from scrapy_walsh.state.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from scrapy_walsh.state.database import Rewrite
-    from scrapy_walsh.state.schema import Key, R, Table
+    from scrapy_walsh.state.records import Key, R, Table
 
 #: Bookings of this worker that are kept, in case Redis loses its memory. From this number on those
 #: that bind nobody any more are dropped.

@@ -1,33 +1,217 @@
-"""A ledger's files: all processes that share a state directory append lines to them, in turn.
+"""A ledger's lines, the files that have them, and the documents that its decisions rest on.
 
-The current file is ``ledger.jsonl``; full ones are ``ledger-000001.jsonl`` and so on. A line is one
-``write``, or lines that belong together are, so a process that is killed leaves whole lines, and
-half a line at most, which is cut off. Lines that cannot be written are counted,
-and a line ``gap`` before the next one says how many are missing: a ledger never looks more complete
-than it is.
+A line is a JSON object in ASCII whose last member is ``hash``: the SHA-256, hexadecimal, of the
+octets of the line before ``,"hash":``. ``prev`` is the hash of the line before, ``n`` its number
+from 1. Both go on over rotated files. So no line can be altered, dropped from between others, or
+moved, without every later hash being written anew; ``ledger.head`` has the last one.
+
+All processes that share a state directory append lines, in turn. The current file is
+``ledger.jsonl``; full ones are ``ledger-000001.jsonl`` and so on. A line is one ``write``, or lines
+that belong together are, so a process that is killed leaves whole lines, and half a line at most,
+which is cut off. Lines that cannot be written are counted, and a line ``gap`` before the next one
+says how many are missing: a ledger never looks more complete than it is.
+
+The documents (robots.txt, blocklist, schema) are in one SQLite file beside the ledger, by digest.
+Each body is kept once, compressed, with the number of the last ledger file that names it, and goes
+when that file goes. No other body comes there (D10).
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import os
-from contextlib import contextmanager
+import sqlite3
+import zlib
+from contextlib import closing, contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
-from scrapy_walsh.ledger.lines import CONTRACT, FILE, GENESIS, HEAD, chained, parsed, redacted
-from scrapy_walsh.state.files import claim, open_private, private, set_aside
+from scrapy_walsh.policy.strict_json import json_object
+from scrapy_walsh.state.database import Connection, is_damage
+from scrapy_walsh.state.files import claim, make_private, open_private, private, set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+
+DOCUMENTS: Final = "ledger-documents.sqlite"
+_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS documents (
+    digest TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,
+    file INTEGER NOT NULL,
+    body BLOB NOT NULL
+) WITHOUT ROWID
+"""
+
+
+class Documents:
+    """The documents of one ledger; StateError where the file cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, int] = {}
+        #: Digests under which ``get`` has found another body than theirs.
+        self.altered: set[str] = set()
+        #: Why ``get`` could not read the file, if it could not.
+        self.fault: str | None = None
+        #: Lines for the log on what was found damaged.
+        self.notices: list[str] = []
+
+    def put(self, kind: str, body: bytes, digest: str, file: int) -> None:
+        """Keep *body*, which ledger file number *file* names. A damaged file is set aside."""
+        if self._known.get(digest) == file:
+            return
+
+        def keep(connection: sqlite3.Connection) -> None:
+            found = connection.execute(
+                "UPDATE documents SET file = ? WHERE digest = ?", (file, digest)
+            )
+            if not found.rowcount:
+                connection.execute(
+                    "INSERT OR IGNORE INTO documents VALUES (?, ?, ?, ?)",
+                    (digest, kind, file, zlib.compress(body, 1)),
+                )
+
+        self._change(keep, "a document of the ledger cannot be kept: ")
+        self._known[digest] = file
+
+    def get(self, digest: str) -> bytes | None:
+        """The body with that digest; None where it is not here, or was altered."""
+        if not (digest.isascii() and self._path.is_file()):  # a forged one may not be Unicode
+            return None
+        try:
+            with closing(self._open(read_only=True)) as connection:
+                row = connection.execute(
+                    "SELECT body FROM documents WHERE digest = ?", (digest,)
+                ).fetchone()
+        except sqlite3.Error as error:
+            self.fault = str(error)
+            return None
+        if row is None:
+            return None
+        with suppress(zlib.error, TypeError):
+            body = zlib.decompress(row[0])
+            if hashlib.sha256(body).hexdigest() == digest:
+                return body
+        self.altered.add(digest)
+        return None
+
+    def forget(self, file: int) -> None:
+        """Drop what no ledger file after number *file* names."""
+
+        def drop(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM documents WHERE file <= ?", (file,))
+
+        self._change(drop)
+
+    def _change(self, change: Callable[[sqlite3.Connection], None], what: str = "") -> None:
+        """Call *change* in a transaction; a damaged file is set aside, and it is called again."""
+        try:
+            try:
+                self._transact(change)
+            except sqlite3.DatabaseError as error:
+                if not is_damage(error):
+                    raise
+                aside = set_aside(self._path, ("-journal",))
+                self._known.clear()
+                self.notices.append(
+                    f"{self._path} was damaged ({error}): set aside as {aside.name}; verify will "
+                    "miss the documents in it"
+                )
+                self._transact(change)
+        except (sqlite3.Error, OSError) as error:
+            raise StateError(f"{self._path}: {what}{error}") from error
+
+    def _transact(self, change: Callable[[sqlite3.Connection], None]) -> None:
+        with closing(self._open()) as connection, connection:
+            change(connection)
+
+    def _open(self, *, read_only: bool = False) -> sqlite3.Connection:
+        if read_only:
+            uri = f"{self._path.absolute().as_uri()}?mode=ro"
+            return sqlite3.connect(uri, uri=True, factory=Connection)
+        make_private(self._path)
+        connection = sqlite3.connect(self._path, timeout=5.0, factory=Connection)
+        try:
+            # A body that a power cut damages is known by its digest, and put again.
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute(_TABLE)
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+
+CONTRACT: Final = "walsh-ledger/v1"
+FILE: Final = "ledger.jsonl"
+HEAD: Final = "ledger.head"
+#: What the first line of all is chained to.
+GENESIS: Final = "0" * 64
+#: What stands in place of a query in a redacted ledger.
+REDACTED: Final = "?redacted"
+
+#: Made once: ``json.dumps`` would make one for each line, which takes as long as the line itself.
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_HASH: Final = b',"hash":"'
+_TAIL: Final = len(_HASH) + 64 + len(b'"}')
+_URL_MEMBERS: Final = ("url", "document", "sent", "via", "by", "reason")
+
+
+def chained(entry: Mapping[str, Any], number: int, previous: str) -> tuple[bytes, str]:
+    """The line of *entry*, with its line end, and its hash. Empty members are left out."""
+    members = {name: value for name, value in entry.items() if _says_something(value)}
+    whole = {"n": number, **members, "prev": previous}
+    text = _ENCODER.encode(whole)[:-1].encode("ascii")
+    digest = hashlib.sha256(text).hexdigest()
+    return b'%s%s%s"}\n' % (text, _HASH, digest.encode("ascii")), digest
+
+
+def digest_of(line: bytes) -> str:
+    """The hash that *line*, without its line end, ought to carry."""
+    return hashlib.sha256(line[:-_TAIL]).hexdigest()
+
+
+def parsed(line: bytes) -> dict[str, Any]:
+    """The members of a line without its line end; ValueError where it is not a ledger line."""
+    if line[-_TAIL:-66] != _HASH or line[-2:] != b'"}':
+        raise ValueError("does not end in a hash")
+    found: dict[str, Any] = json_object(line)
+    number, previous, kind = found.get("n"), found.get("prev"), found.get("kind")
+    if type(number) is not int or not isinstance(previous, str) or not isinstance(kind, str):
+        raise ValueError("has no number, no kind, or no hash of the line before")
+    return found
+
+
+def redacted(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """*entry* without the query strings of its URLs, also where its reason repeats them."""
+    queries = {
+        "?" + value.partition("?")[2]
+        for name in _URL_MEMBERS[:-1]
+        if isinstance(value := entry.get(name), str) and "?" in value
+    }
+    found = dict(entry)
+    for name in _URL_MEMBERS:
+        for query in queries:
+            if isinstance(found.get(name), str):
+                found[name] = found[name].replace(query, REDACTED)
+    return found
+
+
+def _says_something(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is not None and value not in ("", (), [])
+
 
 LOCK: Final = "ledger.lock"
 #: Octets of a file before the next one is begun, and full files that are kept.
 ROTATE_AT: Final = 16 * 1024**2
 KEPT: Final = 16
 #: Octets read from the end of a file to find its last line: more than any line has.
-_TAIL: Final = 256 * 1024
+_LAST: Final = 256 * 1024
 
 
 class Ledger:
@@ -147,7 +331,7 @@ class Ledger:
 
     def _last_line(self) -> tuple[bytes, int]:
         """The last whole line, and the octets after it. ValueError where there is none."""
-        start = max(0, self._end - _TAIL)
+        start = max(0, self._end - _LAST)
         tail = os.pread(self._descriptor, self._end - start, start)
         whole, newline, rest = tail.rpartition(b"\n")
         if not newline:

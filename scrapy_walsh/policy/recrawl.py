@@ -44,6 +44,8 @@ from scrapy_walsh.policy.words import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from scrapy_walsh.policy.scope import Scope
+
 _T = TypeVar("_T")
 
 # -- R8: may it be sent? ------------------------------------------------------------------
@@ -178,11 +180,12 @@ def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) 
     return Verdict(False, NOT_DUE, "R8", line)
 
 
-def led_from(
-    key: str, carried: Iterable[str], hops: Mapping[str, Iterable[str]]
+def counts_for(
+    key: str, url: str, scope: Scope, carried: Iterable[str], hops: Mapping[str, Iterable[str]]
 ) -> dict[str, None]:
-    """The sources from which redirects led to the request *key*, in any number of steps.
+    """The sources for which an answer to the request *key*, for *url*, counts.
 
+    They are those from which redirects led to it, in any number of steps, and itself if it is one.
     *carried*: those that are known without *hops*. *hops*: by key of a request that redirects led
     to, the sources that they led from.
     """
@@ -193,6 +196,10 @@ def led_from(
             if source not in found:
                 found[source] = None
                 left.append(source)
+    if scope.is_source(url):
+        found[key] = None
+    elif not found and (source_of := scope.source_of(url)) is not None:
+        found[source_of] = None
     return found
 
 

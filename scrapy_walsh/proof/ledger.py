@@ -17,9 +17,16 @@ from msgspec import ValidationError, convert
 from msgspec.structs import fields
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.ledger.documents import DOCUMENTS
-from scrapy_walsh.ledger.files import rotated
-from scrapy_walsh.ledger.lines import CONTRACT, FILE, GENESIS, HEAD, digest_of, parsed
+from scrapy_walsh.ledger.files import (
+    CONTRACT,
+    DOCUMENTS,
+    FILE,
+    GENESIS,
+    HEAD,
+    digest_of,
+    parsed,
+    rotated,
+)
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import ASKED, Count, Exchange, Time
 

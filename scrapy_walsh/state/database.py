@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.state import clock, files, mark
-from scrapy_walsh.state.records import HOSTS, TABLES, HostRecord
-from scrapy_walsh.state.schema import DamageError
+from scrapy_walsh.state import files, machine
+from scrapy_walsh.state.records import HOSTS, TABLES, DamageError, HostRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from scrapy_walsh.state.schema import Key, R, Row, Table
+    from scrapy_walsh.state.records import Key, R, Row, Table
 
 T = TypeVar("T")
 #: Makes a host's new record of the old one; None leaves it as it is.
@@ -287,7 +286,7 @@ def copy_to(directory: Path, copy: Path) -> None:
 
     For a look at what a crawl would find and do. Raises OSError.
     """
-    for name in (*files.COPIES, clock.FILE, mark.LOST):
+    for name in (*files.COPIES, machine.CLOCK, machine.LOST):
         with suppress(FileNotFoundError):
             shutil.copy2(directory / name, copy)
     if not (directory / DATABASE).exists():
@@ -317,7 +316,7 @@ class Database:
         self._inode: int | None = None
         self._looked = -_LOOKS
         self._open()
-        if mark.found(directory) and not self.rows_lost:
+        if machine.is_marked(directory) and not self.rows_lost:
             self._lose("could not be written by an earlier run")
 
     def close(self) -> None:

@@ -24,8 +24,7 @@ from dataclasses import asdict, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import StateError
-from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
-from scrapy_walsh.state.schema import DamageError
+from scrapy_walsh.state.records import BLOCKLIST, DamageError, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.throttle import NOTHING, Learned, shared_wait, slower
 from scrapy_walsh.policy.words import plural
-from scrapy_walsh.state import files, mark
+from scrapy_walsh.state import files, machine
 from scrapy_walsh.state.database import Database
 from scrapy_walsh.state.records import (
     BLOCKLIST,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_walsh.state.database import Rewrite
-    from scrapy_walsh.state.schema import Key, R, Row, Table
+    from scrapy_walsh.state.records import Key, R, Row, Table
 
 
 class Store(ABC):
@@ -256,8 +256,8 @@ class SqliteStore(Store):
     def close(self) -> None:
         """Close the database, after one more try to write what could not be written before.
 
-        What fails again is lost, and later runs are told so (``state.mark``). The write-ahead log
-        is copied into the database first, so that the next process need not do it.
+        What fails again is lost, and later runs are told so (``machine.mark_lost``). The
+        write-ahead log is copied into the database first, so that the next process need not do it.
         """
         with suppress(StateError):
             self.flush()
@@ -382,7 +382,7 @@ class SqliteStore(Store):
         try:
             self._database.write([each[1:] for each in self._unwritten.values()], bookings)
         except StateError:
-            mark.leave(self._directory)  # now, since this process may be killed later
+            machine.mark_lost(self._directory)  # now, since this process may be killed later
             self._write_failed = True
             for host, change in bookings:
                 super().update_host(host, change)

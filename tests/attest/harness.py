@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh import SPEC_VERSION, __version__
 from scrapy_walsh.proof.attest.document import IDS
-from scrapy_walsh.proof.conformance.record import code_digest, write_record
+from scrapy_walsh.proof.conformance.check import code_digest, write_record
 from tests.crawl.harness import USER_AGENT
 
 if TYPE_CHECKING:

@@ -8,10 +8,7 @@ import os
 import re
 import shlex
 import sys
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,8 +17,6 @@ from cryptography.exceptions import InvalidSignature
 import scrapy_walsh
 from scrapy_walsh.commands import attest
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.keys import jwks
-from scrapy_walsh.proof.attest import fetch
 from scrapy_walsh.proof.attest.document import IDS, PolicyPage
 from scrapy_walsh.proof.sandbox import Sandbox, default_sites
 from tests import zygote
@@ -162,7 +157,7 @@ MISUSE = {
     "no such document": (["--verify", "none.json", "--jwks", "r.json"], "none.json"),
     "no such keys": (["--verify", "r.json", "--jwks", "none.json"], "none.json"),
     "not keys": (["--verify", "r.json", "--jwks", "r.json"], "JWKS"),
-    "keys by http": (["--verify", "r.json", "--jwks", "http://h.test/jwks.json"], "https"),
+    "keys by a URL": (["--verify", "r.json", "--jwks", "https://h.test/k"], "cannot read https://"),
 }
 
 
@@ -205,84 +200,6 @@ def test_own_without_the_extra(
         told = capsys.readouterr()
         assert (told.out, len(told.err.splitlines())) == ("", 1)
         assert "pip install 'scrapy-walsh[attest]'" in told.err
-
-
-# -- keys from the web --------------------------------------------------------------------
-
-
-@contextmanager
-def served(status: int, body: bytes, **headers: str) -> Iterator[tuple[str, list[str | None]]]:
-    """A web server on loopback: its URL, and the User-Agents that asked it."""
-    agents: list[str | None] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            agents.append(self.headers.get("User-Agent"))
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            with suppress(OSError):  # who asked may not want all of it
-                self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:  # type: ignore[override]
-            """Say nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/jwks.json", agents
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-@pytest.fixture
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "HTTP_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.usefixtures("signed", "no_proxy")
-def test_own_keys_are_fetched_as_nobodys_bot() -> None:
-    with served(200, Path("keys/jwks.json").read_bytes()) as (url, agents):
-        assert main(["attest", "--verify", "a.json", "--jwks", url]) == 0
-        assert agents == [f"scrapy-walsh/{scrapy_walsh.__version__}"]
-
-
-@pytest.mark.usefixtures("signed", "no_proxy")
-@pytest.mark.parametrize(
-    ("status", "headers"), [(404, {}), (500, {}), (302, {"Location": "/"}), (200, {})]
-)
-def test_own_keys_that_cannot_be_fetched_are_no_verdict(
-    status: int, headers: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    with served(status, b" " * (jwks.LIMIT + 1), **headers) as (url, agents):
-        assert main(["attest", "--verify", "a.json", "--jwks", url]) == 2
-        assert len(agents) == 1, "not asked again, not asked elsewhere"
-    told = capsys.readouterr().err
-    assert len(told.splitlines()) == 1
-    assert url in told
-
-
-@pytest.mark.usefixtures("no_proxy")
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://127.0.0.1:1/jwks.json",
-        "http://10.0.0.1/jwks.json",
-        "http://localhost.h.test/",
-        "http://127.0.0.1@h.test/",
-        "http://[::1/",
-        "https:///jwks.json",
-    ],
-)
-def test_own_url_that_is_not_asked(url: str) -> None:
-    with pytest.raises(fetch.NotFetched):
-        fetch.fetch(url)
 
 
 # -- in a project, and online -------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_walsh.ledger.lines import chained
+from scrapy_walsh.ledger.files import chained
 from scrapy_walsh.proof.audit.match import Ledgers, Sent, match_rows, pair, read_ledgers
 from scrapy_walsh.proof.audit.reading import Entry, Log, Unreadable
 from tests.audit.weblog import T0

@@ -22,9 +22,10 @@ from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.commands import completion, init
 from scrapy_walsh.commands.main import MISUSE, SUBCOMMANDS, fill, form, main
 from scrapy_walsh.proof.sandbox import blocklist
-from scrapy_walsh.state.records import Validators
+from scrapy_walsh.state.records import HostRecord, Validators
 from scrapy_walsh.state.store import SqliteStore
 from tests import zygote
+from tests.crawl.harness import put_records
 from tests.ledger.verify_kit import honest, write
 
 if TYPE_CHECKING:
@@ -254,23 +255,27 @@ def test_own_an_attestation_that_cannot_be_written_is_not_there(
     assert tree(tmp_path) == {}
 
 
-def test_own_an_init_that_fails_takes_away_what_it_had_made(
+def test_own_an_init_that_fails_is_one_line_and_goes_on_when_called_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(path: Path, _data: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    whole = init.replace_file
 
-    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = own.settings\n")
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "settings.py").write_text("SPIDER_MODULES = []\n")
+    def fail(path: Path, data: bytes) -> None:
+        if path.name == "policy.html":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        whole(path, data)
+
     monkeypatch.setattr(init, "replace_file", fail)
-    before = tree(tmp_path)
-    words = ["--product", "OurBot/1.0", "--site", "https://bot.example", "--write"]
-    assert main(["init", *words, "--dir", str(tmp_path / "new" / "bot")]) == 2
+    words = ["--product", "OurBot/1.0", "--site", "https://bot.example", "--dir", str(tmp_path)]
+    assert main(["init", *words]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert "settings.py: No space left on device" in err
-    assert tree(tmp_path) == before
+    assert "policy.html: No space left on device" in err
+    monkeypatch.setattr(init, "replace_file", whole)
+    assert main(["init", *words]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("blocklist.json", "policy.html", "sources.toml"),
+    ]
 
 
 def test_own_a_file_that_is_replaced_keeps_its_rights_and_a_device_stays_one(
@@ -306,6 +311,30 @@ def test_own_an_output_that_nobody_takes_is_one_line(words: str, tmp_path: Path)
     assert done.returncode == 2
     assert done.stderr.endswith("No space left on device\n")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("verify {}", 0), ("verify {} --head 1:{zero}", 1), ("state show --all --dir {}", 0)],
+)
+def test_own_who_reads_only_the_beginning_ends_no_command(
+    words: str, code: int, tmp_path: Path
+) -> None:
+    """As ``walsh ... | head -1``: the exit code is that of what was found, and nothing is said."""
+    put_records(tmp_path, *(HostRecord(f"h{n}.test", 1.0, 1.0) for n in range(9)))
+    write(tmp_path, honest().entries)
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "scrapy_walsh", *words.format(tmp_path, zero="0" * 64).split()],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (code, "")
 
 
 # -- completion ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""``walsh init``: what it writes can be used as it is, and nothing is overwritten."""
+"""``walsh init``: what it writes can be used as it is, and what is there stays as it is."""
 
 from __future__ import annotations
 
@@ -84,13 +84,31 @@ def test_own_whom_to_write_to_is_said_where_it_was_not_given(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_own_init_overwrites_nothing(
+def test_own_init_overwrites_nothing_and_makes_what_is_missing(
     name: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / name).symlink_to("nowhere")
-    assert main(["init", *GIVEN]) == 2
-    assert f"has {name} already" in capsys.readouterr().err
-    assert [path.name for path in folder.iterdir()] == [name]
+    assert main(["init", *GIVEN]) == 0
+    said = capsys.readouterr().out
+    assert f"kept, as it was: {name}" in said
+    assert not (folder / "nowhere").exists()
+    others = [each for each in FILES if each != name]
+    assert all(f"written: {each}" in said and (folder / each).is_file() for each in others)
+
+
+def test_own_init_after_init_changes_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "scrapy.cfg").write_text("[settings]\ndefault = own.settings\n")
+    (folder / "own").mkdir()
+    (folder / "own" / "settings.py").write_text("SPIDER_MODULES = ['own']\n")
+    asked = ["init", *GIVEN, "--sign", "--write"]
+    assert main(asked) == 0
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert main(asked) == 0
+    assert capsys.readouterr().out.count("kept, as it was: ") == 5
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
@@ -157,17 +175,18 @@ def test_own_write_appends_to_the_settings_of_a_new_project(folder: Path) -> Non
     assert config_of(settings).identity.product == "OurBot/1.0"
 
 
-def test_own_write_leaves_an_identity_that_is_there(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_own_write_adds_only_what_is_missing(folder: Path) -> None:
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = own.settings\n")
     (folder / "own").mkdir()
     path = folder / "own" / "settings.py"
-    path.write_text('WALSH_IDENTITY = "walsh-research"\n')
-    assert main(["init", *GIVEN, "--write"]) == 2
-    assert "has WALSH_IDENTITY already" in capsys.readouterr().err
-    assert path.read_text() == 'WALSH_IDENTITY = "walsh-research"\n'
-    assert not (folder / "blocklist.json").exists()
+    before = (
+        'WALSH_IDENTITY = "walsh-research"\nSPIDER_MODULES = ["own"]\n'
+        'SPIDER_MODULES += ["scrapy_walsh.spiders"]\n'
+    )
+    path.write_text(before)
+    assert main(["init", *GIVEN, "--write"]) == 0
+    assert path.read_text() == before + '\nADDONS = {"scrapy_walsh.Addon": 500}\n'
+    assert (folder / "blocklist.json").exists()
 
 
 # -- docs ---------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.proof.conformance.record import read_record
+from scrapy_walsh.proof.conformance.check import read_record
 from scrapy_walsh.proof.sandbox import Route, Sandbox, Site, blocklist, gaps, hosts, requests
 from tests.conformance.kit import USER_AGENT, Done, conformance
 

@@ -11,7 +11,7 @@ import pytest
 
 import scrapy_walsh
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.proof.conformance.record import (
+from scrapy_walsh.proof.conformance.check import (
     code_digest,
     read_record,
     record_digest,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.proof.conformance.record import code_digest, read_record
+from scrapy_walsh.proof.conformance.check import code_digest, read_record
 from scrapy_walsh.spec import REQUIREMENTS
 from tests.conformance.kit import ROOT, USER_AGENT, Done, conformance
 

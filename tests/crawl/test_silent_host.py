@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.ledger.lines import parsed
+from scrapy_walsh.ledger.files import parsed
 from scrapy_walsh.proof.sandbox import Request, Route, Sandbox
 from scrapy_walsh.state import open_store
 from scrapy_walsh.state.records import Deferral

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.ledger.lines import parsed
+from scrapy_walsh.ledger.files import parsed
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests.crawl.harness import crawl, make_project, site, state_dir
 

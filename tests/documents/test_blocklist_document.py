@@ -111,6 +111,13 @@ ADOPTED = {
         schema=served(INLINE),
         schema_age=SCHEMA_TTL + 10,
     ),
+    "stale-schema-then-a-page": Case(
+        document("DOMAIN", schema=None),
+        first={"schema": None},
+        schema=served(INLINE),
+        schema_then=raw("<html>maintenance</html>"),
+        schema_age=SCHEMA_TTL + 10,
+    ),
     "cached-schema": Case(
         document("DOMAIN", schema=None), first={"schema": None}, schema=served(INLINE)
     ),
@@ -194,20 +201,22 @@ def test_r3_6_and_r10_1_no_separate_schema_is_asked_for(
     assert outcomes[name].operator == ["/list.json"]
 
 
-def test_r3_7_the_standalone_schema_is_asked_for(outcomes: dict[str, Outcome]) -> None:
-    assert outcomes["external-schema"].operator == ["/list.json", "/schema.json"]
+@pytest.mark.parametrize("name", ["external-schema", "bd30-schema-is-none", "bd30-schema-404"])
+def test_r3_7_the_standalone_schema_is_asked_for(outcomes: dict[str, Outcome], name: str) -> None:
+    assert outcomes[name].operator == ["/list.json", "/schema.json"]
 
 
-def test_r10_2_the_schema_is_cached_for_seven_days(outcomes: dict[str, Outcome]) -> None:
+def test_r10_2_a_cached_schema_is_used(outcomes: dict[str, Outcome]) -> None:
     assert outcomes["cached-schema"].operator == ["/list.json"]
 
 
 def test_r10_3_and_r10_4_a_stale_schema_is_kept_and_said(outcomes: dict[str, Outcome]) -> None:
-    found = outcomes["bd31-stale-schema"]
-    assert found.operator == ["/list.json", "/schema.json"]
-    assert found.run.lines(
-        "WARNING", "schema not refreshed", "operator.bd31-stale-schema.test/schema.json"
-    )
+    for name in ("bd31-stale-schema", "stale-schema-then-a-page"):
+        assert outcomes[name].operator == ["/list.json", "/schema.json"]
+    run = outcomes["bd31-stale-schema"].run
+    said = run.lines("WARNING", "schema not refreshed", "the cached one is used")
+    assert len(said) == 2  # an answer that is no schema has no address in it
+    assert sum("operator.bd31-stale-schema.test/schema.json" in each for each in said) == 1
 
 
 @pytest.mark.parametrize(("name", "asked"), [("loop", 6), ("moved", 2)])
@@ -414,8 +423,8 @@ HOSTILE = {
     "properties": {**INLINE["properties"], "operator": {"pattern": "^(a+)+$"}},
 }
 SHORT_LIMIT = f"""
-from scrapy_walsh.adapters.documents import list_store
-list_store._VALIDATION_TIMEOUT = 2.0
+from scrapy_walsh.adapters.documents import operator_list
+operator_list._VALIDATION_TIMEOUT = 2.0
 {LIST_SPIDER}
 """
 

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.commands import attest, doctor, doctor_state
+from scrapy_walsh.commands.conformance import lines as report_lines
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.findings import Outcome
-from scrapy_walsh.ledger.lines import FILE
+from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.proof.attest import document
 from scrapy_walsh.proof.attest.document import IDS, Evidence, PolicyPage
 from scrapy_walsh.proof.audit.judge import Terms, judge
 from scrapy_walsh.proof.audit.reading import read_logs
 from scrapy_walsh.proof.conformance.check import WORDS, Check, in_order
-from scrapy_walsh.proof.conformance.check import lines as report_lines
-from scrapy_walsh.proof.conformance.judges import spaced
+from scrapy_walsh.proof.conformance.evidence import spaced
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
 from scrapy_walsh.proof.report.lanes import ALL, Report
@@ -228,7 +228,7 @@ def config(**settings: Any) -> WalshConfig:
     return WalshConfig.from_settings({**OWN, **settings}, Path)
 
 
-def test_own_doctor_on_settings_and_versions() -> None:
+def test_own_doctor_on_settings() -> None:
     given = config(
         WALSH_FOLLOW_LINKS=True,
         WALSH_SCRAPING=True,
@@ -237,9 +237,6 @@ def test_own_doctor_on_settings_and_versions() -> None:
         WALSH_BLOCKLIST_URL="http://mirror.test/b.json",
     )
     told(doctor.of_identity(given))
-    needs = [("Python", ">=3.11", "3.11.2", True), ("redis", ">=5", None, False)]
-    told(doctor.of_versions(needs, "none"))
-    told(doctor.of_versions(needs[:1], "none"))
 
 
 def test_own_doctor_on_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

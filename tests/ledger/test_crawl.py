@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from scrapy_walsh.ledger import FILE
-from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
-from scrapy_walsh.ledger.lines import parsed
+from scrapy_walsh.ledger.files import DOCUMENTS, Documents, parsed
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, page
 from tests.crawl.harness import (
     LIST_SPIDER,

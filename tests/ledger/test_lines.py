@@ -16,8 +16,17 @@ from hypothesis import strategies as st
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger import Ledger, files
-from scrapy_walsh.ledger.files import read_head, rotated
-from scrapy_walsh.ledger.lines import FILE, GENESIS, HEAD, chained, digest_of, parsed, redacted
+from scrapy_walsh.ledger.files import (
+    FILE,
+    GENESIS,
+    HEAD,
+    chained,
+    digest_of,
+    parsed,
+    read_head,
+    redacted,
+    rotated,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

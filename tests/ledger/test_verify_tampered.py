@@ -18,9 +18,7 @@ import pytest
 
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.ledger import FILE, files
-from scrapy_walsh.ledger.documents import DOCUMENTS
-from scrapy_walsh.ledger.files import Ledger
-from scrapy_walsh.ledger.lines import HEAD, parsed
+from scrapy_walsh.ledger.files import DOCUMENTS, HEAD, Ledger, parsed
 from scrapy_walsh.proof.sandbox import Route, Sandbox
 from tests import zygote
 from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, state_dir

@@ -7,8 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.commands.verify import _blocklist, _members
-from scrapy_walsh.ledger.documents import DOCUMENTS, Documents
-from scrapy_walsh.ledger.lines import CONTRACT, FILE, GENESIS, HEAD, chained
+from scrapy_walsh.ledger.files import CONTRACT, DOCUMENTS, FILE, GENESIS, HEAD, Documents, chained
 from scrapy_walsh.policy.backoff import granted
 from scrapy_walsh.policy.throttle import LONGEST
 from scrapy_walsh.proof.sandbox import blocklist

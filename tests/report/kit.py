@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 from scrapy_walsh.findings import Outcome
-from scrapy_walsh.ledger.lines import CONTRACT, GENESIS, chained
+from scrapy_walsh.ledger.files import CONTRACT, GENESIS, chained
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.lanes import LAST, Report, build
 from tests import golden

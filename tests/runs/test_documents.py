@@ -1,14 +1,17 @@
-"""R10, R11, R12: what a later run asks again of robots.txt, blocklist and schema."""
+"""R10, R11, R12: what a later run asks again of robots.txt, blocklist and schema, and when.
+
+What becomes of each kind of list and schema: ``tests/documents/test_blocklist_document.py``.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from scrapy_walsh.proof.sandbox import Route, blocklist, requests
-from tests.crawl.harness import FAR_OFF, Crawl, site
+from tests.crawl.harness import Crawl, site
 from tests.runs.kit import AGAIN, DAY, HOUR, LIST, LIST_URL, SCHEMA, SCHEMA_URL, Runs
 
 if TYPE_CHECKING:
@@ -110,72 +113,3 @@ def test_r12_1_what_a_refresh_forbids_is_not_asked_any_more(tmp_path: Path) -> N
         second = runs(*PAGES)
     assert second.asked("one.test") == ["/robots.txt"]  # R2.31
     assert second.asked("two.test") == []
-
-
-HELD, OTHER, THIRD = "http://blocked.test/x", "http://other.test/x", "http://third.test/x"
-ALL = (HELD, OTHER, THIRD)
-
-
-@pytest.fixture(scope="module")
-def schemas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Crawl]]:
-    """Runs with a new list each, and every fate of its schema."""
-    settings = {**AGAIN, **FAR_OFF}
-    with Runs(
-        tmp_path_factory.mktemp("schemas"), site("other.test"), site("third.test"),
-        settings=settings,
-    ) as runs:  # fmt: skip
-
-        def run(route: Route, schema: Route, *, schema_age: float | None = None) -> Crawl:
-            runs.serve("operator.test", LIST, route)
-            runs.serve("operator.test", SCHEMA, schema)
-            runs.age("blocklist", LIST_URL, REFRESH)
-            if schema_age is not None:
-                runs.age("schema", SCHEMA_URL, schema_age)
-            return runs(*ALL)
-
-        good, gone = STANDALONE[SCHEMA], Route(404)
-        found = {"inline": runs(*ALL)}
-        found["none at all"] = run(listing("other.test", inline=False), gone)
-        found["standalone"] = run(listing("other.test", inline=False), good)
-        found["cached"] = run(listing("third.test", inline=False), gone)
-        found["stale"] = run(listing("other.test", inline=False), gone, schema_age=8 * DAY)
-        found["stale, and garbage"] = run(
-            listing("third.test", inline=False), Route(body="<html>maintenance</html>")
-        )
-        found["inline again"] = run(listing("other.test"), good)
-        yield found
-
-
-def blocked(run: Crawl) -> set[str]:
-    """The hosts of which nothing was asked."""
-    return {url.split("/")[2] for url in ALL if not run.asked(url.split("/")[2])}
-
-
-@pytest.mark.parametrize("run", ["inline", "inline again"])
-def test_r10_1_an_inline_schema_needs_no_request(schemas: dict[str, Crawl], run: str) -> None:
-    assert schemas[run].asked("operator.test") == [LIST]
-
-
-def test_r10_5_without_any_schema_the_held_list_stays(schemas: dict[str, Crawl]) -> None:
-    run = schemas["none at all"]
-    assert run.asked("operator.test") == [LIST, SCHEMA]
-    assert blocked(run) == {"blocked.test"}
-    assert len(run.lines("rejected", LIST_URL, "schema", "stays in force")) == 1
-
-
-def test_r10_2_the_standalone_schema_is_used_and_cached(schemas: dict[str, Crawl]) -> None:
-    assert schemas["standalone"].asked("operator.test") == [LIST, SCHEMA]
-    assert blocked(schemas["standalone"]) == {"other.test"}
-    assert schemas["cached"].asked("operator.test") == [LIST]
-    assert blocked(schemas["cached"]) == {"third.test"}
-
-
-@pytest.mark.parametrize(("run", "host"), [("stale", "other.test"),
-                                           ("stale, and garbage", "third.test")])  # fmt: skip
-def test_r10_3_and_r10_4_a_stale_schema_is_kept_and_logged(
-    schemas: dict[str, Crawl], run: str, host: str
-) -> None:
-    found: Any = schemas[run]
-    assert found.asked("operator.test") == [LIST, SCHEMA]
-    assert blocked(found) == {host}
-    assert len(found.lines("WARNING", "schema not refreshed", "cached")) == 1

@@ -39,13 +39,14 @@ def test_own_the_key_and_the_settings_can_be_used_as_they_are(
     assert DIRECTORY in Path("policy.html").read_text()
 
 
-def test_own_a_folder_of_keys_that_is_there_is_left_alone(
+def test_own_a_key_that_is_there_is_left_alone(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "keys").mkdir()
-    assert main(["init", *GIVEN, "--sign"]) == 2
-    assert "has keys already" in capsys.readouterr().err
-    assert [path.name for path in folder.rglob("*")] == ["keys"]
+    (folder / "keys" / "key.pem").write_text("ours")
+    assert main(["init", *GIVEN, "--sign"]) == 0
+    assert "kept, as it was: keys/key.pem" in capsys.readouterr().out
+    assert [path.read_text() for path in (folder / "keys").iterdir()] == ["ours"]
 
 
 def test_own_a_site_without_tls_cannot_have_a_key_directory(
@@ -57,20 +58,6 @@ def test_own_a_site_without_tls_cannot_have_a_key_directory(
     assert len(told.splitlines()) == 1
     assert "is not https" in told
     assert list(folder.iterdir()) == []
-
-
-def test_own_no_key_stays_where_the_settings_cannot_be_written(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "scrapy.cfg").write_text("[settings]\ndefault = mine\n")
-    (folder / "mine.py").write_text("BOT_NAME = 'mine'\n")
-
-    def fails(*_: object) -> None:
-        raise OSError("full")
-
-    monkeypatch.setattr("scrapy_walsh.commands.init.replace_file", fails)
-    assert main(["init", *GIVEN, "--sign", "--write"]) == 2
-    assert sorted(path.name for path in folder.iterdir()) == ["mine.py", "scrapy.cfg"]
 
 
 def test_own_without_it_nothing_is_signed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

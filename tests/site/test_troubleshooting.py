@@ -73,7 +73,7 @@ OTHERS = (
     ("sources/report.py", ": cannot be written:"),
     ("sources/sources.py", "cannot be used; write an absolute http or https URL"),
     ("spiders/walsh_metadata.py", "scrapy_walsh is not installed here: set ADDONS"),
-    ("state/clock.py", "hosts keep their spacing and holds; documents and sources"),
+    ("state/machine.py", "hosts keep their spacing and holds; documents and sources"),
     ("state/files.py", "free or repair the disk, or set another WALSH_STATE_DIR"),
     ("state/database.py", "cannot be used"),
     ("state/database.py", "stays damaged"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.ledger.lines import FILE
+from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.proof.sandbox import Route, Sandbox, requests
 from scrapy_walsh.sources.sources import read_sources
 from tests.attest.harness import put_record

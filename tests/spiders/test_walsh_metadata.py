@@ -10,10 +10,10 @@ from collections import deque
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from scrapy import Request
+from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider, IgnoreRequest
 from scrapy.http import HtmlResponse, Response, TextResponse
 from scrapy.responsetypes import responsetypes
@@ -30,7 +30,7 @@ from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
 from tests import zygote
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from scrapy_walsh.sources.report import Row
 
@@ -70,10 +70,13 @@ class Net:
         answer = self.answers.get(request.url, (404, None, b""))
         if isinstance(answer, Exception):
             return self._failed(request, answer)
-        self.spider._count_request(request)
+        for told in self.spider.crawler.walsh.on_wire:
+            told(request)
         status, content_type, body = answer
         response = respond(request, status, content_type, body)
-        self.spider._count_bytes(body, request)
+        self.spider.crawler.signals.send_catch_log(
+            signals.bytes_received, data=body, request=request, spider=self.spider
+        )
         if 200 <= status < 300:
             return finished(request.callback(response, **request.cb_kwargs))
         return self._failed(request, HttpError(response, "ignored"))
@@ -116,12 +119,14 @@ class NoCrawl:
     """Stands for the package's crawl: nothing is on record, and nothing is known of any host."""
 
     config = SimpleNamespace(state_dir=None, is_walsh_research=False)
-    on_wire: ClassVar[list[object]] = []
     store = SimpleNamespace(get=lambda *_: None)
     documents = SimpleNamespace(sitemaps=lambda _: [])
     tickets = SimpleNamespace(of=lambda _: SimpleNamespace(said=()))
     intake = SimpleNamespace(declare_child=lambda url, _: url)
     sources = SimpleNamespace(hop=lambda *_: [], report=lambda *_: None, next_due=lambda _: None)
+
+    def __init__(self) -> None:
+        self.on_wire: list[Callable[[Request], object]] = []
 
     def remember(self, write: object) -> None:
         """Nothing outlives the run."""
@@ -134,7 +139,7 @@ def spider_of(**arguments: str) -> WalshMetadataSpider:
     crawler = get_crawler(WalshMetadataSpider)
     crawler.walsh = NoCrawl()
     spider = WalshMetadataSpider.from_crawler(crawler, **arguments)
-    spider._opened()
+    crawler.signals.send_catch_log(signals.spider_opened, spider=spider)
     return spider
 
 
@@ -594,9 +599,10 @@ def test_own_sources_that_cannot_be_used_end_the_crawl(
     spider = WalshMetadataSpider.from_crawler(get_crawler(WalshMetadataSpider), **arguments)
     assert start_requests(spider) == []
     assert done == ["exit code"]
-    with pytest.raises(CloseSpider) as closing:
-        spider._idle()
-    assert closing.value.reason == "sources_invalid"
+    asked = spider.crawler.signals.send_catch_log(
+        signals.spider_idle, spider=spider, dont_log=CloseSpider
+    )
+    assert [each.value.reason for _, each in asked] == ["sources_invalid"]
     (line,) = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
     assert line.startswith(f"walsh_metadata: {message}")
 

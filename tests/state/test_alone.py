@@ -12,7 +12,7 @@ import pytest
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.proof.sandbox import Sandbox
-from scrapy_walsh.state import open_store, underway
+from scrapy_walsh.state import machine, open_store
 from tests import zygote
 from tests.crawl.harness import LIST_SPIDER, crawl, make_project, run_scrapy, site, state_dir
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 OTHER = """
 import sys
 from pathlib import Path
-from scrapy_walsh.state import underway
-underway.fcntl = None
-underway.enter(Path(sys.argv[1]))
+from scrapy_walsh.state import machine
+machine.fcntl = None
+machine.enter(Path(sys.argv[1]))
 print("entered", flush=True)
 sys.stdin.read()
 """
@@ -48,7 +48,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(underway, "fcntl", None)
+    monkeypatch.setattr(machine, "fcntl", None)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.usefixtures("no_locks")
 def test_own_a_second_process_is_refused(other: subprocess.Popen[str], tmp_path: Path) -> None:
     with pytest.raises(StateError) as refusal:
-        underway.enter(tmp_path)
+        machine.enter(tmp_path)
     line = str(refusal.value)
     assert line.startswith(f"{tmp_path} is in use by another process")
     shown = " ".join((ROOT / "docs/compatibility.md").read_text().split())
@@ -79,8 +79,8 @@ def test_own_a_second_process_is_refused(other: subprocess.Popen[str], tmp_path:
     assert "WALSH_STATE_DIR" in line
     other.kill()  # the system drops the lock, however the process ends
     other.wait()
-    underway.enter(tmp_path)
-    underway.leave(tmp_path)
+    machine.enter(tmp_path)
+    machine.leave(tmp_path)
 
 
 @pytest.mark.usefixtures("no_locks")
@@ -95,28 +95,28 @@ def test_own_crawls_of_one_process_share_the_directory(tmp_path: Path) -> None:
         )
         return done.returncode == 0
 
-    underway.enter(tmp_path)
-    underway.enter(tmp_path)
+    machine.enter(tmp_path)
+    machine.enter(tmp_path)
     open_store(tmp_path).close()  # the store's own locks are other ones
-    underway.leave(tmp_path)
+    machine.leave(tmp_path)
     assert not can_enter()
-    underway.leave(tmp_path)
+    machine.leave(tmp_path)
     assert can_enter()
 
 
 @pytest.mark.usefixtures("other")
 def test_own_with_locks_processes_share_the_directory(tmp_path: Path) -> None:
-    if underway.fcntl is None:
+    if machine.fcntl is None:
         pytest.skip("this system has none")
-    underway.enter(tmp_path)
-    underway.leave(tmp_path)
+    machine.enter(tmp_path)
+    machine.leave(tmp_path)
 
 
 @pytest.mark.usefixtures("no_locks")
 def test_own_what_cannot_be_locked_is_refused_too(tmp_path: Path) -> None:
-    (tmp_path / underway.ALONE).mkdir()
+    (tmp_path / machine.ALONE).mkdir()
     with pytest.raises(StateError, match="cannot be locked"):
-        underway.enter(tmp_path)
+        machine.enter(tmp_path)
 
 
 @pytest.mark.crawl

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.state import clock
-from scrapy_walsh.state.clock import FILE, steady_clock
+from scrapy_walsh.state import machine
+from scrapy_walsh.state.machine import CLOCK as FILE
+from scrapy_walsh.state.machine import steady_clock
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(not clock._BOOT_ID.exists(), reason="no boot id on this system")
+pytestmark = pytest.mark.skipif(not machine._BOOT_ID.exists(), reason="no boot id on this system")
 
 
 def test_own_first_run_reads_the_wall_clock(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, robots
 from scrapy_walsh.commands import state_verify
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.ledger import Ledger
+from scrapy_walsh.ledger.files import FILE, HEAD, parsed
 from scrapy_walsh.ledger.files import LOCK as LEDGER_LOCK
-from scrapy_walsh.ledger.lines import FILE, HEAD, parsed
-from scrapy_walsh.state import clock, files, mark
+from scrapy_walsh.state import files, machine
 from scrapy_walsh.state.records import StoredDocument
 from scrapy_walsh.state.store import SqliteStore
 
@@ -32,9 +32,9 @@ NAMES = (
     files.LOCK,
     files.COPY,
     files.SECOND,
-    mark.READY,
-    mark.LOST,
-    clock.FILE,
+    machine.READY,
+    machine.LOST,
+    machine.CLOCK,
     FILE,
     HEAD,
     LEDGER_LOCK,
@@ -48,7 +48,7 @@ def run(directory: Path) -> None:
     """What a crawl does with its state directory."""
     store = SqliteStore(directory)
     ledger = Ledger(directory, time.time)
-    clock.steady_clock(directory)
+    machine.steady_clock(directory)
     store.put(HOSTS[0])
     store.put(LIST)
     store.put(robots("https://h.test"))
@@ -111,12 +111,17 @@ def test_own_state_files_are_their_owners_alone(tmp_path: Path, mask: int) -> No
     try:
         run(directory)
         store = SqliteStore(directory)  # open: -wal and -shm are there
-        mark.leave(directory)
+        machine.mark_lost(directory)
         found = modes(directory)
         store.close()
     finally:
         os.umask(before)
-    assert {"state.sqlite3-wal", "state.sqlite3-shm", mark.LOST, clock.FILE} <= found.keys()
+    assert {
+        "state.sqlite3-wal",
+        "state.sqlite3-shm",
+        machine.LOST,
+        machine.CLOCK,
+    } <= found.keys()
     assert {name: mode for name, mode in found.items() if mode != 0o600} == {}
 
 
@@ -153,7 +158,8 @@ def lost(directory: Path) -> tuple[bool, list[str]]:
 
 
 @pytest.mark.parametrize(
-    "left", [files.COPY, files.SECOND, HEAD, FILE, clock.FILE, mark.READY, "state.sqlite3-shm"]
+    "left",
+    [files.COPY, files.SECOND, HEAD, FILE, machine.CLOCK, machine.READY, "state.sqlite3-shm"],
 )
 def test_own_r4_a_database_that_is_gone_is_said_while_anything_of_it_is_left(
     tmp_path: Path, left: str

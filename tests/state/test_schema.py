@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from state_samples import change
 
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import ConfigError
@@ -24,10 +25,12 @@ from scrapy_walsh.state.records import (
     HOSTS,
     SOURCES,
     TABLES,
+    DamageError,
     HostRecord,
     SourceRun,
+    Table,
+    moved,
 )
-from scrapy_walsh.state.schema import DamageError, Table, moved
 from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -133,8 +136,8 @@ def test_own_what_a_host_has_taught_is_one_value(tmp_path: Path) -> None:
     store.close()
     store = SqliteStore(tmp_path)
     found = [each.taught for each in store.rows(HostRecord)]
-    kept = store._database.run(lambda sql: sql.execute("SELECT taught FROM hosts").fetchall())
     store.close()
+    kept = change(tmp_path, "SELECT taught FROM hosts")
     assert found == [NOTHING, Learned(4.0, 5.5, 7, NOW)]
     assert type(found[1].calm) is int
     assert kept[0] == (None,)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_walsh.state.underway import UnderWay
+from scrapy_walsh.state.machine import UnderWay
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 OTHER = """
 import sys
 from pathlib import Path
-from scrapy_walsh.state.underway import UnderWay
+from scrapy_walsh.state.machine import UnderWay
 locks = UnderWay(Path(sys.argv[1]))
 print([locks.take(key) for key in sys.argv[2:]], flush=True)
 sys.stdin.readline()

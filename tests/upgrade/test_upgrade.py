@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def test_r11_every_table_has_its_records(tmp_path: Path) -> None:
     store = SqliteStore(copy("days", tmp_path / "state"))
     try:
-        assert [table.name for table in TABLES if not list(store._rows(table))] == []
+        assert [table.name for table in TABLES if not list(store.rows(table.record))] == []
         assert store.notices == []
         assert not store.rows_lost
     finally:

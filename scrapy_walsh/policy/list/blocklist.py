@@ -33,6 +33,8 @@ _SIGNS: Final = re.compile(r"[]=:/?$()[{}<>|^]+")  # what ad filters and pattern
 _NAME: Final = re.compile(r"\.?[\w-]+(?:\.[\w-]+)+\.?")
 _ADDRESS_RANGE: Final = re.compile(r"[0-9A-Fa-f.:]+/[0-9]+")
 _MAX_WARNINGS: Final = 20
+#: Octets of a list that are read, by a crawl and by a command; a longer one is not adopted.
+MAX_OCTETS: Final = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

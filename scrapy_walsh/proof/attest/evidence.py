@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from scrapy_walsh.config import SETTINGS, Setting, WalshConfig
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, StateError
 from scrapy_walsh.proof.attest.document import TOOL, Evidence
-from scrapy_walsh.proof.conformance.record import code_digest, read_record
+from scrapy_walsh.proof.conformance.check import code_digest, read_record
 from scrapy_walsh.proof.ledger import DECLARED, files_of, lines_in
 from scrapy_walsh.spec import SPEC_VERSION, __version__
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from scrapy_walsh.ledger.files import rotated
-from scrapy_walsh.ledger.lines import FILE, REDACTED, parsed
+from scrapy_walsh.ledger.files import FILE, REDACTED, parsed, rotated
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.proof.audit.reading import Unreadable

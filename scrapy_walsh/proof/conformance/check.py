@@ -1,24 +1,27 @@
-"""What a conformance run says: checks, each held, broken or not seen.
+"""What a conformance run says: checks, each held, broken or not seen; the record.
 
 What was not seen is NOT SEEN, never PASS: a check whose precondition did not occur shows nothing.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import hashlib
+import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.files import replace_file
 from scrapy_walsh.findings import Outcome, unseen
-from scrapy_walsh.policy.words import visible
+from scrapy_walsh.policy.strict_json import json_object
+from scrapy_walsh.proof.conformance.evidence import look
 from scrapy_walsh.spec import REQUIREMENTS
-from scrapy_walsh.terminal import table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from scrapy_walsh.proof.conformance.evidence import Evidence
-    from scrapy_walsh.proof.conformance.judges import Judge
+    from scrapy_walsh.proof.conformance.evidence import Evidence, Judge
 
 #: The outcomes as the report and the record have them.
 WORDS: Final[Mapping[Outcome, str]] = {
@@ -83,7 +86,7 @@ def judged(rows: Iterable[Row], evidence: Evidence) -> list[Check]:
 
 
 def _judged(row: Row, evidence: Evidence) -> Check:
-    found = row.judge(evidence)
+    found = look(row.judge, evidence)
     if found.outcome is Outcome.HELD and evidence.cut_off:
         found = unseen(evidence.cut_off)
     return Check(row.id, row.requirement, row.level, row.title, found.outcome, found.text)
@@ -100,32 +103,93 @@ def holds(checks: Sequence[Check]) -> bool:
     return bool(deciding) and all(check.outcome is Outcome.HELD for check in deciding)
 
 
-# The report for a person, in the style of the reference bot's.
+# The record of a run, contract ``walsh-conformance/v1``: what an attestation rests on.
+#
+# It has the digest of the code that ran, and a digest of itself, so that a record of another
+# version, or one that was edited, is noticed.
 
-_RULE: Final = "-" * 80
-_LEAST: Final = (10, 4, 58)
+CONTRACT: Final = "walsh-conformance/v1"
+FILE: Final = "conformance.json"
+OUTCOMES: Final = tuple(WORDS.values())
+
+_PACKAGE: Final = Path(__file__).resolve().parents[2]
+_TEXTS: Final = ("contract", "tool", "tool_version", "code", "spec", "user_agent", "date", "digest")
+_MEMBERS: Final[dict[str, type | tuple[type, ...]]] = {
+    **dict.fromkeys(_TEXTS, str),
+    "seconds": (int, float),
+    "live": bool,
+    "versions": dict,
+    "settings": dict,
+    "checks": list,
+}
+_CHECK_MEMBERS: Final = ("id", "requirement", "level", "title", "outcome", "detail")
 
 
-def lines(title: str, checks: Sequence[Check], seconds: float) -> Iterator[str]:
-    """The table, a row for each of *checks*, and the totals as its last line."""
-    yield visible(title)
-    yield _RULE
-    yield from table(map(_cells, checks), least=_LEAST, indent=2, gap=1)
-    yield _RULE
-    yield "  " + totals(checks, seconds)
+def code_digest() -> str:
+    """SHA-256, in hex, over the package's own files: the build that a record speaks of.
+
+    The files in the order of their paths (relative to the package, ``/`` between the parts); of
+    each the path, NUL, its octets, NUL.
+    """
+    own = (each for each in _PACKAGE.rglob("*") if each.is_file() and each.suffix != ".pyc")
+    files = {each.relative_to(_PACKAGE).as_posix(): each for each in own}
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(name.encode() + b"\0" + files[name].read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
-def _cells(check: Check) -> tuple[str, str, str, str]:
-    level = "" if check.level in BINDING else f" [{check.level}]"
-    detail = f"({check.detail})" if check.detail else ""
-    return f"[{WORDS[check.outcome]}]", check.id, check.title + level, detail
+def record_digest(record: Mapping[str, Any]) -> str:
+    """SHA-256, in hex, of *record* without its ``digest``, as JSON with sorted keys, no spaces."""
+    rest = {name: value for name, value in record.items() if name != "digest"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def totals(checks: Sequence[Check], seconds: float) -> str:
-    """One line: how many passed, and whether every MUST holds."""
-    found = Counter(check.outcome for check in checks)
-    parts = [f"{found[Outcome.HELD]}/{len(checks)} checks passed"]
-    others = ((Outcome.BROKEN, "failed"), (Outcome.UNSEEN, "not seen"))
-    parts += [f"{found[outcome]} {word}" for outcome, word in others if found[outcome]]
-    must = "every MUST holds" if holds(checks) else "not every MUST was shown to hold"
-    return f"{', '.join(parts)}; {must} ({seconds:.1f} s)"
+def write_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Write *record*, its ``digest`` set, to *path*; the old file stays until the new one is whole.
+
+    Raises OSError.
+    """
+    whole = {**record, "digest": record_digest(record)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+    replace_file(path, text.encode())
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """The record in *path*, its shape and its digest checked.
+
+    Raises OSError when it cannot be read, DocumentInvalid (one line) when it is not a record.
+    """
+    try:
+        record: dict[str, Any] = json_object(path.read_bytes())
+        problem = _problem(record)
+    except DocumentInvalid as error:
+        problem = str(error)
+    if problem:
+        raise DocumentInvalid(f"{path}: {problem}; run walsh conformance again")
+    return record
+
+
+def _problem(record: dict[str, Any]) -> str | None:
+    """What is wrong with the parsed *record*, or None."""
+    if record.get("contract") != CONTRACT:
+        return f"contract is {record.get('contract')!r}, not {CONTRACT!r}"
+    for name, kind in _MEMBERS.items():
+        if not isinstance(record.get(name), kind):
+            return f"member {name!r} is missing or of another type"
+    for number, check in enumerate(record["checks"]):
+        if not _is_check(check):
+            return f"checks[{number}] is not a check"
+    if record["digest"] != record_digest(record):
+        return "its digest is not that of its content: it was edited or damaged"
+    return None
+
+
+def _is_check(check: Any) -> bool:
+    return (
+        isinstance(check, dict)
+        and all(isinstance(check.get(name), str) for name in _CHECK_MEMBERS)
+        and check["outcome"] in OUTCOMES
+    )

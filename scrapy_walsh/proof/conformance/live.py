@@ -19,7 +19,7 @@ from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.policy.verdict import BY_SETTING
 from scrapy_walsh.proof.conformance.check import in_order, judged, rows_of
 from scrapy_walsh.proof.conformance.crawl import Stage
-from scrapy_walsh.proof.conformance.evidence import Evidence, split
+from scrapy_walsh.proof.conformance.evidence import Evidence, seen, split
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.proof.conformance.check import Check
     from scrapy_walsh.proof.conformance.crawl import Bot
-    from scrapy_walsh.proof.conformance.evidence import Run
-    from scrapy_walsh.proof.conformance.judges import Judge
+    from scrapy_walsh.proof.conformance.evidence import Judge, Run
 
 # Judges the operator's fixtures and canaries (spec sections 13 and 16) by the bot's own account.
 #
@@ -126,9 +125,7 @@ def tags(fixtures: Mapping[str, str]) -> dict[str, Judge]:
 
 def _fetched(url: str) -> Judge:
     def judge(evidence: Evidence) -> Finding:
-        told = evidence.runs[-1].result(url)
-        if told is None:
-            return unseen("the crawl came to no answer")
+        told = seen(evidence.runs[-1].result(url), "the crawl came to no answer")
         status = told.get("status")
         if status in (200, 304):
             return held(f"status={status}")
@@ -142,8 +139,7 @@ def _fetched(url: str) -> Judge:
 def _all_refused(urls: list[str], requirement: str) -> Judge:
     def judge(evidence: Evidence) -> Finding:
         told = [evidence.runs[-1].result(url) for url in urls]
-        if not all(told):
-            return unseen("the crawl came to no answer")
+        seen(all(told), "the crawl came to no answer")
         received = [each["url"] for each in evidence.runs[-1].told.get("received", ())]
         asked = [url for url in urls if any(_is_form_of(each, url) for each in received)]
         if asked:
@@ -167,8 +163,7 @@ def _tagged(host: str, evidence: Evidence) -> Finding:
     received = [each["url"] for run in evidence.runs for each in run.told.get("received", ())]
     own = [url for url in received if split(url)[0] == host]
     tagged = [url for url in own if "impl=" in url and "spec=" in url]
-    if not tagged:
-        return unseen("nothing was tagged; see WALSH_IMPL")
+    seen(tagged, "nothing was tagged; see WALSH_IMPL")
     return held_if(len(tagged) == len(own), f"{len(tagged)}/{len(own)}")
 
 
@@ -176,8 +171,7 @@ def _paced(host: str, evidence: Evidence) -> Finding:
     """Answers of the operator's host came at least its interval apart, in the last run."""
     run = evidence.runs[-1]
     received = [each for each in run.told.get("received", ()) if split(each["url"])[0] == host]
-    if len(received) < 2:
-        return unseen("its host was not asked twice")
+    seen(len(received) > 1, "its host was not asked twice")
     required = max([1.0, *(run.told["intervals"].get(each["url"], 0.0) for each in received)])
     gap = min(later["at"] - earlier["at"] for earlier, later in pairwise(received))
     return held_if(not is_short(gap, required, THE_WIRE), f"gap={gap:.3f}s, required {required:g}s")

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from scrapy_walsh.proof.conformance.check import Row
     from scrapy_walsh.proof.conformance.crawl import Bot
-    from scrapy_walsh.proof.conformance.evidence import Evidence
-    from scrapy_walsh.proof.conformance.judges import Judge
+    from scrapy_walsh.proof.conformance.evidence import Evidence, Judge
     from scrapy_walsh.proof.sandbox.site import Answerer
 
 

@@ -11,22 +11,22 @@ from email.utils import formatdate
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
+from scrapy_walsh.findings import Finding, broken, held, held_if
 from scrapy_walsh.proof.conformance.check import judged
 from scrapy_walsh.proof.conformance.evidence import (
     OPERATOR_HOST,
     THE_LIST,
     Evidence,
-    split,
-    target_of,
-    urls_of,
-)
-from scrapy_walsh.proof.conformance.judges import (
     counted,
     intervals,
     never,
+    none,
     paced,
+    seen,
     spaced,
+    split,
+    target_of,
+    urls_of,
     was_asked,
     where,
 )
@@ -62,8 +62,7 @@ def _pacing_sites(token: str) -> list[Site]:
 
 
 def _serial(evidence: Evidence) -> Finding:
-    if len(evidence.log) < 2:
-        return unseen("fewer than two requests")
+    seen(len(evidence.log) > 1, "fewer than two requests")
     most = max(max_in_flight(run.log) for run in evidence.runs)
     return held_if(most == 1, f"in flight={most}")
 
@@ -76,9 +75,7 @@ def _every_host(evidence: Evidence) -> Finding:
         for host in hosts(run.log)
     }
     closest = {host: min(each) for (host, _), each in found.items() if each}
-    if not closest:
-        return unseen("no host was asked twice")
-    worst = min(closest, key=closest.__getitem__)
+    worst = min(seen(closest, "no host was asked twice"), key=closest.__getitem__)
     return held_if(
         not is_short(closest[worst], 1.0, THE_WIRE), f"gap={closest[worst]:.3f}s, {worst}"
     )
@@ -87,10 +84,9 @@ def _every_host(evidence: Evidence) -> Finding:
 def _refused_costs_nothing(evidence: Evidence) -> Finding:
     """Five refused URLs between two that are allowed must not cost ten seconds (R7g.1)."""
     asked = evidence.first.targets("delay.test")
-    if any(map(evidence.first.requested, urls_of(_REFUSED))):
-        return unseen("they were not refused")
-    if len(asked) < 2:
-        return unseen("no two targets were asked")
+    was_refused = not any(map(evidence.first.requested, urls_of(_REFUSED)))
+    seen(was_refused, "they were not refused")
+    seen(len(asked) > 1, "no two targets were asked")
     wait = asked[1].arrived - asked[0].arrived
     return held_if(wait < 6.0, f"gap={wait:.3f}s")
 
@@ -98,8 +94,7 @@ def _refused_costs_nothing(evidence: Evidence) -> Finding:
 def _unseen_hosts(evidence: Evidence) -> Finding:
     """At least half of five hosts had their target within a second of their robots.txt (R4.4)."""
     waits = [each[0] for host in _FRESH if (each := intervals(evidence.first.asked(host)))]
-    if len(waits) < len(_FRESH):
-        return unseen(f"{len(waits)} of {len(_FRESH)} hosts were asked a target")
+    seen(len(waits) == len(_FRESH), f"{len(waits)} of {len(_FRESH)} hosts were asked a target")
     return held_if(median(waits) < 1.0 + evidence.robots_pace, f"elapsed={median(waits):.3f}s")
 
 
@@ -154,9 +149,7 @@ def _backoff_sites(_token: str) -> list[Site]:
 
 
 def _answered_in_the_end(evidence: Evidence) -> Finding:
-    asked = evidence.first.get("limited.test/page")
-    if not asked:
-        return unseen("it was not asked")
+    asked = seen(evidence.first.get("limited.test/page"))
     return held_if(
         len(asked) == 3 and asked[-1].status == 200,
         f"status={asked[-1].status}, calls={len(asked)}",
@@ -165,16 +158,14 @@ def _answered_in_the_end(evidence: Evidence) -> Finding:
 
 def _dated_retry(evidence: Evidence) -> Finding:
     asked = evidence.first.get("date.test/page")
-    if len(asked) < 2:
-        return unseen("it was not asked a second time")
+    seen(len(asked) > 1, "it was not asked a second time")
     early = _due(asked[0]) - asked[1].wall
     return held_if(early <= THE_WIRE, f"{abs(early):.3f}s {'before' if early > 0 else 'after'} it")
 
 
 def _bounded(evidence: Evidence) -> Finding:
     calls = [len(evidence.first.targets(host)) for host in _DOWN]
-    if min(calls) == 0 and max(calls) <= 1 + _RETRIES:
-        return unseen("it was not asked")
+    seen(min(calls) > 0 or max(calls) > 1 + _RETRIES)
     kept = all(2 <= each <= 1 + _RETRIES for each in calls)
     return held_if(kept, f"retries={max(calls) - 1}")
 
@@ -184,9 +175,7 @@ def _retries(evidence: Evidence) -> list[list[float]]:
 
 
 def _jitter(evidence: Evidence) -> Finding:
-    rounds = list(zip(*_retries(evidence), strict=False))
-    if not rounds:
-        return unseen("nothing was asked again")
+    rounds = seen(list(zip(*_retries(evidence), strict=False)), "nothing was asked again")
     spread = max(max(gaps) - min(gaps) for gaps in rounds)
     return held_if(spread > _SPREAD, f"spread={spread:.3f}s")
 
@@ -247,8 +236,7 @@ def _scope_sites(_token: str) -> list[Site]:
 
 def _nothing_undeclared(evidence: Evidence) -> Finding:
     """Only targets, and on their hosts robots.txt and llms.txt; and the operator's documents."""
-    if not evidence.first.declared or not evidence.log:
-        return unseen("nothing was asked")
+    seen(evidence.first.declared and evidence.log, "nothing was asked")
     for run in evidence.runs:
         declared = {split(url) for url in run.declared}
         of_hosts = {(host, path) for host, _ in declared for path in (ROBOTS, "/llms.txt")}
@@ -290,42 +278,37 @@ def _again_sites(_token: str) -> list[Site]:
 
 def _validators(evidence: Evidence) -> Finding:
     """Where the second run requests a page again, the request is conditional."""
-    if len(evidence.runs) < 2:
-        return unseen("there was one run only")
+    seen(len(evidence.runs) > 1, "there was one run only")
     given = {"etag.test": "If-None-Match", "modified.test": "If-Modified-Since"}
     asked = [
         (host, header, each)
         for host, header in given.items()
         for each in evidence.runs[1].get(f"{host}/page")
     ]
+    seen(asked, "the second run asked neither page")
     bare = [host for host, header, each in asked if not each.values(header)]
-    if not asked:
-        return unseen("the second run asked neither page")
-    return held_if(not bare, f"{bare[0]} was asked without" if bare else "")
+    return none(bare, "{} was asked without".format)
 
 
 def _not_again(evidence: Evidence) -> Finding:
     """A source that was answered is not requested again by a run within the hour (R8.2)."""
     sources = urls_of(_SOURCES)
-    if len(evidence.runs) < 2 or not all(map(evidence.first.requested, sources)):
-        return unseen("there was no second run of a source that was answered")
-    if not evidence.runs[1].get(_NEW):
-        return unseen("the second run did not ask its new target either")
+    answered = len(evidence.runs) > 1 and all(map(evidence.first.requested, sources))
+    seen(answered, "there was no second run of a source that was answered")
+    seen(evidence.runs[1].get(_NEW), "the second run did not ask its new target either")
     again = [url for url in sources if evidence.runs[1].requested(url)]
-    return held_if(not again, f"{again[0]} was asked again" if again else "")
+    return none(again, "{} was asked again".format)
 
 
 def _documents_kept(evidence: Evidence) -> Finding:
     """A new target on a known host needs neither robots.txt nor the blocklist again (R11.1)."""
-    if len(evidence.runs) < 2 or not evidence.runs[1].get(_NEW):
-        return unseen("the second run did not ask its new target")
-    first, second = evidence.runs[0], evidence.runs[1]
+    asked = len(evidence.runs) > 1 and evidence.runs[1].get(_NEW)
+    seen(asked, "the second run did not ask its new target")
     documents = [f"etag.test{ROBOTS}", THE_LIST]
-    had = [each for each in documents if first.get(each)]
-    again = [each for each in had if second.get(each)]
-    if again:
-        return broken(f"{again[0]} was asked again")
-    return held() if had == documents else unseen("the first run did not ask both")
+    had = [each for each in documents if evidence.first.get(each)]
+    again = [each for each in had if evidence.runs[1].get(each)]
+    seen(again or had == documents, "the first run did not ask both")
+    return none(again, "{} was asked again".format)
 
 
 AGAIN: Final = Part(
@@ -365,19 +348,15 @@ def _format_sites(_token: str) -> list[Site]:
 
 
 def _markdown_first(evidence: Evidence) -> Finding:
-    asked = [
-        each
-        for host in ("markdown.test", "llms.test")
-        for each in evidence.first.get(f"{host}/page")
-    ]
-    bare = [each for each in asked if "text/markdown" not in ",".join(each.values("Accept"))]
-    return held_if(not bare, f"{bare[0].host}" if bare else "") if asked else unseen("not asked")
+    pages = map(evidence.first.get, ("markdown.test/page", "llms.test/page"))
+    asked = seen([each for page in pages for each in page], "not asked")
+    bare = [each.host for each in asked if "text/markdown" not in ",".join(each.values("Accept"))]
+    return none(bare)
 
 
 def _then_llms(evidence: Evidence) -> Finding:
     paths = [each.path for each in evidence.first.targets("llms.test")]
-    if "/page" not in paths:
-        return unseen("its page was not asked")
+    seen("/page" in paths, "its page was not asked")
     return held_if(paths[:2] == ["/page", "/llms.txt"], ", ".join(paths[:2]))
 
 

@@ -6,10 +6,20 @@ import gzip
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
-from scrapy_walsh.proof.conformance import judges
-from scrapy_walsh.proof.conformance.evidence import OPERATOR_HOST, THE_LIST, THE_SCHEMA, Evidence
-from scrapy_walsh.proof.conformance.judges import counted, never, nothing_of, was_asked
+from scrapy_walsh.findings import Finding, broken, held, held_if
+from scrapy_walsh.proof.conformance.evidence import (
+    OPERATOR_HOST,
+    THE_LIST,
+    THE_SCHEMA,
+    Evidence,
+    counted,
+    exact_user_agent,
+    never,
+    none,
+    nothing_of,
+    seen,
+    was_asked,
+)
 from scrapy_walsh.proof.conformance.part import Part, site
 from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Site, hosts, requests, user_agents
@@ -28,13 +38,12 @@ def _kind(request: LoggedRequest) -> str:
 
 
 def _exact_user_agent(kind: str, evidence: Evidence) -> Finding:
-    return judges.exact_user_agent(evidence, [e for e in evidence.log if _kind(e) == kind])
+    return exact_user_agent(evidence, [e for e in evidence.log if _kind(e) == kind])
 
 
 def _one_user_agent(evidence: Evidence) -> Finding:
+    seen(len(evidence.log) > 1, "fewer than two requests")
     found = user_agents(evidence.log)
-    if len(evidence.log) < 2:
-        return unseen("fewer than two requests")
     return held_if(len(found) == 1, f"distinct={len(found)}")
 
 
@@ -92,7 +101,7 @@ _ALLOWED: Final = (
 
 def _robots_first(evidence: Evidence) -> Finding:
     """On every host robots.txt was requested, and answered, before anything else (R2.1)."""
-    run, seen = evidence.first, 0
+    run, asked_target = evidence.first, 0
     for host in hosts(run.log):
         asked = run.asked(host)
         if host == OPERATOR_HOST or not asked:
@@ -101,8 +110,8 @@ def _robots_first(evidence: Evidence) -> Finding:
             return broken(f"{host} was asked {asked[0].path} first")
         if len(asked) > 1 and (asked[0].completed or 0) > asked[1].arrived:
             return broken(f"{host} was asked {asked[1].path} before its robots.txt was read")
-        seen += len(asked) > 1
-    return held(f"hosts={seen}") if seen else unseen("no target was asked")
+        asked_target += len(asked) > 1
+    return held(f"hosts={seen(asked_target, 'no target was asked')}")
 
 
 def _robots_once(evidence: Evidence) -> Finding:
@@ -110,12 +119,8 @@ def _robots_once(evidence: Evidence) -> Finding:
     run = evidence.first
     asked = {host: run.get(f"{host}{ROBOTS}") for host in hosts(run.log)}
     had = {host: len(each) for host, each in asked.items() if each and each[0].status in (200, 404)}
-    again = [host for host, count in had.items() if count > 1]
-    if not had:
-        return unseen("no robots.txt was asked")
-    return held_if(
-        not again, f"{again[0]}: {had[again[0]]} times" if again else f"hosts={len(had)}"
-    )
+    again = [f"{host}: {count} times" for host, count in had.items() if count > 1]
+    return none(again, kept=f"hosts={len(seen(had, 'no robots.txt was asked'))}")
 
 
 ROBOTS_RULES: Final = Part(
@@ -156,8 +161,7 @@ _CONTROL: Final = "notblocked.test/page"
 
 def _list_first(evidence: Evidence) -> Finding:
     others = [each for each in requests(evidence.first.log) if each.host != OPERATOR_HOST]
-    if not others:
-        return unseen("no other host was asked")
+    seen(others, "no other host was asked")
     listed = evidence.first.get(THE_LIST)
     if listed and (listed[0].completed or others[0].arrived) <= others[0].arrived:
         return held()
@@ -165,8 +169,7 @@ def _list_first(evidence: Evidence) -> Finding:
 
 
 def _no_schema_request(evidence: Evidence) -> Finding:
-    if not evidence.first.get(THE_LIST):
-        return unseen("the blocklist was not asked")
+    seen(evidence.first.get(THE_LIST), "the blocklist was not asked")
     return held_if(not evidence.first.get(THE_SCHEMA))
 
 
@@ -222,17 +225,16 @@ def _sites(token: str) -> list[Site]:
 
 def misled(evidence: Evidence) -> Finding:
     """No request had a header line that names another sender."""
-    for each in evidence.log:
-        for name in _MISLEADING:
-            if each.values(name):
-                return held_if(False, f"{name} to {each.host}{each.path}")
-    return held_if(True, f"requests={len(evidence.log)}") if evidence.log else unseen("not asked")
+    log = seen(evidence.log, "not asked")
+    wrong = [(name, each) for each in log for name in _MISLEADING if each.values(name)]
+    said = [f"{name} to {each.host}{each.path}" for name, each in wrong]
+    return none(said, kept=f"requests={len(log)}")
 
 
 def _cut_off(evidence: Evidence) -> Finding:
     asked = evidence.first.get("headers.test/page")
-    if not asked or not evidence.first.get("written.test/page"):
-        return unseen("it was not asked, or the run came no further")
+    further = asked and evidence.first.get("written.test/page")
+    seen(further, "it was not asked, or the run came no further")
     most = max(each.sent for each in asked)
     return held_if(most < _ENOUGH, f"KiB={most // 1024}")
 

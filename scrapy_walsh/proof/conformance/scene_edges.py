@@ -7,18 +7,28 @@ from __future__ import annotations
 
 from typing import Final
 
-from scrapy_walsh.findings import Finding, Outcome, broken, held_if, unseen
+from scrapy_walsh.findings import Finding, Outcome, broken, held_if
 from scrapy_walsh.policy.backoff import MAX_RETRIES
-from scrapy_walsh.proof.conformance import judges
 from scrapy_walsh.proof.conformance.crawl import Bot, stage
 from scrapy_walsh.proof.conformance.evidence import (
     LIST_URL,
+    NO_ROBOTS,
     OPERATOR_HOST,
     THE_LIST,
     Evidence,
+    Judge,
+    exact_user_agent,
+    intervals,
+    look,
+    never,
+    none,
+    nothing_of,
+    paced,
+    seen,
+    spaced,
     urls_of,
+    where,
 )
-from scrapy_walsh.proof.conformance.judges import intervals, never, nothing_of, paced, spaced, where
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Site, routes
@@ -84,41 +94,33 @@ def _play(bot: Bot) -> Evidence:
 
 
 def _exact_user_agent(evidence: Evidence) -> Finding:
-    if not any(each.scheme == "https" for each in evidence.log):
-        return unseen("nothing was asked by https")
-    return judges.exact_user_agent(evidence, evidence.log)
+    seen(any(each.scheme == "https" for each in evidence.log), "nothing was asked by https")
+    return exact_user_agent(evidence, evidence.log)
 
 
 def _never_shortened(evidence: Evidence) -> Finding:
     """One target goes by T1's exemption; the other is deferred (D8)."""
-    asked = sum(map(evidence.first.requested, _YEARS))
+    asked = seen(sum(map(evidence.first.requested, _YEARS)), "neither target was asked")
     told = [evidence.first.result(url) or {} for url in _YEARS]
-    if asked == 0:
-        return unseen("neither target was asked")
     deferred = any(each.get("verdict") == "deferred" for each in told)
     return held_if(asked == 1 and deferred, f"asked={asked}")
 
 
 def _robots_given_up(evidence: Evidence) -> Finding:
     """R5.6 binds the fetch of a robots.txt too."""
-    calls = len(evidence.first.get(f"{_LIMITED}{ROBOTS}"))
-    if calls == 0:
-        return unseen(judges.NO_ROBOTS)
+    calls = len(seen(evidence.first.get(f"{_LIMITED}{ROBOTS}"), NO_ROBOTS))
     return held_if(calls <= MAX_RETRIES + 1, f"retries={calls - 1}")
 
 
 def _robots_failing(evidence: Evidence) -> Finding:
-    asked = len(evidence.first.get(f"{_FAILING}{ROBOTS}"))
-    if not asked:
-        return unseen(judges.NO_ROBOTS)
+    asked = len(seen(evidence.first.get(f"{_FAILING}{ROBOTS}"), NO_ROBOTS))
     return held_if(asked == 3 and not evidence.first.get(f"{_FAILING}/page"), f"calls={asked}")
 
 
 def _robots_retry_after(evidence: Evidence) -> Finding:
     """R5.3 binds every request, so the fetch of a robots.txt too."""
     asked = evidence.first.get(f"{_FAILING}{ROBOTS}")
-    if len(asked) < 2:
-        return unseen("its robots.txt was not asked again")
+    seen(len(asked) > 1, "its robots.txt was not asked again")
     return spaced(intervals(asked[:2]), _RETRY_AFTER)
 
 
@@ -127,8 +129,7 @@ def _given_up(evidence: Evidence) -> Finding:
     run = evidence.first
     calls = [len(run.get(place)) for place in _DOWN]
     told = [run.result(place) for place in _DOWN]
-    if not all(calls) or not all(told):
-        return unseen("it was not asked to the end")
+    seen(all(calls) and all(told), "it was not asked to the end")
     named = [(each or {}).get("gave_up") for each in told]
     recorded = run.told.get("given_up")
     bounded = all(2 <= each <= 6 for each in calls)
@@ -139,8 +140,7 @@ def _given_up(evidence: Evidence) -> Finding:
 def _past_the_scheduler(evidence: Evidence) -> Finding:
     """The callback waited for each of them (``download_async``, as media pipelines do)."""
     told = {each["url"] for each in evidence.first.told.get("past", ())}
-    if told != set(urls_of(_PAST)):
-        return unseen("the callback did not ask for them")
+    seen(told == set(urls_of(_PAST)), "the callback did not ask for them")
     asked = never(_PAST)(evidence)
     if asked.outcome is Outcome.BROKEN:
         return asked
@@ -149,24 +149,23 @@ def _past_the_scheduler(evidence: Evidence) -> Finding:
 
 def _kept_from_run_to_run(evidence: Evidence) -> Finding:
     before, after = (run.asked("delayed.test") for run in evidence.runs[1:3])
-    if not before or not after:
-        return unseen("one of two runs did not ask the host")
+    seen(before and after, "one of two runs did not ask the host")
     return spaced([after[0].arrived - before[-1].arrived], _DELAY)
 
 
 def _refresh_spaced(evidence: Evidence) -> Finding:
     """T1 exempts the first robots.txt of a host, not the one that replaces it."""
     asked = evidence.runs[2].asked("again.test")
-    if [each.path for each in asked] != [ROBOTS, "/b"]:
-        return unseen("its robots.txt was not asked again, or its target was not asked")
+    both = [each.path for each in asked] == [ROBOTS, "/b"]
+    seen(both, "its robots.txt was not asked again, or its target was not asked")
     return spaced(intervals(asked), 1.0)
 
 
 def _list_expired(evidence: Evidence) -> Finding:
     run = evidence.runs[2]
     targets = [each for each in run.log if each.host != OPERATOR_HOST]
-    if not targets or not evidence.first.get(THE_LIST):
-        return unseen("no list was held, or no target was asked")
+    occasion = targets and evidence.first.get(THE_LIST)
+    seen(occasion, "no list was held, or no target was asked")
     asked = run.get(THE_LIST)
     return held_if(bool(asked) and asked[0].arrived < targets[0].arrived, f"requests={len(asked)}")
 
@@ -243,11 +242,9 @@ def _play_again(bot: Bot) -> Evidence:
         return here.evidence()
 
 
-def _replayed(run: int, host: str, header: str, value: str) -> judges.Judge:
+def _replayed(run: int, host: str, header: str, value: str) -> Judge:
     def judge(evidence: Evidence) -> Finding:
-        asked = evidence.runs[run].get(f"{host}/page")
-        if not asked:
-            return unseen("the page was not asked again")
+        asked = seen(evidence.runs[run].get(f"{host}/page"), "the page was not asked again")
         sent = asked[0].values(header)
         return held_if(sent == [value], f"{header}: {', '.join(sent) or 'none'}")
 
@@ -257,52 +254,45 @@ def _replayed(run: int, host: str, header: str, value: str) -> judges.Judge:
 def _not_modified(evidence: Evidence) -> Finding:
     """The answer was a 304, and the spider was given no response for it (R7.3)."""
     asked = evidence.runs[2].get("etag.test/page")
-    told = evidence.runs[2].result("etag.test/page")
-    if not asked or told is None:
-        return unseen("the page was not asked again")
-    return held_if(
-        asked[0].status == 304 and told.get("error") == "NotModified", f"status={asked[0].status}"
-    )
+    told = evidence.runs[2].result("etag.test/page") if asked else None
+    error = seen(told, "the page was not asked again").get("error")
+    kept = asked[0].status == 304 and error == "NotModified"
+    return held_if(kept, f"status={asked[0].status}")
 
 
 def _skipped(evidence: Evidence) -> Finding:
     run = evidence.runs[1]
-    if not all(map(evidence.first.requested, _PAGES)):
-        return unseen("the first run did not ask every source")
-    named = [run.result(url) for url in _PAGES]
-    if not all(told and told.get("requirement") == "R8" for told in named):
-        return held_if(False, "a source was not refused by R8")
+    every = all(map(evidence.first.requested, _PAGES))
+    seen(every, "the first run did not ask every source")
+    named = [run.result(url) or {} for url in _PAGES]
+    if any(told.get("requirement") != "R8" for told in named):
+        return broken("a source was not refused by R8")
     return never(_ALL, _NEW, run=1)(evidence)
 
 
 def _reason_lifts(evidence: Evidence) -> Finding:
-    if _skipped(evidence).outcome is not Outcome.HELD:
-        return unseen("R8 refused nothing before")
+    seen(look(_skipped, evidence).outcome is Outcome.HELD, "R8 refused nothing before")
     return held_if(bool(evidence.runs[2].get("etag.test/page")))
 
 
 def _no_documents(evidence: Evidence) -> Finding:
     run = evidence.runs[1]
-    if not run.get(_NEW):
-        return unseen("the second run asked no target")
+    seen(run.get(_NEW), "the second run asked no target")
+    seen(evidence.first.get(THE_LIST), "the first run did not ask the blocklist")
     documents = [each for each in run.log if each.path == ROBOTS or each.host == OPERATOR_HOST]
-    if not evidence.first.get(THE_LIST):
-        return unseen("the first run did not ask the blocklist")
-    return held_if(not documents, f"{documents[0].host}{documents[0].path}" if documents else "")
+    return none([f"{each.host}{each.path}" for each in documents])
 
 
 def _opted_out(evidence: Evidence) -> Finding:
     again = "its robots.txt was not asked again"
-    if not evidence.first.get("optout.test/page"):
-        return unseen(again)
+    seen(evidence.first.get("optout.test/page"), again)
     left_alone = never("optout.test/page", "expired.test/page", run=2)
     return where(f"optout.test{ROBOTS}", left_alone, again, run=2)(evidence)
 
 
 def _refresh_first(evidence: Evidence) -> Finding:
     paths = evidence.runs[2].paths("expired.test")
-    if "/page" not in paths:
-        return unseen("the target was not asked again")
+    seen("/page" in paths, "the target was not asked again")
     return held_if(paths == [ROBOTS, "/page"], ", ".join(paths))
 
 
@@ -310,15 +300,14 @@ def _conditional_user_agent(evidence: Evidence) -> Finding:
     headers = ("If-None-Match", "If-Modified-Since")
     asked = [each for each in evidence.log if any(map(each.values, headers))]
     missing = [header for header in headers if not any(each.values(header) for each in asked)]
-    found = judges.exact_user_agent(evidence, asked)
-    return unseen(f"no {missing[0]}") if missing and found.outcome is Outcome.HELD else found
+    found = exact_user_agent(evidence, asked)
+    seen(not missing or found.outcome is Outcome.BROKEN, f"no {', '.join(missing)}")
+    return found
 
 
 def _whole_time(evidence: Evidence) -> Finding:
     """Sent once, then left until its Retry-After is over, in the run two hours later too (D8)."""
-    asked = [each for run in evidence.runs for each in run.get("tomorrow.test/page")]
-    if not asked:
-        return unseen("it was not asked")
+    asked = seen([each for run in evidence.runs for each in run.get("tomorrow.test/page")])
     due = asked[0].wall + _RETRY_AFTER_AGAIN
     told = [evidence.runs[number].result(_TOMORROW) or {} for number in (0, 2)]
     if len(asked) > 1 or any(each.get("verdict") != "deferred" for each in told):
@@ -331,8 +320,7 @@ def _whole_time(evidence: Evidence) -> Finding:
 def _turned(evidence: Evidence) -> Finding:
     """A robots.txt that goes stale between two targets is requested again, and obeyed (R2.31)."""
     paths = evidence.runs[3].paths("turning.test")
-    if "/a" not in paths or paths == [ROBOTS, "/a"]:
-        return unseen("it was not asked past the TTL")
+    seen("/a" in paths and paths != [ROBOTS, "/a"], "it was not asked past the TTL")
     return held_if(paths == [ROBOTS, "/a", ROBOTS], ", ".join(paths))
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.findings import Finding, held_if, unseen
+from scrapy_walsh.findings import Finding, held_if
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.proof.conformance.crawl import Bot, stage
+from scrapy_walsh.proof.conformance.evidence import seen
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.sandbox import Route, Site, default_sites, page
 from scrapy_walsh.proof.sandbox.routes import MARKDOWN
 
 if TYPE_CHECKING:
-    from scrapy_walsh.proof.conformance.evidence import Evidence
-    from scrapy_walsh.proof.conformance.judges import Judge
+    from scrapy_walsh.proof.conformance.evidence import Evidence, Judge
 
 _HOSTS: Final = ("rss.test", "markdown.test", "llms.test", "html.test")
 _SOURCES: Final = """\
@@ -88,9 +88,7 @@ def _by(source: str, host: str, via: str, *paths: str) -> Judge:
     """Only *paths* were requested from *host*, and the items came *via* the last of them."""
 
     def judge(evidence: Evidence) -> Finding:
-        asked = [each.path for each in evidence.first.targets(host)]
-        if not asked:
-            return unseen("it was not asked")
+        asked = seen([each.path for each in evidence.first.targets(host)])
         found = _items(evidence, source)
         kept = asked == list(paths) and bool(found) and all(item["via"] == via for item in found)
         return held_if(kept, f"{', '.join(asked)}: items={len(found)}")
@@ -101,50 +99,45 @@ def _by(source: str, host: str, via: str, *paths: str) -> Judge:
 def _not_followed(evidence: Evidence) -> Finding:
     """The index is requested, and nothing that it lists."""
     asked = evidence.first.paths("quiet.test")
-    if "/index.xml" not in asked:
-        return unseen("the index was not asked")
+    seen("/index.xml" in asked, "the index was not asked")
     return held_if("/first.xml" not in asked, ", ".join(asked))
 
 
 def _one_host_one_level(evidence: Evidence) -> Finding:
     """Of an index whose source wants its sitemaps, those of its own host, and none below them."""
     asked = evidence.first.paths("index.test")
-    if "/index.xml" not in asked:
-        return unseen("the index was not asked")
+    seen("/index.xml" in asked, "the index was not asked")
     beyond = [*evidence.first.paths("elsewhere.test"), *({"/deeper.xml"} & set(asked))]
-    return held_if(not beyond, ", ".join(beyond) or ", ".join(asked))
+    return held_if(not beyond, ", ".join(beyond or asked))
 
 
 def _use_refused(evidence: Evidence) -> Finding:
     """Where robots.txt disallows a use that WALSH_USAGE refuses, nothing is requested."""
     asked = evidence.first.paths("use.test")
-    if "/page" not in asked:
-        return unseen("the page that may be used was not asked")
+    seen("/page" in asked, "the page that may be used was not asked")
     return held_if("/refused/page" not in asked, ", ".join(asked))
 
 
 def _use_said(evidence: Evidence) -> Finding:
     """The items have what was said, and by which line."""
-    found = [item["usage"] or {} for item in _items(evidence, "use")]
-    if not found:
-        return unseen("no items")
+    found = seen([item["usage"] or {} for item in _items(evidence, "use")], "no items")
     said = {(each["value"], each.get("line")) for use in found for each in use.get("said", ())}
     return held_if(said == {("train-ai=y", 3)}, f"said={sorted(said, key=str)}")
 
 
 def _left_out(source: str, host: str, path: str) -> Judge:
     def judge(evidence: Evidence) -> Finding:
-        if path not in evidence.first.paths(host) or not evidence.first.items:
-            return unseen("its page was not asked, or no source gave any item")
-        return held_if(not _items(evidence, source), f"items={len(_items(evidence, source))}")
+        occasion = path in evidence.first.paths(host) and evidence.first.items
+        seen(occasion, "its page was not asked, or no source gave any item")
+        items = len(_items(evidence, source))
+        return held_if(items == 0, f"items={items}")
 
     return judge
 
 
 def _links(evidence: Evidence) -> Finding:
-    found = [(item["title"], item["url"]) for item in _items(evidence, "markdown")]
-    if not found:
-        return unseen("no items")
+    items = seen(_items(evidence, "markdown"), "no items")
+    found = [(item["title"], item["url"]) for item in items]
     urls = [url for _, url in found]
     kept = found[0] == ("Tide tables for November", "http://markdown.test/tides/2026-11")
     kept = kept and len(set(urls)) == len(urls)
@@ -152,10 +145,9 @@ def _links(evidence: Evidence) -> Finding:
 
 
 def _metadata_only(evidence: Evidence) -> Finding:
-    extra = {name for item in evidence.first.items for name in item} - _MEMBERS
-    if not evidence.first.items:
-        return unseen("no items")
-    return held_if(not extra, ", ".join(sorted(extra)) or f"items={len(evidence.first.items)}")
+    items = seen(evidence.first.items, "no items")
+    extra = {name for item in items for name in item} - _MEMBERS
+    return held_if(not extra, ", ".join(sorted(extra)) or f"items={len(items)}")
 
 
 FORMATS_OWN: Final = Scene(

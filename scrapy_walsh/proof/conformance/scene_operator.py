@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from scrapy_walsh.findings import Finding, Outcome, broken, held, held_if, unseen
-from scrapy_walsh.proof.conformance import judges, live
+from scrapy_walsh.findings import Finding, Outcome, broken, held, held_if
+from scrapy_walsh.proof.conformance import live
 from scrapy_walsh.proof.conformance.crawl import IMPLEMENTATION, stage
 from scrapy_walsh.proof.conformance.evidence import (
     LIST_URL,
@@ -15,9 +15,14 @@ from scrapy_walsh.proof.conformance.evidence import (
     SCHEMA_URL,
     THE_LIST,
     Evidence,
+    Judge,
+    look,
+    none,
+    nothing_of,
+    seen,
     target_of,
+    where,
 )
-from scrapy_walsh.proof.conformance.judges import nothing_of, where
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.exchanges import ROBOTS
 from scrapy_walsh.proof.sandbox import Route, Site, blocklist, default_sites, page
@@ -59,40 +64,35 @@ def _tagged(evidence: Evidence) -> Finding:
     implementation, _, commit = IMPLEMENTATION.partition("@")
     expected = {"impl": [implementation], "sha": [commit], "spec": [SPEC_VERSION]}
     asked = [e for e in evidence.log if e.host == OPERATOR_HOST and e.path != _UNTAGGED]
+    seen(asked, "none of its URLs was asked")
     bare = [each for each in asked if _tags(each) != expected]
-    if not asked:
-        return unseen("none of its URLs was asked")
-    return held_if(not bare, target_of(bare[0]) if bare else f"requests={len(asked)}")
+    return none(bare, target_of, f"requests={len(asked)}")
 
 
 def _others_untagged(evidence: Evidence) -> Finding:
     asked = [each for each in evidence.log if each.host != OPERATOR_HOST]
-    if not asked or not any("impl" in _tags(each) for each in evidence.log):
-        return unseen("nothing was tagged, or no other host asked")
-    tagged = [each for each in asked if _tags(each)]
-    return held_if(not tagged, f"{tagged[0].host}" if tagged else f"requests={len(asked)}")
+    occasion = asked and any("impl" in _tags(each) for each in evidence.log)
+    seen(occasion, "nothing was tagged, or no other host asked")
+    return none([each.host for each in asked if _tags(each)], kept=f"requests={len(asked)}")
 
 
 def _sent_untagged(evidence: Evidence) -> Finding:
     asked = evidence.runs[1].get(f"{OPERATOR_HOST}{_UNTAGGED}")
-    if not asked or not any("impl" in _tags(each) for each in evidence.log):
-        return unseen("it was not asked, or nothing was tagged")
+    occasion = asked and any("impl" in _tags(each) for each in evidence.log)
+    seen(occasion, "it was not asked, or nothing was tagged")
     return held_if(not _tags(asked[0]), target_of(asked[0]))
 
 
 def _fixtures_read(evidence: Evidence) -> Finding:
-    told = evidence.first.result(f"{_ORIGIN}{FIXTURES}")
-    if told is None:
-        return unseen("the crawl came to no answer")
+    told = seen(evidence.first.result(f"{_ORIGIN}{FIXTURES}"), "the crawl came to no answer")
     return held_if((told.get("document") or {}).get("fixtures") == _FOUND)
 
 
 def _canary_never_asked(evidence: Evidence) -> Finding:
     asked = [each.path for each in evidence.runs[1].asked(OPERATOR_HOST)]
-    if "/research/bots/dogfood-allow" not in asked:
-        return unseen("its allowed sibling was not asked either")
-    wrong = [path for path in asked if path.startswith("/research/bots/dogfood-disallow")]
-    return held_if(not wrong, wrong[0] if wrong else "")
+    allowed = "/research/bots/dogfood-allow" in asked
+    seen(allowed, "its allowed sibling was not asked either")
+    return none([path for path in asked if path.startswith("/research/bots/dogfood-disallow")])
 
 
 OPERATOR: Final = Scene(
@@ -168,25 +168,25 @@ def _play_documents(bot: Bot) -> Evidence:
 _AGAIN: Final = "the list was not asked for again"
 
 
-def _in_force(name: str, more: str = "") -> judges.Judge:
+def _in_force(name: str, more: str = "") -> Judge:
     """After run *name* requested the list again, *more* hosts are left alone as well."""
     number = _NAMES.index(name)
     refused = nothing_of(f"{_LISTED} {more}", f"open.test/{number}", number)
     return where(THE_LIST, refused, _AGAIN, number)
 
 
-def _retained(name: str) -> judges.Judge:
+def _retained(name: str) -> Judge:
     """The list of the first run is still in force after run *name* requested another."""
 
     def judge(evidence: Evidence) -> Finding:
-        if _in_force("first")(evidence).outcome is not Outcome.HELD:
-            return unseen("no list was held before")
+        before = look(_in_force("first"), evidence).outcome
+        seen(before is Outcome.HELD, "no list was held before")
         return _in_force(name)(evidence)
 
     return judge
 
 
-def _adopted(name: str, host: str, *paths: str) -> judges.Judge:
+def _adopted(name: str, host: str, *paths: str) -> Judge:
     """The list of run *name*, which has no schema of its own, is adopted: *host* is refused.
 
     *paths*: all that the run requested of the operator.
@@ -212,16 +212,16 @@ def _not_adopted(evidence: Evidence) -> Finding:
 
 def _refresh_first(evidence: Evidence) -> Finding:
     """In every later run the list was requested, and answered, before any target (R12.1)."""
-    seen = 0
+    runs = 0
     for run in evidence.runs[1:]:
         asked = run.get(THE_LIST)
         targets = [each for each in run.log if each.host != OPERATOR_HOST]
         if not asked or not targets:
             continue
-        seen += 1
+        runs += 1
         if (asked[0].completed or targets[0].arrived) > targets[0].arrived:
             return broken(f"{targets[0].host}{targets[0].path} was asked first")
-    return held(f"runs={seen}") if seen else unseen("no expired list was asked again")
+    return held(f"runs={seen(runs, 'no expired list was asked again')}")
 
 
 DOCUMENTS: Final = Scene(

@@ -6,11 +6,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.findings import Finding, broken, held, unseen
+from scrapy_walsh.findings import Finding, broken, held
 from scrapy_walsh.keys.files import make_keys
 from scrapy_walsh.policy import signing
 from scrapy_walsh.proof.conformance.crawl import Bot, stage
-from scrapy_walsh.proof.conformance.evidence import target_of
+from scrapy_walsh.proof.conformance.evidence import seen, target_of
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.proof.sandbox.routes import busy
@@ -19,8 +19,7 @@ from scrapy_walsh.proof.signatures import Fault, Judgement, Seen, directory_keys
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scrapy_walsh.proof.conformance.evidence import Evidence
-    from scrapy_walsh.proof.conformance.judges import Judge
+    from scrapy_walsh.proof.conformance.evidence import Evidence, Judge
     from scrapy_walsh.proof.sandbox import LoggedRequest
 
 # R1: the rows on signed requests (D25), for this package's own scene and for any other crawler.
@@ -61,7 +60,7 @@ def _none_has(*faults: Fault) -> Judge:
             if judgement.fault in faults:
                 return broken(f"{request.host}{request.path}: {judgement.why}")
         good = sum(judgement.fault is None for _, judgement in judged)
-        return held(f"requests={good}") if good else unseen("no signature holds")
+        return held(f"requests={seen(good, 'no signature holds')}")
 
     return look
 

@@ -8,10 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.findings import Finding, Outcome, broken, held_if, unseen
-from scrapy_walsh.proof.conformance import judges
 from scrapy_walsh.proof.conformance.crawl import Bot, stage
-from scrapy_walsh.proof.conformance.evidence import full, urls_of
-from scrapy_walsh.proof.conformance.judges import never, nothing_of, where
+from scrapy_walsh.proof.conformance.evidence import (
+    Judge,
+    exact_user_agent,
+    full,
+    never,
+    nothing_of,
+    seen,
+    urls_of,
+    where,
+)
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, refreshing, site
 from scrapy_walsh.proof.conformance.parts_rules import misled
 from scrapy_walsh.proof.exchanges import ROBOTS
@@ -75,9 +82,8 @@ def _play(bot: Bot) -> Evidence:
 
 
 def _user_agent_kept(evidence: Evidence) -> Finding:
-    if not any(each.host == "start.test" for each in evidence.log):
-        return unseen("nothing was asked")
-    return judges.exact_user_agent(evidence, evidence.log)
+    seen(any(each.host == "start.test" for each in evidence.log), "nothing was asked")
+    return exact_user_agent(evidence, evidence.log)
 
 
 def _headers_kept(evidence: Evidence) -> Finding:
@@ -86,16 +92,18 @@ def _headers_kept(evidence: Evidence) -> Finding:
     framed = [each for each in evidence.log if each.values("Transfer-Encoding")]
     if framed or any(each.values("Host") != [each.host] for each in start):
         return broken("a spider's Host or Transfer-Encoding was sent")
-    return misled(evidence) if start else unseen("nothing was asked")
+    seen(start, "nothing was asked")
+    return misled(evidence)
 
 
 def _posted_once(evidence: Evidence) -> Finding:
     """A POST is sent once: unless 429 or 503 says that it did nothing, it may have had effect."""
     calls = [len(evidence.first.get(place)) for place in _POSTS]
-    return held_if(max(calls) == 1, f"calls={max(calls)}") if all(calls) else unseen("not asked")
+    seen(all(calls), "not asked")
+    return held_if(max(calls) == 1, f"calls={max(calls)}")
 
 
-def _refused(url: str, requirement: str, name: str) -> judges.Judge:
+def _refused(url: str, requirement: str, name: str) -> Judge:
     """The bot says that it refused *url*, and by which requirement; *url* was not requested."""
 
     def judge(evidence: Evidence) -> Finding:
@@ -110,15 +118,13 @@ def _refused(url: str, requirement: str, name: str) -> judges.Judge:
     return judge
 
 
-def _hop_refused(host: str) -> judges.Judge:
+def _hop_refused(host: str) -> Judge:
     return never(_HOPS[host], f"{host}/page")
 
 
 def _not_refreshed(evidence: Evidence) -> Finding:
     """The spider gets the answer of the page itself, and no refresh is followed."""
-    told = evidence.first.result(_REFRESHING)
-    if told is None:
-        return unseen("nothing was said of it")
+    told = seen(evidence.first.result(_REFRESHING), "nothing was said of it")
     if (told.get("status"), told.get("final")) != (200, full(_REFRESHING)):
         return broken(str(told.get("why", told.get("final"))))
     return never("refresh.test/by-meta refresh.test/by-header", _REFRESHING)(evidence)
@@ -133,9 +139,8 @@ def _not_a_success(evidence: Evidence) -> Finding:
     """A 503 with a Retry-After beyond this run: sent once, no response for the spider (R5.8)."""
     asked = evidence.first.get("tomorrow.test/page")
     told = evidence.first.result("tomorrow.test/page")
-    if not asked or told is None:
-        return unseen("it was not asked")
-    return held_if(len(asked) == 1 and "error" in told, f"calls={len(asked)}")
+    seen(asked and told)
+    return held_if(len(asked) == 1 and "error" in (told or {}), f"calls={len(asked)}")
 
 
 SPIDER: Final = Scene(

@@ -13,13 +13,13 @@ from scrapy_walsh.policy.list.schema import parse_blocklist
 from scrapy_walsh.policy.recrawl import canonical_url
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.proof.conformance.check import Check, judged, rows_of
-from scrapy_walsh.proof.conformance.evidence import Evidence
+from scrapy_walsh.proof.conformance.evidence import Evidence, none
 from scrapy_walsh.proof.sandbox import blocklist
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_walsh.proof.conformance.judges import Judge
+    from scrapy_walsh.proof.conformance.evidence import Judge
 
 _TOKEN: Final = "Walsh-Research"  # noqa: S105  a product token; the tables are written for it
 #: 23 May 2026, 00:00:00 GMT: the "now" of section 12.5.
@@ -70,9 +70,7 @@ def _all(table: str, holds: Callable[[dict[str, Any]], bool]) -> Judge:
     def judge(_: Evidence) -> Finding:
         vectors = json.loads(files(__package__).joinpath("vectors.json").read_bytes())[table]
         wrong = [vector for vector in vectors if not _holds(vector, holds)]
-        return held_if(
-            not wrong, json.dumps(wrong[0]) if wrong else f"{len(vectors)}/{len(vectors)}"
-        )
+        return none(wrong, json.dumps, f"{len(vectors)}/{len(vectors)}")
 
     return judge
 

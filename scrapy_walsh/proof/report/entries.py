@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, convert
 
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.ledger.lines import parsed
+from scrapy_walsh.ledger.files import parsed
 from scrapy_walsh.policy.recrawl import FAILED, LEFT_OUT, REFUSED
 from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
 from scrapy_walsh.proof.ledger import ENDED, STARTED

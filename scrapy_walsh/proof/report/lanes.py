@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.exceptions import WalshError
-from scrapy_walsh.ledger.lines import parsed
+from scrapy_walsh.ledger.files import parsed
 from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.proof.ledger import line_of
 from scrapy_walsh.proof.report.entries import runs_of

@@ -22,7 +22,7 @@ from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR, NotKnown
 from scrapy_walsh.proof.verify.run import LIST, Held, is_robots
 
 if TYPE_CHECKING:
-    from scrapy_walsh.ledger.documents import Documents
+    from scrapy_walsh.ledger.files import Documents
     from scrapy_walsh.policy.verdict import Verdict, VerdictName
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.report import Report

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from scrapy_walsh.ledger.lines import REDACTED
+from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.chain import Pace, Refuse
@@ -35,7 +35,7 @@ from scrapy_walsh.spec import SPEC_VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from scrapy_walsh.ledger.documents import Documents
+    from scrapy_walsh.ledger.files import Documents
     from scrapy_walsh.proof.ledger import Line
     from scrapy_walsh.proof.verify.adoptions import Parse
     from scrapy_walsh.proof.verify.report import Report

@@ -5,9 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.ledger.documents import Documents
-from scrapy_walsh.ledger.files import read_head
-from scrapy_walsh.ledger.lines import HEAD
+from scrapy_walsh.ledger.files import HEAD, Documents, read_head
 from scrapy_walsh.proof.ledger import Chain, Head, lines_in
 from scrapy_walsh.proof.verify.judge import Judge
 from scrapy_walsh.proof.verify.report import Report

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.config import SLOW_VISIT
-from scrapy_walsh.ledger.lines import REDACTED
+from scrapy_walsh.ledger.files import REDACTED
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy.backoff import TRIALS, GiveUp
 from scrapy_walsh.policy.chain import Answer, Conclusion

@@ -1,0 +1,239 @@
+"""R4, R8, R11, D9: what runs on one machine tell each other, beside records and documents.
+
+- ``clock.json``: the steady clock, Unix seconds that do not jump when somebody sets the wall clock.
+  The time of a host's last request is compared between runs, so it must mean something to another
+  process. But when the wall clock is set by an hour between two runs, no spacing may get shorter.
+  So the wall clock is read once after each start of the machine, and the time since that start is
+  added to it. What was read is kept for later runs.
+- ``state.ok``, ``state.lost``: by renaming the one to the other, a run that could not write its
+  records tells later runs so. A full disk takes no new file, but lets one be renamed.
+- ``sources.lock``: who else runs here, and which sources it requests right now. A source is on
+  record once its spider has taken the answer. Until then the record says nothing, and a run that
+  overlaps would send the source as well: while a slow answer comes, and while a redirect waits for
+  the host that it leads to. So the process that sends a source has a lock for it, one byte of that
+  file. The system drops the locks of a process that ends, however it ends: after a kill the next
+  run sends the source again.
+
+The locks are of the process (fcntl(2)): two crawls in one process do not exclude each other, and
+the end of one drops the locks of both. A process sends one request at a time. A library's lock
+(``files.lock``) is of a whole file. It cannot take their place: there would be a file, and an open
+one, for each source whose redirect waits. Where a system has no locks of bytes (Windows) one
+process at a time uses a state directory (``run.lock``), and that lock is the library's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+
+from scrapy_walsh.exceptions import StateError
+from scrapy_walsh.state import files
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CLOCK: Final = "clock.json"
+#: Seconds by which the wall clock must have been set since an earlier run to be reported.
+_SET: Final = 600.0
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class _Offsets(NamedTuple):
+    """The machine's start, Unix seconds by the wall clock: as first read, and at a later run."""
+
+    offset: float
+    wall: float
+
+
+def steady_clock(
+    directory: Path | None, notices: list[str] | None = None, *, keeps: bool = True
+) -> Callable[[], float]:
+    """The steady clock of this machine, as a function that returns Unix seconds.
+
+    It is the wall clock where the machine does not say when it was started. *directory*: where its
+    file is kept, and ``keeps``: whether it may be written. *notices* gets a line where the wall
+    clock was set since an earlier run.
+    """
+    boot = _boot()
+    if boot is None:
+        return time.time
+    wall = time.time() - _since_start()
+    known = None if directory is None else _read(directory / CLOCK, boot)
+    offsets = _Offsets(wall, wall) if known is None else _Offsets(known.offset, wall)
+    jump = 0.0 if known is None else wall - known.wall
+    if notices is not None and abs(jump) > _SET:
+        notices.append(_told(jump))
+    if keeps and directory is not None and (known is None or abs(jump) > _SET):
+        _write(directory / CLOCK, boot, offsets)
+    return lambda: offsets.offset + _since_start()
+
+
+def _told(jump: float) -> str:
+    way = "ahead" if jump > 0 else "back"
+    return (
+        f"the clock was set {way} by {abs(jump) / 3600:.1f} h since an earlier run: hosts keep "
+        "their spacing and holds; documents and sources whose times do not fit are requested again"
+    )
+
+
+def _boot() -> str | None:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def _since_start() -> float:
+    """Seconds since the machine was started, those in sleep included."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def _read(path: Path, boot: str) -> _Offsets | None:
+    try:
+        found = json.loads(path.read_text(encoding="ascii"))
+        if found["boot"] != boot:
+            return None
+        offset = float(found["offset"])
+        return _Offsets(offset, float(found["wall"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _write(path: Path, boot: str, offsets: _Offsets) -> None:
+    """Keep *offsets* for later runs. Where that fails, they read the wall clock again."""
+    with suppress(OSError):
+        files.replace_private(path, json.dumps({"boot": boot, **offsets._asdict()}).encode())
+
+
+READY: Final = "state.ok"
+LOST: Final = "state.lost"
+#: Seconds for which every run that begins finds the mark, since several may begin side by side.
+#: The first run after that finds it too, and takes it away.
+_KEPT: Final = 3600.0
+
+
+def mark_lost(directory: Path) -> None:
+    """Mark *directory*: records were lost. Nothing happens where even that cannot be written."""
+    with files.exclusive(directory):
+        with suppress(OSError):
+            (directory / READY).rename(directory / LOST)
+        with suppress(OSError):
+            (directory / LOST).touch(mode=0o600)
+
+
+def is_marked(directory: Path) -> bool:
+    """Whether *directory* is marked. A mark older than ``_KEPT`` is then taken away."""
+    mark, ready = directory / LOST, directory / READY
+    with files.exclusive(directory):
+        try:
+            age = time.time() - mark.stat().st_mtime
+        except OSError:
+            with suppress(OSError):
+                ready.touch(mode=0o600)
+            return False
+        if not 0 <= age < _KEPT:
+            with suppress(OSError):
+                mark.rename(ready)
+        return True
+
+
+SOURCES: Final = "sources.lock"
+#: The lock of the one process, where there can be only one.
+ALONE: Final = "run.lock"
+#: By directory, that lock, and how many crawls of this process share it.
+_HELD: Final[dict[Path, tuple[IO[Any], int]]] = {}
+
+
+def enter(directory: Path | None) -> None:
+    """A crawl of this process begins to use *directory*; None where nothing is kept.
+
+    Raises StateError where another process uses it and the two could not take turns.
+    """
+    if directory is None or fcntl is not None:
+        return
+    held, crawls = _HELD.get(directory, (None, 0))
+    try:
+        if held is None:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            held = files.private(directory / ALONE, "ab")
+            if not files.lock(held, wait=False):
+                held.close()
+                raise StateError(
+                    f"{directory} is in use by another process, and this system has no file locks "
+                    "by which the two could take turns: let that one end, or set another "
+                    "WALSH_STATE_DIR"
+                )
+    except StateError:
+        raise
+    except OSError as error:
+        raise StateError(
+            f"{directory} cannot be locked: {error}; set another WALSH_STATE_DIR"
+        ) from error
+    _HELD[directory] = held, crawls + 1
+
+
+def leave(directory: Path | None) -> None:
+    """A crawl that has entered *directory* uses it no longer."""
+    if directory is None or directory not in _HELD:
+        return
+    held, crawls = _HELD.pop(directory)
+    if crawls > 1:
+        _HELD[directory] = held, crawls - 1
+    else:
+        held.close()
+
+
+class UnderWay:
+    """The locks of one crawl; *directory*: the state directory, None where nothing is kept.
+
+    Where locks cannot be had, every source is free.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self._path = None if directory is None or fcntl is None else directory / SOURCES
+        self._file: int | None = None
+        self._held: set[str] = set()
+
+    def take(self, key: str) -> bool:
+        """Whether no other process is requesting the source *key*; from now on this one is."""
+        if key in self._held or self._path is None:
+            return True
+        try:
+            if self._file is None:
+                self._file = files.open_private(self._path, os.O_RDWR | os.O_CREAT)
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(key))
+        except (BlockingIOError, PermissionError):  # what lockf raises for a lock that is held
+            return False
+        except OSError:
+            return True
+        self._held.add(key)
+        return True
+
+    def drop(self, key: str) -> None:
+        """This process requests *key* no longer."""
+        if key in self._held and self._file is not None:
+            self._held.remove(key)
+            with suppress(OSError):
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _place(key))
+
+    def close(self) -> None:
+        """Drop all locks."""
+        self._held.clear()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _place(key: str) -> int:
+    """The byte for *key*, out of 2**56: two sources hardly ever share one."""
+    return int.from_bytes(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:7])
