@@ -213,9 +213,9 @@ class Intake:
         For what `Spider.start` yields, and for what a JOBDIR or a fleet's queue has of earlier
         runs; not for anything that a callback makes.
         """
-        # By R6, walsh-research requests nothing that a document lists.
-        research = self._context.config.is_walsh_research
-        indexes = set() if research else set(self._urls_in(request, CHILDREN))
+        indexes = set(self._urls_in(request, CHILDREN))
+        if indexes and self._context.config.is_walsh_research:
+            indexes.clear()  # it requests nothing that a document lists (R6)
         for url in (request.url, *self._urls_in(request, ALSO)):
             self._declare(url, children=url in indexes)
 
