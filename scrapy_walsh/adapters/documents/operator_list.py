@@ -21,7 +21,7 @@ from scrapy_walsh.adapters.documents.validate import text_of, validate
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import OPERATOR
 from scrapy_walsh.adapters.outcomes import Closing, Halted, NotYet, Refused
-from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, WalshError
+from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, StoreAway, WalshError
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.backoff import GiveUp, Retry
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 #: Seconds that the validator may take (D3), and more for each MiB: a million entries need some.
 _VALIDATION_TIMEOUT: Final = 5.0
 _VALIDATION_PER_MIB: Final = 1.0
+#: Seconds between two looks at whether the shared store is back.
+_AWAY: Final = 0.5
 _T = TypeVar("_T")
 
 
@@ -130,7 +132,14 @@ class ListStore:
         What was adopted was validated, and what is read is what was adopted (its checksum): so
         the floor checks alone are made again, and no child decides whether it is in force.
         """
-        kept = await self._apart(lambda store: store.get(StoredDocument, BLOCKLIST, self._url))
+        while True:
+            try:
+                kept = await self._apart(
+                    lambda store: store.get(StoredDocument, BLOCKLIST, self._url)
+                )
+                break
+            except StoreAway:  # nothing is sent meanwhile, and ``Pulse`` ends the wait
+                await _pause(self._context, _AWAY)
         if kept is None or (kept.body and kept.fetched_at < not_before):
             return None
         body = text_of(kept)
