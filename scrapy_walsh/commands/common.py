@@ -263,5 +263,10 @@ def absolute(written: str) -> str:
     raise Misuse(f"no host in {_shown(written)}: give an absolute http or https URL")
 
 
+def host_named(written: str) -> str:
+    """The throttle key of the host of *written*, a URL or a host; Misuse where it has none."""
+    return hosts.host_key(absolute(written))
+
+
 def _shown(text: str) -> str:
     return ascii(text if len(text) <= 200 else f"{text[:200]}...")
