@@ -21,11 +21,11 @@ from scrapy_walsh.commands import state_verify as stored
 from scrapy_walsh.commands.common import blocklist_of, host_named
 from scrapy_walsh.exceptions import StateError, WalshError
 from scrapy_walsh.files import open_to_others, written_to
-from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.list import schema
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import one_line
+from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.state import files, machine, open_store
 from scrapy_walsh.state.database import copy_to, has_records
 from scrapy_walsh.state.records import BLOCKLIST, HostRecord, StoredDocument

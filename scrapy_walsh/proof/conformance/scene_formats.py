@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.findings import Finding, held_if
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.proof.conformance.crawl import Bot, stage
 from scrapy_walsh.proof.conformance.evidence import seen
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
+from scrapy_walsh.proof.findings import Finding, held_if
 from scrapy_walsh.proof.sandbox import Route, Site, default_sites, page
 from scrapy_walsh.proof.sandbox.routes import MARKDOWN
 
