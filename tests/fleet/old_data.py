@@ -85,6 +85,7 @@ def crawl(folder: Path, kills: int, rand: random.Random, *, queue: bool) -> Outc
             ]
             all_at_once(crews)
             wait_until(lambda: len(targets(box.log)) > WORKERS)
+            time.sleep(rand.choice((0.0, 8.0)))  # while the queue is filled, or after that
             while outcome.kills < kills and all(_runs(each) for each in crews):
                 _kill(box, server, crews, rand)
                 outcome.kills += 1
