@@ -16,7 +16,6 @@ from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.terminal import table
 from scrapy_walsh.config import DEFAULTS, WalshConfig, identity_given
-from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import visible
@@ -25,6 +24,7 @@ from scrapy_walsh.proof.conformance import run as runs
 from scrapy_walsh.proof.conformance.check import BINDING, WORDS, holds, in_order, judged
 from scrapy_walsh.proof.conformance.crawl import Bot
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
+from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:

@@ -25,12 +25,12 @@ from scrapy_walsh.commands.own_crawl import Page, Pages, PagesSpider, request_pa
 from scrapy_walsh.commands.terminal import show, table
 from scrapy_walsh.config import WalshConfig, has_idle_key, out_of_bounds
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, OwnFault, WalshError
-from scrapy_walsh.findings import Finding, Outcome
-from scrapy_walsh.keys.files import DIRECTORY
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.signing import DIRECTORY_TYPE, Target
 from scrapy_walsh.policy.words import one_line, plural
+from scrapy_walsh.proof.findings import Finding, Outcome
+from scrapy_walsh.proof.keys import DIRECTORY
 from scrapy_walsh.proof.signatures import Seen, directory_keys, judge
 from scrapy_walsh.spec import __version__
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument

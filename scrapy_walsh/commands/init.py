@@ -126,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
         if path in texts and not there:
             replace_file(path, texts[path].encode())
         elif not there:
-            from scrapy_walsh.keys.files import make_keys  # noqa: PLC0415  slow
+            from scrapy_walsh.proof.keys import make_keys  # noqa: PLC0415  slow
 
             make_keys(path.parent)
         lines.append(f"{'kept, as it was' if there else 'written'}: {path}")

@@ -23,7 +23,7 @@ from scrapy.settings import Settings
 from scrapy_walsh.commands import doctor, doctor_probe, doctor_state
 from scrapy_walsh.commands.doctor import MARKS
 from scrapy_walsh.config import WalshConfig
-from scrapy_walsh.findings import Outcome
+from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, blocklist, user_agents
 from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
 from tests import zygote

@@ -13,8 +13,8 @@ import pytest
 from scrapy_walsh.commands import conformance
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.commands.terminal import table
-from scrapy_walsh.findings import Outcome
 from scrapy_walsh.proof.conformance.check import Check
+from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.state.records import Deferral, HostRecord, Reading, SourceRun
 from scrapy_walsh.state.store import SqliteStore
 from scrapy_walsh.terminal import columns

@@ -28,7 +28,7 @@ from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.list import operator, schema
-from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, lifted
+from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, is_inline, lifted
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.files import COPY
@@ -92,7 +92,7 @@ class ListStore:
         body = document.body
         time = _VALIDATION_TIMEOUT + _VALIDATION_PER_MIB * (len(body) // 2**20)
         found = await compat.run_in_thread(lambda: schema.read_document(body))
-        standalone = None if schema.is_inline(found) else await standalone_schema()
+        standalone = None if is_inline(found) else await standalone_schema()
         try:
             # In a thread also where it is short: the first list imports jsonschema (60 ms).
             await compat.run_in_thread(
