@@ -251,6 +251,16 @@ def test_own_a_redis_that_stays_away_ends_the_crawl(
     assert not requests(box.log)
 
 
+def test_own_a_crawl_with_the_scheduler_of_scrapy_redis_does_not_wait_for_its_start(
+    box: Sandbox, server: Server, tmp_path: Path
+) -> None:
+    server.kill()
+    one = worker(tmp_path / "p", box, server, spider=FLEET_SPIDER, **settings(server))
+    said = one.finish(60, code=1)
+    assert said.splitlines()[-1].endswith("start it, or correct WALSH_SHARED_STATE")
+    assert "Traceback" not in said
+
+
 def test_own_a_mistake_that_shows_once_redis_is_up_ends_the_crawl(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
