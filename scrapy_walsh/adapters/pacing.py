@@ -194,7 +194,8 @@ TURNSTILE: Final = Turnstile()
 class Pulse:
     """The heartbeat of one crawl; it does nothing where the store is not shared.
 
-    ConfigError where Redis answers, and will not do what is needed.
+    ConfigError where Redis answers, and will not do what is needed. StoreAway where it does not,
+    and the scheduler is scrapy-redis's, which would end in a traceback.
     """
 
     def __init__(self, context: Context) -> None:
@@ -209,6 +210,12 @@ class Pulse:
             if isinstance(context.store, SharedStore):
                 self._store = context.store
                 self._begin(context.store)
+                scheduler = str(context.crawler.settings["SCHEDULER"])
+                if not self._begun and "scrapy_redis" in scheduler:
+                    raise StoreAway(
+                        f"{context.store.link.name} does not answer, and scrapy-redis's scheduler "
+                        "does not wait for it: start it, or correct WALSH_SHARED_STATE"
+                    )
 
     def start(self) -> None:
         """Look now, and again whenever the store says (``SharedStore.beat``)."""
