@@ -38,6 +38,7 @@ from scrapy_walsh.policy.robots import usage
 from scrapy_walsh.policy.robots.file import Robots
 from scrapy_walsh.policy.verdict import (
     DEFERRED,
+    NOT_DUE,
     UNKNOWN_PARSE_ERROR,
     UNKNOWN_UNREACHABLE,
     Verdict,
@@ -197,6 +198,8 @@ class Gate:
         if answer.allowed or answer.name == UNKNOWN_UNREACHABLE:
             self._end_trial(ticket, decided=answer.allowed)
         if not answer.allowed:
+            if answer.name == NOT_DUE and ticket.popped and self._may_wait(ticket):
+                return self.tickets.again(request)
             raise self.refuse(ticket, answer)
         if self.retries.attempts.get(ticket.url, 0) > self.context.config.max_retries:
             raise GaveUp(ticket.url, "it was given up earlier in this run (R5)")
@@ -209,6 +212,11 @@ class Gate:
         self._clear(ticket)
         ticket.before, ticket.watch = "", self.watch
         return None
+
+    def _may_wait(self, ticket: Ticket) -> bool:
+        """Whether a queue of this crawl keeps the request until its hour is over (R8)."""
+        waits = not any(queue.shared for queue in self.context.queues)
+        return waits and self.sources.hour_left(ticket.key) is not None
 
     def _clear(self, ticket: Ticket) -> None:
         """Let the request of *ticket* through, by the verdict and the rules of now."""

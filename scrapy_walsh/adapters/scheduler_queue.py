@@ -6,7 +6,8 @@ A request that the gates refuse already does not wait: it is given out at once a
 With a JOBDIR, the requests are in one SQLite file, whatever the number of hosts.
 
 A request for a URL that `Spider.start` may still declare is parked: it waits here until ``start``
-has ended, or everything stands still, and is then taken in like any other.
+has ended, or everything stands still, and is then taken in like any other. So is one whose source
+was sent almost an hour ago, until the hour is over (R8).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.policy.agenda import Agenda, Load
 from scrapy_walsh.policy.chain import START, NeedDocument
 from scrapy_walsh.policy.recrawl import canonical_url
+from scrapy_walsh.policy.verdict import NOT_DUE
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
@@ -162,6 +164,8 @@ class HostQueue(Queue):
         #: Requests that wait for the end of `Spider.start`.
         self._parked: deque[Request] = deque()
         self._told_parked = self._told_still = False
+        #: Those that wait for the end of an hour, and when that is, by the monotonic clock.
+        self._soon: list[tuple[float, int, Request]] = []
         self._arrivals = itertools.count(1)
         self._order = _direction(queue_cls)
         self._start_order = self._order if start_queue_cls is None else _direction(start_queue_cls)
@@ -178,7 +182,7 @@ class HostQueue(Queue):
         crawl.queues.append(self)
 
     def __len__(self) -> int:
-        return self._agenda.requests + len(self._free) + len(self._parked)
+        return self._agenda.requests + len(self._free) + len(self._parked) + len(self._soon)
 
     @ends_crawl
     def push(self, request: Request) -> None:
@@ -194,11 +198,24 @@ class HostQueue(Queue):
             self._park(request, ticket)
             return
         if not isinstance(answer, NeedDocument) and not answer.allowed:
-            self._free.append(request)
+            if answer.name != NOT_DUE or not self._waits(request, ticket):
+                self._free.append(request)
             return
         self._lines.push(ticket.host.key, self._key(request, ticket), request)
         self._agenda.add(ticket.host, self._crawl.monotonic())
         self._tell_wait(ticket.host)
+
+    def _waits(self, request: Request, ticket: Ticket) -> bool:
+        """Whether *request* waits for the end of the hour after its source was last sent (R8)."""
+        left = self._crawl.sources.hour_left(ticket.key)
+        if left is None:
+            return False
+        if not self._soon:
+            logger.info("%s may be sent in %.0f s: the run waits for that (R8)", ticket.url, left)
+        ticket.verdict = None
+        due = self._crawl.monotonic() + left
+        heapq.heappush(self._soon, (due, next(self._arrivals), request))
+        return True
 
     def _park(self, request: Request, ticket: Ticket) -> None:
         """Keep *request* for the end of `Spider.start`; ValueError as for :meth:`push`."""
@@ -279,6 +296,8 @@ class HostQueue(Queue):
         for _ in range(min(_AT_ONCE, len(self._resumed))):
             self._tell_wait(self._crawl.pacing.host(self._resumed.pop()))
         self._unpark()
+        while self._soon and self._soon[0][0] <= self._crawl.monotonic():
+            self.push(heapq.heappop(self._soon)[2])
         self._free_turn = not self._free_turn
         for _ in range(_AT_ONCE):
             host, now = None, self._crawl.monotonic()
@@ -308,8 +327,8 @@ class HostQueue(Queue):
         """Close the file, if there is one; what waited in it stays there."""
         self.stop()
         try:
-            while self._free or self._parked:
-                self._keep((self._free or self._parked).popleft())
+            for request in (*self._free, *self._parked, *(each for _, _, each in self._soon)):
+                self._keep(request)
             self._lines.close()
         except StateError as error:
             compat.forget_unwritten(self._crawl.crawler)
@@ -372,9 +391,10 @@ class HostQueue(Queue):
         return (_OTHERS, -request.priority, start, arrival)
 
     def _wake_later(self) -> None:
-        """Wake the engine when the next host is due, so that it pops again."""
+        """Wake the engine when the next host is due, or an hour is over, so that it pops again."""
         due = self._agenda.next_due()
-        if due is None or due == math.inf:
+        due = min(math.inf if due is None else due, self._soon[0][0] if self._soon else math.inf)
+        if due == math.inf:
             return
         if self._timer.pending and self._timer_due <= due:
             return

@@ -13,6 +13,10 @@ WALSH_REVISIT, and an hour, must have passed since the source was last sent.
 A source that was *given up* (429, 5xx or no answer until R5 granted no more, too many redirects, a
 hop that was refused) has no visit, and is sent by the next run, but not within an hour of that.
 
+A run that begins some seconds before the hour is over waits for them (:func:`hour_left`): else an
+hourly job, whose runs begin as far apart as its sources may be sent, would read each every second
+hour.
+
 A source that has answered 410 is *retired*: it is due again 30 days after that at the earliest.
 
 **R7**: which validators to send, and which to store (spec section 10.2). They are stored for each
@@ -52,6 +56,8 @@ _T = TypeVar("_T")
 
 #: Seconds: the shortest time between two runs of a source without a written reason.
 REVISIT_FLOOR: Final = 3600.0
+#: Seconds of that time for which a run waits at most.
+WAITS_FOR_THE_HOUR: Final = 300.0
 #: Seconds: the longest WALSH_REVISIT. A record is kept for longer than this (``state.records``).
 REVISIT_LONGEST: Final = 365 * 86400.0
 
@@ -123,6 +129,19 @@ def next_due(last: Visit | None, held: float, now: float, revisit: float) -> flo
     if last is not None and not_due(last, now, revisit, None) is not None:
         moment = max(held, _abort_ends(last, now), _bound_until(last, now, revisit))
     return moment if moment > now else None
+
+
+def hour_left(last: Visit | None, now: float, revisit: float) -> float | None:
+    """Seconds for which a run should wait, since then the source may be sent again; else None.
+
+    It waits for the end of the hour alone, not for a longer WALSH_REVISIT. The arguments are those
+    of :func:`next_due`.
+    """
+    moment = next_due(last, 0.0, now, revisit)
+    if last is None or moment is None or moment - now > WAITS_FOR_THE_HOUR:
+        return None
+    hour = max(last.sent_at, last.gave_up_at or 0.0) + REVISIT_FLOOR
+    return moment - now if moment <= hour else None
 
 
 def _abort_ends(last: Visit, now: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from scrapy_walsh.policy.recrawl import (
     counts_as_asked,
     due,
     form_of,
+    hour_left,
     key_of,
     met,
     not_due,
@@ -152,3 +154,44 @@ def test_r8_1_an_answer_counts_as_asked(status: int) -> None:
 @pytest.mark.parametrize("status", [None, 301, 302, 429, 500, 502, 503, 999])
 def test_r8_1_a_failure_comes_back_at_the_next_run(status: int | None) -> None:
     assert not counts_as_asked(status)
+
+
+@pytest.mark.parametrize("every", [5 * MINUTE, HOUR, DAY], ids=["minutes", "hourly", "daily"])
+@pytest.mark.parametrize("revisit", [HOUR, 2 * HOUR, DAY], ids=["hour", "two hours", "day"])
+@pytest.mark.parametrize("answers", [True, False], ids=["answered", "given up"])
+def test_r8_2_a_month_of_cron(every: float, revisit: float, answers: bool) -> None:
+    """Ten sources a run, two seconds each: none within the hour, and none left out for longer."""
+    last: dict[int, Visit] = {}
+    sent: dict[int, list[float]] = {source: [] for source in range(10)}
+    for run in range(int(30 * DAY // every)):
+        begun = now = NOW + run * every
+        ready = []
+        for source in range(10):
+            if not_due(known := last.get(source), begun, revisit, None) is None:
+                ready.append((begun, source))
+            elif (left := hour_left(known, begun, revisit)) is not None:
+                assert 0 < left <= 300
+                ready.append((begun + left, source))
+        for moment, source in sorted(ready):
+            now = max(now + 2.0, moment)
+            known = last.get(source)
+            assert not_due(known, now, revisit, None) is None
+            last[source] = met(now, known, revisit) if answers else Visit(0, 0, gave_up_at=now)
+            sent[source].append(now)
+    period = max(every, revisit if answers else HOUR)
+    for moments in sent.values():
+        gaps = [after - before for before, after in pairwise(moments)]
+        assert min(gaps) >= HOUR
+        assert len(moments) >= 0.97 * (30 * DAY // period)
+
+
+def test_own_a_run_waits_for_the_hour_alone() -> None:
+    day_old = first(NOW - 0.9 * DAY + 10)
+    assert not_due(day_old, NOW, DAY, None) is not None
+    assert hour_left(day_old, NOW, DAY) is None, "of a daily source ten seconds are nothing"
+    assert hour_left(first(NOW - HOUR + 10), NOW, HOUR) == 10.0
+    assert hour_left(first(NOW - HOUR + 301), NOW, HOUR) is None
+    assert hour_left(first(NOW - HOUR), NOW, HOUR) is None, "it may be sent"
+    assert hour_left(None, NOW, HOUR) is None
+    gone = first(NOW - HOUR + 10)._replace(gone=True)
+    assert hour_left(gone, NOW, HOUR) is None

@@ -64,7 +64,7 @@ def visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Crawl
         found["with a reason"].stats["recorded"] = reason_of(runs, URLS["answered.test"])
         found["after it"] = runs(URLS["answered.test"])
         hourly = ("-s", f"WALSH_REVISIT={HOUR:.0f}")
-        for name, ago in (("within the hour", HOUR - 120), ("after the hour", HOUR + 1)):
+        for name, ago in (("within the hour", HOUR - 400), ("after the hour", HOUR + 1)):
             runs.source_ran(URLS["answered.test"], ago)
             found[name] = runs(URLS["answered.test"], arguments=hourly)
         for name, ago in (("within the day", 0.9 * DAY - 120), ("after the day", 0.9 * DAY + 1)):
@@ -120,6 +120,27 @@ def test_r8_2_a_written_reason_lifts_it_for_one_run_and_is_recorded(
 def test_r8_2_never_under_an_hour(visits: dict[str, Crawl]) -> None:
     assert visits["within the hour"].asked("answered.test") == []
     assert asked_targets(visits["after the hour"], "answered.test") == ["/p"]
+
+
+def test_r8_1_an_hourly_job_reads_its_sources_each_hour(tmp_path: Path) -> None:
+    """Each run begins as long after the one before as its sources may be sent again, or sooner."""
+    urls = [f"http://{host}.test/p" for host in ("one", "two")]
+    sites = [site(f"{host}.test", {"/p": Route(body="page")}) for host in ("one", "two")]
+    settings = {"WALSH_REVISIT": 3600, "WALSH_MIN_INTERVAL": 1}
+    with Runs(tmp_path, *sites, settings=settings) as runs:
+        runs(*urls)
+        for _ in range(3):
+            runs.pass_time(HOUR - 2.0)
+            with runs.store() as store:
+                may = {url: store.get(SourceRun, url).last_run_at + HOUR for url in urls}
+            begun = time.time()
+            again = runs(*urls)
+            assert begun < min(may.values())
+            paths = [each for each in again.log if each.path == "/p"]
+            sent = {f"http://{each.host}/p": each.wall for each in paths}
+            assert set(sent) == set(urls), again.output
+            assert all(sent[url] >= may[url] for url in urls)
+            assert again.lines("the run waits", "R8")
 
 
 def test_r8_1_daily_by_default(visits: dict[str, Crawl]) -> None:
