@@ -273,7 +273,9 @@ class World:
         }
         if row.proxied:
             environment |= {"http_proxy": self.box.proxy_url, "https_proxy": self.box.proxy_url}
+        (project / "ca.pem").write_text(self.box.ca_pem or "")  # of the system, for the list (R3)
         environment |= {
+            "SSL_CERT_FILE": str(project / "ca.pem"),
             "PYTHONPATH": os.pathsep.join([str(project), str(zygote.ROOT)]),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
