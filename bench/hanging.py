@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
+import traceback
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # bench/queue.py is not Python's queue
 
@@ -33,7 +33,7 @@ from scrapy.crawler import CrawlerProcess  # noqa: E402
 
 from bench.report import Row, show, write  # noqa: E402
 from scrapy_walsh.proof.exchanges import overlaps, too_soon  # noqa: E402
-from tests.year import wire  # noqa: E402
+from tests.year import machine, wire  # noqa: E402
 from tests.year.answer import Answer  # noqa: E402
 from tests.year.log import Sent, exchange, read_log  # noqa: E402
 from tests.year.manners import ROUNDING, SPACING  # noqa: E402
@@ -79,12 +79,14 @@ def measured(sources: int) -> Iterator[Row]:
 
 def logs(sources: int, hanging: int) -> Iterator[list[Sent]]:
     """What the servers of each run have seen; each run is a process of its own."""
+    machine.warm_up()
     with tempfile.TemporaryDirectory() as folder:
-        script, sizes = str(Path(__file__).resolve()), [str(sources), str(hanging)]
-        environment = {**os.environ, "PYTHONPATH": sys.path[0]}
         for run in RUNS:
-            command = [sys.executable, script, CRAWL, *sizes, str(run)]
-            subprocess.run(command, cwd=folder, env=environment, check=True)
+            child = os.fork()
+            if child == 0:
+                _crawl_and_end(folder, sources, hanging, run)
+            if os.waitpid(child, 0)[1]:
+                raise SystemExit(f"run {run} of {sources} sources failed")
             log = read_log(Path(folder, LOG))
             yield [each for each in log if each.host != OPERATOR and each.run == run]
 
@@ -119,7 +121,19 @@ def violations(log: list[Sent]) -> int:
 
 # -- the crawling process ------------------------------------------------------------------------
 
-CRAWL, LOG = "crawl", "server.jsonl"
+LOG = "server.jsonl"
+
+
+def _crawl_and_end(folder: str, *given: int) -> NoReturn:
+    code = 1
+    try:
+        os.chdir(folder)
+        crawl(*given)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def crawl(sources: int, hanging: int, run: int) -> None:
@@ -158,7 +172,4 @@ def crawl(sources: int, hanging: int, run: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [CRAWL]:
-        crawl(*map(int, sys.argv[2:]))
-    else:
-        main()
+    main()

@@ -40,10 +40,13 @@ environment says so, by 1, or by the module whose commands it changes. For one t
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import importlib.util
 import json
 import locale
+import logging
+import logging.config
 import os
 import pkgutil
 import platform
@@ -135,8 +138,38 @@ def warm(*names: str) -> None:
             importlib.import_module(name)
     assert "twisted.internet.reactor" not in sys.modules, "a fork cannot undo an import"
     _remember_entry_points()
+    _remember_versions()
+    _clear_levels_once()
     gc.collect()
     gc.freeze()
+
+
+def _remember_versions() -> None:
+    """Scrapy's first line of a log has those of ten packages, each read from a file."""
+    versions = importlib.import_module("scrapy.utils.versions")
+    if hasattr(versions, "_version"):
+        versions._version = functools.cache(versions._version)  # type: ignore[attr-defined]
+        versions.get_versions()
+
+
+def _clear_levels_once() -> None:
+    """Scrapy's configuration of logging sets sixty levels: each would look at every logger."""
+    configurator, manager = logging.config.DictConfigurator, logging.Manager
+    whole, clear = configurator.configure, manager._clear_cache  # type: ignore[attr-defined]
+
+    def configure(configuration: logging.config.DictConfigurator) -> None:
+        manager._clear_cache = _nothing  # type: ignore[attr-defined]
+        try:
+            whole(configuration)
+        finally:
+            manager._clear_cache = clear  # type: ignore[attr-defined]
+            clear(logging.root.manager)
+
+    configurator.configure = configure  # type: ignore[method-assign]
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing."""
 
 
 def _remember_entry_points() -> None:
@@ -465,10 +498,6 @@ def _end(children: Iterable[int]) -> None:
 # -- a child --------------------------------------------------------------------------------
 
 
-def _not_again() -> None:
-    """In place of ``gc.unfreeze``: the modules of the server stay exempt, at the end as well."""
-
-
 def _become(born: _Born, path: Sequence[str]) -> list[str]:
     """Turn this process into what the question describes; what to run: ``-m MODULE``, or a script.
 
@@ -507,7 +536,7 @@ def _become(born: _Born, path: Sequence[str]) -> list[str]:
     # Not importlib.invalidate_caches(): what is known of installed packages stays.
     for finder in filter(None, sys.path_importer_cache.values()):
         finder.invalidate_caches()
-    gc.unfreeze = _not_again
+    gc.unfreeze = _nothing  # the modules of the server stay exempt, at the end as well
     if os.environ.get(BROKEN) in {"1", *words[1:2]}:
         _break()
     elif os.environ.get(WATCHED):

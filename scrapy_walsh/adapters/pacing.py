@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, Refused
-from scrapy_walsh.exceptions import StateError, StoreAway
+from scrapy_walsh.exceptions import ConfigError, StateError, StoreAway
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import TARGET, Event
@@ -192,32 +192,64 @@ TURNSTILE: Final = Turnstile()
 
 
 class Pulse:
-    """The heartbeat of one crawl; it does nothing where the store is not shared."""
+    """The heartbeat of one crawl; it does nothing where the store is not shared.
+
+    ConfigError where Redis answers, and will not do what is needed. StoreAway where it does not,
+    and the scheduler is scrapy-redis's, which would end in a traceback.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._store: SharedStore | None = None
         self._shut_at: float | None = None
+        self._begun = False
         self._timer = compat.Timer(self._beat)
         if context.config.shared_state is not None:
             from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
 
             if isinstance(context.store, SharedStore):
                 self._store = context.store
+                self._begin(context.store)
+                scheduler = str(context.crawler.settings["SCHEDULER"])
+                if not self._begun and "scrapy_redis" in scheduler:
+                    raise StoreAway(
+                        f"{context.store.link.name} does not answer, and scrapy-redis's scheduler "
+                        "does not wait for it: start it, or correct WALSH_SHARED_STATE"
+                    )
 
     def start(self) -> None:
         """Look now, and again whenever the store says (``SharedStore.beat``)."""
         if self._store is not None:
             self._beat()
 
+    def _begin(self, store: SharedStore) -> None:
+        """Say once, when Redis is there, how it keeps its data. Raises ConfigError."""
+        if not self._begun and (lines := store.link.begin()) is not None:
+            self._begun = True
+            for level, line in lines:
+                logger.log(level, "%s", line)
+
     def stop(self) -> None:
         """Look no more."""
         self._timer.cancel()
 
     def _beat(self) -> None:
-        if self._store is not None:
-            delay = self._store.beat()
-            self.look()
+        store, context = self._store, self._context
+        if store is None:
+            return
+        try:
+            self._begin(store)
+            delay = store.beat()
+            if store.link.refused is not None:
+                raise store.link.refused
+        except ConfigError as error:
+            context.halt(str(error))
+            return
+        self.look()
+        context.say_lost(store)
+        if store.link.given_up:
+            context.fail(StoreAway(f"{store.link.outage()}: the crawl ends: see to that Redis"))
+        else:
             self._timer.set(delay)
 
     def look(self) -> None:
@@ -306,9 +338,9 @@ class Pacing:
 
     def _know(self, host: Host) -> Host:
         context, now = self._context, self._context.monotonic()
-        host.known = True
+        steady, host.known = context.steady(), True
         try:
-            restore(host, context.store, now, context.steady())
+            restore(host, context.store, now, steady)
         except StateError as error:
             # Its record cannot be read, so it is spaced as if it had just been requested.
             context.recorder.own_fault(str(error), kept=True)
@@ -438,6 +470,7 @@ def restore(host: Host, store: Store, now: float, steady: float) -> None:
         traffic.restore(now, now)
     if record is None:
         return
+    known, record = record, record.at(steady)
     # The start of a request was booked here, and the server saw it later.
     since = max(0.0, steady - record.last_end - (_REACH if record.under_way else 0.0))
     held = max(0.0, (record.not_before or steady) - steady)
@@ -446,3 +479,5 @@ def restore(host: Host, store: Store, now: float, steady: float) -> None:
     traffic.set_interval(record.interval, source=EARLIER_RUN)
     host.take(eased(record.taught, steady))
     host.silence.before = host.kept_silent = record.silent_since is not None
+    if record is not known:
+        store.update_host(host.key, lambda found: found and found.at(steady))

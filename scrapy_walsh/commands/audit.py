@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
-from scrapy_walsh.findings import Outcome
+from scrapy_walsh.commands.terminal import table
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.robots.file import parse_robots
@@ -26,7 +26,7 @@ from scrapy_walsh.proof.audit.match import match_rows, read_ledgers
 from scrapy_walsh.proof.audit.reading import VHOSTS, Bot, Log, read_logs
 from scrapy_walsh.proof.audit.robots_rows import Timeline, Version
 from scrapy_walsh.proof.audit.rows import KEPT
-from scrapy_walsh.terminal import table
+from scrapy_walsh.proof.findings import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -99,9 +99,11 @@ def run(args: argparse.Namespace) -> int:
     _one_host(log, args)
     own = _own(log, keys, args)
     rows = [*judge(log, terms), *_matched(log, args)]
-    head = (f"verdict: {outcome(rows).value}", *map(visible, _lines(log, own)), "")
-    common.answer(args, _members(log, rows, own), chain(head, *map(_row, rows)))
-    return {Outcome.HELD: 0, Outcome.UNSEEN: 2}.get(outcome(rows), 1)
+    verdict = outcome(rows, whole=not log.cut)
+    head = (f"verdict: {verdict.value}", *map(visible, _lines(log, own)), "")
+    members = {**_members(log, rows, own), "verdict": verdict.value}
+    common.answer(args, members, chain(head, *map(_row, rows)))
+    return {Outcome.HELD: 0, Outcome.UNSEEN: 2}.get(verdict, 1)
 
 
 # -- what was given -------------------------------------------------------------------------
@@ -236,7 +238,6 @@ def _members(log: Log, rows: Sequence[Row], own: Own | None) -> dict[str, Any]:
     }
     return {
         **({"signatures": signed} if signed else {}),
-        "verdict": outcome(rows).value,
         "requests": len(log.entries),
         "lines": log.lines,
         "from": iso(log.first or 0),
@@ -244,7 +245,7 @@ def _members(log: Log, rows: Sequence[Row], own: Own | None) -> dict[str, Any]:
         "hosts": Counter(entry.host for entry in log.entries),
         "addresses": Counter(entry.address for entry in log.entries),
         "not_judged": {"other_addresses": log.elsewhere, "other_hosts": log.others},
-        "unreadable": {"count": log.damaged.total(), "first": log.named},
+        "unreadable": {"count": log.damaged.total(), "first": log.named, "cut_off": log.cut},
         "requirements": [row.members() for row in rows],
     }
 
@@ -270,6 +271,7 @@ def _lines(log: Log, own: Own | None) -> Iterator[str]:
             total = plural(len(own.forged), "request")
             yield f"not judged: {total} under the bot's name that its keys did not sign: {why}"
         yield from _first([f"{place}: {why}" for place, why in own.forged], len(own.forged))
+    yield from (f"cut off: {path} is damaged or ends too early" for path in log.cut)
     if log.damaged:
         more = ", ..." if log.damaged.total() > len(log.named) else ""
         yield f"unreadable lines: {log.damaged.total()} ({', '.join(log.named)}{more})"

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
+from scrapy_walsh.commands.terminal import show
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
-from scrapy_walsh.policy.list.blocklist import normalised
+from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, normalised
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural, visible
-from scrapy_walsh.terminal import show
 
 if TYPE_CHECKING:
     import argparse
@@ -124,7 +124,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Blocklist]:
 def _octets(path: Path) -> bytes:
     if not path.exists():
         raise Misuse(f"no {path} here: `walsh init` makes one, or name another")
-    return common.read_file(path, common.LIMIT)
+    return common.read_file(path, MAX_OCTETS)
 
 
 def _write(path: Path, document: dict[str, Any]) -> Blocklist:

@@ -20,6 +20,7 @@ from scrapy_walsh.config import gates_of
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.given import Given
+from scrapy_walsh.policy.list.blocklist import MAX_OCTETS
 from scrapy_walsh.policy.robots.file import Robots, parse_robots
 from scrapy_walsh.policy.words import visible
 
@@ -129,7 +130,7 @@ def _defaults(args: argparse.Namespace) -> Defaults:
         Gates(config.excluded_tlds, refused_uses=gates_of(config).refused_uses),
         None if robots is None else _read(robots, common.ROBOTS_LIMIT),
         robots,
-        None if listed is None else common.blocklist_of(_read(listed, common.LIMIT), listed),
+        None if listed is None else common.blocklist_of(_read(listed, MAX_OCTETS), listed),
     )
 
 
@@ -158,10 +159,10 @@ def _batch(defaults: Defaults) -> int:
 
 def _read_lines(stream: BinaryIO) -> Iterator[bytes]:
     """Each line of *stream*; one that is too long is cut one octet beyond the limit."""
-    while line := stream.readline(common.LIMIT + 1):
+    while line := stream.readline(MAX_OCTETS + 1):
         rest = line
-        while len(rest) > common.LIMIT and not rest.endswith(b"\n"):
-            rest = stream.readline(common.LIMIT + 1)
+        while len(rest) > MAX_OCTETS and not rest.endswith(b"\n"):
+            rest = stream.readline(MAX_OCTETS + 1)
         yield line
 
 
@@ -176,8 +177,8 @@ def _answered(number: int, line: bytes, defaults: Defaults) -> dict[str, Any]:
 
 
 def _entry(line: bytes) -> dict[str, Any]:
-    if len(line) > common.LIMIT:
-        raise Misuse(f"longer than {common.LIMIT} octets")
+    if len(line) > MAX_OCTETS:
+        raise Misuse(f"longer than {MAX_OCTETS} octets")
     try:
         entry = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from scrapy_walsh.commands.terminal import encodable, show
 from scrapy_walsh.config import WalshConfig, has_identity, unknown_settings
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError
 from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.given import product_token
+from scrapy_walsh.policy.list.blocklist import MAX_OCTETS
 from scrapy_walsh.policy.words import visible
-from scrapy_walsh.terminal import encodable, show
 
 if TYPE_CHECKING:
     import argparse
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
     from scrapy_walsh.policy.list.blocklist import Blocklist
 
 _CONFIG: Final = "scrapy.cfg"
-#: The most octets that are read: of a robots.txt (more than a crawl reads), of a list or a line.
+#: The most octets that are read of a robots.txt (more than a crawl reads).
 ROBOTS_LIMIT: Final = 1024 * 1024
-LIMIT: Final = 64 * 1024 * 1024
 #: Seconds that the validator may take with a list that is not plainly harmless (D3).
 VALIDATION_TIMEOUT: Final = 60.0
 NO_IDENTITY: Final = (
@@ -218,8 +218,8 @@ def blocklist_of(body: bytes, document: str | None) -> Blocklist:
 
     Raises DocumentInvalid, Misuse; OwnFault where a child process is needed and none can be had.
     """
-    if len(body) >= LIMIT:
-        raise Misuse(f"blocklist is longer than {LIMIT} octets")
+    if len(body) >= MAX_OCTETS:
+        raise Misuse(f"blocklist is longer than {MAX_OCTETS} octets")
     # Slow to load (jsonschema), and most commands get no list to read.
     from scrapy_walsh.adapters.documents.validate import read_blocklist  # noqa: PLC0415
 
@@ -228,13 +228,13 @@ def blocklist_of(body: bytes, document: str | None) -> Blocklist:
 
 def read_directory(option: str, path: str) -> list[dict[str, Any]]:
     """The keys of the key directory (D25) in the file *path*, which *option* names. Misuse."""
-    from scrapy_walsh.keys import jwks  # noqa: PLC0415  few bots sign
+    from scrapy_walsh.keys import LIMIT  # noqa: PLC0415  few bots sign
     from scrapy_walsh.proof.signatures import directory_keys, have_library  # noqa: PLC0415
 
     if not have_library():
         raise Misuse(f"{option} needs a package: pip install 'scrapy-walsh[sign]'")
     try:
-        return directory_keys(read_file(path, jwks.LIMIT + 1))
+        return directory_keys(read_file(path, LIMIT + 1))
     except DocumentInvalid as error:
         raise Misuse(f"{option} {path}: {error}") from None
 
@@ -261,6 +261,11 @@ def absolute(written: str) -> str:
     except ValueError as error:
         raise Misuse(f"not a URL: {_shown(written)}: {error}") from None
     raise Misuse(f"no host in {_shown(written)}: give an absolute http or https URL")
+
+
+def host_named(written: str) -> str:
+    """The throttle key of the host of *written*, a URL or a host; Misuse where it has none."""
+    return hosts.host_key(absolute(written))
 
 
 def _shown(text: str) -> str:

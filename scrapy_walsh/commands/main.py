@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -43,7 +42,7 @@ SUBCOMMANDS: Final = {
         "nothing is broken, and something was seen to hold",
         "a MUST is broken, or ledger and log differ",
         ("access.log", "access.log* --robots robots.txt --host www.site.example --json"),
-        "the bot is not in the log",
+        "the bot is not in the log, or the log does not tell",
     ),
     "blocklist": Subcommand(
         "put a host that opts out on your list; check a list",
@@ -207,12 +206,14 @@ def fill(parser: argparse.ArgumentParser, name: str) -> Any:
 
 
 def _write_no_more() -> None:
-    """Write out what is left. What nobody takes goes nowhere, or Python would fail at its exit."""
+    """Write what is left for stdout, or drop it where that fails."""
+    from scrapy_walsh.commands.terminal import show_no_more  # noqa: PLC0415  seldom needed
+
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        show_no_more()
 
 
 def _meant(name: str) -> str:

@@ -31,7 +31,7 @@ from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import WalshError
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy.chain import NeedDocument
-from scrapy_walsh.policy.list.blocklist import Blocklist
+from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, Blocklist
 from scrapy_walsh.policy.robots.file import Robots
 from scrapy_walsh.policy.words import one_line
 from scrapy_walsh.state import open_store
@@ -56,8 +56,6 @@ _APART: Final[dict[str, Any]] = {
     "LOG_FORMAT": "%(levelname)s: %(message)s",
     "LOG_LEVEL": "WARNING",
 }
-#: The most octets of a page that are read: as many as a blocklist may have.
-_ENOUGH: Final = 64 << 20
 _ACCEPT: Final = "*/*"
 
 
@@ -213,7 +211,7 @@ class PagesSpider(Spider):
             callback=self.answered,
             errback=self.not_answered,
             headers={"Accept": _ACCEPT},
-            meta={"download_maxsize": _ENOUGH, "dont_redirect": not redirects},
+            meta={"download_maxsize": MAX_OCTETS, "dont_redirect": not redirects},
             cb_kwargs={"url": url},
             dont_filter=True,
         )

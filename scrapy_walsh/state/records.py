@@ -326,6 +326,19 @@ class HostRecord:
         """Seconds between two requests to the host, by all that is on record."""
         return max(self.interval, self.taught.interval)
 
+    def at(self, now: float) -> HostRecord:
+        """The record as it counts at *now*.
+
+        Where its last request lies in the future, the clock was set back (D9). Then that counts as
+        *now*, and a hold begins anew, as long as it was. Whoever finds that writes it down: else it
+        would begin anew at every look.
+        """
+        if self.last_end <= now:
+            return self
+        held = None if self.not_before is None else max(now, self.not_before - self.last_end + now)
+        visited = None if self.visited_at is None else min(self.visited_at, now)
+        return replace(self, last_end=now, not_before=held, visited_at=visited)
+
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
@@ -358,6 +371,18 @@ class SeenItem:
     """
 
     canonical_url: str
+    seen_at: Wall
+
+
+@dataclass(frozen=True, slots=True)
+class FleetEpoch:
+    """By which word this machine last knew a fleet's Redis (R4.6): it has another after a loss.
+
+    ``place``: the Redis, and what our names begin with there.
+    """
+
+    place: str
+    word: str
     seen_at: Wall
 
 
@@ -418,6 +443,9 @@ READINGS: Final = Table(
     "readings", Reading, ("url",), "declared_at", (("declared_at",),), _LONG, shared=True
 )
 
+#: For ever: there is one for each Redis.
+FLEET_EPOCHS: Final = Table("fleet_epochs", FleetEpoch, ("place",), "seen_at")
+
 TABLES: Final[tuple[Table[Any], ...]] = (
     DOCUMENTS,
     VALIDATORS,
@@ -427,6 +455,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     ATTEMPTS,
     SEEN_ITEMS,
     READINGS,
+    FLEET_EPOCHS,
 )
 #: The table of the records of one class.
 TABLE_OF: Final[Mapping[type, Table[Any]]] = {table.record: table for table in TABLES}

@@ -77,6 +77,10 @@ def test_own_apache_common_by_address() -> None:
         (b"site.example " + COMBINED, "auto", b"site.example"),
         (b"site.example:8443 " + COMBINED, "auto", b"site.example:8443"),
         (b"localhost " + COMBINED, "auto", b"localhost"),
+        (COMBINED.replace(b" - - ", b" site.example - "), "auto", b"site.example"),  # lighttpd
+        (COMBINED.replace(b" - - ", b" localhost - "), "auto", b""),  # by identd
+        (COMBINED.replace(b" - - ", b" localhost - "), "second", b"localhost"),
+        (COMBINED, "second", b""),
         (b"site.example " + COMBINED, "none", None),  # then it is no line of the format
         (COMBINED + b" site.example", "auto", b"site.example"),
         (PLAIN + b" site.example:80", "auto", b"site.example:80"),
@@ -95,6 +99,14 @@ def test_own_vhost_fields(written_line: bytes, choice: str, vhost: bytes | None)
     assert (found and found.vhost) == vhost
     if found and b"ann" not in written_line:
         assert found.address == b"192.0.2.7"
+
+
+def test_own_where_the_host_is_stands_in_the_first_lines_of_a_file(tmp_path: Path) -> None:
+    lighttpd = line(T0).replace(" - - ", " site.example - ")
+    with_more = f"{line(T0 + 1)} other.example".replace(" - - ", " 192.0.2.9 - ")
+    path = written(tmp_path / "a.log", [line(T0), lighttpd, with_more])
+    log = read_logs([path], Bot(b"walsh-research"))
+    assert [entry.host for entry in log.entries] == ["", "site.example", "192.0.2.9"]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +179,7 @@ def test_own_a_gzip_that_breaks_off_is_read_as_far_as_it_goes(tmp_path: Path) ->
     path.write_bytes(gzip.compress(lines.encode())[:-9000])
     log = read_logs([str(path)], BOT)
     assert 100 < len(log.entries) < 2000
-    assert log.damaged.total() == 1
+    assert (log.cut, log.damaged.total()) == ([str(path)], 0)
 
 
 def test_own_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_own_honest_is_zero_broken_is_one(told: Any, tmp_path: Path) -> None:
     assert told(written(tmp_path / "a", HONEST))[0] == 0
-    code, out, err = told(written(tmp_path / "b", [*HONEST, line(T0 + 9, "/c")]))
+    hasty = written(tmp_path / "b", [*HONEST, line(T0 + 9, "/c")])
+    code, out, err = told(hasty, "--host", "site.example")
     assert (code, err) == (1, "")
     assert "verdict: broken" in out
     assert f"{tmp_path / 'b'}:4: /c: under 1 s after {tmp_path / 'b'}:3, 1 s required" in out
@@ -126,7 +127,8 @@ def test_own_the_worst_log_fits_a_screen(told: Any, folder: Path) -> None:
         for n in range(60)
     ]
     written(folder / "bad.log", lines)
-    code, out, _ = told("bad.log", "--robots", "robots.txt", "--optout", "2026-05-01")
+    given = ["--robots", "robots.txt", "--optout", "2026-05-01", "--host", "site.example"]
+    code, out, _ = told("bad.log", *given)
     assert code == 1
     rows = [each for each in out.splitlines() if re.match(r"(held|broken|not seen) ", each)]
     assert [each.split()[0] for each in rows] == ["broken"] * 6 + ["not"] * 3
@@ -159,12 +161,58 @@ def test_own_one_host_of_several(told: Any, folder: Path) -> None:
     assert told(path, "--host", "a.test")[0] == 1
 
 
+def test_own_where_no_line_names_its_host_none_is_broken_for_it(told: Any, folder: Path) -> None:
+    """Two sites in one log, as nginx and Apache write it: a robots.txt and a page of each."""
+    innocent = [line(T0, "/robots.txt"), line(T0), line(T0 + 1, "/robots.txt"), line(T0 + 1, "/b")]
+    path = written(folder / "a", innocent)
+    code, out, _ = told(path, "--robots", "robots.txt", "--optout", "2026-05-20")
+    assert code == 2
+    assert "verdict: not seen" in out
+    assert len(re.findall(r"not seen +R[2348] .*; the log names no host", out)) == 4
+    assert told(path, "--host", "a.test")[0] == 1  # who says so is believed
+    spaced = [line(T0, "/robots.txt"), line(T0 + 9), line(T0 + 18, "/b")]
+    code, out, _ = told(written(folder / "b", spaced))
+    assert (code, bool(re.search(r"held +R4 ", out))) == (0, True)  # all are apart, so each host's
+    assert re.search(r"not seen +R2 MUST +robots.txt asked .* names no host", out)
+    forged = [*spaced, line(T0 + 99, agent="Walsh-Research/9")]
+    assert told(written(folder / "c", forged))[0] == 1  # R1 is of no host
+
+
+def test_own_a_log_that_is_cut_off_never_looks_well(told: Any, folder: Path) -> None:
+    lines = [*HONEST, *(line(T0 + 9 * n, f"/{n}") for n in range(2, 20))]
+    whole = gzip.compress("".join(f"{each}\n" for each in lines).encode())
+    Path("a.gz").write_bytes(whole[:-10])
+    code, out, _ = told("a.gz", "--host", "site.example")
+    assert (code, "verdict: not seen" in out) == (2, True)
+    assert "cut off: a.gz is damaged or ends too early" in out
+    assert json.loads(told("a.gz", "--json")[1])["unreadable"]["cut_off"] == ["a.gz"]
+    Path("a.gz").write_bytes(whole)
+    assert told("a.gz", "--host", "site.example")[0] == 0
+
+
+CADDY = '{"level":"info","ts":1779530400.1,"request":{"method":"GET","uri":"/","host":"a.test"}}'
+HAPROXY = (
+    "haproxy[1]: 192.0.2.7:40 [23/May/2026:10:00:00.123] main be/s 0/0/1/2/3 200 512 - - ---- "
+    '1/1/0/0/0 0/0 "GET / HTTP/1.1"'
+)
+
+
+@pytest.mark.parametrize("other", [CADDY, HAPROXY])
+def test_own_logs_in_other_forms_are_said_not_to_be_read(
+    told: Any, folder: Path, other: str
+) -> None:
+    code, _, err = told(written(folder / "a", [other]))
+    assert code == 2
+    assert "Apache, nginx, lighttpd" in err
+    assert "JSON as of Caddy and the lines of HAProxy are not" in err
+
+
 def test_own_robots_versions_by_time(told: Any, folder: Path) -> None:
     Path("old.txt").write_text("")
     lines = [line(T0, "/robots.txt"), line(T0 + 9, "/private"), line(T0 + 100_000, "/private")]
     path = written(folder / "a", lines)
     for second, code in (("2026-05-23T10:30:00Z", 1), ("2026-05-23T12:30+02:00", 1)):
-        options = ["--robots", "old.txt", "--robots", f"robots.txt@{second}"]
+        options = ["--robots", "old.txt", "--robots", f"robots.txt@{second}", "--host", "a.test"]
         assert told(path, *options)[0] == code
         assert f"{path}:3: /private: Disallow" in told(path, *options)[1]
     assert told(path, "--robots", "old.txt", "--robots", "robots.txt@2026-05-24")[0] == 0

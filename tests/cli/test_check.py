@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.commands import common
+from scrapy_walsh.commands import check
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import Route, Sandbox, blocklist, default_sites, hosts
 from tests import zygote
@@ -104,6 +104,12 @@ def test_own_readings_where_they_differ(told: Any) -> None:
     assert code == 1
     assert list(answer) == [*MEMBERS, "readings"]
     assert set(answer["readings"].values()) == {True, False}
+
+
+def test_own_a_list_that_a_crawl_takes_is_read_however_long(told: Any) -> None:
+    text = Path("blocklist.json").read_text()
+    Path("long.json").write_text(text + " " * (65 << 20))
+    assert told("http://blocked.test/", "--blocklist", "long.json")[0] == 1
 
 
 def test_own_blocklist_comes_before_robots_txt(told: Any) -> None:
@@ -383,7 +389,7 @@ def test_own_lone_surrogates_are_judged(batch: Any) -> None:
 
 
 def test_own_line_beyond_the_limit(batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common, "LIMIT", 1000)
+    monkeypatch.setattr(check, "MAX_OCTETS", 1000)
     good = entry(["Disallow: /"], "/x")
     code, answers = batch(good, entry(["Disallow: /"], "/" + "x" * 5000), good)
     assert code == 2

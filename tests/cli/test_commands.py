@@ -22,9 +22,10 @@ from scrapy_walsh.adapters.context import default_state_dir
 from scrapy_walsh.commands import completion, init
 from scrapy_walsh.commands.main import MISUSE, SUBCOMMANDS, fill, form, main
 from scrapy_walsh.proof.sandbox import blocklist
-from scrapy_walsh.state.records import Validators
+from scrapy_walsh.state.records import HostRecord, Validators
 from scrapy_walsh.state.store import SqliteStore
 from tests import zygote
+from tests.crawl.harness import put_records
 from tests.ledger.verify_kit import honest, write
 
 if TYPE_CHECKING:
@@ -310,6 +311,30 @@ def test_own_an_output_that_nobody_takes_is_one_line(words: str, tmp_path: Path)
     assert done.returncode == 2
     assert done.stderr.endswith("No space left on device\n")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("verify {}", 0), ("verify {} --head 1:{zero}", 1), ("state show --all --dir {}", 0)],
+)
+def test_own_who_reads_only_the_beginning_ends_no_command(
+    words: str, code: int, tmp_path: Path
+) -> None:
+    """As ``walsh ... | head -1``: the exit code is that of what was found, and nothing is said."""
+    put_records(tmp_path, *(HostRecord(f"h{n}.test", 1.0, 1.0) for n in range(9)))
+    write(tmp_path, honest().entries)
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "scrapy_walsh", *words.format(tmp_path, zero="0" * 64).split()],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (code, "")
 
 
 # -- completion ---------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from scrapy_walsh.commands import demo
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.proof.sandbox import demo_sources
 from scrapy_walsh.sources.sources import read_sources
@@ -82,8 +81,10 @@ def test_own_what_the_demo_says_to_try_next_runs(shown: str) -> None:
     assert codes == [0, 0, 0]
 
 
-def test_own_the_demo_project_declares_what_the_sandbox_has(tmp_path: Path) -> None:
-    folder = demo._made(tmp_path / "new" / "project")
+def test_own_the_demo_project_declares_what_the_sandbox_has(shown: str) -> None:
+    page = re.search(r"^the first run as a page: (.*)$", shown, re.MULTILINE)
+    assert page is not None
+    folder = Path(page[1]).parent
     sources, problems = read_sources(folder / "sources.toml")
     assert problems == []
     assert [(s.name, s.url, s.feed) for s in sources] == [

@@ -21,8 +21,10 @@ from scrapy_walsh.commands.state_show import Now, summary
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.sandbox import Sandbox, blocklist
+from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.files import COPY
 from scrapy_walsh.state.records import (
+    DOCUMENTS,
     Attempts,
     Deferral,
     HostRecord,
@@ -329,7 +331,9 @@ def test_d3_verify_looks_at_the_second_copy(told: Any, folder: Path) -> None:
 def test_d3_verify_finds_a_copy_left_behind_and_a_list_of_no_use(
     told: Any, folder: Path, store: SqliteStore
 ) -> None:
-    store._put(replace(operator_list(at=NOW + 5), body=b"{}"))
+    newer = replace(operator_list(at=NOW + 5), body=b"{}")
+    with closing(sqlite3.connect(folder / "state" / DATABASE)) as connection, connection:
+        connection.execute(DOCUMENTS.replace, DOCUMENTS.encode(newer))
     _, out, _ = told("verify")
     assert "blocklist.json: older than the row in state.sqlite3" in out
     assert f"the cached blocklist of {LIST} cannot be adopted" in out

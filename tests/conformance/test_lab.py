@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import bench.lab as bench
-from scrapy_walsh.proof.conformance import parts
+from scrapy_walsh.proof.conformance import crawl, parts
 from scrapy_walsh.proof.conformance import run as lab
 from scrapy_walsh.proof.conformance.run import CommandFailed
 from tests.conformance.kit import TOKEN, USER_AGENT, Done, conformance
@@ -145,3 +146,14 @@ def test_own_of_much_output_the_end_is_kept() -> None:
 def test_own_a_command_that_cannot_start_raises() -> None:
     with pytest.raises(CommandFailed, match="cannot be run"):
         play("/no/such/crawler", 1)
+
+
+def test_own_of_what_a_command_prints_only_the_end_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred megabytes, and no file that could take them."""
+    monkeypatch.setattr("tempfile.TemporaryFile", None)
+    speech = "import sys\nfor _ in range(200): sys.stdout.write('x' * 1_000_000)\nprint('the end')"
+    code, said = crawl.run_command([sys.executable, "-c", speech], dict(os.environ), 60, tmp_path)
+    assert (code, said[-9:], len(said)) == (0, "xthe end\n", 65_536)
+    assert list(tmp_path.iterdir()) == []

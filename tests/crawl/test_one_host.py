@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from scrapy_walsh.policy.hosts import robots_url
 from scrapy_walsh.policy.list.blocklist import Blocklist, normalised
@@ -90,7 +91,11 @@ def refused(url: str, listed: str) -> bool:
         return True
 
 
-@pytest.mark.parametrize(("urls", "least"), [(written(), 200), (made(8000), 800)])
+#: 2,000, and 8,000 with ``--hypothesis-profile thorough``.
+MADE = 80 * settings.default.max_examples
+
+
+@pytest.mark.parametrize(("urls", "least"), [(written(), 200), (made(MADE), MADE // 10)])
 def test_r3_2_the_list_sees_the_host_that_the_socket_reaches(urls: list[str], least: int) -> None:
     asked = 0
     for raw, (url, host, header) in zip(urls, reached(urls), strict=True):

@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 
-from scrapy_walsh.commands.verify import _blocklist
 from scrapy_walsh.config import WalshConfig, gates_of
 from scrapy_walsh.ledger.files import DOCUMENTS, FILE
 from scrapy_walsh.policy.robots.file import parse_robots
 from scrapy_walsh.policy.robots.usage import CATEGORIES, as_member
 from scrapy_walsh.proof.sandbox import Route, Sandbox
-from scrapy_walsh.proof.verify import files_of, verify
 from tests.crawl.harness import Crawl, crawl, make_project, run_scrapy, site, state_dir
-from tests.ledger.verify_kit import write
+from tests.ledger.verify_kit import report_of, write
 
 pytestmark = pytest.mark.crawl
 
@@ -175,7 +173,7 @@ def test_own_verify_finds_what_robots_txt_did_not_say(
     write(tmp_path, [{k: v for k, v in e.items() if k not in CHAIN} for e in entries])
     documents = (state_dir(plain.project) / DOCUMENTS).read_bytes()
     (tmp_path / DOCUMENTS).write_bytes(documents)
-    report = verify(files_of(tmp_path), [], _blocklist)
+    report = report_of(tmp_path)
     texts = [finding.text for finding in report.findings]
     assert [text for text in texts if text.startswith("robots.txt said of its use: ")], texts
     assert len(texts) == 1
@@ -251,7 +249,7 @@ def test_own_verify_finds_a_target_that_had_to_be_refused(plain: Run, tmp_path: 
     next(e for e in entries if e["kind"] == "started")["settings"]["usage"] = {"train-ai": "refuse"}
     write(tmp_path, [{k: v for k, v in e.items() if k not in CHAIN} for e in entries])
     (tmp_path / DOCUMENTS).write_bytes((state_dir(plain.project) / DOCUMENTS).read_bytes())
-    report = verify(files_of(tmp_path), [], _blocklist)
+    report = report_of(tmp_path)
     found = {finding.rule for finding in report.findings}
     assert found == {"WALSH_USAGE"}
 

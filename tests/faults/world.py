@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import py_compile
 import re
 import shutil
 import socket
@@ -253,9 +254,8 @@ class World:
 
     def _begin(self, project: Path, row: Row, page: str, fault: Row | None) -> zygote.Popen:
         _write_settings(project, self._settings(row, fault))
-        for name in ("faults.py", "faults_before.py"):
-            text = INSIDE.read_text() if name == "faults.py" else _BEFORE
-            (project / name).write_text(text)
+        (project / "faults.pyc").write_bytes(_inside())
+        (project / "faults_before.py").write_text(_BEFORE)
         urls = f"urls={' '.join(self.urls(row, page))}"
         words: tuple[str, ...] = ("-m", "scrapy", "crawl", "probe", "-a", urls)
         if fault is not None:
@@ -317,6 +317,15 @@ class World:
                 settings["EXTENSIONS"] = {"faults.Extension": 0}
             settings |= given["settings"]
         return {name: value for name, value in settings.items() if value is not None}
+
+
+@cache
+def _inside() -> bytes:
+    """The module of faults, compiled: each row has a project of its own, which would do it anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        return Path(
+            py_compile.compile(str(INSIDE), str(Path(folder, "c")), doraise=True)
+        ).read_bytes()
 
 
 _HEALTHY = rows.Row("healthy", "none", "Nothing is wrong.", rows.AS_USUAL)

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.commands.verify import _blocklist
 from scrapy_walsh.ledger.files import DOCUMENTS, Documents
-from scrapy_walsh.proof.verify import files_of, verify
-from tests.ledger.verify_kit import LIST, ROBOTS, Forge, H, digest, told, write
+from tests.ledger.verify_kit import LIST, ROBOTS, Forge, H, digest, report_of, told, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +38,7 @@ def found(forge: Forge, folder: Path) -> tuple[list[str], list[str]]:
     documents = Documents(folder / DOCUMENTS)
     for body in (LIST, ROBOTS):
         documents.put("any", body, digest(body), 1)
-    report = verify(files_of(folder), [], _blocklist)
+    report = report_of(folder)
     return list(told(report)), report.notes
 
 

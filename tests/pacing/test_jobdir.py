@@ -286,13 +286,18 @@ def test_r4_2_no_run_is_too_soon_after_another(done: Job) -> None:
 
 def queue_of(directory: Path) -> HostQueue:
     """The queue of a crawl that has just opened the folder; nothing else of it runs."""
+    return queue_and_crawl(directory)[0]
+
+
+def queue_and_crawl(directory: Path) -> tuple[HostQueue, Walsh]:
+    """That, and its crawl."""
     crawler = Crawler(Spider, {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_STATE_DIR": "memory"})
     crawler.stats, crawler.spider = StatsCollector(crawler), Spider("probe")
     crawler.request_fingerprinter = Fingerprinter()
     own = Walsh.of(crawler)
     own.pacing.traffic = {}  # the process's own remembers other tests
     own.scope.follow_links = True
-    return HostQueue(own, LifoMemoryQueue, str(directory))
+    return HostQueue(own, LifoMemoryQueue, str(directory)), own
 
 
 def test_own_what_had_gone_back_to_the_queue_at_a_kill_waits_once(
@@ -316,8 +321,8 @@ def test_own_what_had_gone_back_to_the_queue_at_a_kill_waits_once(
 
 def test_own_a_closed_queue_outlives_what_other_crawls_ask_of_its_hosts(tmp_path: Path) -> None:
     """Another crawl of the process ends an exchange after this one's queue was closed."""
-    queue = queue_of(tmp_path)
-    own, crawler = queue._crawl, queue._crawl.crawler
+    queue, own = queue_and_crawl(tmp_path)
+    crawler = own.crawler
     queue.push(Request("http://from.test/"))
     own.pacing.host("from.test").traffic.finished(own.monotonic())
     queue.nudge("from.test")
@@ -334,8 +339,7 @@ def test_own_what_was_left_for_a_host_that_gives_no_answer_goes_last(tmp_path: P
     for url in [*(f"http://dead.test/{page}" for page in range(5)), "http://live.test/"]:
         queue.push(Request(url))
     queue.close()
-    resumed = queue_of(tmp_path)
-    own = resumed._crawl
+    resumed, own = queue_and_crawl(tmp_path)
     own.scope.growing = False
     own.store.put(HostRecord("dead.test", 0.0, 1.0, silent_since=1.0))
     popped = [resumed.pop() for _ in range(3)]

@@ -19,8 +19,7 @@ from scrapy_walsh.policy.formats.representation import (
     suggested_feeds,
     text_of,
 )
-from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text
-from scrapy_walsh.policy.times import utc_iso
+from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text, utc_iso
 
 DATA = Path(__file__).parents[1] / "data"
 VECTORS = json.loads((DATA / "markdown_links.json").read_text())
@@ -256,6 +255,7 @@ def test_own_plain_text(markup: str, text: str) -> None:
     [
         (" https://a.test/x\n", "https://a.test/x"),
         ("https://a.test/a b", "https://a.test/a%20b"),
+        ("https://user:word@a.test/x@y", "https://a.test/x@y"),
         ("https://a.test/\x00", None),
         ("mailto:x@a.test", None),
         ("/x", None),

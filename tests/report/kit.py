@@ -6,8 +6,8 @@ import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.files import CONTRACT, GENESIS, chained
+from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.lanes import LAST, Report, build
 from tests import golden
@@ -15,7 +15,7 @@ from tests import golden
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from scrapy_walsh.findings import Finding
+    from scrapy_walsh.proof.findings import Finding
 
 T0 = 1_800_000_000.0
 HOST = "h.test"

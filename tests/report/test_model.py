@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from scrapy_walsh.findings import Outcome
+from scrapy_walsh.policy.recrawl import Visit, not_due
+from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.report.findings import findings, other_than_default
 from scrapy_walsh.proof.report.lanes import ALL, COLUMNS, DRAWN, EXACT, NoRun, Report
 from scrapy_walsh.proof.report.tally import EXEMPT, KEPT, SHORT, UNCLEAR
@@ -251,6 +252,26 @@ def test_own_rules_are_counted_with_their_line_and_document():
     )
     assert [line for _, line in found.examples] == [2, 3, 4]
     assert report.decisions == {("R2", "refused", "disallowed_explicit"): 4}
+
+
+def test_r8_what_was_given_up_and_what_is_gone_have_rows_of_their_own():
+    """D35: beside the sources that were requested within the day."""
+    now, day = T0, 86_400.0
+    visits = {
+        "/a": Visit(now - 99, now - 99), "/b": Visit(now - 50, now - 50),
+        "/gone": Visit(now - day, now - day, gone=True),
+        "/down": Visit(0.0, 0.0, gave_up_at=now - 60), "/busy": Visit(0.0, 0.0, gave_up_at=now - 9),
+    }  # fmt: skip
+    refusals = {path: not_due(visit, now, day, None) for path, visit in visits.items()}
+    report = made(
+        *(
+            decided("refused", url=f"http://h.test{path}", requirement="R8", verdict=each.name,
+                    reason=each.reason)
+            for path, each in refusals.items() if each is not None
+        )
+    )  # fmt: skip
+    rows = {tuple(url[13:] for url, _ in rule.examples) for rule in report.rules}
+    assert rows == {("/a", "/b"), ("/gone",), ("/down", "/busy")}
 
 
 def test_own_settings_other_than_the_default_are_told():

@@ -91,7 +91,7 @@ class Runs:
         """Make everything on record *seconds* older."""
         with self.store() as store:
             for table in TABLES:
-                for record in list(store._rows(table)):
+                for record in list(store.rows(table.record)):
                     store.put(_older(record, seconds))
 
     def source_ran(self, url: str, ago: float) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.proof.sandbox import Sandbox, requests
-from scrapy_walsh.state.records import VALIDATORS, HostRecord
+from scrapy_walsh.state.records import HostRecord, Validators
 from scrapy_walsh.state.store import SqliteStore
 from tests.crawl.harness import Crawl, kept
 from tests.upgrade import world
@@ -42,7 +42,7 @@ def jumped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             made.at(world.BEGINNING + number * APART, jump)
             runs.append(made.crawl(*world.DAILY))
             store = SqliteStore(made.state)
-            pages = {record.url for record in store._rows(VALIDATORS)}
+            pages = {record.url for record in store.rows(Validators)}
             held.append(({record.host for record in store.rows(HostRecord)}, pages))
             store.close()
             for path in (world.LIST, world.SCHEMA):

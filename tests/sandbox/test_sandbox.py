@@ -724,6 +724,18 @@ def test_own_the_command_prints_its_port_serves_logs_and_stops_at_a_signal(tmp_p
     assert paths(read_log(log)) == ["/any"]
 
 
+@pytest.mark.parametrize("octets", [b"\xff\xfe\x00[[sites]]", b"[" * 100_000])
+@pytest.mark.parametrize("suffix", ["toml", "json"])
+def test_own_the_command_names_a_file_that_is_no_text(
+    octets: bytes, suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / f"sites.{suffix}"
+    file.write_bytes(octets)
+    assert main(["sandbox", "--sites", str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), str(file) in err) == ("", 1, True)
+
+
 def test_own_the_command_names_a_file_it_cannot_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sandbox", "--sites", "no-such-file.toml"]) == 2
     assert "no-such-file.toml" in capsys.readouterr().err

@@ -16,10 +16,10 @@ from tests.sources.hostile import Hostile
 pytestmark = pytest.mark.crawl
 
 #: One of each outcome; tests/sources/test_apart.py reads them all.
-NAMES = ("deep", "markdown-200kB", "brackets", "sitemap-gz", "laughs")
+NAMES = ("deep", "markdown-200kB", "brackets", "namespaces", "laughs")
 DOCUMENTS = [each for each in ALL if each.name in NAMES]
 #: Seconds after which a document is given up in this test, where its reader would take minutes.
-LIMIT = 3.0
+LIMIT = 2.0
 #: The others are read to their end, however slow the machine is.
 LIMITS = f"""
 from scrapy_walsh.adapters.documents import apart

@@ -10,10 +10,10 @@ from collections import deque
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from scrapy import Request
+from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider, IgnoreRequest
 from scrapy.http import HtmlResponse, Response, TextResponse
 from scrapy.responsetypes import responsetypes
@@ -30,7 +30,7 @@ from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
 from tests import zygote
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from scrapy_walsh.sources.report import Row
 
@@ -70,10 +70,13 @@ class Net:
         answer = self.answers.get(request.url, (404, None, b""))
         if isinstance(answer, Exception):
             return self._failed(request, answer)
-        self.spider._count_request(request)
+        for told in self.spider.crawler.walsh.on_wire:
+            told(request)
         status, content_type, body = answer
         response = respond(request, status, content_type, body)
-        self.spider._count_bytes(body, request)
+        self.spider.crawler.signals.send_catch_log(
+            signals.bytes_received, data=body, request=request, spider=self.spider
+        )
         if 200 <= status < 300:
             return finished(request.callback(response, **request.cb_kwargs))
         return self._failed(request, HttpError(response, "ignored"))
@@ -115,13 +118,15 @@ def start_requests(spider: WalshMetadataSpider) -> list[Request]:
 class NoCrawl:
     """Stands for the package's crawl: nothing is on record, and nothing is known of any host."""
 
-    config = SimpleNamespace(state_dir=None)
-    on_wire: ClassVar[list[object]] = []
+    config = SimpleNamespace(state_dir=None, is_walsh_research=False)
     store = SimpleNamespace(get=lambda *_: None)
     documents = SimpleNamespace(sitemaps=lambda _: [])
     tickets = SimpleNamespace(of=lambda _: SimpleNamespace(said=()))
     intake = SimpleNamespace(declare_child=lambda url, _: url)
     sources = SimpleNamespace(hop=lambda *_: [], report=lambda *_: None, next_due=lambda _: None)
+
+    def __init__(self) -> None:
+        self.on_wire: list[Callable[[Request], object]] = []
 
     def remember(self, write: object) -> None:
         """Nothing outlives the run."""
@@ -134,7 +139,7 @@ def spider_of(**arguments: str) -> WalshMetadataSpider:
     crawler = get_crawler(WalshMetadataSpider)
     crawler.walsh = NoCrawl()
     spider = WalshMetadataSpider.from_crawler(crawler, **arguments)
-    spider._opened()
+    crawler.signals.send_catch_log(signals.spider_opened, spider=spider)
     return spider
 
 
@@ -270,6 +275,20 @@ def test_r9_9_what_llms_txt_lists_is_not_asked() -> None:
     assert net.items[0].url == "https://x.test/l"
 
 
+@pytest.mark.parametrize("status", [404, 406])
+def test_own_a_page_that_is_not_there_is_left_out_with_its_status(status: int) -> None:
+    net = crawl("https://a.test/", {"https://a.test/": (status, None, b"")})
+    (row,) = net.rows
+    assert (row.outcome, row.requirement) == ("left_out", "R9")
+    assert row.reason == f"page: HTTP {status}; llms.txt: HTTP 404"
+
+
+def test_own_a_sitemap_that_is_not_there_has_failed(tmp_path: Path) -> None:
+    source = {"name": "1", "sitemap": "https://a.test/s.xml"}
+    net = crawl_file(tmp_path, [source], {})
+    assert net.rows[0].outcome == "failed"
+
+
 def test_own_nothing_but_errors_is_failed() -> None:
     net = crawl("https://a.test/p", {"https://a.test/p": (410, "text/html", HTML)})
     assert net.rows[0].outcome == "failed"
@@ -353,14 +372,15 @@ def test_own_two_sources_of_a_host_share_llms_txt() -> None:
     answers: dict[str, Answer] = {"https://a.test/llms.txt": (200, "text/plain", LLMS)}
     net = crawl("https://a.test/1 https://a.test/2 https://b.test/", answers)
     assert net.urls.count("https://a.test/llms.txt") == 1
-    assert [row.outcome for row in net.rows] == ["llms.txt", "llms.txt", "failed"]
+    assert [row.outcome for row in net.rows] == ["llms.txt", "llms.txt", "left_out"]
     assert [row.items for row in net.rows] == [1, 0, 0]
     assert net.rows[1].reason == "page: HTTP 404; as for a.test"
 
 
 def test_own_a_shared_refusal_is_reported_for_both() -> None:
     refused = Refused("https://a.test/llms.txt", verdict("disallowed_explicit", "R2"))
-    net = crawl("https://a.test/1 https://a.test/2", {"https://a.test/llms.txt": refused})
+    pages: dict[str, Answer] = {f"https://a.test/{n}": (500, None, b"") for n in (1, 2)}
+    net = crawl("https://a.test/1 https://a.test/2", pages | {"https://a.test/llms.txt": refused})
     assert [row.outcome for row in net.rows] == ["refused", "refused"]
     assert len(net.urls) == 3
 
@@ -579,9 +599,10 @@ def test_own_sources_that_cannot_be_used_end_the_crawl(
     spider = WalshMetadataSpider.from_crawler(get_crawler(WalshMetadataSpider), **arguments)
     assert start_requests(spider) == []
     assert done == ["exit code"]
-    with pytest.raises(CloseSpider) as closing:
-        spider._idle()
-    assert closing.value.reason == "sources_invalid"
+    asked = spider.crawler.signals.send_catch_log(
+        signals.spider_idle, spider=spider, dont_log=CloseSpider
+    )
+    assert [each.value.reason for _, each in asked] == ["sources_invalid"]
     (line,) = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
     assert line.startswith(f"walsh_metadata: {message}")
 

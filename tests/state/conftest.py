@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sqlite3
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +12,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_walsh.state.store import Store
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
+    """What stores open from now on, the last one last: to fill its disk, or to listen."""
+    opened: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def remembered(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        opened.append(connect(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", remembered)
+    return opened
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
+from scrapy_walsh.state.database import DATABASE
 from scrapy_walsh.state.records import (
     Attempts,
     Deferral,
@@ -14,6 +17,8 @@ from scrapy_walsh.state.records import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from scrapy_walsh.state.store import SqliteStore
 
 NOW = 1_700_000_000.0
@@ -40,6 +45,23 @@ def fill(store: SqliteStore) -> None:
         store.put(Deferral(url, record.host, NOW + 7200, "Retry-After"))
         store.put(Attempts(url, 1, NOW))
         store.put(robots(url))
+
+
+def take_space(connection: sqlite3.Connection) -> None:
+    """From now on the database of *connection* cannot grow: its disk is full."""
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count={pages}")
+
+
+def give_space(connection: sqlite3.Connection) -> None:
+    """The disk has space again."""
+    connection.execute("PRAGMA max_page_count=100000")
+
+
+def change(directory: Path, sql: str, *values: Any) -> list[Any]:
+    """What *sql* answers on the database in *directory*, by a connection of its own."""
+    with closing(sqlite3.connect(directory / DATABASE)) as connection, connection:
+        return connection.execute(sql, values).fetchall()
 
 
 def flip(content: bytes, offset: int, bit: int) -> bytes:

@@ -14,7 +14,7 @@ from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, fill
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import database as opened
-from scrapy_walsh.state.records import DamageError, Deferral, HostRecord, StoredDocument
+from scrapy_walsh.state.records import Deferral, HostRecord, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -213,7 +213,9 @@ def test_own_repair_that_was_cut_off_is_finished(closed: Path, tmp_path: Path) -
 
 def test_own_file_replaced_by_another_process_is_opened_again(tmp_path: Path) -> None:
     store, sibling = SqliteStore(tmp_path), SqliteStore(tmp_path)
-    sibling._database._reopen(DamageError("as a sibling sees it"))
+    replaced = tmp_path / "a sibling's"
+    shutil.copy(tmp_path / "state.sqlite3", replaced)
+    replaced.rename(tmp_path / "state.sqlite3")
     store.put(HOSTS[0])
     assert sibling.get(HostRecord, HOSTS[0].host) == HOSTS[0]
     assert "replaced during the run" in store.notices[0]

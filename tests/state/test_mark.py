@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,23 +17,32 @@ from scrapy_walsh.state.records import HostRecord
 from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
+    import sqlite3
     from pathlib import Path
 
 FIRST, SECOND = HOSTS[:2]
 
 
-def fill(store: SqliteStore, *, full: bool = True) -> None:
-    store._database._connection.execute(f"PRAGMA query_only={int(full)}")
+Failing = Callable[["Path"], SqliteStore]
 
 
-def failing(directory: Path) -> SqliteStore:
-    """A store that has kept one host, and could not keep another."""
-    store = SqliteStore(directory)
-    store.put(FIRST)
-    fill(store)
-    with pytest.raises(StateError):
-        store.put(SECOND)
-    return store
+def fill(connection: sqlite3.Connection, *, full: bool = True) -> None:
+    connection.execute(f"PRAGMA query_only={int(full)}")
+
+
+@pytest.fixture
+def failing(connections: list[sqlite3.Connection]) -> Failing:
+    """Makes a store that has kept one host, and could not keep another."""
+
+    def made(directory: Path) -> SqliteStore:
+        store = SqliteStore(directory)
+        store.put(FIRST)
+        fill(connections[-1])
+        with pytest.raises(StateError):
+            store.put(SECOND)
+        return store
+
+    return made
 
 
 def opened(directory: Path) -> tuple[bool, list[str]]:
@@ -42,9 +52,11 @@ def opened(directory: Path) -> tuple[bool, list[str]]:
     return found
 
 
-def test_own_what_could_not_be_written_is_written_at_the_end(tmp_path: Path) -> None:
+def test_own_what_could_not_be_written_is_written_at_the_end(
+    tmp_path: Path, failing: Failing, connections: list[sqlite3.Connection]
+) -> None:
     store = failing(tmp_path)
-    fill(store, full=False)
+    fill(connections[-1], full=False)
     store.close()
     store = SqliteStore(tmp_path)
     assert list(store.rows(HostRecord)) == [FIRST, SECOND]
@@ -52,7 +64,9 @@ def test_own_what_could_not_be_written_is_written_at_the_end(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_own_bookings_that_were_never_written_are_said(tmp_path: Path, *, killed: bool) -> None:
+def test_own_bookings_that_were_never_written_are_said(
+    tmp_path: Path, failing: Failing, *, killed: bool
+) -> None:
     store = failing(tmp_path / "live")
     if killed:
         shutil.copytree(tmp_path / "live", tmp_path / "state")
@@ -65,7 +79,7 @@ def test_own_bookings_that_were_never_written_are_said(tmp_path: Path, *, killed
     assert "could not be written by an earlier run" in notices[0]
 
 
-def test_own_runs_beside_the_next_one_know_it_too(tmp_path: Path) -> None:
+def test_own_runs_beside_the_next_one_know_it_too(tmp_path: Path, failing: Failing) -> None:
     failing(tmp_path).close()
     stores = [SqliteStore(tmp_path) for _ in range(3)]
     assert [store.rows_lost for store in stores] == [True] * 3
@@ -74,11 +88,11 @@ def test_own_runs_beside_the_next_one_know_it_too(tmp_path: Path) -> None:
 
 
 def test_own_the_mark_is_made_while_no_file_can_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: list[sqlite3.Connection]
 ) -> None:
     """To the last inode."""
     store = SqliteStore(tmp_path)
-    fill(store)
+    fill(connections[-1])
     there = os.open
 
     def full(path: str, flags: int, *more: int) -> int:
@@ -96,7 +110,7 @@ def test_own_the_mark_is_made_while_no_file_can_be(
 
 @pytest.mark.parametrize("hours", [2, -2])
 def test_own_the_mark_is_taken_up_by_the_first_run_long_after_it(
-    tmp_path: Path, hours: int
+    tmp_path: Path, failing: Failing, hours: int
 ) -> None:
     """One from the future is no younger (D9)."""
     failing(tmp_path).close()

@@ -26,6 +26,7 @@ from scrapy_walsh.state.records import (
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
 
 if TYPE_CHECKING:
+    import sqlite3
     from pathlib import Path
 
     from scrapy_walsh.state.store import Store
@@ -189,9 +190,11 @@ def test_own_open_store(tmp_path: Path) -> None:
     store.close()
 
 
-def test_own_schema_has_every_field_of_every_record(tmp_path: Path) -> None:
+def test_own_schema_has_every_field_of_every_record(
+    tmp_path: Path, connections: list[sqlite3.Connection]
+) -> None:
     store = SqliteStore(tmp_path)
-    connection = store._database._connection
+    (connection,) = connections
     for table in TABLES:
         columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table.name})")]
         assert sorted(columns) == sorted(table.columns)

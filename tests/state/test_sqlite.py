@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import signal
@@ -11,7 +12,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, flip, robots
+from state_samples import (
+    BLOCKLIST_URL,
+    HOSTS,
+    NOW,
+    blocklist,
+    change,
+    flip,
+    give_space,
+    robots,
+    take_space,
+)
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state import database, files
@@ -19,6 +30,7 @@ from scrapy_walsh.state.records import DOCUMENTS, HostRecord, SeenItem, StoredDo
 from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
+    import sqlite3
     from pathlib import Path
     from typing import Any
 
@@ -55,10 +67,6 @@ def test_r11_kill_loses_at_most_the_write_in_flight(tmp_path: Path, after: int) 
     store.close()
 
 
-def drop_row(store: SqliteStore) -> None:
-    store._database.write([(DOCUMENTS.delete, ("blocklist", BLOCKLIST_URL))])
-
-
 def unlink_copies(directory: Path) -> None:
     for name in files.COPIES:
         (directory / name).unlink()
@@ -67,7 +75,7 @@ def unlink_copies(directory: Path) -> None:
 def test_d3_copy_counts_when_the_row_is_missing(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     store.put(blocklist())
-    drop_row(store)
+    change(tmp_path, DOCUMENTS.delete, "blocklist", BLOCKLIST_URL)
     assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
     assert list(store.rows(StoredDocument, "blocklist")) == [blocklist()]
     store.close()
@@ -79,7 +87,7 @@ def test_d3_newer_of_the_two_counts_and_replaces_the_other(
 ) -> None:
     store = SqliteStore(tmp_path)
     old, new = blocklist(NOW), blocklist(NOW + 1, b"{}")
-    store._put(new if row_is_newer else old)
+    change(tmp_path, DOCUMENTS.replace, *DOCUMENTS.encode(new if row_is_newer else old))
     files.write_copy(tmp_path, old if row_is_newer else new)
     assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == new
     assert list(store.rows(StoredDocument, "blocklist")) == [new]
@@ -123,7 +131,8 @@ def test_d3_damaged_copy_is_set_aside_and_made_anew(tmp_path: Path) -> None:
 def test_d3_copy_of_a_later_version_is_set_aside(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     rest = b'{"kind": "blocklist", "novel": 1}\n{}'
-    (tmp_path / "blocklist.json").write_bytes(files._digest(rest) + b"\n" + rest)
+    checksum = json.dumps({"sha256": hashlib.sha256(rest).hexdigest()}).encode()
+    (tmp_path / "blocklist.json").write_bytes(checksum + b"\n" + rest)
     found = store.get(StoredDocument, "blocklist", BLOCKLIST_URL)
     assert found is not None, "that one was held must not be forgotten"
     assert (found.body, found.outcome) == (b"", "lost")
@@ -164,16 +173,13 @@ def test_d3_copy_is_json_a_reader_can_take_apart(tmp_path: Path) -> None:
     assert StoredDocument(body=body, **values) == blocklist()
 
 
-def stop_growing(store: SqliteStore) -> None:
-    connection = store._database._connection
-    pages = connection.execute("PRAGMA page_count").fetchone()[0]
-    connection.execute(f"PRAGMA max_page_count={pages}")
-
-
-def test_own_full_disk_is_said_once_and_made_good_later(tmp_path: Path) -> None:
+def test_own_full_disk_is_said_once_and_made_good_later(
+    tmp_path: Path, connections: list[sqlite3.Connection]
+) -> None:
     store = SqliteStore(tmp_path)
+    (disk,) = connections
     store.put(HOSTS[0])
-    stop_growing(store)
+    take_space(disk)
     big = robots("https://h.test", 100_000)
     with pytest.raises(StateError, match="full") as caught:
         store.put(big)
@@ -189,7 +195,7 @@ def test_own_full_disk_is_said_once_and_made_good_later(tmp_path: Path) -> None:
     store.delete(StoredDocument, "robots", "https://g.test")
     assert store.get(StoredDocument, "robots", "https://g.test") is None
     assert store.get(HostRecord, HOSTS[0].host) == HOSTS[0]
-    store._database._connection.execute("PRAGMA max_page_count=100000")
+    give_space(disk)
     store.put(HOSTS[1])
     sibling = SqliteStore(tmp_path)
     assert list(sibling.rows(StoredDocument, "robots")) == [big]
@@ -202,28 +208,31 @@ def test_own_full_disk_is_said_once_and_made_good_later(tmp_path: Path) -> None:
     store.close()
 
 
-def test_own_full_disk_is_said_again_after_it_was_free(tmp_path: Path) -> None:
+def test_own_full_disk_is_said_again_after_it_was_free(
+    tmp_path: Path, connections: list[sqlite3.Connection]
+) -> None:
     store = SqliteStore(tmp_path)
+    (disk,) = connections
     for _ in range(2):
-        stop_growing(store)
+        take_space(disk)
         with pytest.raises(StateError):
             store.put(robots("https://h.test", 100_000))
-        store._database._connection.execute("PRAGMA max_page_count=100000")
+        give_space(disk)
         store.put(robots("https://h.test", 1))
     assert store.get(StoredDocument, "robots", "https://h.test") == robots("https://h.test", 1)
     store.close()
 
 
 def test_own_locked_file_is_said_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: list[sqlite3.Connection]
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.01)
     store, other = SqliteStore(tmp_path), SqliteStore(tmp_path)
-    other._database._connection.execute("BEGIN IMMEDIATE")
+    connections[-1].execute("BEGIN IMMEDIATE")
     with pytest.raises(StateError, match="locked"):
         store.put(HOSTS[0])
     assert store.get(HostRecord, HOSTS[0].host) == HOSTS[0]
-    other._database._connection.execute("ROLLBACK")
+    connections[-1].execute("ROLLBACK")
     store.put(HOSTS[1])
     assert list(other.rows(HostRecord)) == HOSTS[:2]
     assert store.notices == []
@@ -231,12 +240,14 @@ def test_own_locked_file_is_said_in_one_line(
     other.close()
 
 
-def test_own_items_of_one_page_are_one_transaction(tmp_path: Path) -> None:
+def test_own_items_of_one_page_are_one_transaction(
+    tmp_path: Path, connections: list[sqlite3.Connection]
+) -> None:
     store = SqliteStore(tmp_path)
     statements: list[str] = []
-    store._database._connection.set_trace_callback(statements.append)
+    connections[-1].set_trace_callback(statements.append)
     store.put(*[SeenItem(f"https://a.test/{number}", NOW) for number in range(9)])
-    store._database._connection.set_trace_callback(None)
+    connections[-1].set_trace_callback(None)
     assert [found.split()[0] for found in statements] == ["BEGIN", *["INSERT"] * 9, "COMMIT"]
     store.close()
 
@@ -244,12 +255,12 @@ def test_own_items_of_one_page_are_one_transaction(tmp_path: Path) -> None:
 def test_d3_copy_counts_when_the_database_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(operation: Any, **_: object) -> Any:
+    def broken(*_: object, **__: object) -> Any:
         raise StateError("the disk")
 
     store = SqliteStore(tmp_path)
     store.put(blocklist())
-    monkeypatch.setattr(store._database, "run", broken)
+    monkeypatch.setattr(database.Database, "run", broken)
     assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == blocklist()
     with pytest.raises(StateError, match="the disk"):
         store.get(StoredDocument, "robots", "https://h.test")

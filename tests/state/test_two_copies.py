@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from state_samples import BLOCKLIST_URL, NOW, blocklist, flip, robots
+from state_samples import BLOCKLIST_URL, NOW, blocklist, change, flip, robots
 
 from scrapy_walsh.commands import state_verify
 from scrapy_walsh.exceptions import StateError
@@ -33,20 +33,17 @@ def store(tmp_path: Path) -> Any:
     made.close()
 
 
-def row(store: SqliteStore) -> StoredDocument | None:
-    return store._read(DOCUMENTS, ("blocklist", BLOCKLIST_URL))
-
-
 def test_d3_a_list_is_in_two_files_and_in_no_row(store: SqliteStore, tmp_path: Path) -> None:
     assert [files.read_copy(tmp_path, name) for name in NAMES] == [LIST, LIST]
-    assert row(store) == replace(LIST, body=b"")
+    (row,) = change(tmp_path, DOCUMENTS.select, "blocklist", BLOCKLIST_URL)
+    assert DOCUMENTS.decode(row) == replace(LIST, body=b"")
     assert store.get(StoredDocument, "blocklist", BLOCKLIST_URL) == LIST
 
 
 def test_d3_a_list_is_listed_with_the_other_documents(store: SqliteStore) -> None:
     store.put(robots("https://h.test"))
     assert list(store.rows(StoredDocument, "blocklist")) == [LIST]
-    assert [found.kind for found in store._rows(DOCUMENTS)] == ["blocklist", "robots"]
+    assert [found.kind for found in store.rows(StoredDocument)] == ["blocklist", "robots"]
     assert [found.key for found in store.rows(StoredDocument, "robots")] == ["https://h.test"]
 
 

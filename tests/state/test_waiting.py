@@ -7,13 +7,14 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, robots
+from state_samples import BLOCKLIST_URL, HOSTS, NOW, blocklist, give_space, robots, take_space
 
 from scrapy_walsh.exceptions import StateError
 from scrapy_walsh.state.records import Deferral, HostRecord, SourceRun, StoredDocument
 from scrapy_walsh.state.store import SqliteStore
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -45,7 +46,10 @@ def other(tmp_path: Path, store: SqliteStore) -> Iterator[SqliteStore]:
 
 
 def test_own_what_waits_is_read_back_and_written_with_the_next_request(
-    store: SqliteStore, other: SqliteStore, told: list[str]
+    connections: list[sqlite3.Connection],
+    store: SqliteStore,
+    other: SqliteStore,
+    told: list[str],
 ) -> None:
     other.put(DEFERRAL)
     store.put(RUN)
@@ -58,9 +62,9 @@ def test_own_what_waits_is_read_back_and_written_with_the_next_request(
     assert other.get(HostRecord, HOST) is None
     assert other.get(Deferral, RUN.url) == DEFERRAL
     statements: list[str] = []
-    store._database._connection.set_trace_callback(statements.append)
+    connections[0].set_trace_callback(statements.append)
     booking = store.reserve_host("b.test", 1.0, NOW + 1)
-    store._database._connection.set_trace_callback(None)
+    connections[0].set_trace_callback(None)
     assert booking.wait == 0
     assert [each.split()[0] for each in statements].count("COMMIT") == 1
     store.put(RUN)
@@ -125,18 +129,12 @@ def test_r11_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
     store.close()
 
 
-def full(store: SqliteStore) -> None:
-    connection = store._database._connection
-    pages = connection.execute("PRAGMA page_count").fetchone()[0]
-    connection.execute(f"PRAGMA max_page_count={pages}")
-
-
 def test_own_a_full_disk_met_by_the_next_request_loses_nothing(
-    tmp_path: Path, store: SqliteStore
+    tmp_path: Path, connections: list[sqlite3.Connection], store: SqliteStore
 ) -> None:
     store.put(HOSTS[0])
     store.flush()
-    full(store)
+    take_space(connections[0])
     big = robots("https://h.test", 100_000)
     store.put(big)
     store.book_host(HOST, 1.0, NOW, 60.0)
@@ -147,7 +145,7 @@ def test_own_a_full_disk_met_by_the_next_request_loses_nothing(
     assert store.get(HostRecord, "b.test") == HostRecord("b.test", NOW, 1.0, under_way=1)
     store.put(RUN)  # refused again, and said no more
     assert store.reserve_host("b.test", 1.0, NOW + 0.1).wait > 0
-    store._database._connection.execute("PRAGMA max_page_count=100000")
+    give_space(connections[0])
     store.put(RUN)
     sibling = SqliteStore(tmp_path)
     assert sibling.get(StoredDocument, "robots", big.key) == big

@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from tests.year.schedule import Planned
     from tests.year.world import World
 
-#: What a run imports, besides what Scrapy's settings name: see ``_warm_up``.
+#: What a run imports, besides what Scrapy's settings name: see ``warm_up``.
 _WARM: Final = (
-    *("certifi", "feedparser", "itemadapter", "jsonschema", "requests", "resource"),
+    *("certifi", "feedparser", "itemadapter", "jsonschema", "markdown_it", "portalocker"),
+    *("requests", "resource"),
     *("scrapy.core.engine", "scrapy.core.scheduler", "scrapy.core.scraper", "scrapy.dupefilters"),
     *("scrapy.exporters", "scrapy.extensions.remote_control", "scrapy.logformatter"),
     *("scrapy.squeues", "scrapy.statscollectors", "scrapy.utils.serialize", "tests.year.spiders"),
@@ -61,7 +62,7 @@ class Machine:
     def __init__(
         self, directory: Path, world: World, settings: Mapping[str, Any] | None = None
     ) -> None:
-        _warm_up()
+        warm_up()
         self.directory = directory
         self.world = world
         self.schedule = Schedule(world)
@@ -225,7 +226,7 @@ class Machine:
 _SCHEMES: Final = ("http", "https")
 
 
-def _warm_up() -> None:
+def warm_up() -> None:
     """Import what every run would: by far the most of its time would go there."""
     bases = ("EXTENSIONS_BASE", "DOWNLOADER_MIDDLEWARES_BASE", "SPIDER_MIDDLEWARES_BASE")
     seats = [path.rpartition(".")[0] for base in bases for path in getattr(default_settings, base)]

@@ -17,10 +17,9 @@ from zlib import error as zlib_error
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy.formats.feeds import Entry, Links
 from scrapy_walsh.policy.formats.representation import GZIP_MAGIC
-from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text
+from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text, utc_iso
 from scrapy_walsh.policy.formats.xmltext import xml_text
 from scrapy_walsh.policy.packing import unpacked
-from scrapy_walsh.policy.times import utc_iso
 from scrapy_walsh.policy.words import plural
 
 #: Octets of a sitemap, unpacked: the protocol's limit of 50 MB.
@@ -118,6 +117,8 @@ class _Reader:
         try:
             parser.Parse(text.encode(), True)
         except ExpatError:
+            if "loc" in self._entry:  # cut off within the entry, after that
+                self.found.append(self._entry)
             return True
         except _Full:
             self.full = True
@@ -129,10 +130,8 @@ class _Reader:
             self.root = name
         self._path.append(name)
         within = self._path[1:]
-        if within == [_ENTRIES.get(self.root)]:
-            if len(self.found) == MAX_ENTRIES:
-                raise _Full
-            self._entry = {}
+        if within == [_ENTRIES.get(self.root)] and len(self.found) == MAX_ENTRIES:
+            raise _Full
         self._text = [] if "/".join(within) in _KEPT else None
 
     def _said(self, text: str) -> None:
@@ -147,6 +146,7 @@ class _Reader:
             self._text = None
         elif within == [_ENTRIES.get(self.root)]:
             self.found.append(self._entry)
+            self._entry = {}
 
 
 def _entry(kept: dict[str, str]) -> Entry | None:

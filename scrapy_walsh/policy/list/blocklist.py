@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
 from scrapy_walsh.policy.hosts import carried_ipv4, host_forms, is_doubtful, usual_url
@@ -33,6 +33,8 @@ _SIGNS: Final = re.compile(r"[]=:/?$()[{}<>|^]+")  # what ad filters and pattern
 _NAME: Final = re.compile(r"\.?[\w-]+(?:\.[\w-]+)+\.?")
 _ADDRESS_RANGE: Final = re.compile(r"[0-9A-Fa-f.:]+/[0-9]+")
 _MAX_WARNINGS: Final = 20
+#: Octets of a list that are read, by a crawl and by a command; a longer one is not adopted.
+MAX_OCTETS: Final = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -99,6 +101,11 @@ class Blocklist:
         while name and name not in domains:
             name = name.partition(".")[2]
         return name
+
+
+def is_inline(found: dict[str, Any]) -> bool:
+    """Tell whether the document brings its schema, so that no other is needed (R10.1)."""
+    return "schema" in found
 
 
 def normalised(entries: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.findings import Outcome, overall
 from scrapy_walsh.policy.signing import FIELDS
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural
@@ -14,6 +13,7 @@ from scrapy_walsh.proof import signatures
 from scrapy_walsh.proof.audit import pace_rows, robots_rows
 from scrapy_walsh.proof.audit.rows import Row, shown
 from scrapy_walsh.proof.exchanges import ROBOTS
+from scrapy_walsh.proof.findings import Outcome, overall
 from scrapy_walsh.proof.signatures import Judgement, Seen, repeated
 
 if TYPE_CHECKING:
@@ -122,22 +122,30 @@ def judge(log: Log, terms: Terms) -> list[Row]:
         for step in walk
         if step.entry.path != ROBOTS and (step.entry.host, step.entry.path) not in terms.documents
     ]
-    return [
-        agent_row(log.entries, terms.user_agent),
+    agent, scope = agent_row(log.entries, terms.user_agent), scope_row(log.entries)
+    of_each_host = [
         robots_rows.asked_row(targets, first),
         robots_rows.obeyed_row(targets, terms.timeline),
         optout_row(log.entries, last, terms),
-        pace_rows.spacing_row(walk, terms.answer_time, rules=bool(terms.timeline.versions)),
-        pace_rows.backoff_row(walk, terms.retry_after, terms.answer_time),
-        scope_row(log.entries),
-        pace_rows.conditional_row(walk),
-        pace_rows.revisit_row(targets, last),
     ]
+    spacing = pace_rows.spacing_row(walk, terms.answer_time, rules=bool(terms.timeline.versions))
+    backoff = pace_rows.backoff_row(walk, terms.retry_after, terms.answer_time)
+    conditional, revisit = pace_rows.conditional_row(walk), pace_rows.revisit_row(targets, last)
+    if not all(entry.host for entry in log.entries):
+        for row in (*of_each_host, spacing, backoff, revisit):
+            row.without_hosts(of_each=row in of_each_host)
+    return [agent, *of_each_host, spacing, backoff, scope, conditional, revisit]
 
 
-def outcome(rows: Sequence[Row]) -> Outcome:
-    """The outcome of all rows but those of a SHOULD."""
-    return overall(row.outcome for row in rows if row.level != "SHOULD")
+def outcome(rows: Sequence[Row], *, whole: bool = True) -> Outcome:
+    """The outcome of all rows but those of a SHOULD. *whole*: the log was read to its end.
+
+    Nothing is held where a breach may lie in what is not here, or only in lines that name no host.
+    """
+    deciding = [row for row in rows if row.level != "SHOULD"]
+    found = overall(row.outcome for row in deciding)
+    doubtful = not whole or any(row.unclear for row in deciding)
+    return Outcome.UNSEEN if doubtful and found is Outcome.HELD else found
 
 
 def agent_row(entries: Sequence[Entry], expected: str) -> Row:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from functools import lru_cache
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
@@ -26,14 +27,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import BinaryIO
 
-# One line of an access log: common or combined, of Apache or nginx, with or without a vhost.
+# One line of an access log: common or combined, of Apache, nginx or lighttpd, with or without a
+# vhost.
 #
 # ``[VHOST] ADDRESS IDENT USER [TIME] "REQUEST" STATUS SIZE ["REFERER" "USER-AGENT"] [MORE ...]``
 
-#: Where a line names the host: in front (``%v:%p %h ...``), at the end, nowhere. ``auto``: in
-#: front, else at the end without quotes. What is quoted there may be what the client sent (nginx
-#: logs X-Forwarded-For so), and a client must not choose the host that it is judged for.
-VHOSTS: Final = ("auto", "first", "last", "none")
+#: Where a line names the host: in front (``%v:%p %h ...``), in the place of IDENT (lighttpd's
+#: default), at the end, nowhere. ``auto``: as the first lines of a file say; at the end only
+#: without quotes. What is quoted there may be what the client sent (nginx logs X-Forwarded-For so),
+#: and a client must not choose the host that it is judged for.
+VHOSTS: Final = ("auto", "first", "second", "last", "none")
+#: So many lines of a file say where it names the host.
+_FIRST_LINES: Final = 100
 
 _INSIDE: Final = rb'(?:[^"\\]++|\\.)*+'
 _QUOTED: Final = rb'"(' + _INSIDE + rb')"'
@@ -88,7 +93,8 @@ def parse_line(line: bytes, vhost: str = "auto") -> Line | None:
         found.groups()
     )
     midnight = _midnight(day, zone)
-    client = _client(names.split(), vhost)
+    form = _form(names.split(), rest) if vhost == "auto" else vhost
+    client = _client(names.split(), form)
     if midnight is None or client is None or hour > b"23" or minute > b"59" or second > b"60":
         return None
     time = midnight + int(hour) * 3600 + int(minute) * 60 + int(second)
@@ -96,7 +102,7 @@ def parse_line(line: bytes, vhost: str = "auto") -> Line | None:
         return None
     return Line(
         time,
-        client[0] or _trailing(rest, vhost),
+        client[0] or (_last(rest).strip(b'"').removesuffix(b"-") if form == "last" else b""),
         client[1],
         request,
         0 if status == b"-" else int(status),
@@ -154,21 +160,37 @@ def _midnight(day: bytes, zone: bytes) -> int | None:
     return calendar.timegm(begins.timetuple()) - (offset if zone[:1] == b"+" else -offset)
 
 
-def _client(names: list[bytes], vhost: str) -> tuple[bytes, bytes] | None:
+def _form(names: list[bytes], rest: bytes) -> str:
+    """Where a line names the host, of ``VHOSTS``."""
+    ident = names[1] if len(names) > 2 else b"-"
+    if ident != b"-" and len(names) > 3:
+        return "first"
+    if ident != b"-" and _NAME.fullmatch(ident):
+        return "second"
+    return "last" if _NAME.fullmatch(_last(rest)) else "none"
+
+
+def _form_of(lines: Sequence[bytes]) -> str:
+    """Where the first *lines* of a file name the host: as the first of them that does."""
+    found = filter(None, (_LINE.fullmatch(each.rstrip(b"\r\n")) for each in lines))
+    forms = (_form(each[1].split(), each[12]) for each in found)
+    return next((form for form in forms if form != "none"), "none")
+
+
+def _client(names: list[bytes], form: str) -> tuple[bytes, bytes] | None:
     """The vhost in front, or nothing, and the client's address; a user's name may have spaces."""
     if len(names) < 3:
         return None
-    if vhost == "first" or (vhost == "auto" and len(names) > 3 and names[1] != b"-"):
+    if form == "first" and names[1] != b"-":
         plain = len(names) == 4 or (len(names) > 4 and names[2] == b"-")
         return (names[0], names[1]) if plain else None
+    if form == "second":
+        return names[1].removesuffix(b"-"), names[0]
     return (b"", names[0]) if len(names) == 3 or names[1] == b"-" else None
 
 
-def _trailing(rest: bytes, vhost: str) -> bytes:
-    last = rest.rsplit(None, 1)[-1] if rest.strip() else b""
-    if vhost == "last":
-        return last.strip(b'"').removesuffix(b"-")
-    return last if vhost == "auto" and _NAME.fullmatch(last) else b""
+def _last(rest: bytes) -> bytes:
+    return rest.rsplit(None, 1)[-1] if rest.strip() else b""
 
 
 #: Octets of a line that are read; servers end a request line and its headers far below.
@@ -176,6 +198,10 @@ LONGEST_LINE: Final = 256 * 1024
 #: Unreadable lines whose numbers are kept.
 NAMED: Final = 5
 
+_READ: Final = (
+    "those of the common and combined formats are (Apache, nginx, lighttpd), JSON as of Caddy and "
+    "the lines of HAProxy are not"
+)
 _GZIP: Final = b"\x1f\x8b"
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -250,8 +276,9 @@ class Log:
 
     ``elsewhere``: requests under the token from addresses that are not judged. ``others``: the
     bot's requests to hosts that are not judged. ``damaged``: by file, the number of lines that
-    could not be read; ``named``: where the first of them are (``FILE:LINE``). ``agents``: whether
-    any line has a User-Agent field.
+    could not be read; ``named``: where the first of them are (``FILE:LINE``). ``cut``: files that
+    are compressed and damaged, or end too early. ``agents``: whether any line has a User-Agent
+    field.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -262,6 +289,7 @@ class Log:
     others: int = 0
     damaged: Counter[str] = field(default_factory=Counter)
     named: list[str] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
     agents: bool = False
 
 
@@ -286,7 +314,7 @@ def read_logs(paths: Sequence[str], bot: Bot) -> Log:
             begins.setdefault(path, first)
         elif log.damaged[path]:
             lines = plural(log.lines - before, "line")
-            raise Unreadable(f"{path} is not an access log: of {lines} none can be read")
+            raise Unreadable(f"{path} is not an access log: of {lines} none can be read; {_READ}")
     if log.first is None:
         raise Unreadable(f"nothing to read in {', '.join(paths)}")
     log.entries.sort(key=lambda entry: (entry.time, begins[entry.file]))
@@ -312,28 +340,30 @@ def _unpacked(stream: BinaryIO) -> BinaryIO:
 def _read(stream: BinaryIO, path: str, bot: Bot, log: Log) -> int | None:
     """Read one file into *log*; the earliest time in it, None where no line could be read."""
     first: int | None = None
-    number = 0
-    try:
-        for number, octets in enumerate(_lines(stream), 1):
-            log.lines += 1
-            line = parse_line(octets.rstrip(b"\r\n"), bot.vhost)
-            if line is None:
-                _damage(log, path, number)
-            else:
-                first = line.time if first is None else min(first, line.time)
-                _take(log, bot, line, path, number)
-    except (EOFError, zlib.error, gzip.BadGzipFile):  # cut off, or damaged within
-        _damage(log, path, number + 1)
+    lines = _lines(stream, path, log)
+    begun = list(islice(lines, _FIRST_LINES))
+    form = _form_of(begun) if bot.vhost == "auto" else bot.vhost
+    for number, octets in enumerate(chain(begun, lines), 1):
+        log.lines += 1
+        line = parse_line(octets.rstrip(b"\r\n"), form)
+        if line is None:
+            _damage(log, path, number)
+        else:
+            first = line.time if first is None else min(first, line.time)
+            _take(log, bot, line, path, number)
     return first
 
 
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
+def _lines(stream: BinaryIO, path: str, log: Log) -> Iterator[bytes]:
     """Each line; of one that is too long the beginning."""
-    while line := stream.readline(LONGEST_LINE):
-        rest = line
-        while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
-            rest = stream.readline(LONGEST_LINE)
-        yield line
+    try:
+        while line := stream.readline(LONGEST_LINE):
+            rest = line
+            while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
+                rest = stream.readline(LONGEST_LINE)
+            yield line
+    except (EOFError, zlib.error, gzip.BadGzipFile):  # cut off, or damaged within
+        log.cut.append(path)
 
 
 def _damage(log: Log, path: str, number: int) -> None:

@@ -11,7 +11,7 @@ import tempfile
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import WalshError
@@ -29,6 +29,7 @@ from scrapy_walsh.state.records import HostRecord, StoredDocument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from io import BufferedReader
 
     from scrapy_walsh.policy.identity import Identity
     from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Site
@@ -201,24 +202,34 @@ def run_command(
 
     *foreign*: whatever the command has started is ended with it. Raises OSError.
     """
-    with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(  # noqa: S603  our own command, or the user's
-            words,
-            cwd=folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=foreign,
-        )
-        code = None
-        try:
-            with suppress(subprocess.TimeoutExpired):
-                code = process.wait(seconds)
-        finally:
-            _end(process, group=foreign)
-        out.seek(max(0, out.seek(0, os.SEEK_END) - _OUTPUT))
-        return code, out.read().decode("utf-8", "replace")
+    process = subprocess.Popen(  # noqa: S603  our own command, or the user's
+        words,
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=foreign,
+    )
+    said = bytearray()
+    reader = Thread(target=_keep_end, args=(process.stdout, said), daemon=True)
+    reader.start()
+    code = None
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            code = process.wait(seconds)
+    finally:
+        _end(process, group=foreign)
+        reader.join(_GRACE)  # what the command has left running may still hold the pipe
+    return code, bytes(said).decode("utf-8", "replace")
+
+
+def _keep_end(pipe: BufferedReader, said: bytearray) -> None:
+    """Read *pipe* to its end, and keep the last of it in *said*: a command may say any amount."""
+    with pipe:
+        while piece := pipe.read1(_OUTPUT):
+            said += piece
+            del said[:-_OUTPUT]
 
 
 def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:

@@ -14,11 +14,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.config import SLOW_VISIT
-from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.ledger.files import HEAD
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.proof.ledger import GAP, Chain, Head, Malformed, line_of
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.report.entries import Run
@@ -81,6 +81,8 @@ DRAWN_KINDS: Final = (ASKED, events.HELD, events.REFUSED, events.DEFERRED, event
 _OF_RULES: Final = (
     events.REFUSED, events.DEFERRED, events.GIVEN_UP, events.TOO_MANY_REDIRECTS,
 )  # fmt: skip
+#: What R8's reason has in it where it is not the time of the last request (D35): a row of its own.
+_OF_R8: Final = ("given up", "410 (Gone)")
 #: How many URLs a rule has as examples.
 _EXAMPLES: Final = 3
 #: Characters kept of a URL, a rule or a reason.
@@ -349,7 +351,8 @@ class Tally:
     def _rule(self, line: Line) -> None:
         # the reason does not tell one rule from others, since it may name the target
         decided = (line.kind, line.requirement, line.verdict, line.rule, line.document)
-        rule = self._rules.setdefault((*decided, line.line, line.group), Rule(line))
+        apart = [words for words in _OF_R8 if line.requirement == "R8" and words in line.reason]
+        rule = self._rules.setdefault((*decided, line.line, line.group, *apart), Rule(line))
         rule.count += 1
         if len(rule.examples) < _EXAMPLES:
             rule.examples.append((line.url[:_LONGEST], line.n))

@@ -63,11 +63,11 @@ def load_sites(path: Path | str) -> list[Site]:
     Raises ConfigError, in one line that names the place, and OSError.
     """
     path = Path(path)
-    text = path.read_text(encoding="utf-8")
     try:
+        text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
         found = convert(document, _File)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: {error}") from None
     return [Site(each.host, _routes(each.routes), each.tls) for each in found.sites]
 
