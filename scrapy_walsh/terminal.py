@@ -1,51 +1,22 @@
-"""What commands and the crawl's log show in columns: width and colours on a terminal, by rich.
-
-Piped, and in a log, a table is plain text: a line for each row, as wide as it needs to be, without
-colours. On a terminal cells are folded within their columns, so that a row fits the width, and the
-words of an outcome have colours, unless NO_COLOR is set (no-color.org)::
-
-    for line in table([("FAIL", "R1", "settings: ...")], least=(6, 5)):
-        print(line)
-"""
+"""Columns of plain text and local times, as the crawl's log and what is piped has them."""
 
 from __future__ import annotations
 
-import io
 import math
-import os
-import shutil
-import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING
 
-from scrapy_walsh.policy.times import LAST_SECOND, duration
+from scrapy_walsh.policy.times import LAST_SECOND
 from scrapy_walsh.policy.words import visible
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
-
-#: The colour of a cell that says one of these words, in the case in which it is said.
-_COLOURS: Final = {
-    **dict.fromkeys(("FAIL", "[FAIL]", "broken", "refused", "failed", "rejected"), "red"),
-    **dict.fromkeys(("warn", "[NOT SEEN]", "not seen", "unseen", "deferred", "stale"), "yellow"),
-    **dict.fromkeys(("left_out",), "yellow"),
-    **dict.fromkeys(("ok", "[PASS]", "held", "fed", "negotiated", "llms.txt"), "green"),
-    **dict.fromkeys(("sitemap", "not_modified", "fresh"), "green"),
-}
-#: A column is not folded below the width of its longest word, where that is no longer than this:
-#: a time (20) stays whole, a URL does not.
-_WORD: Final = 20
 
 
 def local(seconds: float) -> str:
     """Unix seconds, rounded up, by this machine's clock and zone, as Scrapy's log has its times."""
     moment = datetime.fromtimestamp(min(math.ceil(seconds), LAST_SECOND - 86400))
     return moment.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def when(due: float, now: float) -> str:
-    """A due time, and how far off it is."""
-    return "now" if due <= now else f"{local(due)} (in {duration(round(due - now))})"
 
 
 def columns(
@@ -69,86 +40,3 @@ def columns(
             for at, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
         yield (" " * indent + (" " * gap).join(cells)).rstrip()
-
-
-def table(
-    rows: Iterable[Sequence[str]],
-    *,
-    headings: Sequence[str] = (),
-    least: Sequence[int] = (),
-    right: Container[int] = (),
-    indent: int = 0,
-    gap: int = 2,
-) -> Iterator[str]:
-    """*rows* below *headings*, as lines for stdout: as :func:`columns` where it is no terminal."""
-    shown = [tuple(headings), *rows] if headings else list(rows)
-    if not shown:
-        return
-    if not _is_terminal():
-        yield from columns(shown, least=least, right=right, indent=indent, gap=gap)
-        return
-    from rich.console import Console  # noqa: PLC0415  slow, and for terminals alone
-    from rich.padding import Padding  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    room = shutil.get_terminal_size().columns
-    made = Table.grid(padding=(0, gap, 0, 0))
-    widths = _least_widths(shown, least, room - indent - gap * (len(shown[0]) - 1))
-    for at, width in enumerate(widths):
-        side: Literal["left", "right"] = "right" if at in right else "left"
-        made.add_column(min_width=width, justify=side, overflow="fold")
-    for number, row in enumerate(shown):
-        style = "bold" if headings and not number else ""
-        made.add_row(*(Text(visible(cell), _COLOURS.get(cell, "")) for cell in row), style=style)
-    console = Console(
-        file=io.StringIO(),
-        width=room,
-        force_terminal=True,
-        color_system=None if os.environ.get("NO_COLOR") else "standard",
-    )
-    with console.capture() as captured:
-        console.print(Padding(made, (0, 0, 0, indent)))
-    yield from (line.rstrip() for line in captured.get().splitlines())
-
-
-def _least_widths(rows: Sequence[Sequence[str]], least: Sequence[int], room: int) -> Sequence[int]:
-    """Of each column its *least* width, or that of its longest word. None exceeds *room*.
-
-    The first column, by which a row is named, gives way to the others.
-    """
-    found = []
-    for at, cells in enumerate(zip(*rows, strict=True)):
-        words = (len(word) for cell in cells for word in visible(cell).split())
-        longest = max((size for size in words if size <= _WORD), default=1)
-        found.append(max(longest, least[at] if at < len(least) else 1))
-    found[0] -= max(0, sum(found) - room)
-    return found if found[0] > 0 else [1] * len(found)
-
-
-def encodable(text: str) -> str:
-    """*text* as stdout can write it, whatever its encoding."""
-    encoding = (sys.stdout and sys.stdout.encoding) or "ascii"  # None where it was closed
-    return text.encode(encoding, "backslashreplace").decode(encoding)
-
-
-def show(lines: Iterable[str]) -> None:
-    """Print *lines*, each at once: whoever waits sees how far it is.
-
-    Who has seen enough, as ``head -1``, ends this and not the command, whose exit code stays.
-    """
-    for line in lines:
-        try:
-            print(encodable(line), flush=True)  # noqa: T201  what commands show
-        except BrokenPipeError:
-            show_no_more()
-            break
-
-
-def show_no_more() -> None:
-    """Write what is left for stdout to nowhere, else Python would fail at its exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _is_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import ratchets
-from tests.ratchets import CACHED, NEW, Bound, Figure, bounds, complaints, lowered
+from tests.ratchets import CACHED, NEW, Bound, Figure, bounds, complaints, lowered, raised
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +38,8 @@ def test_own_a_request_passes_few_files(tmp_path: Path) -> None:
 
 def test_own_a_bound_above_the_lowest_has_its_reason() -> None:
     assert [each for each in bounds().values() if each.bound < each.lowest] == []
-    raised = [each for each in bounds().values() if each.bound > each.lowest]
-    assert [each.name for each in raised if not each.reason] == []
+    above = [each for each in bounds().values() if each.bound > each.lowest]
+    assert [each.name for each in above if not each.reason] == []
 
 
 def test_own_a_figure_above_its_bound_is_said() -> None:
@@ -81,3 +81,11 @@ def test_own_neither_blank_lines_nor_comments_nor_docstrings_are_code() -> None:
         '"""A\n\ndocstring."""\n\n# a comment\nx = """\nof\n"""  # and one\n\n\ndef f():\n    "d"\n'
     )
     assert ratchets.code_lines(text, ast.parse(text)) == 4
+
+
+def test_own_a_bound_that_is_raised_has_its_reason() -> None:
+    known = {"more": Bound("more", 10, 8, "a rule more"), "less": Bound("less", 10, 8, "a rule")}
+    assert raised({"more": Figure(11), "less": Figure(9)}, known, "another") == {
+        "more": Bound("more", 11, 8, "another; a rule more"),
+        "less": known["less"],
+    }

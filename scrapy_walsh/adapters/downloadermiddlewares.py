@@ -26,8 +26,7 @@ from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.backoff import Retry, hold_of, reaches_spider
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.formats.representation import ACCEPT_PAGE
-from scrapy_walsh.policy.recrawl import READ
-from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.policy.recrawl import READ, canonical_url
 from scrapy_walsh.state.records import Validators
 
 if TYPE_CHECKING:

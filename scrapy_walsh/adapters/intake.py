@@ -214,6 +214,8 @@ class Intake:
         runs; not for anything that a callback makes.
         """
         indexes = set(self._urls_in(request, CHILDREN))
+        if indexes and self._context.config.is_walsh_research:
+            indexes.clear()  # it requests nothing that a document lists (R6)
         for url in (request.url, *self._urls_in(request, ALSO)):
             self._declare(url, children=url in indexes)
 

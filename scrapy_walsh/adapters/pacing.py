@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.outcomes import Closing, Refused
-from scrapy_walsh.exceptions import StateError, StoreAway
+from scrapy_walsh.exceptions import ConfigError, StateError, StoreAway
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import TARGET, Event
@@ -192,32 +192,57 @@ TURNSTILE: Final = Turnstile()
 
 
 class Pulse:
-    """The heartbeat of one crawl; it does nothing where the store is not shared."""
+    """The heartbeat of one crawl; it does nothing where the store is not shared.
+
+    ConfigError where Redis answers, and will not do what is needed.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._store: SharedStore | None = None
         self._shut_at: float | None = None
+        self._begun = False
         self._timer = compat.Timer(self._beat)
         if context.config.shared_state is not None:
             from scrapy_walsh.fleet.store import SharedStore  # noqa: PLC0415  an extra
 
             if isinstance(context.store, SharedStore):
                 self._store = context.store
+                self._begin(context.store)
 
     def start(self) -> None:
         """Look now, and again whenever the store says (``SharedStore.beat``)."""
         if self._store is not None:
             self._beat()
 
+    def _begin(self, store: SharedStore) -> None:
+        """Say once, when Redis is there, how it keeps its data. Raises ConfigError."""
+        if not self._begun and (lines := store.link.begin()) is not None:
+            self._begun = True
+            for level, line in lines:
+                logger.log(level, "%s", line)
+
     def stop(self) -> None:
         """Look no more."""
         self._timer.cancel()
 
     def _beat(self) -> None:
-        if self._store is not None:
-            delay = self._store.beat()
-            self.look()
+        store, context = self._store, self._context
+        if store is None:
+            return
+        try:
+            self._begin(store)
+            delay = store.beat()
+            if store.link.refused is not None:
+                raise store.link.refused
+        except ConfigError as error:
+            context.halt(str(error))
+            return
+        self.look()
+        context.say_lost(store)
+        if store.link.given_up:
+            context.fail(StoreAway(f"{store.link.outage()}: the crawl ends: see to that Redis"))
+        else:
             self._timer.set(delay)
 
     def look(self) -> None:

@@ -30,10 +30,10 @@ from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.sources import form_of
 from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet import scripts
-from scrapy_walsh.fleet.link import LONGEST_PAUSE
 from scrapy_walsh.fleet.store import SharedStore, Waiting
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.chain import NeedDocument
+from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -195,7 +195,7 @@ class DueQueue(Queue):
 
     #: Seconds of silence after which what a worker has claimed is put back in line. Longer than
     #: its pauses between two tries to reach Redis.
-    lease: float = 2 * LONGEST_PAUSE
+    lease: float = 60.0
     #: Whether workers take their requests from it together.
     shared = True
 
@@ -217,6 +217,8 @@ class DueQueue(Queue):
         self._done: list[str] = []
         #: The number of requests in Redis, and when a look that found none due has counted them.
         self._size: tuple[int, float] = (0, -math.inf)
+        #: Of requests in Redis and of arrivals, the numbers that Redis last said.
+        self._counted, self._arrived = 0, 0
         self._renewal = compat.Timer(self._keep_renewing)
         #: Requests that a gate refuses: they wait for nothing.
         self._free: deque[Request] = deque()
@@ -233,13 +235,16 @@ class DueQueue(Queue):
         size, seen = self._size
         if time.monotonic() - seen > _SEEN:
             try:
-                size = int(self._store.ask(self._count) or 0)
+                size = self._store.ask(self._count)
             except StoreAway:
                 size = 1  # not known, so the crawl must not end
         return len(self._free) + len(self._unsent) + size
 
-    def _count(self) -> bytes | None:
-        return self._store.exchange(("GET", self._keys[2]))  # type: ignore[no-any-return]
+    def _count(self) -> int:
+        known = self._arrived
+        size, arrived = self._store.exchange(("MGET", *self._keys[2:4]))
+        self._compare(known, int(arrived or 0))
+        return int(size or 0)
 
     def push(self, request: Request) -> None:
         """Take *request* in; ValueError where it cannot be serialised."""
@@ -327,7 +332,10 @@ class DueQueue(Queue):
 
     def _waiting(self) -> list[Waiting]:
         """What Redis is to be told, with the next question: new entries, and hosts' due times."""
-        found = []
+        found, link = [], self._store.link
+        if link.word != link.epoch:  # records may be lost, and this comes before all else
+            resume = self._command(scripts.RESUME, [self._arrived])
+            found.append(Waiting(resume, partial(self._compare, self._arrived)))
         for entry in islice(self._unsent, _TOGETHER):
             arguments = [*entry, *self._pace(entry[0])]
             pushed = partial(self._pushed, entry)
@@ -338,8 +346,21 @@ class DueQueue(Queue):
             found.append(Waiting(self._command(script, [host, given]), moved))
         return found
 
-    def _pushed(self, entry: _Entry, _: object) -> None:
+    def _pushed(self, entry: _Entry, arrival: int) -> None:
         self._unsent.remove(entry)
+        self._arrived, self._counted = max(self._arrived, arrival), self._counted + 1
+
+    def _compare(self, known: int, arrived: int) -> None:
+        """Say what is lost where of *known* arrivals Redis knows only *arrived* any more."""
+        if arrived >= known:
+            return
+        lost = plural(min(known - arrived, self._counted), "request")
+        what = "has lost what was queued last" if arrived else "is gone from Redis"
+        self._crawl.recorder.own_fault(
+            f"the queue {self._keys[0]} {what}: up to {lost} will not be sent: start the crawl "
+            "again with all that it was given, and let Redis keep its data (appendonly yes)",
+            f"lost {self._keys[0]} {known}",
+        )
 
     def _move(self, host: str, script: str) -> None:
         self._moved[host] = script
@@ -353,18 +374,19 @@ class DueQueue(Queue):
     def _claim(self) -> tuple[bytes, bytes, bytes]:
         link, patience = self._store.link, self._crawl.config.patience
         ended = self._ended()
-        host, number, data, ahead, size = self._run(
+        prefix, known = self._store.prefix, self._arrived
+        host, number, data, ahead, size, arrived = self._run(
             scripts.POP,
-            lambda: [
-                *self._standing(ended),
-                patience,
-                self._store.prefix,
-                link.epoch,
-                *link.epoch_keys,
-            ],
+            lambda: [*self._standing(ended), patience, prefix, link.epoch, link.epoch_key],
         )
         self._told(ended)
         self._store.take_ahead(ahead)
+        if arrived < 0:
+            link.lose("it may have lost records")
+            raise StoreAway(link.outage())
+        self._compare(known, arrived)
+        # What was queued in the same round trip may have come after it.
+        self._counted, self._arrived = size, max(arrived, self._arrived if arrived >= known else 0)
         if not host:
             self._size = size, time.monotonic()
         return host, number, data

@@ -14,8 +14,7 @@ from http_message_signatures import HTTPMessageSigner
 from http_message_signatures.algorithms import ED25519
 
 from scrapy_walsh.exceptions import ConfigError
-from scrapy_walsh.keys.files import KeyUnusable, load_private_key
-from scrapy_walsh.keys.jwks import jwk_of
+from scrapy_walsh.keys import KeyUnusable, jwk_of, load_private_key
 from scrapy_walsh.policy import signing
 
 if TYPE_CHECKING:

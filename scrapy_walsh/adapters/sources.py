@@ -236,13 +236,8 @@ class Sources:
 
     def _counts_for(self, request: Request, key: str) -> Iterable[str]:
         """The keys of the sources for which an answer to *request* counts; *key*: its own."""
-        scope, url = self._context.scope, request.url
-        via = recrawl.led_from(key, _carried(request), self._hops)
-        if scope.is_source(url):
-            via[key] = None
-        elif not via:
-            via = dict.fromkeys(filter(None, [scope.source_of(url)]))
-        return via
+        scope = self._context.scope
+        return recrawl.counts_for(key, request.url, scope, _carried(request), self._hops)
 
     def _run(self, key: str, sent_at: float, outcome: str) -> SourceRun:
         context = self._context

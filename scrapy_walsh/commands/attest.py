@@ -14,7 +14,7 @@ from scrapy_walsh.commands.common import Misuse, printable
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
-from scrapy_walsh.keys.jwks import LIMIT, keys_of, parse
+from scrapy_walsh.keys import LIMIT
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.proof.attest.document import (
@@ -27,6 +27,7 @@ from scrapy_walsh.proof.attest.document import (
 )
 from scrapy_walsh.proof.attest.evidence import evidence_in, indexes_in
 from scrapy_walsh.proof.conformance import check
+from scrapy_walsh.proof.keys import keys_of, parse
 
 if TYPE_CHECKING:
     import argparse
@@ -92,7 +93,7 @@ def _attest(args: argparse.Namespace) -> int:
     _check_output(args.output, (args.sign, path))
     key = None
     if args.sign is not None:  # read before anything is requested or written
-        from scrapy_walsh.keys.files import load_private_key  # noqa: PLC0415  slow
+        from scrapy_walsh.keys import load_private_key  # noqa: PLC0415  slow
 
         key = load_private_key(args.sign)
     if path is None:
@@ -157,7 +158,7 @@ def _lines(evidence: Evidence, found: Mapping[str, Attested]) -> Iterator[str]:
 
 
 def _keygen(directory: Path) -> int:
-    from scrapy_walsh.keys.files import make_keys  # noqa: PLC0415  slow
+    from scrapy_walsh.proof.keys import make_keys  # noqa: PLC0415  slow
 
     made = make_keys(directory)
     print(f"key {made.kid}")

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
-from scrapy_walsh.findings import Outcome
+from scrapy_walsh.commands.terminal import table
 from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import parse_duration
 from scrapy_walsh.policy.robots.file import parse_robots
@@ -26,7 +26,7 @@ from scrapy_walsh.proof.audit.match import match_rows, read_ledgers
 from scrapy_walsh.proof.audit.reading import VHOSTS, Bot, Log, read_logs
 from scrapy_walsh.proof.audit.robots_rows import Timeline, Version
 from scrapy_walsh.proof.audit.rows import KEPT
-from scrapy_walsh.terminal import table
+from scrapy_walsh.proof.findings import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
+from scrapy_walsh.commands.terminal import show
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, normalised
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural, visible
-from scrapy_walsh.terminal import show
 
 if TYPE_CHECKING:
     import argparse

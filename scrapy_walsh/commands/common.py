@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from scrapy_walsh.commands.terminal import encodable, show
 from scrapy_walsh.config import WalshConfig, has_identity, unknown_settings
 from scrapy_walsh.exceptions import DocumentInvalid, WalshError
 from scrapy_walsh.ledger.files import FILE
@@ -21,7 +22,6 @@ from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.given import product_token
 from scrapy_walsh.policy.list.blocklist import MAX_OCTETS
 from scrapy_walsh.policy.words import visible
-from scrapy_walsh.terminal import encodable, show
 
 if TYPE_CHECKING:
     import argparse
@@ -228,13 +228,13 @@ def blocklist_of(body: bytes, document: str | None) -> Blocklist:
 
 def read_directory(option: str, path: str) -> list[dict[str, Any]]:
     """The keys of the key directory (D25) in the file *path*, which *option* names. Misuse."""
-    from scrapy_walsh.keys import jwks  # noqa: PLC0415  few bots sign
+    from scrapy_walsh.keys import LIMIT  # noqa: PLC0415  few bots sign
     from scrapy_walsh.proof.signatures import directory_keys, have_library  # noqa: PLC0415
 
     if not have_library():
         raise Misuse(f"{option} needs a package: pip install 'scrapy-walsh[sign]'")
     try:
-        return directory_keys(read_file(path, jwks.LIMIT + 1))
+        return directory_keys(read_file(path, LIMIT + 1))
     except DocumentInvalid as error:
         raise Misuse(f"{option} {path}: {error}") from None
 
@@ -261,6 +261,11 @@ def absolute(written: str) -> str:
     except ValueError as error:
         raise Misuse(f"not a URL: {_shown(written)}: {error}") from None
     raise Misuse(f"no host in {_shown(written)}: give an absolute http or https URL")
+
+
+def host_named(written: str) -> str:
+    """The throttle key of the host of *written*, a URL or a host; Misuse where it has none."""
+    return hosts.host_key(absolute(written))
 
 
 def _shown(text: str) -> str:

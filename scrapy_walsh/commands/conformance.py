@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -13,21 +14,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands import common
 from scrapy_walsh.commands.common import Misuse
+from scrapy_walsh.commands.terminal import table
 from scrapy_walsh.config import DEFAULTS, WalshConfig, identity_given
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.words import visible
 from scrapy_walsh.proof.conformance import check, live, parts
 from scrapy_walsh.proof.conformance import run as runs
-from scrapy_walsh.proof.conformance.check import holds, in_order, judged
+from scrapy_walsh.proof.conformance.check import BINDING, WORDS, holds, in_order, judged
 from scrapy_walsh.proof.conformance.crawl import Bot
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
+from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from scrapy_walsh.config import SettingsLike
+    from scrapy_walsh.proof.conformance.check import Check
 
 # The settings of a conformance run: the project's own, but for what the run must set itself.
 
@@ -164,7 +169,7 @@ def _own(args: argparse.Namespace) -> int:
     }
     title = f"scrapy-walsh v{__version__}  conformance report  {bot.identity.user_agent}"
     members = {**found, "digest": check.record_digest(found)}
-    common.answer(args, members, check.lines(title, checks, seconds))
+    common.answer(args, members, lines(title, checks, seconds))
     _keep(args, config.state_dir, found)
     return 0 if holds(checks) else 1
 
@@ -221,5 +226,36 @@ def _lab(args: argparse.Namespace) -> int:
         "requests": [len(run.log) for run in evidence.runs],
         "checks": [check.members() for check in checks],
     }
-    common.answer(args, found, check.lines(f"conformance of: {args.command}", checks, seconds))
+    common.answer(args, found, lines(f"conformance of: {args.command}", checks, seconds))
     return 0 if holds(checks) else 1
+
+
+# -- the report for a person, in the style of the reference bot's -----------------------------
+
+_RULE: Final = "-" * 80
+_LEAST: Final = (10, 4, 58)
+
+
+def lines(title: str, checks: Sequence[Check], seconds: float) -> Iterator[str]:
+    """The table, a row for each of *checks*, and the totals as its last line."""
+    yield visible(title)
+    yield _RULE
+    yield from table(map(_cells, checks), least=_LEAST, indent=2, gap=1)
+    yield _RULE
+    yield "  " + totals(checks, seconds)
+
+
+def _cells(check: Check) -> tuple[str, str, str, str]:
+    level = "" if check.level in BINDING else f" [{check.level}]"
+    detail = f"({check.detail})" if check.detail else ""
+    return f"[{WORDS[check.outcome]}]", check.id, check.title + level, detail
+
+
+def totals(checks: Sequence[Check], seconds: float) -> str:
+    """One line: how many passed, and whether every MUST holds."""
+    found = Counter(check.outcome for check in checks)
+    parts = [f"{found[Outcome.HELD]}/{len(checks)} checks passed"]
+    others = ((Outcome.BROKEN, "failed"), (Outcome.UNSEEN, "not seen"))
+    parts += [f"{found[outcome]} {word}" for outcome, word in others if found[outcome]]
+    must = "every MUST holds" if holds(checks) else "not every MUST was shown to hold"
+    return f"{', '.join(parts)}; {must} ({seconds:.1f} s)"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.commands.common import Misuse
+from scrapy_walsh.commands.terminal import show, table
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.sandbox import (
     Sandbox,
@@ -28,7 +29,6 @@ from scrapy_walsh.proof.sandbox import (
     user_agents,
 )
 from scrapy_walsh.spec import REQUIREMENTS
-from scrapy_walsh.terminal import show, table
 
 if TYPE_CHECKING:
     import argparse

@@ -20,7 +20,6 @@ from scrapy_walsh.commands.own_crawl import crawl_apart
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.recrawl import representation_key
 from scrapy_walsh.policy.words import plural, visible
-from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, from_failure, from_response
 from scrapy_walsh.state.records import Validators
 
@@ -152,7 +151,7 @@ class DiscoverSpider(Spider):
         probe = {
             "url": steps[number].url,
             "via": brought.via,  # empty where it is of no use
-            "outcome": brought.outcome or (report.FAILED if brought.failed else report.LEFT_OUT),
+            "outcome": brought.ending,
             "requirement": brought.requirement,
             "reason": brought.reason,
             "sections": sections,

@@ -6,6 +6,7 @@ requests are signed (D25), also the key directory, to verify a signature of ours
 
 from __future__ import annotations
 
+import logging
 import platform
 import time
 from functools import partial
@@ -21,18 +22,18 @@ from scrapy_walsh.commands import common, own_process
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.doctor_state import of_state
 from scrapy_walsh.commands.own_crawl import Page, Pages, PagesSpider, request_pages
+from scrapy_walsh.commands.terminal import show, table
 from scrapy_walsh.config import WalshConfig, has_idle_key, out_of_bounds
 from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, OwnFault, WalshError
-from scrapy_walsh.findings import Finding, Outcome
-from scrapy_walsh.keys.files import DIRECTORY
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import Event
 from scrapy_walsh.policy.signing import DIRECTORY_TYPE, Target
 from scrapy_walsh.policy.words import one_line, plural
+from scrapy_walsh.proof.findings import Finding, Outcome
+from scrapy_walsh.proof.keys import DIRECTORY
 from scrapy_walsh.proof.signatures import Seen, directory_keys, judge
 from scrapy_walsh.spec import __version__
 from scrapy_walsh.state.records import BLOCKLIST, StoredDocument
-from scrapy_walsh.terminal import show, table
 
 if TYPE_CHECKING:
     import argparse
@@ -57,9 +58,8 @@ LEAST: Final = (6, 5)
 _PROBE: Final = "scrapy_walsh.commands.doctor_probe"
 #: What must not fail for ``--online`` to request anything.
 _NEEDED: Final = ("signing", "state", "blocklist")
-#: Seconds that the look at the spiders may take, and the shared store to answer.
+#: Seconds that the look at the spiders may take.
 _PROBE_TIMEOUT: Final = 120.0
-_REDIS_TIMEOUT: Final = 2.0
 #: Names that are reserved for tests and documentation (RFC 2606), below a dot.
 _RESERVED: Final = (
     ".test", ".example", ".invalid", ".localhost", ".example.com", ".example.net", ".example.org",
@@ -304,22 +304,21 @@ def of_fleet(config: WalshConfig) -> Iterator[Finding]:
     """Whether the fleet's Redis answers: without it nothing is sent."""
     if config.shared_state is None:
         return
-    import redis  # noqa: PLC0415  an extra, which the settings need
+    from scrapy_walsh.fleet.link import Link  # noqa: PLC0415  an extra
 
-    from scrapy_walsh.fleet.link import Link  # noqa: PLC0415
-
-    name = Link(config.shared_state, "", time.time, time.monotonic).name
-    limits = dict.fromkeys(("socket_timeout", "socket_connect_timeout"), _REDIS_TIMEOUT)
-    client = redis.Redis.from_url(config.shared_state, **limits)
     try:
-        client.ping()
-    except redis.RedisError as error:
-        text = f"{name} does not answer ({one_line(error)}): every worker waits for it: start it, "
-        yield _FAIL("R4", "fleet", f"{text}or correct WALSH_SHARED_STATE")
-    else:
-        yield _OK("R4", "fleet", f"{name} answers")
-    finally:
-        client.close()
+        link = Link(config.shared_state, config.identity.token)
+        found = link.begin()
+    except ConfigError as error:
+        yield _FAIL("R4", "fleet", str(error))
+        return
+    if found is None:
+        text = f"{link.name} does not answer: every worker waits for it: start it, or correct "
+        yield _FAIL("R4", "fleet", f"{text}WALSH_SHARED_STATE")
+    for level, line in found or ():
+        yield (_FAIL if level == logging.WARNING else _NOTE)("R4", "fleet", line)
+    if found == []:
+        yield _OK("R4", "fleet", f"{link.name} answers, and keeps its data")
 
 
 # -- the operator's URLs ------------------------------------------------------------------

@@ -32,8 +32,8 @@ from scrapy_walsh.commands.common import project_settings
 from scrapy_walsh.commands.own_crawl import has_addon
 from scrapy_walsh.config import SETTINGS, is_shared, unknown_settings
 from scrapy_walsh.exceptions import ConfigError, WalshError
-from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy.words import one_line
+from scrapy_walsh.proof.findings import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping

@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.adapters.documents.validate import text_of
 from scrapy_walsh.commands import state_verify as stored
-from scrapy_walsh.commands.common import blocklist_of
+from scrapy_walsh.commands.common import blocklist_of, host_named
 from scrapy_walsh.exceptions import StateError, WalshError
 from scrapy_walsh.files import open_to_others, written_to
-from scrapy_walsh.findings import Finding, Outcome
-from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.list import schema
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import one_line
+from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.state import files, machine, open_store
 from scrapy_walsh.state.database import copy_to, has_records
 from scrapy_walsh.state.records import BLOCKLIST, HostRecord, StoredDocument
@@ -115,7 +114,7 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
         copy_to(directory, copy := Path(name))
         with closing(open_store(copy)) as store:
             held = store.get(StoredDocument, BLOCKLIST, url)
-            host = store.get(HostRecord, hosts.host_key(url))
+            host = store.get(HostRecord, host_named(url))
             lost = [each.replace(str(copy), str(directory)) for each in store.notices]
         machine.steady_clock(copy, told)
     yield from (_state(Outcome.WARNING, each) for each in lost)

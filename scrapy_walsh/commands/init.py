@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.commands.common import Misuse, blocklist_of
+from scrapy_walsh.commands.terminal import show
 from scrapy_walsh.files import replace_file
 from scrapy_walsh.policy.identity import identity_from
 from scrapy_walsh.policy.signing import DIRECTORY_PATH, DIRECTORY_TYPE, directory_url
 from scrapy_walsh.policy.times import iso
 from scrapy_walsh.policy.words import visible
-from scrapy_walsh.terminal import show
 
 if TYPE_CHECKING:
     import argparse
@@ -126,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
         if path in texts and not there:
             replace_file(path, texts[path].encode())
         elif not there:
-            from scrapy_walsh.keys.files import make_keys  # noqa: PLC0415  slow
+            from scrapy_walsh.proof.keys import make_keys  # noqa: PLC0415  slow
 
             make_keys(path.parent)
         lines.append(f"{'kept, as it was' if there else 'written'}: {path}")

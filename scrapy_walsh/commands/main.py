@@ -207,7 +207,7 @@ def fill(parser: argparse.ArgumentParser, name: str) -> Any:
 
 def _write_no_more() -> None:
     """Write what is left for stdout, or drop it where that fails."""
-    from scrapy_walsh.terminal import show_no_more  # noqa: PLC0415  seldom needed
+    from scrapy_walsh.commands.terminal import show_no_more  # noqa: PLC0415  seldom needed
 
     try:
         if sys.stdout is not None:

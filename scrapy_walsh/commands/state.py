@@ -14,12 +14,11 @@ from scrapy_walsh.commands import common, state_verify
 from scrapy_walsh.commands.common import Misuse
 from scrapy_walsh.commands.state_forget import forget
 from scrapy_walsh.commands.state_show import Now, as_lines, everything, summary
-from scrapy_walsh.policy import hosts
+from scrapy_walsh.commands.terminal import show
 from scrapy_walsh.policy.words import plural, visible
 from scrapy_walsh.state.database import has_records
 from scrapy_walsh.state.machine import steady_clock
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
-from scrapy_walsh.terminal import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,7 +109,7 @@ def _show(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int
 
 
 def _forget(args: argparse.Namespace, config: WalshConfig, directory: Path) -> int:
-    host = hosts.host_key(common.absolute(args.host))
+    host = common.host_named(args.host)
     store = SqliteStore(directory)
     with _told(store):
         done = forget(store, host, time.time(), config.revisit)

@@ -9,9 +9,11 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from scrapy_walsh.commands.terminal import table, when
 from scrapy_walsh.policy import hosts, recrawl
-from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh, robots_ttl
+from scrapy_walsh.policy.freshness import DEFAULT_REFRESH, SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.recrawl import is_unread
+from scrapy_walsh.policy.robots.fetch import robots_ttl
 from scrapy_walsh.policy.throttle import eased
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural, visible
@@ -32,7 +34,7 @@ from scrapy_walsh.state.records import (
     StoredDocument,
     moved,
 )
-from scrapy_walsh.terminal import local, table, when
+from scrapy_walsh.terminal import local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

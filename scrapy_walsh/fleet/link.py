@@ -1,18 +1,23 @@
 """R4.6: one worker's connection to Redis: calls with a time limit, outages, and two clocks.
 
-Redis is *away* while it cannot be relied on. The *epoch* is a random word in Redis that is lost
-together with its memory, so a worker that knows another word knows that records were lost. *Calm*
-is the time for which all hosts are then left alone.
+Redis is *away* while it cannot be relied on. The *epoch* is a random word in Redis that changes
+whenever its memory may have been lost (``fleet.scripts`` says how that is found out), so a worker
+that knows another word knows that records were lost. *Calm* is the time for which all hosts are
+then left alone.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
+import re
+import ssl
 import time
 import uuid
+from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import redis
@@ -20,7 +25,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
-from scrapy_walsh.exceptions import StoreAway
+from scrapy_walsh.exceptions import ConfigError, StoreAway
 from scrapy_walsh.fleet.scripts import GREET
 from scrapy_walsh.policy.words import one_line
 
@@ -37,53 +42,143 @@ Command = tuple[Any, ...]
 TIMEOUT: Final = 1.0
 #: Seconds between two looks at Redis while it answers, and the most while it does not.
 BEAT: Final = 1.0
-LONGEST_PAUSE: Final = 30.0
-#: Seconds: two workers may notice the start of an outage at times that differ by this much.
+LONGEST_PAUSE: Final = 5.0
+#: Seconds: two workers may notice a loss at times that differ by this much more than their pauses.
 _MARGIN: Final = 3.0
+#: Seconds for which all hosts are left alone once records were lost: within that time each worker
+#: looks at Redis, and writes back what it knows.
+CALM: Final = LONGEST_PAUSE + _MARGIN
+#: Seconds after which a worker gives up a Redis that cannot be used. A machine has started by then.
+LONGEST_OUTAGE: Final = 600.0
+#: Seconds without a failure after which the next one is a new outage.
+_WELL: Final = 30.0
 
-
-class Greeting(NamedTuple):
-    """``forgot``: Redis lost what this worker wrote. ``calm``: seconds left without bookings."""
-
-    forgot: bool
-    calm: float
+#: What Redis refuses for a while only: it is full, saves, is busy, or lacks its replicas.
+_PASSING: Final = "OOM|MISCONF|BUSY|NOREPLICAS|not enough good|max number of|loading|WRONGTYPE"
+#: What of its answers no time mends, whenever they come.
+_RIGHTS: Final = "permission|can't run"
+#: By what is said: what is to be done about WALSH_SHARED_STATE.
+_ADVICE: Final = {
+    "protected mode": "set a password in Redis, and name it",
+    "auth|password": "correct its user and password",
+    _RIGHTS: "give its user all rights to keys that begin with walsh: (docs/fleet.md)",
+    "DB index": "correct the number of the database at its end",
+    "read only|replica": "name the primary: this is a replica",
+    "unknown command|slot|MOVED": "name a single Redis with data: no Sentinel, no cluster",
+    "CERTIFICATE|No such file": "name the file of the right CA with ?ssl_ca_certs=FILE",
+    "argument|connection URL": "correct what stands after the question mark",
+    "": "write redis:// without TLS, and rediss:// with it",
+}
 
 
 class Link:
-    """The connection to the Redis at *url*, where the names of our keys begin with *prefix*.
+    """The connection to the Redis at *url*; *token* is a part of ``prefix``, that of our keys.
 
-    ``away``: why Redis cannot be relied on now, in one line; None while it can. ``asked``: whether
-    a connection was ever tried. *wall*, *monotonic*, *steady*: this machine's clocks, seconds.
+    ``away``: why Redis cannot be relied on now, in one line; None while it can. ``refused``: what
+    this user has no right to. ``asked``: whether a connection was ever tried. ``epoch``: the word
+    by which this worker knows Redis, and ``word``: Redis's own when it was last asked. *wall*,
+    *monotonic*, *steady*: this machine's clocks, seconds. ConfigError for a URL that Redis's client
+    does not understand.
     """
 
     def __init__(
         self,
         url: str,
-        prefix: str,
-        wall: Callable[[], float],
-        monotonic: Callable[[], float],
+        token: str,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         steady: Callable[[], float] = time.time,
     ) -> None:
         self.name = _without_password(url)
         self.away: str | None = None
+        self.refused: ConfigError | None = None
         self.asked = False
-        self.epoch = ""
-        self.epoch_keys = (f"{prefix}epoch", f"{prefix}calm")
+        self.epoch = self.word = ""
+        self.prefix = f"walsh:{{{token.lower()}}}:"
+        self.epoch_key = f"{self.prefix}epoch"
         self._monotonic = monotonic
         #: By declared type of a time (``policy.times``), the clock that it is of.
         self._clocks = {"Wall": wall, "Due": wall, "Steady": steady, "Until": steady}
         self._ahead = 0.0  # Redis's clock minus the monotonic one
-        self._away_since: float | None = None
+        #: Monotonic seconds: when what fails now began to, and when it last failed.
+        self._failing_since, self._failed_at = 0.0, -math.inf
         self._pause = BEAT
         #: The scripts, by their SHA-1, which Redis knows them by.
         self._scripts: dict[str, str] = {}
-        self.client: Any = redis.Redis.from_url(
-            url,
-            socket_timeout=TIMEOUT,
-            socket_connect_timeout=TIMEOUT,
-            # A connection that was idle for long may be gone: one more try, on a new one.
-            retry=Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),
+        limits: dict[str, Any] = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
+        # A connection that was idle for long may be gone: one more try, on a new one.
+        retry = Retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,))
+        try:
+            self.client: Any = redis.Redis.from_url(url, retry=retry, **limits)
+        except ValueError as error:
+            raise self._mistake(error) from None
+
+    # -- at the start ---------------------------------------------------------------------
+
+    def begin(self) -> list[tuple[int, str]] | None:
+        """Whether Redis does what is asked of it: lines for the log, with their levels.
+
+        None where it is not there yet. ConfigError where it answers and will not do: only an
+        operator can mend that.
+        """
+        try:
+            self.greet()
+            return self._how_kept()
+        except (redis.RedisError, TypeError) as error:
+            if self._is_mistake(error):
+                raise self._mistake(error) from None
+            return None
+
+    def _how_kept(self) -> list[tuple[int, str]]:
+        """What is to be said of how Redis keeps its data."""
+        try:
+            memory, kept = self.client.info("memory"), self.client.info("persistence")
+        except redis.ResponseError:
+            line = (
+                f"{self.name} does not say how it keeps its data: INFO is forbidden to this user; "
+                "see to appendonly yes and maxmemory-policy noeviction"
+            )
+            return [(logging.INFO, line)]
+        policy = memory.get("maxmemory_policy")
+        if memory.get("maxmemory") and policy != "noeviction":
+            raise ConfigError(
+                f"WALSH_SHARED_STATE: {self.name} throws records away when its memory is full, "
+                f"opt-outs and holds among them (maxmemory-policy {policy}): set noeviction"
+            )
+        line = (
+            f"{self.name} forgets its latest records in a crash (appendonly no): what a worker "
+            "that has ended knew of holds and last requests is lost then: set appendonly yes"
         )
+        return [] if kept.get("aof_enabled") else [(logging.WARNING, line)]
+
+    def _is_mistake(self, error: Exception) -> bool:
+        """Whether time does not mend *error*. What Redis answers is meant, but for a few states."""
+        if isinstance(error, (TypeError, redis.ResponseError, redis.AuthenticationError)):
+            return not re.search(_PASSING, str(error))
+        if isinstance(error.__cause__ or error.__context__, (ssl.SSLError, FileNotFoundError)):
+            return True
+        # Does it speak with TLS where it was asked without, or the reverse? Without user and
+        # password: they are not shown to whoever listens there.
+        given = self.client.connection_pool.connection_kwargs
+        place = {name: given[name] for name in ("host", "port") if name in given}
+        limits: dict[str, Any] = dict.fromkeys(
+            ("socket_timeout", "socket_connect_timeout"), TIMEOUT
+        )
+        is_tls = self.name.startswith("rediss")
+        unseen: dict[str, Any] = {"ssl_cert_reqs": "none", "ssl_check_hostname": False}
+        with closing(redis.Redis(**place, **limits, **unseen, ssl=not is_tls)) as other:
+            try:
+                other.ping()
+            except redis.RedisError as answer:
+                return isinstance(answer, (redis.ResponseError, redis.AuthenticationError))
+        return True
+
+    def _mistake(self, error: object) -> ConfigError:
+        said = one_line(error, 200)
+        advice = next(_ADVICE[each] for each in _ADVICE if re.search(each, said, re.IGNORECASE))
+        return ConfigError(f"WALSH_SHARED_STATE: {self.name} cannot be used ({said}): {advice}")
+
+    # -- while it is used -----------------------------------------------------------------
 
     def ask(self, question: Callable[[], T]) -> T:
         """Call *question*, which calls Redis. StoreAway without an answer, or while it is away."""
@@ -113,6 +208,11 @@ class Link:
             answers: list[Any] = pipe.execute(raise_on_error=False)
         unknown = [n for n, each in enumerate(answers) if isinstance(each, NoScriptError)]
         if unknown:  # at first, and where Redis was started anew
+            before = self.word
+            if before:
+                self.greet()
+            if self.word != before:
+                raise redis.RedisError("it was started anew")
             for digest in {commands[n][1] for n in unknown}:
                 self.client.script_load(self._scripts[digest])
             # What only reads or deletes, and came after, comes after them once more.
@@ -130,25 +230,41 @@ class Link:
             raise answer
         return answer
 
-    def greet(self) -> Greeting:
-        """Ask Redis for the epoch and its time. Raises ``redis.RedisError``.
+    def greet(self) -> float:
+        """Ask Redis whether it is the one that this worker knew: ``word`` is ``epoch`` then.
 
-        Where Redis has lost its memory, no worker may book a host for a while. That is as long as
-        the outage has lasted: within that time each other worker looks again, and then writes the
-        holds that it knows.
+        Returns the seconds for which no host may be booked. Raises ``redis.RedisError``.
         """
-        known, self.asked = self.epoch, True
-        calm = min(self._outage() + BEAT, LONGEST_PAUSE) + _MARGIN
-        epoch, now, left = self.run(GREET, self.epoch_keys, [uuid.uuid4().hex, known, calm])
-        self.set_time(now)
-        self.epoch = epoch.decode()
-        return Greeting(known not in ("", self.epoch), float(left))
+        word = uuid.uuid4().hex
+        command = self.script(GREET, [self.epoch_key], [word, self.epoch, 1, CALM, _MARGIN])
+        try:
+            found = self.client.execute_command(*command)
+        except NoScriptError:
+            self.client.script_load(GREET)
+            command = (*command[:6], 0, *command[7:])
+            found = self.client.execute_command(*command)
+        self.set_time(found[1])
+        self.word = found[0].decode()
+        return float(found[2])
 
     def lose(self, why: object) -> None:
         """Note that Redis is away. *why*: what is put into one line."""
         self.away = one_line(why, 200)
-        if self._away_since is None:
-            self._away_since = self._monotonic()
+        if isinstance(why, redis.ResponseError) and re.search(_RIGHTS, self.away):
+            self.refused = self._mistake(why)
+        now = self._monotonic()
+        if now - self._failed_at > _WELL:
+            self._failing_since = now
+        self._failed_at = now
+
+    def does_well(self) -> None:
+        """Note that Redis did what it is for."""
+        self._failing_since = self._monotonic()
+
+    @property
+    def given_up(self) -> bool:
+        """Whether Redis has failed for so long, again and again, that the worker is to end."""
+        return self._failed_at - self._failing_since > LONGEST_OUTAGE
 
     def next_try(self) -> float:
         """Seconds until Redis is to be tried again; each time twice as long, up to a limit."""
@@ -158,14 +274,11 @@ class Link:
 
     def back(self) -> None:
         """Note that Redis is back."""
-        self.away, self._away_since, self._pause = None, None, BEAT
+        self.away, self._pause = None, BEAT
 
     def outage(self) -> str:
         """One line for the log: which Redis is away, and why."""
         return f"the shared store {self.name} cannot be relied on: {self.away}"
-
-    def _outage(self) -> float:
-        return 0.0 if self._away_since is None else self._monotonic() - self._away_since
 
     def set_time(self, now: bytes) -> None:
         """Take over the time of Redis, *now*, that a script has just returned."""

@@ -2,9 +2,15 @@
 
 Each runs as one transaction, by Redis's own clock. Times in Redis are Unix seconds of that clock;
 about a host a worker sends durations only. The fields of a record are those of its declaration
-(``state.records``); a host has one more, ``by``: the worker that booked it last. Each script that
-books a host is given the epoch, a word that is lost together with Redis's memory. A worker that
-knows another epoch may know of requests that Redis has forgotten, and does not get a booking.
+(``state.records``); a host has one more, ``by``: the worker that booked it last.
+
+"Is this still the Redis that the workers knew?" is asked in ``known`` and ``GREET`` alone. The hash
+``epoch`` has a random ``word``, and ``here``, the process and the history of data that it was
+written in. A Redis that comes back with older data has the word, but is another process. So whoever
+looks first changes the word, and a worker that knows another one gets no booking before it has
+written back what it knows (``SharedStore.tend``). ``lost``: when that was last noticed; from then
+on all hosts count as requested at that time. ``calm``: until when no host is booked at all. The
+other fields are the times at which the latest blocklists were fetched, by their keys.
 
 Rule for whoever edits this file: ``wait_for`` says in Lua what ``throttle.shared_wait`` says in
 Python. Change both.
@@ -24,8 +30,9 @@ end
 local function text(seconds) return string.format('%.6f', seconds) end
 local function number(value) return tonumber(value or '0') or 0 end
 local function term(value) return math.min(number(value), 3000000000) end
+-- Empty where it is no hash: whoever books it meets the error, and sets it aside.
 local function record_of(key)
-  local found, record = redis.call('HGETALL', key), {{}}
+  local found, record = redis.pcall('HGETALL', key), {{}}
   for i = 1, #found, 2 do record[found[i]] = found[i + 1] end
   return record
 end
@@ -33,10 +40,28 @@ local function keep(key, now)
   local record = record_of(key)
   redis.call('EXPIRE', key, math.ceil({HOSTS.lua_ends} - now))
 end
--- Seconds for which all hosts must be left alone; nil where Redis has lost its memory.
-local function calm(epoch, calm, known, now)
-  if redis.call('GET', epoch) ~= known then return nil end
-  return math.max(0, number(redis.call('GET', calm)) - now)
+-- This process, and the history of its data; empty where INFO is forbidden.
+local function identity()
+  local server, history = redis.pcall('INFO', 'server'), redis.pcall('INFO', 'replication')
+  if type(server) ~= 'string' or type(history) ~= 'string' then return '' end
+  return string.match(server, 'run_id:(%x+)') .. string.match(history, 'master_replid:(%x+)')
+end
+local function is_same(epoch)
+  local here = identity()
+  return epoch.word and (here == '' or epoch.here == here)
+end
+-- When records were last lost; nil where this is not the Redis that the worker knew, and while all
+-- hosts are left alone.
+local function known(key, word, now)
+  local epoch = record_of(key)
+  if epoch.word ~= word or not is_same(epoch) or number(epoch.calm) > now then return nil end
+  return number(epoch.lost)
+end
+-- The record of a host, which counts as requested by somebody when records were lost.
+local function host_of(key, lost)
+  local record = record_of(key)
+  if lost > number(record.last_end) then record.last_end, record.by = text(lost), '' end
+  return record
 end
 -- What a host has taught (D28), of that field's JSON.
 local function taught(value)
@@ -62,48 +87,58 @@ local function wait_for(record, token, interval, now)
 end
 """
 
-#: KEYS epoch, calm; ARGV a new epoch in case there is none, the epoch that the worker knows or '',
-#: seconds of calm to begin where that is not Redis's. Returns Redis's epoch, its time, and the
-#: seconds of calm that are left.
+#: Begins everything that is run in Redis. KEYS epoch; ARGV a new word, the word that the worker
+#: knows or '', 1 where Redis knew this script already, seconds for which hosts are left alone where
+#: records were lost, and the least that are left when a worker comes to write back. Returns the
+#: word, Redis's time, and the seconds for which hosts are still left alone.
 GREET: Final = (
     _COMMON
     + """
-local now = clock()
-redis.call('SET', KEYS[1], ARGV[1], 'NX')
-local epoch = redis.call('GET', KEYS[1])
-local till = number(redis.call('GET', KEYS[2]))
-if ARGV[2] ~= '' and ARGV[2] ~= epoch then
-  till = math.max(till, now + number(ARGV[3]))
-  redis.call('SET', KEYS[2], text(till), 'EX', math.ceil(till - now) + 60)
+local key, new, knew, calm = KEYS[1], ARGV[1], ARGV[2], number(ARGV[4])
+if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
+local now, epoch, here = clock(), record_of(key), identity()
+-- Where INFO is forbidden: a Redis that was started anew knows no scripts.
+local same = is_same(epoch) and (here ~= '' or ARGV[3] == '1')
+local till, word = number(epoch.calm), same and epoch.word or new
+local missed = knew ~= '' and knew ~= word
+if not same then redis.call('HSET', key, 'word', word, 'here', here) end
+if (not same and epoch.word) or (missed and not (same and epoch.lost)) then
+  till = now + calm
+  redis.call('HSET', key, 'lost', text(now), 'calm', text(till))
+elseif missed and till > now then
+  till = math.max(till, now + number(ARGV[5]))
+  redis.call('HSET', key, 'calm', text(till))
 end
-return {epoch, text(now), text(math.max(0, till - now))}
+return {word, text(now), text(math.max(0, till - now))}
 """
 )
 
-#: Books a host. KEYS host, epoch, calm; ARGV worker, interval, epoch. Returns the seconds to wait
-#: (0: booked, -1: nothing may be booked now), the time, and the record of the host as it was. A
-#: hold of the host has ended by then, and is dropped.
+#: Books a host. KEYS host, epoch; ARGV worker, interval, word. Returns the seconds to wait (0:
+#: booked, -1: nothing may be booked now), the time, the record of the host as it was, and when its
+#: last request ended, '-inf' for never. A hold of the host has ended by then, and is dropped.
 RESERVE: Final = (
     _COMMON
     + """
 local now = clock()
-if calm(KEYS[2], KEYS[3], ARGV[3], now) ~= 0 then return {'-1', text(now), {}} end
-local found = redis.call('HGETALL', KEYS[1])
-local wait = wait_for(record_of(KEYS[1]), ARGV[1], number(ARGV[2]), now)
-if wait > 0 then return {text(wait), text(now), found} end
+local lost = known(KEYS[2], ARGV[3], now)
+if not lost then return {'-1', text(now), {}, '0'} end
+local found, record = redis.call('HGETALL', KEYS[1]), host_of(KEYS[1], lost)
+local wait, last = wait_for(record, ARGV[1], number(ARGV[2]), now), record.last_end or '-inf'
+if wait > 0 then return {text(wait), text(now), found, last} end
 redis.call('HSET', KEYS[1], 'last_end', text(now), 'interval', ARGV[2], 'under_way', '1',
   'by', ARGV[1])
 redis.call('HDEL', KEYS[1], 'not_before')
 keep(KEYS[1], now)
-return {'0', text(now), found}
+return {'0', text(now), found, last}
 """
 )
 
 #: Writes the end of a request to a host. KEYS host; ARGV worker, interval, seconds since that end,
-#: seconds of hold that are left, 1 where it went ahead of a slow host's Crawl-delay (D11), and what
-#: the host has taught. The record's ``by`` stays the worker only if nobody else has booked the host
-#: since. Otherwise it is empty, that other request counts as under way, every worker keeps the
-#: spacing, and the slower of what was taught stays, as in ``Store.book_host``.
+#: seconds of hold that are left, seconds since the last request that went ahead of a slow host's
+#: Crawl-delay (D11), '' for none, and what the host has taught. The record's ``by`` stays the
+#: worker only if nobody else has booked the host since. Otherwise it is empty, that other request
+#: counts as under way, every worker keeps the spacing, and the slower of what was taught stays, as
+#: in ``Store.book_host``.
 BOOK: Final = (
     _COMMON
     + """
@@ -129,7 +164,10 @@ if till > now then
 else
   redis.call('HDEL', KEYS[1], 'not_before')
 end
-if ARGV[5] == '1' then redis.call('HSET', KEYS[1], 'visited_at', text(ended)) end
+if ARGV[5] ~= '' then
+  local visited = math.max(number(record.visited_at), now - number(ARGV[5]))
+  redis.call('HSET', KEYS[1], 'visited_at', text(visited))
+end
 if by ~= '' or slower(taught(ARGV[6]), taught(record.taught)) then
   redis.call('HSET', KEYS[1], 'taught', ARGV[6])
   if ARGV[6] == '' then redis.call('HDEL', KEYS[1], 'taught') end
@@ -139,11 +177,17 @@ return text(now)
 """
 )
 
-#: Stores a record, unless Redis has a later one. KEYS record; ARGV seconds to keep it, '' for ever,
+#: Stores a record, unless Redis has a later one, or has had one that it has lost. KEYS record, and
+#: for a blocklist the epoch; ARGV seconds to keep it, '' for ever,
 #: the field by which it may be later ('' for none) and that time, names of fields and their values.
 PUT: Final = """
 local held = ARGV[2] ~= '' and tonumber(redis.call('HGET', KEYS[1], ARGV[2]) or '')
 if held and held > tonumber(ARGV[3]) then return 0 end
+if KEYS[2] then
+  local latest = tonumber(redis.call('HGET', KEYS[2], KEYS[1]) or '')
+  if latest and latest > tonumber(ARGV[3]) + 1 then return 0 end
+  redis.call('HSET', KEYS[2], KEYS[1], ARGV[3])
+end
 redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], unpack(ARGV, 4))
 if ARGV[1] ~= '' then redis.call('EXPIRE', KEYS[1], ARGV[1]) end
@@ -209,7 +253,8 @@ end
 )
 
 #: Adds a request. ARGV host, rank, request, whether it comes back (1: its claim, which had the host
-#: wait for an interval, was not used), seconds until the worker may send it, interval.
+#: wait for an interval, was not used), seconds until the worker may send it, interval. Returns the
+#: serial number of its arrival.
 PUSH: Final = (
     _QUEUE
     + """
@@ -224,7 +269,7 @@ if wait > 0 then
 elseif not due then
   stand(host, number(ARGV[6]))
 end
-return 1
+return arrival
 """
 )
 
@@ -238,13 +283,13 @@ return 1
 """
 )
 
-#: Claims a request. ARGV as RENEW, then patience, prefix of all records, epoch, key of the epoch,
-#: key of the calm. Returns, for the due host with the most work left, which then waits an interval:
-#: the host, the number of the claim, the request, and the records that its worker reads next (name,
-#: value, name, value). Where none is due: '', '', the seconds until one may be, -1 where none
-#: waits, an empty list, and the number of requests. A host that must wait longer than the patience
-#: is given out all the same, so that the gate defers its requests. An entry that no worker of ours
-#: has written has no number.
+#: Claims a request. ARGV as RENEW, then patience, prefix of all records, the epoch's word and key.
+#: Returns, for the due host with the most work left, which then waits an interval: the host, the
+#: number of the claim, the request, and the records that its worker reads next (name, value, name,
+#: value). Where none is due: '', '', the seconds until one may be, -1 where none waits, an empty
+#: list. At last the number of requests, and of arrivals: -1 while nothing may be claimed. A host
+#: that must wait longer than the patience is given out all the same, so that the gate defers its
+#: requests. An entry that no worker of ours has written has no number.
 #: A host that gives no answer (D31) gets a score below all others when its turn has come, and is
 #: given out when no host waits.
 POP: Final = (
@@ -252,8 +297,12 @@ POP: Final = (
     + """
 local interval, patience, now = number(ARGV[5]), number(ARGV[6]), clock()
 settle(ARGV[1], number(ARGV[2]), ARGV[3], ARGV[4], interval, now)
-local function nothing(seconds) return {'', '', seconds, {}, number(redis.call('GET', size))} end
-if calm(ARGV[9], ARGV[10], ARGV[8], now) ~= 0 then return nothing('1') end
+local lost = known(ARGV[9], ARGV[8], now)
+if not lost then return {'', '', '1', {}, 0, -1} end
+local function answer(host, number_of, data, records)
+  local counted = redis.call('MGET', size, serial)
+  return {host, number_of, data, records, number(counted[1]), number(counted[2])}
+end
 -- The records of a host and of the source and the robots.txt that an entry names. Large ones are
 -- left out, since the worker may have them already; so is what is not as a worker writes it.
 local function ahead(host, data)
@@ -276,12 +325,12 @@ local function ahead(host, data)
   return found
 end
 for _, host in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', text(now), 'LIMIT', 0, 64)) do
-  stand(host, interval_of(record_of(ARGV[7] .. 'host:' .. host), interval))
+  stand(host, interval_of(host_of(ARGV[7] .. 'host:' .. host, lost), interval))
 end
 for _ = 1, 64 do
   local host, score = unpack(redis.call('ZREVRANGE', ready, 0, 0, 'WITHSCORES'))
   if not host then break end
-  local record = record_of(ARGV[7] .. 'host:' .. host)
+  local record = host_of(ARGV[7] .. 'host:' .. host, lost)
   local last = number(score) < 0
   local own = interval_of(record, interval)
   local wait = wait_for(record, '', own, now)
@@ -303,11 +352,11 @@ for _ = 1, 64 do
     elseif wait <= patience then
       put_off(host, now + own)
     end
-    return {host, arrival, data, ahead(host, data), 0}
+    return answer(host, arrival, data, ahead(host, data))
   end
 end
 local first = redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
-return nothing(first[1] and text(math.max(0, number(first[2]) - now)) or '-1')
+return answer('', '', first[1] and text(math.max(0, number(first[2]) - now)) or '-1', {})
 """
 )
 
@@ -333,6 +382,18 @@ return 1
 """
 )
 
+#: Goes on where records may be lost. ARGV the number of arrivals that a worker knows of. Returns
+#: the number that Redis knew of: what is missing was queued since, and is lost.
+RESUME: Final = (
+    _QUEUE
+    + """
+local had = number(redis.call('GET', serial))
+if had < number(ARGV[1]) then redis.call('SET', serial, ARGV[1]) end
+return had
+"""
+)
+
+#: Drops all requests; their serial numbers go on, or this would look like a loss.
 CLEAR: Final = (
     _QUEUE
     + """
@@ -344,6 +405,6 @@ end
 for _, worker in ipairs(redis.call('ZRANGE', workers, 0, -1)) do
   redis.call('DEL', claims(worker))
 end
-return redis.call('DEL', ready, waiting, size, serial, workers, looked)
+return redis.call('DEL', ready, waiting, size, workers, looked)
 """
 )

@@ -4,7 +4,11 @@ Shared are the pacing of hosts, robots.txt, blocklist and schema, deferrals, the
 source, and whether it is still read. They are hashes under ``walsh:{TOKEN}:``, with the fields of
 their records (``state.records``) and times by Redis's clock, kept as long as locally. The local
 store has all other records, and a copy of the shared ones. While Redis does not answer, the copy is
-read, writes are kept until it is back, and no host can be booked.
+read, writes are kept until it is back, and no host can be booked. A blocklist is not read from the
+copy then, since another worker may have adopted a later one.
+
+A record that cannot be read is set aside under another name, with a line. In its place comes what
+asks for the most care: the host, or the source, was requested just now; the list is not known.
 
 The event loop stands still while Redis answers. So a crawl lets its writes wait (``let_wait``):
 whatever is asked of Redis next takes them along, ahead of itself, in the same round trip, or
@@ -21,23 +25,32 @@ import time
 import uuid
 from contextlib import suppress
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import redis
 from msgspec import json
 
-from scrapy_walsh.exceptions import StoreAway
+from scrapy_walsh.exceptions import StateError, StoreAway
 from scrapy_walsh.fleet import scripts
 from scrapy_walsh.fleet.link import BEAT, LONGEST_PAUSE, TIMEOUT, Command, Link
 from scrapy_walsh.policy.throttle import NOTHING, Learned
+from scrapy_walsh.state.files import without_text
 from scrapy_walsh.state.records import (
     BLOCKLIST,
     DEFERRALS,
     DOCUMENTS,
     HOSTS,
+    SOURCES,
     TABLE_OF,
+    TABLES,
     Booking,
     DamageError,
+    Deferral,
+    FleetEpoch,
+    HostRecord,
+    Reading,
+    SourceRun,
     StoredDocument,
     moved,
 )
@@ -49,25 +62,14 @@ if TYPE_CHECKING:
     from scrapy_walsh.state.database import Rewrite
     from scrapy_walsh.state.records import Key, R, Table
 
-#: Bookings of this worker that are kept, in case Redis loses its memory. From this number on those
-#: that bind nobody any more are dropped.
-_BOOKINGS_KEPT: Final = 1000
-
 #: Seconds for which a record that was read, or came with a claim, is not read again.
 _AHEAD: Final = 0.1
-
-
-class _Booked(NamedTuple):
-    """This worker's last request to a host: interval, end of the request, end of the hold.
-
-    The interval is in seconds, the next two in monotonic seconds. ``taught``: what the host has
-    taught.
-    """
-
-    interval: float
-    end: float
-    until: float
-    taught: Learned = NOTHING
+#: Records that are written back together: Redis takes so many in some milliseconds.
+_TOGETHER: Final = 500
+#: By what a name in Redis has after the prefix, the table.
+_KINDS: Final = {table.name.removesuffix("s"): table for table in TABLES if table.shared}
+#: Seconds for which a visit to a slow host binds (D11).
+_VISIT: Final = 86_400.0
 
 
 class Waiting(NamedTuple):
@@ -78,6 +80,95 @@ class Waiting(NamedTuple):
 
     command: Command
     told: Callable[[Any], object]
+
+
+class Booked(NamedTuple):
+    """A worker's last request to a host: interval, end of the request, end of the hold.
+
+    ``worker``: empty where others may have requested the host since. ``visited``: when a target
+    last went ahead of the Crawl-delay (D11). Times are steady, the interval is in seconds.
+    """
+
+    worker: str
+    interval: float
+    end: float
+    until: float
+    visited: float | None
+    taught: Learned = NOTHING
+
+
+class Hashes:
+    """The records in the Redis of *link*, as hashes: their names, and how they are written."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def name(self, table: Table[Any], *key: str) -> str:
+        """The name of a record; without *key*, what the names of its kind begin with."""
+        return f"{self._link.prefix}{table.name.removesuffix('s')}:{' '.join(key)}"
+
+    def named(self, name: str) -> tuple[Table[Any], Key] | None:
+        """The table and the key of the record with this name; None where it is none."""
+        kind, _, rest = name.removeprefix(self._link.prefix).partition(":")
+        table = _KINDS.get(kind)
+        return None if table is None else (table, tuple(rest.split(" ", len(table.key) - 1)))
+
+    def book(self, host: str, booked: Booked, now: float) -> Command:
+        """The command that books the end of a request; *now*: by the steady clock."""
+        taught = moved(booked.taught, self._link.to_shared())
+        arguments = [
+            *(booked.worker, booked.interval, now - booked.end, max(0.0, booked.until - now)),
+            "" if booked.visited is None else now - booked.visited,
+            "" if taught == NOTHING else json.encode(taught),
+        ]
+        name = self.name(TABLE_OF[HostRecord], host)
+        return self._link.script(scripts.BOOK, [name], arguments)
+
+    def put(self, record: Any) -> Command:
+        """The command that stores *record*; of a blocklist, Redis notes that there is one."""
+        table, link = TABLE_OF[type(record)], self._link
+        key, record = table.key_of(record), moved(record, link.to_shared())
+        fields = table.hash_of(record)
+        if "body" in fields:
+            fields["digest"] = hashlib.sha256(fields["body"]).hexdigest()
+        latest = table.latest if table.kinds[table.latest] == "Wall" else ""
+        seconds = "" if table.kept is None else max(1, math.ceil(table.ends(record) - link.now()))
+        noted = [link.epoch_key] if key[0] == BLOCKLIST else []
+        arguments = [seconds, latest, fields.get(latest, ""), *chain(*fields.items())]
+        return link.script(scripts.PUT, [self.name(table, *key), *noted], arguments)
+
+    def read(self, table: Table[R], key: Key, found: Any) -> R | None:
+        """The record of a hash, None for none; DamageError where it is not as it was written.
+
+        *found*: as Redis answers it: by the client a dict, from a script names with values.
+        """
+        pairs: Mapping[bytes, bytes] = found
+        if not isinstance(found, dict):
+            pairs = dict(zip(found[::2], found[1::2], strict=True))
+        body = pairs.get(b"body")
+        if body is not None and hashlib.sha256(body).hexdigest().encode() != pairs.get(b"digest"):
+            raise DamageError(f"{table.name}: the text has another digest")
+        return moved(table.of_hash(key, pairs), self._link.to_local()) if pairs else None
+
+    def known(self, local: Store, steady: float, wall: float) -> Iterator[Command]:
+        """The commands that write what *local* knows: of hosts and deferrals what still binds.
+
+        Somebody else may have requested a host since. A robots.txt is fetched again.
+        """
+        for host in local.rows(HostRecord):
+            held, visited = host.not_before or 0.0, host.visited_at
+            spaced = max(host.last_end + host.spacing, (visited or 0.0) + _VISIT)
+            if max(held, spaced) > steady or host.taught != NOTHING:
+                booked = Booked("", host.interval, host.last_end, held, visited, host.taught)
+                yield self.book(host.host, booked, steady)
+        for each in chain(local.rows(SourceRun), local.rows(Reading)):
+            yield self.put(each)
+        for deferral in local.rows(Deferral):
+            if deferral.due > wall:
+                yield self.put(deferral)
+        for document in local.rows(StoredDocument, BLOCKLIST):
+            if document.body:
+                yield self.put(document)
 
 
 class SharedStore(Store):
@@ -101,20 +192,28 @@ class SharedStore(Store):
     ) -> None:
         super().__init__()
         self.notices = local.notices
-        self.prefix = f"walsh:{{{token.lower()}}}:"
         self.worker = uuid.uuid4().hex
-        self.link = Link(url, self.prefix, wall, monotonic, steady)
-        self.shared = self.link.name
+        self.link = Link(url, token, wall, monotonic, steady)
+        self.shared, self.prefix = self.link.name, self.link.prefix
         self._local = local
-        self._monotonic = monotonic
-        self._booked: dict[str, _Booked] = {}
-        self._booked_most = _BOOKINGS_KEPT
+        self._wall, self._steady, self._monotonic = wall, steady, monotonic
+        #: By which name this machine keeps the word of that Redis.
+        self._place = f"{self.link.name} {self.prefix}"
+        known = local.get(FleetEpoch, self._place)
+        self.link.epoch = "" if known is None else known.word
+        self._hashes = Hashes(self.link)
+        #: The name in Redis of a record.
+        self.key = self._hashes.name
+        #: The host that this worker has booked, while nothing else has it in writing.
+        self._under_way: dict[str, Booked] = {}
         #: Records that Redis does not have yet, because they wait or because it is away.
         self._unsent: dict[tuple[str, Key], tuple[Table[Any], Any]] = {}
-        #: Hosts whose booking waits; as which worker's it is written, and if it was a visit (D11).
-        self._unbooked: dict[str, tuple[str, bool]] = {}
+        #: By host, the booking that Redis does not have yet.
+        self._unbooked: dict[str, Booked] = {}
         #: What else there is that waits: asked whenever something is sent.
         self.others: list[Callable[[], Sequence[Waiting]]] = []
+        #: What is left to write back where records were lost, and to which Redis, by its word.
+        self._left: tuple[str, Iterator[Command]] = ("", iter(()))
         self._told: Callable[[], None] | None = None
         #: Monotonic seconds at which a booking last showed that Redis has our records.
         self._shown = -math.inf
@@ -160,40 +259,64 @@ class SharedStore(Store):
         """Send what waits and then *question*, in one round trip; the answer to the last of these.
 
         To be called within :meth:`ask`. Raises ``redis.RedisError``, also where Redis has refused
-        something that waited.
+        something that waited. A record that it cannot read is set aside, and all is asked again.
         """
         waiting = self._waiting()
-        answers = self.link.exchange([*(each.command for each in waiting), *question])
+        commands = [*(each.command for each in waiting), *question]
+        answers = self.link.exchange(commands)
         for each, answer in zip(waiting, answers, strict=False):
             if not isinstance(answer, redis.RedisError):
                 each.told(answer)
-        for answer in answers:
+        mended = False
+        for command, answer in zip(commands, answers, strict=True):
             if isinstance(answer, redis.RedisError):
-                raise answer
-        return answers[-1]
+                name = str(command[3] if command[0] == "EVALSHA" else command[1])
+                if "WRONGTYPE" not in str(answer) or self._hashes.named(name) is None:
+                    raise answer
+                self._set_aside(name, "it is of another type")
+                mended = True
+        if mended and self.writes:
+            return self.exchange(*question)
+        return {} if mended else (answers or [None])[-1]
+
+    def _set_aside(self, name: str, why: object) -> Any:
+        """Rename what cannot be read; the record that stands in its place now, None for none.
+
+        What asks for the most care does: the host, or the source, was requested just now, and who
+        has an older blocklist does not go by it. Raises ``redis.RedisError``.
+        """
+        self.notices.append(
+            f"{name} in Redis cannot be read ({why}) and is set aside ({self.prefix}aside:...): "
+            "its host or source counts as requested just now, and without it a list is not known"
+        )
+        if not self.writes or (found := self._hashes.named(name)) is None:
+            return None
+        with suppress(redis.ResponseError):  # it is gone meanwhile
+            self.link.client.rename(name, f"{self.prefix}aside:{name.removeprefix(self.prefix)}")
+        table, (first, *_) = found
+        if table is DOCUMENTS:
+            if first == BLOCKLIST:
+                self.link.client.hsetnx(self.link.epoch_key, name, self.link.now())
+            return None
+        record: Any = None
+        if table is HOSTS:
+            record = HostRecord(first, self._steady(), 0.0)
+        elif table is SOURCES:
+            record = SourceRun(first, self._wall(), "unknown")
+        if record is not None:
+            self.link.exchange([self._hashes.put(record)])
+        return record
 
     def _waiting(self) -> list[Waiting]:
         """What waits, in order: the bookings go first."""
         # ``pop`` drops what was taken; that it is given Redis's answer, too, changes nothing.
-        found, now = [], self._monotonic()
-        for host, (worker, visit) in self._unbooked.items():
-            booked = self._booked[host]
-            taught = moved(booked.taught, self.link.to_shared())
-            arguments = [
-                worker,
-                booked.interval,
-                now - booked.end,
-                max(0.0, booked.until - now),
-                int(visit),
-                "" if taught == NOTHING else json.encode(taught),
-            ]
-            command = self.link.script(scripts.BOOK, [self.key(HOSTS, host)], arguments)
+        found, now = [], self._steady()
+        for host, booked in self._unbooked.items():
+            command = self._hashes.book(host, booked, now)
             found.append(Waiting(command, partial(self._unbooked.pop, host)))
         for place, (table, record) in self._unsent.items():
-            name = self.key(table, *place[1])
-            command = ("DEL", name)
-            if record is not None:
-                command = self.link.script(scripts.PUT, [name], _values(table, record, self.link))
+            gone: Command = ("DEL", self.key(table, *place[1]))
+            command = gone if record is None else self._hashes.put(record)
             found.append(Waiting(command, partial(self._unsent.pop, place)))
         for others in self.others:
             found += others()
@@ -202,25 +325,48 @@ class SharedStore(Store):
     def tend(self) -> float:
         """Look whether Redis answers and has our records. Returns the seconds to the next look.
 
-        What it missed is written to it. Bookings are written without a worker's name, because other
-        workers may have requested the hosts since; then everybody keeps the spacing.
+        Where it may have lost some, what is known here is written back first. Bookings are written
+        without a worker's name, because other workers may have requested the hosts since; then
+        everybody keeps the spacing.
         """
         link = self.link
+        link.asked = True
         try:
-            found = link.greet()
-            if found.forgot or link.away is not None:
-                visits = {host: visit for host, (_, visit) in self._unbooked.items()}
-                self._unbooked = {host: ("", visits.get(host, False)) for host in self._booked}
-                if self._waiting():
-                    self.exchange()
+            calm = link.greet()
+            if link.word != link.epoch:
+                if not self._wrote_back():
+                    link.lose("it may have lost records, and what is known here is written back")
+                    return 0.0
+            elif link.away is not None:
+                self.exchange()
         except redis.RedisError as error:
+            self._left = "", iter(())  # a part of it may have been lost on its way
             link.lose(error)
             return link.next_try()
-        if found.calm > 0:
-            link.lose("it has lost its records, so that all hosts are left alone for a while")
-            return min(found.calm + 0.01, LONGEST_PAUSE)
+        if calm > 0:
+            link.lose("it may have lost records, so that all hosts are left alone for a while")
+            return min(calm + 0.01, LONGEST_PAUSE)
         link.back()
         return BEAT
+
+    def _wrote_back(self) -> bool:
+        """Write a part of what is known here to Redis; whether that was the last one."""
+        link = self.link
+        if self._left[0] != link.word:
+            known = self._hashes.known(self._local, self._steady(), self._wall())
+            self._left = link.word, known
+            self._unbooked = {
+                host: booked._replace(worker="")
+                for host, booked in (self._under_way | self._unbooked).items()
+            }
+        part = list(islice(self._left[1], _TOGETHER))
+        self.exchange(*part)
+        if len(part) == _TOGETHER:
+            return False
+        link.epoch = link.word
+        with suppress(StateError):  # of the disk, and said by the next write
+            self._local.put(FleetEpoch(self._place, link.word, self._wall()))
+        return True
 
     def beat(self) -> float:
         """As :meth:`tend`, unless a booking has just shown the same."""
@@ -235,33 +381,34 @@ class SharedStore(Store):
 
     # -- hosts ----------------------------------------------------------------------------
 
-    def reserve_host(self, host: str, interval: float, now: float) -> Booking:  # noqa: ARG002
+    def reserve_host(self, host: str, interval: float, now: float) -> Booking:
         link, key = self.link, self.key(HOSTS, host)
-        wait, at, values = self.ask(
+        wait, at, values, last = self.ask(
             # Called after ``ask`` has connected, which makes the epoch known.
             lambda: self.exchange(
                 link.script(
-                    scripts.RESERVE,
-                    [key, *link.epoch_keys],
-                    [self.worker, interval, link.epoch],
+                    scripts.RESERVE, [key, link.epoch_key], [self.worker, interval, link.epoch]
                 )
             )
         )
         self._ahead.pop(key, None)
         link.set_time(at)
         if float(wait) < 0:
-            link.lose("it has lost its records")
+            link.lose("it may have lost records")
             raise StoreAway(link.outage())
-        found = _pairs(values)
-        record = _record(HOSTS, (host,), found, link)
-        taught = NOTHING if record is None else record.taught
+        link.does_well()
         self._shown = self._monotonic()
+        try:
+            record = self._hashes.read(HOSTS, (host,), values)
+        except DamageError as error:
+            self.ask(partial(self._set_aside, key, error))
+            return Booking(max(float(wait), interval), known=True)
+        taught = NOTHING if record is None else record.taught
         if float(wait) == 0:
-            self._note(host, interval, 0.0, taught)
-        last = float(found.get(b"last_end", b"-inf"))
-        return Booking(
-            float(wait), known=bool(found), rested=max(0.0, float(at) - last), taught=taught
-        )
+            now = self._steady()
+            self._under_way = {host: Booked(self.worker, interval, now, now, None, taught)}
+        rested = max(0.0, float(at) - float(last))
+        return Booking(float(wait), known=rested < math.inf, rested=rested, taught=taught)
 
     def book_host(
         self,
@@ -273,35 +420,27 @@ class SharedStore(Store):
         visit: bool = False,
         taught: Learned = NOTHING,
     ) -> None:
-        self._note(host, interval, hold, taught)
-        self._unbooked[host] = self.worker, visit or self._unbooked.get(host, ("", False))[1]
+        end, before = self._steady(), self._unbooked.get(host)
+        until, visited = end + hold, end if visit else None
+        if before is not None:
+            until, visited = max(until, before.until), visited or before.visited
+        booked = Booked(self.worker, interval, end, until, visited, taught)
+        self._unbooked[host], self._under_way = booked, {}
         self._ahead.pop(self.key(HOSTS, host), None)
         self.send_soon()  # ``tend`` writes it where Redis is away
         self._local.book_host(host, interval, now, hold, visit=visit, taught=taught)
-
-    def _note(self, host: str, interval: float, hold: float, taught: Learned) -> None:
-        now, before = self._monotonic(), self._booked.get(host)
-        until = now + hold
-        until = max(until, before.until if before else until)
-        self._booked[host] = _Booked(interval, now, until, taught)
-        if len(self._booked) > self._booked_most:
-            self._booked = {
-                name: booked
-                for name, booked in self._booked.items()
-                if max(booked.end + booked.interval, booked.until) > now
-                or booked.taught.interval
-                or name in self._unbooked
-            }
-            self._booked_most = max(_BOOKINGS_KEPT, 2 * len(self._booked))
 
     def update_host(self, host: str, change: Rewrite) -> None:
         key = self.key(HOSTS, host)
 
         def exchange(pipe: Any) -> None:
-            changed = change(_record(HOSTS, (host,), pipe.hgetall(key), self.link))
+            known = None
+            with suppress(DamageError):  # the next booking sets it aside
+                known = self._hashes.read(HOSTS, (host,), pipe.hgetall(key))
+            changed = change(known)
             pipe.multi()
             if changed is not None:
-                pipe.eval(scripts.PUT, 1, key, *_values(HOSTS, changed, self.link))
+                pipe.eval(scripts.PUT, *self._hashes.put(changed)[2:])
 
         self.send()
         self._ahead.pop(key, None)
@@ -309,24 +448,45 @@ class SharedStore(Store):
 
     # -- records --------------------------------------------------------------------------
 
-    def key(self, table: Table[Any], *key: str) -> str:
-        """The name in Redis of a record; without *key*, what the names of its kind begin with."""
-        return f"{self.prefix}{table.name.removesuffix('s')}:{' '.join(key)}"
-
     def get(self, record: type[R], *key: str) -> R | None:
         """The later of the shared record and this machine's copy of it."""
         table, local = TABLE_OF[record], self._local.get(record, *key)
         found: R | None = self._found(table, key)
+        if table is DOCUMENTS and key[0] == BLOCKLIST:
+            return self._list_in_force(key[1], found, local)  # type: ignore[arg-type, return-value]
         if table is DEFERRALS and self.link.away is None:  # another worker may have dropped it
             return found
         if found is not None and _supersedes(table, found, local):
             if table is DOCUMENTS and self.writes:
                 self._local.put(found)
             return found
-        own = isinstance(local, StoredDocument) and local.kind == BLOCKLIST and local.body
-        if own and self.writes and _supersedes(table, local, found):
-            self._share(table, key, local)
         return local
+
+    def _list_in_force(
+        self, url: str, found: StoredDocument | None, local: StoredDocument | None
+    ) -> StoredDocument | None:
+        """The later of the shared list and this machine's copy, which is shared then.
+
+        One without text where neither is the latest that any worker adopted: that one is lost, and
+        who opted out by it is not known. StoreAway where Redis cannot be asked.
+        """
+        link, name = self.link, self.key(DOCUMENTS, BLOCKLIST, url)
+        if link.away is not None and self.writes:
+            raise StoreAway(link.outage())
+        if link.away is not None:
+            return local
+        latest = self.ask(lambda: self.exchange(("HGET", link.epoch_key, name)))
+        best = found if _supersedes(DOCUMENTS, found, local) else local
+        if latest is not None:
+            since = link.to_local()["Wall"](float(latest)) - TIMEOUT
+            if best is None or best.fetched_at < since:
+                return without_text(url)
+        if self.writes and best is not None and best.body:
+            if best is found:
+                self._local.put(best)
+            elif _supersedes(DOCUMENTS, best, found):
+                self._share(DOCUMENTS, (BLOCKLIST, url), best)
+        return best
 
     def put(self, *records: Any) -> None:
         for record in records:
@@ -361,8 +521,8 @@ class SharedStore(Store):
             found = self.ask(lambda: list(scan(match=f"{start}*", count=1000)))
         except StoreAway:
             return None
-        parts = len(table.key) - 1
-        return [tuple(each.decode()[len(start) :].split(" ", parts)) for each in found]
+        named = map(self._hashes.named, (each.decode() for each in found))
+        return [each[1] for each in named if each is not None]
 
     def _found(self, table: Table[R], key: Key) -> R | None:
         """The shared record; None where there is none, and where Redis does not answer."""
@@ -379,7 +539,14 @@ class SharedStore(Store):
                 return None
             if table is not DOCUMENTS:  # which may be large
                 self._ahead[name] = now, found
-        return _record(table, key, _pairs(found), self.link)
+        try:
+            return self._hashes.read(table, key, found)
+        except DamageError as error:
+            self._ahead.pop(name, None)
+            with suppress(StoreAway):
+                in_its_place: R | None = self.ask(partial(self._set_aside, name, error))
+                return in_its_place
+        return None
 
     def take_ahead(self, found: Sequence[Any]) -> None:
         """Keep for a moment what came with a claim: names in turn with values (``scripts.POP``)."""
@@ -399,38 +566,6 @@ class SharedStore(Store):
             self.send()
         else:
             self.send_soon()
-
-
-def _pairs(found: Any) -> Mapping[bytes, bytes]:
-    """A hash as Redis answers it: by the client a dict, from a script names in turn with values."""
-    return found if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
-
-
-def _record(table: Table[R], key: Key, found: Mapping[bytes, bytes], link: Link) -> R | None:
-    """The record of the hash *found*; None where there is none, or it is not as it was written."""
-    body = found.get(b"body")
-    if body is not None and hashlib.sha256(body).hexdigest().encode() != found.get(b"digest"):
-        return None
-    try:
-        return moved(table.of_hash(key, found), link.to_local()) if found else None
-    except DamageError:
-        return None
-
-
-def _values(table: Table[R], record: R, link: Link) -> list[Any]:
-    """What ``scripts.PUT`` takes: how long to keep *record*, what it must be later than, fields."""
-    record = moved(record, link.to_shared())
-    fields = table.hash_of(record)
-    if "body" in fields:
-        fields["digest"] = hashlib.sha256(fields["body"]).hexdigest()
-    latest = table.latest if table.kinds[table.latest] == "Wall" else ""
-    seconds = "" if table.kept is None else max(1, math.ceil(table.ends(record) - link.now()))
-    return [
-        seconds,
-        latest,
-        fields.get(latest, ""),
-        *(part for each in fields.items() for part in each),
-    ]
 
 
 def _supersedes(table: Table[R], record: R | None, held: R | None) -> bool:

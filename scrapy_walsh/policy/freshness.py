@@ -7,8 +7,6 @@ from typing import Final, cast
 
 #: Seconds: BLOCKLIST_REFRESH, ``PT6H`` (spec section 6).
 DEFAULT_REFRESH: Final = 21600.0
-#: Seconds: ROBOTS_TTL_SECONDS (spec section 6, R2).
-ROBOTS_TTL: Final = 86400.0
 #: Seconds: SCHEMA_TTL_SECONDS (spec section 6, R10).
 SCHEMA_TTL: Final = 604800.0
 #: Seconds: floor of a declared ``refresh`` (T12), so that a typing error does no harm.
@@ -22,16 +20,6 @@ _DURATION: Final = re.compile(
 )
 _SECONDS: Final = (604800, 86400, 3600, 60, 1)
 _MAX_LENGTH: Final = 64
-
-
-def robots_ttl(setting: float, interval: float) -> float:
-    """Seconds for which a robots.txt is fresh, where WALSH_ROBOTS_TTL is *setting*.
-
-    *interval*: seconds between two requests to its host. The time is at least two intervals, and at
-    most ROBOTS_TTL. A shorter one would be over before a target may be sent: then only robots.txt
-    would ever be requested.
-    """
-    return min(max(setting, 2 * interval), ROBOTS_TTL)
 
 
 def parse_duration(text: str) -> float:

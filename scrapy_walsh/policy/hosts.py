@@ -21,6 +21,8 @@ from urllib.parse import unquote_to_bytes
 
 import idna
 
+from scrapy_walsh.policy.urls import DEFAULT_PORT
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -33,7 +35,6 @@ _PLAIN_HOST: Final = re.compile(_HOST)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 # WHATWG URL: after these schemes the authority begins behind any run of slashes and backslashes.
 _SPECIAL: Final = frozenset({"http", "https", "ws", "wss", "ftp"})
-DEFAULT_PORT: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ftp": 21}
 _AUTHORITY: Final = re.compile(r"(?:\[([^\[\]]*:[^\[\]]*)\]|([^:\[]*))(?::([0-9]*))?")
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
 _REMOVED: Final = {ord(c): None for c in "\t\r\n"}

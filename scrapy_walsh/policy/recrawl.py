@@ -30,16 +30,21 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
+from scrapy_walsh.policy.hosts import stripped
 from scrapy_walsh.policy.times import Wall, duration, iso
+from scrapy_walsh.policy.urls import DEFAULT_PORT
 from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE, Verdict
 from scrapy_walsh.policy.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from scrapy_walsh.policy.scope import Scope
 
 _T = TypeVar("_T")
 
@@ -175,11 +180,12 @@ def not_due(last: Visit | None, now: float, revisit: float, reason: str | None) 
     return Verdict(False, NOT_DUE, "R8", line)
 
 
-def led_from(
-    key: str, carried: Iterable[str], hops: Mapping[str, Iterable[str]]
+def counts_for(
+    key: str, url: str, scope: Scope, carried: Iterable[str], hops: Mapping[str, Iterable[str]]
 ) -> dict[str, None]:
-    """The sources from which redirects led to the request *key*, in any number of steps.
+    """The sources for which an answer to the request *key*, for *url*, counts.
 
+    They are those from which redirects led to it, in any number of steps, and itself if it is one.
     *carried*: those that are known without *hops*. *hops*: by key of a request that redirects led
     to, the sources that they led from.
     """
@@ -190,6 +196,10 @@ def led_from(
             if source not in found:
                 found[source] = None
                 left.append(source)
+    if scope.is_source(url):
+        found[key] = None
+    elif not found and (source_of := scope.source_of(url)) is not None:
+        found[source_of] = None
     return found
 
 
@@ -286,6 +296,39 @@ def _field_value(value: str | None) -> str | None:
     if any(char < " " or char == "\x7f" or char > "\xff" for char in value):
         return None
     return value
+
+
+#: An absolute URL: scheme, authority, path, query. A host and its port.
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?]*)([^?]*)(?:\?(.*))?", re.DOTALL)
+_PORT: Final = re.compile(r"(.*):([0-9]*)", re.DOTALL)
+
+
+def canonical_url(url: str) -> str:
+    """Return R7's key for de-duplication, which is nothing else (D4).
+
+    It is ``scheme://host[:non-default-port]path[?query]`` (spec section 10.2).
+
+    Userinfo and an empty query are dropped (T19); the query is otherwise verbatim. A URL
+    without an authority only loses its fragment. Raises nothing.
+    """
+    text = stripped(stripped(url).partition("#")[0])
+    found = _URL.match(text)
+    if not found:
+        return text
+    scheme, authority, path, query = found.groups()
+    scheme = scheme.lower()
+    path = path.removesuffix("/") or "/"
+    key = f"{scheme}://{_host_and_port(authority, scheme)}{path}"
+    return f"{key}?{query}" if query else key
+
+
+def _host_and_port(authority: str, scheme: str) -> str:
+    netloc = authority.rpartition("@")[2].lower()
+    found = _PORT.fullmatch(netloc)
+    if not found:
+        return netloc
+    host, port = found[1], found[2].lstrip("0") or found[2][:1]
+    return host if port in ("", str(DEFAULT_PORT.get(scheme))) else f"{host}:{port}"
 
 
 # -- R11: is it read? ---------------------------------------------------------------------

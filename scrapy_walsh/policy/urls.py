@@ -1,7 +1,7 @@
-"""R7: the canonical URL, which is a key for de-duplication and nothing else (D4).
+"""R3, R7: default ports, the answers that redirect, and URLs without a user name.
 
-Also :func:`without_userinfo`, which takes user name and password off a URL. Every URL passes it
-before it is declared, sent or written down.
+:func:`without_userinfo` takes user name and password off a URL. Every URL passes it before it is
+declared, sent or written down.
 """
 
 from __future__ import annotations
@@ -9,11 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from scrapy_walsh.policy.hosts import DEFAULT_PORT, stripped
-
-_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?]*)([^?]*)(?:\?(.*))?", re.DOTALL)
-_PORT: Final = re.compile(r"(.*):([0-9]*)", re.DOTALL)
-
+#: The ports that a URL need not name.
+DEFAULT_PORT: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ftp": 21}
 
 #: The answers that name another URL in their Location (RFC 9110 section 15.4).
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -33,29 +30,3 @@ def without_userinfo(url: str) -> str:
     """
     found = _USERINFO.match(url)
     return f"{found[1]}{url[found.end() :]}" if found else url
-
-
-def canonical_url(url: str) -> str:
-    """Return ``scheme://host[:non-default-port]path[?query]`` (spec section 10.2).
-
-    Userinfo and an empty query are dropped (T19); the query is otherwise verbatim. A URL
-    without an authority only loses its fragment. Raises nothing.
-    """
-    text = stripped(stripped(url).partition("#")[0])
-    found = _URL.match(text)
-    if not found:
-        return text
-    scheme, authority, path, query = found.groups()
-    scheme = scheme.lower()
-    path = path.removesuffix("/") or "/"
-    key = f"{scheme}://{_host_and_port(authority, scheme)}{path}"
-    return f"{key}?{query}" if query else key
-
-
-def _host_and_port(authority: str, scheme: str) -> str:
-    netloc = authority.rpartition("@")[2].lower()
-    found = _PORT.fullmatch(netloc)
-    if not found:
-        return netloc
-    host, port = found[1], found[2].lstrip("0") or found[2][:1]
-    return host if port in ("", str(DEFAULT_PORT.get(scheme))) else f"{host}:{port}"

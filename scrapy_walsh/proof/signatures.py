@@ -13,8 +13,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.keys.jwks import keys_of, named_by_thumbprint, public_key
 from scrapy_walsh.policy import signing
+from scrapy_walsh.proof.keys import keys_of, named_by_thumbprint, public_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

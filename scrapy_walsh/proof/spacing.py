@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from scrapy_walsh.findings import Outcome
+from scrapy_walsh.proof.findings import Outcome
 
 #: Seconds by which a gap may seem short where one clock of one process was read twice.
 ONE_CLOCK: Final = 0.001

@@ -15,7 +15,7 @@ from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly, OwnFault
 from scrapy_walsh.policy.formats import representation as formats
 from scrapy_walsh.policy.formats import sitemaps
 from scrapy_walsh.policy.formats.feeds import Links
-from scrapy_walsh.policy.recrawl import outcome_of, refusal_line
+from scrapy_walsh.policy.recrawl import FAILED, LEFT_OUT, outcome_of, refusal_line
 from scrapy_walsh.policy.words import one_line, plural
 from scrapy_walsh.sources import report
 
@@ -32,13 +32,15 @@ _MAX_BODY: Final = {"sitemap": sitemaps.MAX_OCTETS}
 
 
 _NOTHING: Final = Links(())
+#: "Not found", and "not in a format that you accept" (RFC 9110 15.5.5, 15.5.7).
+_NO_PAGE: Final = frozenset({404, 406})
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What one request brought for its source.
 
-    ``outcome``: of ``sources.report``; None where the answer was of no use and the next step (feed,
+    ``outcome``: of the source report; None where the answer was of no use and the next step (feed,
     page, llms.txt) is to be tried. ``failed``: there was no usable response at all, as against one
     in a format that is not used. ``links``: their ``published`` is None unless ``via`` is ``feed``
     or ``sitemap``; of a sitemap index there are only ``links.children``.
@@ -64,6 +66,11 @@ class Answer:
     fault: str = ""
     unreachable: bool = False
 
+    @property
+    def ending(self) -> str:
+        """The outcome of a source for which nothing else is tried."""
+        return self.outcome or (FAILED if self.failed else LEFT_OUT)
+
 
 def max_body(step: Step) -> int:
     """Octets of the longest body that is downloaded for *step*."""
@@ -73,7 +80,7 @@ def max_body(step: Step) -> int:
 async def from_response(step: Step, response: Response) -> Answer:
     """What *response* means for *step*; a large body is read in a child process."""
     if response.status != 200:
-        return _vain(step, f"HTTP {response.status}", failed=True)
+        return _without_page(step, response.status)
     content_type = compat.header(response, "Content-Type")
     kind = formats.representation(content_type, response.body)
     use = _USES_OF.get(step.kind, _USES).get(kind)
@@ -91,7 +98,7 @@ async def from_response(step: Step, response: Response) -> Answer:
     except (DocumentTooCostly, OwnFault) as error:
         ours = isinstance(error, OwnFault)
         fault = f"{response.url}: not read because of us: {error}" if ours else ""
-        return _vain(step, fault or error, report.FAILED, failed=True, forget=True, fault=fault)
+        return _vain(step, fault or error, FAILED, failed=True, forget=True, fault=fault)
     except DocumentInvalid as error:
         return _vain(step, error, forget=True)
     return _from_links(step, response, use, found)
@@ -101,7 +108,7 @@ def from_failure(step: Step, error: BaseException) -> Answer:
     """What *error*, which an errback got in place of a response, means for *step*."""
     match error:
         case HttpError():
-            return _vain(step, f"HTTP {error.response.status}", failed=True)
+            return _without_page(step, error.response.status)
         case Refused():
             verdict, due = error.verdict, error.due
             outcome, by = outcome_of(verdict, due), verdict.requirement
@@ -115,11 +122,16 @@ def from_failure(step: Step, error: BaseException) -> Answer:
         case GaveUp() | TooManyRedirects():
             by = "R5" if isinstance(error, GaveUp) else "D5"
             none = error.status is None
-            return _vain(step, error.reason, report.FAILED, by, failed=True, unreachable=none)
+            return _vain(step, error.reason, FAILED, by, failed=True, unreachable=none)
     why = one_line(f"{type(error).__name__}: {error}")
     if type(error).__name__ in _CANCELLED:
         why = f"cancelled: a body over {max_body(step)} bytes"
-    return _vain(step, why, report.FAILED, failed=True, forget=True)
+    return _vain(step, why, FAILED, failed=True, forget=True)
+
+
+def _without_page(step: Step, status: int) -> Answer:
+    """What *status*, which is not 200, means: a page that is not there offers no format (R9)."""
+    return _vain(step, f"HTTP {status}", failed=step.kind != "page" or status not in _NO_PAGE)
 
 
 def _vain(

@@ -11,22 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy import recrawl, verdict
+from scrapy_walsh.policy.recrawl import FAILED
 from scrapy_walsh.terminal import columns, local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+#: Beside those of ``policy.recrawl``.
 FED: Final = "fed"
 NEGOTIATED: Final = "negotiated"
 LLMS: Final = "llms.txt"
 SITEMAP: Final = "sitemap"
 NOT_MODIFIED: Final = "not_modified"
-NOT_DUE: Final = verdict.NOT_DUE
-DEFERRED: Final = verdict.DEFERRED
-REFUSED: Final = recrawl.REFUSED
-LEFT_OUT: Final = recrawl.LEFT_OUT
-FAILED: Final = recrawl.FAILED
 
 #: The outcomes of a source that was read: its data came, or it has not changed.
 READ: Final = frozenset({FED, SITEMAP, NEGOTIATED, LLMS, NOT_MODIFIED})

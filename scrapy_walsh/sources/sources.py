@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 from scrapy_walsh.exceptions import SourcesInvalid
-from scrapy_walsh.policy.urls import canonical_url, without_userinfo
+from scrapy_walsh.policy.recrawl import canonical_url
+from scrapy_walsh.policy.urls import without_userinfo
 from scrapy_walsh.policy.words import one_line
 
 

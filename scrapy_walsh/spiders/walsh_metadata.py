@@ -10,10 +10,10 @@ need it wait for its answer, and all URLs that a source may need are declared wi
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,11 +26,11 @@ from scrapy_walsh.exceptions import SourcesInvalid
 from scrapy_walsh.policy import recrawl
 from scrapy_walsh.policy.formats.feeds import Links
 from scrapy_walsh.policy.formats.representation import Step, plan, sitemap_step
-from scrapy_walsh.policy.recrawl import key_of
+from scrapy_walsh.policy.recrawl import canonical_url, key_of
 from scrapy_walsh.policy.robots.usage import as_member
 from scrapy_walsh.policy.scope import MAX_CHILDREN
-from scrapy_walsh.policy.times import iso, utc_iso
-from scrapy_walsh.policy.urls import canonical_url
+from scrapy_walsh.policy.times import iso
+from scrapy_walsh.policy.verdict import DEFERRED, NOT_DUE
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.sources import report
 from scrapy_walsh.sources.answers import MAX_BODY, Answer, from_failure, from_response, max_body
@@ -77,8 +77,8 @@ class _Visit:
 
 #: What an index is called by the outcomes of its sitemaps: the first of these that one of them has.
 _BEST: Final = (
-    report.SITEMAP, report.FED, report.NEGOTIATED, report.NOT_MODIFIED, report.DEFERRED,
-    report.REFUSED, report.FAILED, report.LEFT_OUT, report.NOT_DUE,
+    report.SITEMAP, report.FED, report.NEGOTIATED, report.NOT_MODIFIED, DEFERRED,
+    recrawl.REFUSED, recrawl.FAILED, recrawl.LEFT_OUT, NOT_DUE,
 )  # fmt: skip
 
 
@@ -148,10 +148,17 @@ class WalshMetadataSpider(Spider):
             self._crawl = crawl
             crawl.on_wire.append(self._count_request)
             crawl.sources.by_spider = True
+            if crawl.config.is_walsh_research and any(
+                visit.source.children for visit in self.visits.values()
+            ):
+                self._refuse("children = true: walsh-research follows no links of a sitemap (R6)")
         else:  # job settings of a platform may take the add-on out: nothing would gate or pace
-            missing = "scrapy_walsh is not installed here: set ADDONS, see docs/install.md"
-            self.refusal = self.refusal or missing
-            self.visits.clear()
+            self._refuse("scrapy_walsh is not installed here: set ADDONS, see docs/install.md")
+
+    def _refuse(self, why: str) -> None:
+        """Request nothing, and say *why* at the start."""
+        self.refusal = self.refusal or why
+        self.visits.clear()
 
     def _declare(self, sources: list[Source], problems: list[str]) -> None:
         self.problems = problems
@@ -283,13 +290,14 @@ class WalshMetadataSpider(Spider):
         """Take the steps of the source, as far as they are needed, and end its *visit*."""
         source, row = visit.source, visit.row
         steps = [*plan(source.url, source.feed, source.sitemap)]
+        requested = [source.sitemap]
         failed: bool | None = None  # of its feed, sitemap or page; None before one was answered
         while True:
             step, answer = yield (steps.pop(0),)
             if answer.unreachable and _may_use_http(source, step):
                 steps = [*plan(_http(source.url), None)]
                 continue
-            if step.kind == "llms" and failed is False and answer.outcome == report.REFUSED:
+            if step.kind == "llms" and failed is False and answer.outcome == recrawl.REFUSED:
                 # The page was of no use, and that is the outcome; the reason names the refusal.
                 answer = replace(answer, outcome=None, requirement="", refusal="")
             row.reason = "; ".join(filter(None, (row.reason, answer.reason)))
@@ -298,13 +306,14 @@ class WalshMetadataSpider(Spider):
             if step.kind != "llms" or failed is None:
                 failed = answer.failed
             if urls := self._children(visit, answer):
+                requested += urls
                 answer = yield from self._of_index(visit, urls)
             if answer.outcome is not None or not steps:
                 break
-        row.outcome = answer.outcome or (report.FAILED if failed else report.LEFT_OUT)
-        row.requirement = answer.requirement or ("R9" if row.outcome == report.LEFT_OUT else "")
+        row.outcome = replace(answer, failed=bool(failed)).ending
+        row.requirement = answer.requirement or ("R9" if row.outcome == recrawl.LEFT_OUT else "")
         named = self._crawl.documents.sitemaps(step.url)
-        row.suggested_sitemaps += [each for each in named if each != source.sitemap]
+        row.suggested_sitemaps += [each for each in named if each not in requested]
         visit.due = answer.due
         self._tell(visit, row.outcome, answer.refusal)
 
@@ -336,14 +345,13 @@ class WalshMetadataSpider(Spider):
             step, answer = yield steps
             visit.left -= 1
             steps = []
-            outcome = answer.outcome or (report.FAILED if answer.failed else report.LEFT_OUT)
             reason = f"{step.url}: {answer.reason}"
-            ended.append(replace(answer, outcome=outcome, links=Links(()), reason=reason))
+            ended.append(replace(answer, outcome=answer.ending, links=Links(()), reason=reason))
         visit.row.reason = f"{visit.row.reason}; {_account(ended)}"
         return min(ended, key=lambda each: _BEST.index(each.outcome or ""))
 
     def _items(self, row: Row, answer: Answer) -> Iterator[MetadataItem]:
-        fetched_at = utc_iso(datetime.now(UTC)) or ""
+        fetched_at = iso(time.time())
         for entry in answer.links.entries:
             key = canonical_url(entry.url)
             if key in self._seen:
@@ -396,7 +404,7 @@ class WalshMetadataSpider(Spider):
             row = visit.row
             if row.outcome is None:
                 self._tell(visit, recrawl.UNANSWERED)
-                row.outcome = report.FAILED
+                row.outcome = recrawl.FAILED
                 row.reason = f"no answer before the crawl ended ({reason})"
                 if visit.children:
                     of = plural(visit.children, "sitemap")

@@ -361,6 +361,18 @@ class SeenItem:
     seen_at: Wall
 
 
+@dataclass(frozen=True, slots=True)
+class FleetEpoch:
+    """By which word this machine last knew a fleet's Redis (R4.6): it has another after a loss.
+
+    ``place``: the Redis, and what our names begin with there.
+    """
+
+    place: str
+    word: str
+    seen_at: Wall
+
+
 class Booking(NamedTuple):
     """The outcome of booking a host (D20).
 
@@ -418,6 +430,9 @@ READINGS: Final = Table(
     "readings", Reading, ("url",), "declared_at", (("declared_at",),), _LONG, shared=True
 )
 
+#: For ever: there is one for each Redis.
+FLEET_EPOCHS: Final = Table("fleet_epochs", FleetEpoch, ("place",), "seen_at")
+
 TABLES: Final[tuple[Table[Any], ...]] = (
     DOCUMENTS,
     VALIDATORS,
@@ -427,6 +442,7 @@ TABLES: Final[tuple[Table[Any], ...]] = (
     ATTEMPTS,
     SEEN_ITEMS,
     READINGS,
+    FLEET_EPOCHS,
 )
 #: The table of the records of one class.
 TABLE_OF: Final[Mapping[type, Table[Any]]] = {table.record: table for table in TABLES}

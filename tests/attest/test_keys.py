@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
 from joserfc.jwk import KeySet
 
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.keys import files as keys
-from scrapy_walsh.keys.jwks import jwk_of
+from scrapy_walsh.keys import jwk_of
+from scrapy_walsh.proof import keys
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
 

@@ -19,7 +19,7 @@ from joserfc.jwk import KeySet, OKPKey
 
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.keys import jwks
+from scrapy_walsh.proof import keys as jwks
 from scrapy_walsh.proof.attest import signature
 from scrapy_walsh.proof.attest.document import CONTRACT
 from tests.attest import ed25519

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_walsh.findings import Outcome
+from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.spacing import Span, is_short, measured, spaced, stamped
 
 SECONDS = st.floats(0, 1e6)

@@ -23,7 +23,7 @@ from scrapy.settings import Settings
 from scrapy_walsh.commands import doctor, doctor_probe, doctor_state
 from scrapy_walsh.commands.doctor import MARKS
 from scrapy_walsh.config import WalshConfig
-from scrapy_walsh.findings import Outcome
+from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.sandbox import LoggedRequest, Route, Sandbox, blocklist, user_agents
 from scrapy_walsh.state.records import HostRecord, SourceRun, StoredDocument
 from tests import zygote
@@ -561,14 +561,14 @@ def test_r4_a_shared_store_that_is_away(visits: dict[str, Visit]) -> None:
 
 @pytest.mark.skipif(BINARY is None, reason="no redis-server here")
 def test_r4_a_shared_store_that_answers(tmp_path: Path) -> None:
-    server = Server(tmp_path)
+    server = Server(tmp_path, keep=True)
     server.start()
     try:
         settings = {"WALSH_IDENTITY": OWN_IDENTITY, "WALSH_SHARED_STATE": server.url}
         (found,) = doctor.of_fleet(config_of(settings))
     finally:
         server.kill()
-    assert (MARKS[found.outcome], found.text) == ("ok", f"{server.url} answers")
+    assert (MARKS[found.outcome], found.text) == ("ok", f"{server.url} answers, and keeps its data")
 
 
 # -- the command --------------------------------------------------------------------------

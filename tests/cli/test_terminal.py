@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from scrapy_walsh.commands import conformance
 from scrapy_walsh.commands.main import main
-from scrapy_walsh.findings import Outcome
-from scrapy_walsh.proof.conformance import check
+from scrapy_walsh.commands.terminal import table
 from scrapy_walsh.proof.conformance.check import Check
+from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.state.records import Deferral, HostRecord, Reading, SourceRun
 from scrapy_walsh.state.store import SqliteStore
-from scrapy_walsh.terminal import columns, table
+from scrapy_walsh.terminal import columns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +80,7 @@ def test_own_nothing_is_cut_off(
 
 def test_own_fail_is_red(screen: Screen) -> None:
     with redirect_stdout(screen):
-        lines = list(check.lines("title", CHECKS, 1.0))
+        lines = list(conformance.lines("title", CHECKS, 1.0))
     (failed,) = (line for line in lines if "FAIL" in line)
     (passed,) = (line for line in lines if "PASS" in line)
     assert RED in failed
@@ -92,7 +93,7 @@ def test_own_no_colours_where_nobody_wants_them(
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     with redirect_stdout(screen):
-        assert "\x1b" not in "".join(check.lines("title", CHECKS, 1.0))
+        assert "\x1b" not in "".join(conformance.lines("title", CHECKS, 1.0))
 
 
 def test_own_what_is_piped_is_plain_and_whole(

@@ -109,18 +109,17 @@ BUILDS: dict[str, dict[str, Break]] = {
                 ],
             },
             """
-            from dataclasses import replace
             from scrapy_walsh.policy.scope import Scope
-            from scrapy_walsh.spiders import walsh_metadata
+            from scrapy_walsh.spiders.walsh_metadata import WalshMetadataSpider
             def declare_child(self, url, index):
                 self.declare(url)
                 return True
             Scope.declare_child = declare_child
-            whole = walsh_metadata._declared
-            def declared(sources, urls):
-                found, problems = whole(sources, urls)
-                return [replace(each, children=bool(each.sitemap)) for each in found], problems
-            walsh_metadata._declared = declared
+            def children(self, visit, answer):
+                declare = self._crawl.intake.declare_child
+                listed = answer.links.children or ()
+                return [*filter(None, (declare(url, visit.source.sitemap) for url in listed))]
+            WalshMetadataSpider._children = children
             """,
         ),
         "what robots.txt says about use not read": broken_so(

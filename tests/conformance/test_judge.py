@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.findings import Outcome
 from scrapy_walsh.proof.conformance import live, parts, vectors
 from scrapy_walsh.proof.conformance.check import WORDS, holds, in_order, judged
 from scrapy_walsh.proof.conformance.evidence import Evidence, Run, intervals, spaced
 from scrapy_walsh.proof.conformance.run import SCENES
+from scrapy_walsh.proof.findings import Outcome
 from tests import golden
 from tests.conformance.kit import TOKEN, USER_AGENT, evidence, request
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BINARY = shutil.which("redis-server")
+#: The file in which Redis keeps a snapshot.
+SNAPSHOT = "dump.rdb"
 
 #: Declares nothing before :func:`all_at_once`: how long a machine takes to start the workers, one
 #: after another, decides nothing.
@@ -53,16 +55,17 @@ class Probe(scrapy.Spider):
 class Server:
     """A ``redis-server`` on a free loopback port; *keep*: it remembers across :meth:`kill`.
 
-    ``started``: the monotonic clock just before it was last started.
+    *options*: of its command line. ``started``: the monotonic clock just before it was last
+    started.
     """
 
-    def __init__(self, folder: Path, *, keep: bool = False) -> None:
+    def __init__(self, folder: Path, *options: str, keep: bool = False) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.client = redis.Redis.from_url(self.url)
-        self._folder, self._keep = folder, keep
+        self.folder, self._keep, self._options = folder, keep, options
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -70,14 +73,16 @@ class Server:
         options = (
             f"--bind 127.0.0.1 --port {self.port} --appendonly {'yes' if self._keep else 'no'}"
         )
-        command = [str(BINARY), *options.split(), "--dir", str(self._folder), "--save", ""]
-        command += ["--appendfsync", "always"]
+        command = [str(BINARY), *options.split(), "--dir", str(self.folder), "--save", ""]
+        command += ["--appendfsync", "always", *self._options]
         self.started = time.monotonic()
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         end = time.monotonic() + 60
         while True:
             try:
                 self.client.ping()
+            except (redis.AuthenticationError, redis.ResponseError):
+                return
             except redis.RedisError:
                 assert time.monotonic() < end, "redis-server does not answer"
                 time.sleep(0.02)
@@ -89,6 +94,19 @@ class Server:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def go_back(self, snapshot: bytes | None) -> None:
+        """Kill it, and start it with the *snapshot* that was taken before; None: empty."""
+        self.kill()
+        (self.folder / SNAPSHOT).unlink(missing_ok=True)
+        if snapshot is not None:
+            (self.folder / SNAPSHOT).write_bytes(snapshot)
+        self.start()
+
+    def snapshot(self) -> bytes:
+        """What a crash would leave on the disk now."""
+        self.client.save()
+        return (self.folder / SNAPSHOT).read_bytes()
 
 
 @dataclass

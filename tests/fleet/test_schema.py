@@ -182,10 +182,15 @@ def test_own_the_scripts_know_the_fields_of_a_host_by_their_names() -> None:
     assert named <= {*HOSTS.columns, "by"}
 
 
-def test_own_a_record_that_is_damaged_is_none(server: Server) -> None:
+def test_own_a_record_that_is_damaged_counts_as_made_now(server: Server) -> None:
     one = worker(server)
-    one.put(SourceRun(URL, time.time(), "200"))
     name = one.key(TABLE_OF[SourceRun], URL)
     for field, value in (("last_run_at", "soon"), ("outcome", b"\xff")):
+        one.put(SourceRun(URL, time.time() + 1, "200"))
         server.client.hset(name, field, value)
-        assert worker(server).get(SourceRun, URL) is None
+        other = worker(server)
+        found = other.get(SourceRun, URL)
+        assert found is not None
+        assert (found.outcome, round(time.time() - found.last_run_at)) == ("unknown", 0)
+        (notice,) = other.notices
+        assert f"{name} in Redis cannot be read" in notice

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.commands import attest, doctor, doctor_state
+from scrapy_walsh.commands.conformance import lines as report_lines
 from scrapy_walsh.commands.main import main
 from scrapy_walsh.config import WalshConfig
-from scrapy_walsh.findings import Outcome
 from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.policy.throttle import Learned
 from scrapy_walsh.proof.attest import document
@@ -23,8 +23,8 @@ from scrapy_walsh.proof.attest.document import IDS, Evidence, PolicyPage
 from scrapy_walsh.proof.audit.judge import Terms, judge
 from scrapy_walsh.proof.audit.reading import read_logs
 from scrapy_walsh.proof.conformance.check import WORDS, Check, in_order
-from scrapy_walsh.proof.conformance.check import lines as report_lines
 from scrapy_walsh.proof.conformance.evidence import spaced
+from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.html import page
 from scrapy_walsh.proof.report.lanes import ALL, Report

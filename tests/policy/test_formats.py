@@ -19,8 +19,7 @@ from scrapy_walsh.policy.formats.representation import (
     suggested_feeds,
     text_of,
 )
-from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text
-from scrapy_walsh.policy.times import utc_iso
+from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text, utc_iso
 
 DATA = Path(__file__).parents[1] / "data"
 VECTORS = json.loads((DATA / "markdown_links.json").read_text())

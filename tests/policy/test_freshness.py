@@ -14,7 +14,6 @@ from scrapy_walsh.policy.freshness import (
     is_fresh,
     parse_duration,
     refresh_seconds,
-    robots_ttl,
 )
 
 DATA = Path(__file__).parents[1] / "data"
@@ -61,18 +60,3 @@ def test_own_any_text_is_a_duration_or_a_value_error(text: str) -> None:
     assert seconds >= 0
     assert text[0] == "P"
     assert text[-1] in "WDHMS"
-
-
-@pytest.mark.parametrize(
-    ("setting", "interval", "held"),
-    [
-        (86400.0, 1.0, 86400.0),
-        (10.0, 1.0, 10.0),
-        (0.5, 2.0, 4.0),  # else the host is asked for its rules alone
-        (86400.0, 50000.0, 86400.0),  # R2's TTL is never exceeded
-    ],
-)
-def test_own_rules_are_held_for_one_target_at_least(
-    setting: float, interval: float, held: float
-) -> None:
-    assert robots_ttl(setting, interval) == held

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from protego import Protego
 
+from scrapy_walsh.policy.robots import groups
 from scrapy_walsh.policy.robots.fetch import unreachable
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
 
@@ -644,6 +645,10 @@ def test_r2b_the_last_place_of_a_long_text_counts() -> None:
         # Either way to read it counts: what one of them refuses is refused.
         ("User-agent: *\nDisallow: /x\nUser-agent walsh\nAllow: /\n", "/x", False),
         ("User-agent: *\nAllow: /\nUseragent: walsh\nDisallow: /x\n", "/x", False),
+        ("User-agent: *\nDisalow /x\n", "/x", False),
+        ("User-agent: *\nDisallow\u00a0/x:y\n", "/x:y", False),
+        ("User-agent: a\nDisallow: /a\nUser agent walsh\nDisallow /x\n", "/x", False),
+        ("User-agent: a\nDisallow: /a\nUser  Agent *\nDisallow /x\n", "/x", False),
         # Prose is no rule.
         ("User-agent: *\n# Disallow /x\nDisallowed are robots\nAllow: /\n", "/x", True),
     ],
@@ -654,8 +659,17 @@ def test_r2_a_line_without_its_colon_can_only_refuse(text: str, path: str, allow
         assert parse_robots(body.encode(), "Walsh-Research").decide(path).allowed is allowed
 
 
-def test_own_a_crawl_delay_without_its_colon_counts() -> None:
-    assert parse_robots(b"User-agent: *\nCrawl-delay 10\n", "Walsh-Research").crawl_delay == 10
+@pytest.mark.parametrize("line", ["Crawl-delay 10", "Crawl delay: 10", "Crawl delay 10"])
+def test_own_a_crawl_delay_that_lenient_parsers_read_counts(line: str) -> None:
+    text = f"User-agent: *\n{line}\n".encode()
+    assert parse_robots(text, "Walsh-Research").crawl_delay == 10
+
+
+@pytest.mark.parametrize("rule", ["Disallow /x", "Disalow: /x", "Disalow /x", "Disallow: /x"])
+def test_r2_a_group_at_the_cut_keeps_its_name_with_any_rule(rule: str) -> None:
+    text = f"User-agent: a\nDisallow: /a\nUser-agent: walsh\n{rule}\n"
+    body = text.encode() + b"#" * groups.MAX_OCTETS
+    assert not parse_robots(body, "Walsh-Research").decide("/x").allowed
 
 
 def test_own_the_mark_of_utf_16_before_plain_ascii_hides_no_rule() -> None:

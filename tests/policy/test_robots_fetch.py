@@ -8,7 +8,15 @@ import pytest
 
 from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.robots import fetch as robots_fetch
-from scrapy_walsh.policy.robots.fetch import DEFER, UNREACHABLE, UNREADABLE, Keep, Leave, StandIn
+from scrapy_walsh.policy.robots.fetch import (
+    DEFER,
+    UNREACHABLE,
+    UNREADABLE,
+    Keep,
+    Leave,
+    StandIn,
+    robots_ttl,
+)
 
 RETRY = Retry(1.0, "why")
 GAVE_UP = GiveUp("why", 1.0)
@@ -111,3 +119,18 @@ def test_r2_a_429_to_the_end_is_never_no_rules(position):
     """D7."""
     found = robots_fetch.without(DEFER, "HTTP 429", ROBOTS, position)
     assert found == Leave("robots.txt is not to be had for now; HTTP 429", HOUR)
+
+
+@pytest.mark.parametrize(
+    ("setting", "interval", "held"),
+    [
+        (86400.0, 1.0, 86400.0),
+        (10.0, 1.0, 10.0),
+        (0.5, 2.0, 4.0),  # else the host is asked for its rules alone
+        (86400.0, 50000.0, 86400.0),  # R2's TTL is never exceeded
+    ],
+)
+def test_own_rules_are_held_for_one_target_at_least(
+    setting: float, interval: float, held: float
+) -> None:
+    assert robots_ttl(setting, interval) == held

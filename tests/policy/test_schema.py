@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.policy.list.blocklist import is_inline
 from scrapy_walsh.policy.list.schema import (
-    is_inline,
     is_tame,
     parse_blocklist,
     read_document,

@@ -144,8 +144,14 @@ def test_own_a_file_that_takes_too_long_to_match_is_malformed():
     ("value", "expected"),
     [
         ("train-ai=y, search=n", {"train-ai": True, "search": False}),
-        # The draft's own cases: the last value of a key counts, and must be a token y or n.
-        ('train-ai=y, train-ai, search=n, search="n"', {}),
+        # The draft's own cases: the last value of a key counts, and must be a token y or n. But
+        # each *no* beside a category forbids it (D1).
+        ('train-ai=y, train-ai, search=n, search="n"', {"search": False}),
+        ("train-ai=n, train-ai=y", {"train-ai": False}),
+        ("train-ai=?0", {"train-ai": False}),
+        ("train-ai=false", {"train-ai": False}),
+        ("train-ai=none", {}),
+        ("train-ai=0.5", {}),
         ("train-ai;allow=n, train-ai=y", {"train-ai": True}),
         ('train-ai;has;parameters="?"', {}),
         # Values and labels that are not known say nothing.
@@ -190,8 +196,12 @@ def test_own_a_malformed_field_is_recorded_and_allows_nothing(value: str, where:
 
 
 @pytest.mark.parametrize(
-    "value", ["Train-AI=N", "train-ai=n,", "train-ai=n; search=é", "(ai-train = no", "train-ai=NO"]
-)
+    "value",
+    [
+        "Train-AI=N", "train-ai=n,", "train-ai=n; search=é", "(ai-train = no", "train-ai=NO",
+        "train-ai=nö", "ai-train: no", "ai-train no", "train-ai='false'", "train-ai=n, train-ai=y",
+    ],
+)  # fmt: skip
 def test_own_a_plain_no_is_heard_however_badly_the_field_is_written(value: str):
     text = f"{GROUP}Content-Usage: {value}\nContent-Usage: search=y, train-ai=y\n"
     assert preferences(text) == {"search": True, "train-ai": False}

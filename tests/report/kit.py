@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
-from scrapy_walsh.findings import Outcome
+from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.report.findings import findings
 from scrapy_walsh.proof.report.lanes import LAST, Report, build
 from tests import golden
@@ -14,7 +14,7 @@ from tests import golden
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from scrapy_walsh.findings import Finding
+    from scrapy_walsh.proof.findings import Finding
 
 SAID = {Outcome.HELD: "holds", Outcome.BROKEN: "broken", Outcome.UNSEEN: "not seen"}
 VOID = {"meta", "br"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy.recrawl import Visit, not_due
+from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.report.findings import findings, other_than_default
 from scrapy_walsh.proof.report.lanes import ALL, COLUMNS, DRAWN, EXACT, NoRun, Report
 from scrapy_walsh.proof.report.tally import EXEMPT, KEPT, SHORT, UNCLEAR

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy_walsh.keys.files import make_keys
-from scrapy_walsh.keys.jwks import keys_of
+from scrapy_walsh.proof.keys import keys_of, make_keys
 from scrapy_walsh.proof.sandbox import requests
 from tests.crawl.harness import OPERATOR
 from tests.sign.verifier import as_sent, verify

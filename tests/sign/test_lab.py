@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_walsh.findings import Outcome
 from scrapy_walsh.proof.conformance.check import judged
 from scrapy_walsh.proof.conformance.scene_signing import SIGNING
+from scrapy_walsh.proof.findings import Outcome
 from tests.conformance.kit import conformance, evidence, request
 from tests.sign.kit import DIRECTORY, keygen
 from tests.sign.test_signature import KEYS, OTHER, SIGNER, Signer, Target
@@ -82,7 +82,7 @@ import os, sys, time, urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 from scrapy_walsh.adapters.signing import Signer
-from scrapy_walsh.keys.files import load_private_key
+from scrapy_walsh.keys import load_private_key
 from scrapy_walsh.policy.signing import target
 
 signer = Signer(load_private_key(Path(sys.argv[1])), "https://bot.test/keys")

@@ -16,10 +16,11 @@ from scrapy import Request
 
 from scrapy_walsh.adapters import compat
 from scrapy_walsh.adapters.signing import Signer
-from scrapy_walsh.keys.jwks import decode, directory_of, jwk_of
+from scrapy_walsh.keys import jwk_of
 from scrapy_walsh.policy import signing
 from scrapy_walsh.policy.signing import FIELDS, Target, target
 from scrapy_walsh.proof import signatures
+from scrapy_walsh.proof.keys import decode, directory_of
 from scrapy_walsh.proof.signatures import Fault, Seen
 from tests.sign import verifier
 from tests.sign.kit import DIRECTORY

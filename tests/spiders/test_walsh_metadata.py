@@ -118,7 +118,7 @@ def start_requests(spider: WalshMetadataSpider) -> list[Request]:
 class NoCrawl:
     """Stands for the package's crawl: nothing is on record, and nothing is known of any host."""
 
-    config = SimpleNamespace(state_dir=None)
+    config = SimpleNamespace(state_dir=None, is_walsh_research=False)
     store = SimpleNamespace(get=lambda *_: None)
     documents = SimpleNamespace(sitemaps=lambda _: [])
     tickets = SimpleNamespace(of=lambda _: SimpleNamespace(said=()))
@@ -275,6 +275,20 @@ def test_r9_9_what_llms_txt_lists_is_not_asked() -> None:
     assert net.items[0].url == "https://x.test/l"
 
 
+@pytest.mark.parametrize("status", [404, 406])
+def test_own_a_page_that_is_not_there_is_left_out_with_its_status(status: int) -> None:
+    net = crawl("https://a.test/", {"https://a.test/": (status, None, b"")})
+    (row,) = net.rows
+    assert (row.outcome, row.requirement) == ("left_out", "R9")
+    assert row.reason == f"page: HTTP {status}; llms.txt: HTTP 404"
+
+
+def test_own_a_sitemap_that_is_not_there_has_failed(tmp_path: Path) -> None:
+    source = {"name": "1", "sitemap": "https://a.test/s.xml"}
+    net = crawl_file(tmp_path, [source], {})
+    assert net.rows[0].outcome == "failed"
+
+
 def test_own_nothing_but_errors_is_failed() -> None:
     net = crawl("https://a.test/p", {"https://a.test/p": (410, "text/html", HTML)})
     assert net.rows[0].outcome == "failed"
@@ -358,14 +372,15 @@ def test_own_two_sources_of_a_host_share_llms_txt() -> None:
     answers: dict[str, Answer] = {"https://a.test/llms.txt": (200, "text/plain", LLMS)}
     net = crawl("https://a.test/1 https://a.test/2 https://b.test/", answers)
     assert net.urls.count("https://a.test/llms.txt") == 1
-    assert [row.outcome for row in net.rows] == ["llms.txt", "llms.txt", "failed"]
+    assert [row.outcome for row in net.rows] == ["llms.txt", "llms.txt", "left_out"]
     assert [row.items for row in net.rows] == [1, 0, 0]
     assert net.rows[1].reason == "page: HTTP 404; as for a.test"
 
 
 def test_own_a_shared_refusal_is_reported_for_both() -> None:
     refused = Refused("https://a.test/llms.txt", verdict("disallowed_explicit", "R2"))
-    net = crawl("https://a.test/1 https://a.test/2", {"https://a.test/llms.txt": refused})
+    pages: dict[str, Answer] = {f"https://a.test/{n}": (500, None, b"") for n in (1, 2)}
+    net = crawl("https://a.test/1 https://a.test/2", pages | {"https://a.test/llms.txt": refused})
     assert [row.outcome for row in net.rows] == ["refused", "refused"]
     assert len(net.urls) == 3
 

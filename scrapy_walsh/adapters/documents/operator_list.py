@@ -21,14 +21,14 @@ from scrapy_walsh.adapters.documents.validate import text_of, validate
 from scrapy_walsh.adapters.events import logger
 from scrapy_walsh.adapters.fetcher import OPERATOR
 from scrapy_walsh.adapters.outcomes import Closing, Halted, NotYet, Refused
-from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, WalshError
+from scrapy_walsh.exceptions import DocumentInvalid, OwnFault, StoreAway, WalshError
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy import hosts, recrawl
 from scrapy_walsh.policy.backoff import GiveUp, Retry
 from scrapy_walsh.policy.event import Event, EventKind
 from scrapy_walsh.policy.freshness import SCHEMA_TTL, is_fresh
 from scrapy_walsh.policy.list import operator, schema
-from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, lifted
+from scrapy_walsh.policy.list.blocklist import MAX_OCTETS, is_inline, lifted
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.state.files import COPY
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 #: Seconds that the validator may take (D3), and more for each MiB: a million entries need some.
 _VALIDATION_TIMEOUT: Final = 5.0
 _VALIDATION_PER_MIB: Final = 1.0
+#: Seconds between two looks at whether the shared store is back.
+_AWAY: Final = 0.5
 _T = TypeVar("_T")
 
 
@@ -90,7 +92,7 @@ class ListStore:
         body = document.body
         time = _VALIDATION_TIMEOUT + _VALIDATION_PER_MIB * (len(body) // 2**20)
         found = await compat.run_in_thread(lambda: schema.read_document(body))
-        standalone = None if schema.is_inline(found) else await standalone_schema()
+        standalone = None if is_inline(found) else await standalone_schema()
         try:
             # In a thread also where it is short: the first list imports jsonschema (60 ms).
             await compat.run_in_thread(
@@ -130,7 +132,14 @@ class ListStore:
         What was adopted was validated, and what is read is what was adopted (its checksum): so
         the floor checks alone are made again, and no child decides whether it is in force.
         """
-        kept = await self._apart(lambda store: store.get(StoredDocument, BLOCKLIST, self._url))
+        while True:
+            try:
+                kept = await self._apart(
+                    lambda store: store.get(StoredDocument, BLOCKLIST, self._url)
+                )
+                break
+            except StoreAway:  # nothing is sent meanwhile, and ``Pulse`` ends the wait
+                await _pause(self._context, _AWAY)
         if kept is None or (kept.body and kept.fetched_at < not_before):
             return None
         body = text_of(kept)

@@ -23,7 +23,7 @@ from scrapy_walsh.policy import hosts
 from scrapy_walsh.policy.backoff import Retry
 from scrapy_walsh.policy.chain import NeedDocument, judge_host
 from scrapy_walsh.policy.event import Event, EventKind
-from scrapy_walsh.policy.freshness import is_fresh, robots_ttl
+from scrapy_walsh.policy.freshness import is_fresh
 from scrapy_walsh.policy.robots import fetch as robots_fetch
 from scrapy_walsh.policy.robots.fetch import MAX_OCTETS, Keep, Leave, StandIn
 from scrapy_walsh.policy.robots.file import Robots, no_rules, parse_robots
@@ -339,7 +339,7 @@ class RobotsTxt:
     def _ttl(self, origin: str) -> float:
         """Seconds that rules of *origin* are held."""
         interval = self._pacing.host_of(origin).traffic.interval
-        return robots_ttl(self._context.config.robots_ttl, interval)
+        return robots_fetch.robots_ttl(self._context.config.robots_ttl, interval)
 
     def _stored(self, origin: str) -> _Entry | None:
         # One that cannot be read is fetched anew: what the site says now counts.

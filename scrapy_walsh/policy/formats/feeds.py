@@ -18,9 +18,8 @@ import feedparser
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
 from scrapy_walsh.policy.formats.representation import HTML, JSON_FEED, Section, representation
-from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text
+from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text, utc_iso
 from scrapy_walsh.policy.formats.xmltext import xml_text
-from scrapy_walsh.policy.times import utc_iso
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

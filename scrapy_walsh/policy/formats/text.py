@@ -1,10 +1,11 @@
-"""R9: makes the values of an item: titles as plain text, absolute http(s) URLs, Link fields."""
+"""R9: makes the values of an item: plain titles, absolute http(s) URLs, times, Link fields."""
 
 from __future__ import annotations
 
 import html
 import re
 import unicodedata
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -74,6 +75,18 @@ def absolute_http_url(url: str) -> str | None:
 
 
 _UNUSABLE: Final = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")
+
+
+def utc_iso(moment: datetime) -> str | None:
+    """*moment* as ``2026-05-23T00:00:00Z``, read as UTC if it is naive.
+
+    None where its time in UTC is outside the years 1 to 9999.
+    """
+    try:
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return aware.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+    except (OverflowError, ValueError):
+        return None
 
 
 _LINK: Final = re.compile(r"<([^<>]*)>([^<]*)")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.policy.freshness import DEFAULT_REFRESH
 from scrapy_walsh.policy.hosts import carried_ipv4, host_forms, is_doubtful, usual_url
@@ -101,6 +101,11 @@ class Blocklist:
         while name and name not in domains:
             name = name.partition(".")[2]
         return name
+
+
+def is_inline(found: dict[str, Any]) -> bool:
+    """Tell whether the document brings its schema, so that no other is needed (R10.1)."""
+    return "schema" in found
 
 
 def normalised(entries: Iterable[str]) -> tuple[list[str], tuple[str, ...]]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.freshness import refresh_seconds
-from scrapy_walsh.policy.list.blocklist import Blocklist, normalised
+from scrapy_walsh.policy.list.blocklist import Blocklist, is_inline, normalised
 from scrapy_walsh.policy.strict_json import json_object
 from scrapy_walsh.policy.words import one_line
 
@@ -87,11 +87,6 @@ def read_schema(body: bytes) -> dict[str, Any]:
     """
     found: dict[str, Any] = json_object(body, "the standalone schema", once=())
     return found
-
-
-def is_inline(found: dict[str, Any]) -> bool:
-    """Tell whether the document brings its schema, so that no other is needed (R10.1)."""
-    return "schema" in found
 
 
 def is_tame(found: dict[str, Any], fallback_schema: dict[str, Any] | None) -> bool:

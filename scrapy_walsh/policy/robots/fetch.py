@@ -54,6 +54,8 @@ MAX_OCTETS: Final = 512_000
 #: come from a server, or a component, that answers another question, and say nothing about rules.
 _UNASKED: Final = frozenset({206, 304})
 
+#: Seconds: ROBOTS_TTL_SECONDS (spec section 6, R2).
+ROBOTS_TTL: Final = 86400.0
 #: Seconds before a robots.txt that could not be had is requested again (R8's hour).
 REASK: Final = 3600.0
 
@@ -94,6 +96,16 @@ def meaning(
     if status is not None and 200 <= status < 300:
         return PARSE if readable else UNREADABLE
     return NO_RULES if status is not None and 400 <= status < 500 else UNREACHABLE
+
+
+def robots_ttl(setting: float, interval: float) -> float:
+    """Seconds for which a robots.txt is fresh, where WALSH_ROBOTS_TTL is *setting*.
+
+    *interval*: seconds between two requests to its host. The time is at least two intervals, and at
+    most ROBOTS_TTL. A shorter one would be over before a target may be sent: then only robots.txt
+    would ever be requested.
+    """
+    return min(max(setting, 2 * interval), ROBOTS_TTL)
 
 
 def counts_as_first(status: int | None, *, hops: int, attempt: int) -> bool:

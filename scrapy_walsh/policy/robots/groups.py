@@ -11,7 +11,7 @@ records there are several :class:`Selection`, and the caller refuses if one of t
 Wherever the text is damaged or unclear, an Allow is dropped rather than a Disallow.
 
 Some files have a line without its colon (``Disallow /x``), or a name written ``Useragent:``. RFC
-9309 ignores such a line, Google's parser and Protego read it. So a file that has one is read in
+9309 ignores such a line, Google's parser or Protego reads it. So a file that has one is read in
 both ways, and what either way selects counts (D1). An Allow without its colon grants nothing.
 """
 
@@ -44,6 +44,7 @@ MISSPELT: Final = "misspelt Disallow"
 CONTENT_USAGE: Final = "Content-Usage"
 CONTENT_SIGNAL: Final = "Content-Signal"
 
+_MISSPELT: Final = ("disalow", "dissalow", "dissallow", "diasllow", "disallaw", "dissalllow")
 _FIELDS: Final = {
     "user-agent": USER_AGENT,
     "allow": ALLOW,
@@ -52,14 +53,13 @@ _FIELDS: Final = {
     "sitemap": SITEMAP,
     "content-usage": CONTENT_USAGE,
     "content-signal": CONTENT_SIGNAL,
-} | dict.fromkeys(
-    ("disalow", "dissalow", "dissallow", "diasllow", "disallaw", "dissalllow"), MISSPELT
-)
+} | dict.fromkeys(_MISSPELT, MISSPELT)
 _FIELDS.update({kind: kind for kind in (USER_AGENT, ALLOW, DISALLOW)})  # found without lower()
 #: A line as only lenient parsers read it; its field's name and value.
 _LENIENT: Final = re.compile(
-    r"\s*(?:(user[ -]?agent)\s*:\s*|(user-?agent|disallow|crawl-delay)\s+)([^\s:].*)",
-    re.IGNORECASE | re.ASCII,
+    r"\s*(?:(user(?:\s+|-)?agent|crawl\s+delay)\s*:\s*"
+    rf"|(user(?:\s+|-)?agent|crawl(?:\s+|-)delay|disallow|{'|'.join(_MISSPELT)})\s+)([^\s:].*)",
+    re.IGNORECASE,
 )
 #: Unicode's white space, and Latin-1's no-break space, which is an octet that is not UTF-8.
 _BLANK: Final = (
@@ -140,19 +140,26 @@ def _mend_cut(text: str) -> str:
     for number in reversed(range(len(lines))):
         line = lines[number]
         if line not in kinds:
-            kinds[line] = _kind(line)
+            kinds[line] = _kind(line) or (_lenient(line) or (None,))[0]
         kind = kinds[line]
-        if kind is None:
-            continue
         if kind == USER_AGENT:
             lines[number] = ""
-        elif kind in {ALLOW, DISALLOW, CRAWL_DELAY}:
+        elif kind in {ALLOW, DISALLOW, MISSPELT, CRAWL_DELAY}:
             break
     return "\n".join(lines)
 
 
 def _kind(line: str) -> str | None:
     return _FIELDS.get(line.partition(":")[0].strip(_UNSEEN).lower())
+
+
+def _lenient(line: str) -> tuple[str, str] | None:
+    """Kind and value of a line that lenient parsers read and RFC 9309 ignores; None for others."""
+    found = _LENIENT.match(line)
+    if found is None:
+        return None
+    field = "-".join((found[1] or found[2]).lower().split())
+    return _FIELDS.get(field, USER_AGENT), found[3]
 
 
 class Records:
@@ -178,12 +185,11 @@ class Records:
             name, _, value = line.partition(":")
             kind = _FIELDS.get(name) or _FIELDS.get(name.strip(_UNSEEN).lower())
             if kind is None or name == line:
-                found = _LENIENT.match(line)
+                found = _lenient(line)
                 self.odd = self.odd or found is not None
                 if found is None or not lenient:
                     continue
-                value = found[3]
-                kind = _FIELDS.get((found[2] or "").lower(), USER_AGENT)
+                kind, value = found
             if "#" in value:
                 value = value.partition("#")[0]
             if kind is DISALLOW:  # nearly all lines

@@ -57,13 +57,13 @@ _SHOWN: Final = 300
 _MOST: Final = 20
 #: The labels of the categories. Content-Signal has another one for the first.
 _SAME: Final = {**{name: name for name in CATEGORIES}, "ai-train": "train-ai"}
-#: A category that a value refuses, however badly it is written.
-_NO: Final = re.compile(rf"(?<![\w-])({'|'.join(_SAME)})\s*=\s*no?(?!\w)", re.IGNORECASE)
-#: The tokens that allow and that disallow a category.
-_WORDS: Final = {
-    CONTENT_USAGE: {"y": True, "n": False},
-    CONTENT_SIGNAL: {"yes": True, "no": False},
-}
+#: A category beside a *no*, however badly the value is written.
+_NO: Final = re.compile(
+    rf"(?<![\w-])({'|'.join(_SAME)})(?:\s*[=:]\s*|\s+)[\"']?(?:no?|false|\??0)(?![\w.-])",
+    re.IGNORECASE | re.ASCII,
+)
+#: The tokens that allow a category.
+_YES: Final = {CONTENT_USAGE: "y", CONTENT_SIGNAL: "yes"}
 _RESERVED: Final = frozenset({"0", "1"})
 _NAMED: Final = re.compile(r"\s*([A-Za-z_][\w.-]*)\s*:")
 #: Directives of X-Robots-Tag that have a value, so that their name is not that of a bot.
@@ -170,17 +170,20 @@ def _statement(field: str, value: str, document: str, line: int | None = None) -
 def _read(field: str, value: str) -> tuple[tuple[tuple[str, bool], ...], str]:
     """The preferences of a value, and why it cannot be parsed, empty where it can.
 
-    Of a value that cannot be, only a *no* is heard (D1): it seldom means anything else.
+    A *no* is heard wherever it stands beside a category (D1), and alone where the value cannot be
+    parsed: it seldom means anything else.
     """
     why = f"longer than {_LONGEST} characters" if len(value) > _LONGEST else ""
     try:
         tokens = {} if why else _tokens(value)
     except ValueError as error:
         why = "not ASCII" if isinstance(error, UnicodeError) else visible(one_line(error))
+    refused = [(_SAME[key.lower()], False) for key in _NO.findall(value[:_LONGEST])]
     if why:
-        found = _NO.findall(value[:_LONGEST])
-        return tuple((_SAME[key.lower()], False) for key in found), why
-    return tuple(_preferences(field, tokens)), ""
+        return tuple(refused), why
+    names = CATEGORIES if field == CONTENT_USAGE else _SAME
+    allowed = [(_SAME[key], True) for key in names if tokens.get(key) == _YES[field]]
+    return (*allowed, *refused), ""
 
 
 def _tokens(value: str) -> dict[str, str]:
@@ -189,14 +192,6 @@ def _tokens(value: str) -> dict[str, str]:
 
     members = cast("dict[str, Any]", parse(value.encode(), tltype="dictionary"))
     return {key: str(item) for key, (item, _) in members.items() if isinstance(item, Token)}
-
-
-def _preferences(field: str, tokens: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
-    for key, token in tokens.items():
-        allowed = _WORDS[field].get(token, False if token.lower() in {"n", "no"} else None)
-        known = key in CATEGORIES or (key in _SAME and (field == CONTENT_SIGNAL or not allowed))
-        if known and allowed is not None:
-            yield _SAME[key], allowed
 
 
 # -- robots.txt ---------------------------------------------------------------------------

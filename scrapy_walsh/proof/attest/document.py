@@ -15,9 +15,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 from scrapy_walsh.config import DEFAULTS, OVERRIDE, SETTINGS, SLOW_VISIT, WalshConfig, out_of_bounds
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.scope import MAX_CHILDREN
 from scrapy_walsh.proof.conformance.check import WORDS
+from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:

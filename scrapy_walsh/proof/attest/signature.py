@@ -12,7 +12,8 @@ import rfc8785
 from cryptography.exceptions import InvalidSignature
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.keys.jwks import ALGORITHM, decode, encode, jwk_of, parse, public_key
+from scrapy_walsh.keys import ALGORITHM, jwk_of
+from scrapy_walsh.proof.keys import decode, encode, parse, public_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from scrapy_walsh.findings import Outcome, overall
 from scrapy_walsh.policy.signing import FIELDS
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.words import plural
@@ -14,6 +13,7 @@ from scrapy_walsh.proof import signatures
 from scrapy_walsh.proof.audit import pace_rows, robots_rows
 from scrapy_walsh.proof.audit.rows import Row, shown
 from scrapy_walsh.proof.exchanges import ROBOTS
+from scrapy_walsh.proof.findings import Outcome, overall
 from scrapy_walsh.proof.signatures import Judgement, Seen, repeated
 
 if TYPE_CHECKING:

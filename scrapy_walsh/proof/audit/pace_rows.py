@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy.backoff import BACKOFF_CAP, BACKOFF_STATUSES, MAX_RETRIES
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
 from scrapy_walsh.proof.audit.rows import Row
 from scrapy_walsh.proof.exchanges import Exchange, Gap, gaps
+from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.spacing import THE_WIRE, Span, spaced, stamped
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.policy.freshness import ROBOTS_TTL
+from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.file import Robots, no_rules
 from scrapy_walsh.policy.times import duration, iso
 from scrapy_walsh.policy.verdict import Verdict

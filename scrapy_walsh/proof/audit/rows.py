@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from scrapy_walsh.findings import Finding, Outcome, overall
 from scrapy_walsh.policy.words import visible
+from scrapy_walsh.proof.findings import Finding, Outcome, overall
 
 #: Breaches of a row that are kept with their place; all are counted.
 KEPT: Final = 100

@@ -1,4 +1,4 @@
-"""What a conformance run says: checks, each held, broken or not seen; the report, the record.
+"""What a conformance run says: checks, each held, broken or not seen; the record.
 
 What was not seen is NOT SEEN, never PASS: a check whose precondition did not occur shows nothing.
 """
@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.files import replace_file
-from scrapy_walsh.findings import Outcome, unseen
 from scrapy_walsh.policy.strict_json import json_object
-from scrapy_walsh.policy.words import visible
 from scrapy_walsh.proof.conformance.evidence import look
+from scrapy_walsh.proof.findings import Outcome, unseen
 from scrapy_walsh.spec import REQUIREMENTS
-from scrapy_walsh.terminal import table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from scrapy_walsh.proof.conformance.evidence import Evidence, Judge
 
@@ -104,37 +101,6 @@ def holds(checks: Sequence[Check]) -> bool:
     """Whether every MUST and MUST NOT among *checks* passed; where there is none, every check."""
     deciding = [check for check in checks if check.level in BINDING] or checks
     return bool(deciding) and all(check.outcome is Outcome.HELD for check in deciding)
-
-
-# The report for a person, in the style of the reference bot's.
-
-_RULE: Final = "-" * 80
-_LEAST: Final = (10, 4, 58)
-
-
-def lines(title: str, checks: Sequence[Check], seconds: float) -> Iterator[str]:
-    """The table, a row for each of *checks*, and the totals as its last line."""
-    yield visible(title)
-    yield _RULE
-    yield from table(map(_cells, checks), least=_LEAST, indent=2, gap=1)
-    yield _RULE
-    yield "  " + totals(checks, seconds)
-
-
-def _cells(check: Check) -> tuple[str, str, str, str]:
-    level = "" if check.level in BINDING else f" [{check.level}]"
-    detail = f"({check.detail})" if check.detail else ""
-    return f"[{WORDS[check.outcome]}]", check.id, check.title + level, detail
-
-
-def totals(checks: Sequence[Check], seconds: float) -> str:
-    """One line: how many passed, and whether every MUST holds."""
-    found = Counter(check.outcome for check in checks)
-    parts = [f"{found[Outcome.HELD]}/{len(checks)} checks passed"]
-    others = ((Outcome.BROKEN, "failed"), (Outcome.UNSEEN, "not seen"))
-    parts += [f"{found[outcome]} {word}" for outcome, word in others if found[outcome]]
-    must = "every MUST holds" if holds(checks) else "not every MUST was shown to hold"
-    return f"{', '.join(parts)}; {must} ({seconds:.1f} s)"
 
 
 # The record of a run, contract ``walsh-conformance/v1``: what an attestation rests on.

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.exchanges import ROBOTS, gaps
+from scrapy_walsh.proof.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.sandbox import LoggedRequest, exchanged, host_key, hosts, requests
 from scrapy_walsh.proof.sandbox.routes import LIST, SCHEMA
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short

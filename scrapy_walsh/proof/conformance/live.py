@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from scrapy_walsh.exceptions import DocumentInvalid
-from scrapy_walsh.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.policy.verdict import BY_SETTING
 from scrapy_walsh.proof.conformance.check import in_order, judged, rows_of
 from scrapy_walsh.proof.conformance.crawl import Stage
 from scrapy_walsh.proof.conformance.evidence import Evidence, seen, split
+from scrapy_walsh.proof.findings import Finding, broken, held, held_if, unseen
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from email.utils import formatdate
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.findings import Finding, broken, held, held_if
 from scrapy_walsh.proof.conformance.check import judged
 from scrapy_walsh.proof.conformance.evidence import (
     OPERATOR_HOST,
@@ -33,6 +32,7 @@ from scrapy_walsh.proof.conformance.evidence import (
 from scrapy_walsh.proof.conformance.part import Part, operator_site, refreshing, site
 from scrapy_walsh.proof.conformance.parts_rules import BLOCKLIST, HOSTILE, IDENTITY, ROBOTS_RULES
 from scrapy_walsh.proof.exchanges import ROBOTS
+from scrapy_walsh.proof.findings import Finding, broken, held, held_if
 from scrapy_walsh.proof.sandbox import Request, Route, Site, hosts, max_in_flight, routes
 from scrapy_walsh.proof.sandbox.routes import HTML, TEXT, negotiated
 from scrapy_walsh.proof.spacing import THE_WIRE, is_short

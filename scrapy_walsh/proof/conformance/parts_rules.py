@@ -6,7 +6,6 @@ import gzip
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.findings import Finding, broken, held, held_if
 from scrapy_walsh.proof.conformance.evidence import (
     OPERATOR_HOST,
     THE_LIST,
@@ -22,6 +21,7 @@ from scrapy_walsh.proof.conformance.evidence import (
 )
 from scrapy_walsh.proof.conformance.part import Part, site
 from scrapy_walsh.proof.exchanges import ROBOTS
+from scrapy_walsh.proof.findings import Finding, broken, held, held_if
 from scrapy_walsh.proof.sandbox import Route, Site, hosts, requests, user_agents
 from scrapy_walsh.proof.sandbox.routes import TEXT, missing, text
 

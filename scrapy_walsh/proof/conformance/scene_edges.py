@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from scrapy_walsh.findings import Finding, Outcome, broken, held_if
 from scrapy_walsh.policy.backoff import MAX_RETRIES
 from scrapy_walsh.proof.conformance.crawl import Bot, stage
 from scrapy_walsh.proof.conformance.evidence import (
@@ -31,6 +30,7 @@ from scrapy_walsh.proof.conformance.evidence import (
 )
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.exchanges import ROBOTS
+from scrapy_walsh.proof.findings import Finding, Outcome, broken, held_if
 from scrapy_walsh.proof.sandbox import Route, Site, routes
 from scrapy_walsh.proof.sandbox.routes import OPEN, negotiated, text
 from scrapy_walsh.proof.spacing import THE_WIRE

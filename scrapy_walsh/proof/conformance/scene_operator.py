@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from scrapy_walsh.findings import Finding, Outcome, broken, held, held_if
 from scrapy_walsh.proof.conformance import live
 from scrapy_walsh.proof.conformance.crawl import IMPLEMENTATION, stage
 from scrapy_walsh.proof.conformance.evidence import (
@@ -25,6 +24,7 @@ from scrapy_walsh.proof.conformance.evidence import (
 )
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
 from scrapy_walsh.proof.exchanges import ROBOTS
+from scrapy_walsh.proof.findings import Finding, Outcome, broken, held, held_if
 from scrapy_walsh.proof.sandbox import Route, Site, blocklist, default_sites, page
 from scrapy_walsh.proof.sandbox.routes import FIXTURES, LIST, SCHEMA, missing, negotiated
 from scrapy_walsh.proof.sandbox.scenario import canary_robots, fixtures

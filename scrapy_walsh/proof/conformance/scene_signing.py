@@ -6,12 +6,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.findings import Finding, broken, held
-from scrapy_walsh.keys.files import make_keys
 from scrapy_walsh.policy import signing
 from scrapy_walsh.proof.conformance.crawl import Bot, stage
 from scrapy_walsh.proof.conformance.evidence import seen, target_of
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, site
+from scrapy_walsh.proof.findings import Finding, broken, held
+from scrapy_walsh.proof.keys import make_keys
 from scrapy_walsh.proof.sandbox import Route
 from scrapy_walsh.proof.sandbox.routes import busy
 from scrapy_walsh.proof.signatures import Fault, Judgement, Seen, directory_keys, judge, repeated

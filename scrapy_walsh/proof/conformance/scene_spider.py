@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scrapy_walsh.findings import Finding, Outcome, broken, held_if, unseen
 from scrapy_walsh.proof.conformance.crawl import Bot, stage
 from scrapy_walsh.proof.conformance.evidence import (
     Judge,
@@ -22,6 +21,7 @@ from scrapy_walsh.proof.conformance.evidence import (
 from scrapy_walsh.proof.conformance.part import Scene, operator_site, refreshing, site
 from scrapy_walsh.proof.conformance.parts_rules import misled
 from scrapy_walsh.proof.exchanges import ROBOTS
+from scrapy_walsh.proof.findings import Finding, Outcome, broken, held_if, unseen
 from scrapy_walsh.proof.sandbox import Route, routes
 from scrapy_walsh.proof.sandbox.routes import TEXT
 

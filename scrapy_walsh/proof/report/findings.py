@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from scrapy_walsh.config import DEFAULTS
-from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.policy.event import REFUSED
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural
+from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.proof.report.entries import text
 from scrapy_walsh.proof.report.tally import EXEMPT, KEPT, SHORT, UNCLEAR
 from scrapy_walsh.proof.report.words import cut

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from scrapy_walsh.findings import Outcome
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.times import duration
 from scrapy_walsh.policy.words import plural, visible
+from scrapy_walsh.proof.findings import Outcome
 from scrapy_walsh.proof.report import pictures, sections, words
 from scrapy_walsh.proof.report.entries import outcome, text
 from scrapy_walsh.proof.report.findings import findings, other_than_default, verdict

@@ -14,11 +14,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from scrapy_walsh.config import SLOW_VISIT
-from scrapy_walsh.findings import Finding, Outcome
 from scrapy_walsh.ledger.files import HEAD
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.event import ASKED
 from scrapy_walsh.policy.throttle import MIN_REQUEST_INTERVAL
+from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.proof.ledger import GAP, Chain, Head, Malformed, line_of
 from scrapy_walsh.proof.ledgered import Exchanges, Sent
 from scrapy_walsh.proof.report.entries import Run

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.backoff import GiveUp, Retry, is_failure
-from scrapy_walsh.policy.freshness import robots_ttl
 from scrapy_walsh.policy.list import operator
 from scrapy_walsh.policy.list.blocklist import Blocklist
 from scrapy_walsh.policy.list.schema import read_schema, reread_blocklist
@@ -262,7 +261,7 @@ class Adoptions:
         elif run.begun:
             self._report.derived += 1
         delay = 0.0 if rules is None else rules.crawl_delay or 0.0
-        ttl = robots_ttl(run.terms.robots_ttl, max(delay, run.terms.min_interval))
+        ttl = robots_fetch.robots_ttl(run.terms.robots_ttl, max(delay, run.terms.min_interval))
         ttl = ttl if kept is None else kept
         run.held.put(origin, Held(line.n, line.at, rules, fetched_at, ttl, line.digest, delay))
 

@@ -120,7 +120,7 @@ class Decisions:
 
     def _hop(self, run: Run, line: Line, via: str) -> None:
         """Note for which sources an answer to the hop of *line* counts (R8)."""
-        sources = self._sources(run, via, recrawl.key_of(via, self._redirected[via]))
+        sources = _counts_for(run, via, recrawl.key_of(via, self._redirected[via]))
         run.hops.setdefault(recrawl.key_of(line.url, line.form), {}).update(sources)
 
     def _followed(self, run: Run, line: Line) -> None:
@@ -232,7 +232,7 @@ class Decisions:
             self._report.find(line.n, "R8", f"again is {again}: {_TOLD_AGAIN[again]}")
         if last is not None and last.run != run.name and key not in run.hops:
             self._not_too_soon(run, line, last)
-        for source in self._sources(run, line.url, key) if answered else ():
+        for source in _counts_for(run, line.url, key) if answered else ():
             before = self._answered.get(source)
             before_that = None if before is None else before.visit
             visit = recrawl.met(line.moment.began, before_that, run.terms.revisit, line.status)
@@ -243,7 +243,7 @@ class Decisions:
 
     def _given_up(self, run: Run, line: Line) -> None:
         """Note that the way to a source was given up, so that no run sends it within the hour."""
-        for source in self._sources(run, line.url, recrawl.key_of(line.url, line.form)):
+        for source in _counts_for(run, line.url, recrawl.key_of(line.url, line.form)):
             known = self._answered.get(source)
             visit = recrawl.Visit(0.0, 0.0) if known is None else known.visit
             visit = visit._replace(gave_up_at=line.moment.began)
@@ -260,16 +260,6 @@ class Decisions:
             self._report.find(line.n, "R8", text)
         else:
             self._doubts.setdefault(last.run, []).append((line.n, text))
-
-    @staticmethod
-    def _sources(run: Run, url: str, key: str) -> dict[str, None]:
-        """Keys of the sources that an answer counts for: one that redirected there, the URL's."""
-        sources = recrawl.led_from(key, (), run.hops)
-        if run.scope.is_source(url):
-            sources[key] = None
-        elif not sources and (source := run.scope.source_of(url)) is not None:
-            sources[source] = None
-        return sources
 
     def over(self, run: str) -> None:
         """Note that *run* has ended, so that the answers it had count for R8."""
@@ -376,6 +366,11 @@ class Decisions:
         else:
             told = "undecided" if verdict is None else _told(verdict)
             self._differs(run, line, line.requirement, _differing(line, told))
+
+
+def _counts_for(run: Run, url: str, key: str) -> dict[str, None]:
+    """The sources for which an answer to *key*, a request for *url*, counts in *run*."""
+    return recrawl.counts_for(key, url, run.scope, (), run.hops)
 
 
 def _differing(line: Line, told: str) -> str:

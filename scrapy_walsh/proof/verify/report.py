@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from scrapy_walsh.findings import Finding, Outcome
+from scrapy_walsh.proof.findings import Finding, Outcome
 
 #: Findings that are kept; beyond them they are only counted.
 _KEPT: Final = 1000

@@ -12,10 +12,10 @@ from msgspec.structs import fields
 from scrapy_walsh.config import SETTINGS, SLOW_SKIP, out_of_bounds
 from scrapy_walsh.policy.backoff import BACKOFF_BASE, BACKOFF_CAP, MAX_RETRIES, granted
 from scrapy_walsh.policy.event import Seconds  # noqa: TC001  msgspec reads it
-from scrapy_walsh.policy.freshness import ROBOTS_TTL
 from scrapy_walsh.policy.gates import Gates
 from scrapy_walsh.policy.identity import WALSH_RESEARCH
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR
+from scrapy_walsh.policy.robots.fetch import ROBOTS_TTL
 from scrapy_walsh.policy.robots.usage import REFUSE
 from scrapy_walsh.policy.signing import directory_url
 from scrapy_walsh.policy.throttle import LONGEST, MIN_REQUEST_INTERVAL

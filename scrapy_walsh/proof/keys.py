@@ -1,29 +1,118 @@
-"""Public keys as JWK and JWKS (RFC 7517, RFC 8037), each named by its thumbprint (RFC 7638).
+"""The operator's keys: made, rotated and published in files; and read from a published set.
 
-joserfc reads and writes the keys. What it does not refuse is refused here: a private key in a
-published set, two keys of one name, and points by which anybody can sign.
+A directory has ``key.pem`` (the key to sign with), ``KID.pem`` (each earlier key), ``jwks.json``
+(the public keys of all), and ``http-message-signatures-directory``: the same as the key directory
+of signed requests (:mod:`scrapy_walsh.policy.signing`). A rotation writes a new key as
+``key.pem.next``, lists it in both, copies the old key to ``KID.pem``, and then renames the new one
+to ``key.pem``. In this order both always list ``key.pem``, and no key is lost, whenever the process
+is killed. The next rotation then goes on with the ``key.pem.next`` that it finds.
+
+Public keys are JWK and JWKS (RFC 7517, RFC 8037), each named by its thumbprint (RFC 7638). joserfc
+reads and writes them. What it does not refuse is refused here: a private key in a published set,
+two keys of one name, and points by which anybody can sign.
 """
 
 from __future__ import annotations
 
+import json
 from binascii import Error as Base64Error
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from joserfc.errors import JoseError
 from joserfc.jwk import OKPKey
 from joserfc.util import urlsafe_b64decode, urlsafe_b64encode
 
 from scrapy_walsh.exceptions import DocumentInvalid
+from scrapy_walsh.files import open_to_others, replace_file, sync_directory
+from scrapy_walsh.keys import ALGORITHM, LIMIT, KeyUnusable, jwk_of, load_private_key
+from scrapy_walsh.policy.signing import DIRECTORY_PATH
 from scrapy_walsh.policy.strict_json import json_object
+from scrapy_walsh.state.files import exclusive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-#: Octets that a document or a key set may have.
-LIMIT: Final = 1024 * 1024
-#: The name of Ed25519 in a JWS (RFC 8037 section 3.1).
-ALGORITHM: Final = "EdDSA"
+KEY: Final = "key.pem"
+NEXT: Final = "key.pem.next"
+JWKS: Final = "jwks.json"
+DIRECTORY: Final = DIRECTORY_PATH.rpartition("/")[2]
+
+
+class KeyFiles(NamedTuple):
+    """What :func:`make_keys` made: the new key's id and file, the key sets, the old key's file."""
+
+    kid: str
+    key: Path
+    jwks: Path
+    directory: Path
+    former: Path | None
+
+
+def make_keys(directory: Path) -> KeyFiles:
+    """Make a key in *directory*; where there is one, replace it and keep it as ``KID.pem``.
+
+    Raises OSError and KeyUnusable.
+    """
+    _prepare(directory)
+    with exclusive(directory):
+        former = load_private_key(directory / KEY) if (directory / KEY).exists() else None
+        listed = _listed(directory / JWKS)
+        new = _next_key(directory / NEXT)
+        kid = jwk_of(new.public_key())["kid"]
+        _publish(directory, listed, [new, former] if former else [new])
+        kept = _keep(directory, former) if former else None
+        (directory / NEXT).replace(directory / KEY)
+        sync_directory(directory)
+    return KeyFiles(kid, directory / KEY, directory / JWKS, directory / DIRECTORY, kept)
+
+
+def _prepare(directory: Path) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if open_to_others(directory.stat(), 0o022):
+        raise KeyUnusable(f"{directory} can be written by others: chmod 700 {directory}")
+
+
+def _listed(path: Path) -> list[dict[str, Any]]:
+    """The keys published so far in *path*; none if there is no such file."""
+    try:
+        with path.open("rb") as file:
+            return keys_of(file.read(LIMIT + 1))
+    except FileNotFoundError:
+        return []
+    except DocumentInvalid as error:
+        raise KeyUnusable(f"{path} cannot be added to: {error}") from None
+
+
+def _next_key(path: Path) -> Ed25519PrivateKey:
+    """The key that a rotation which was killed had made, or a new one, written to the disk."""
+    if not path.exists():
+        pem = Ed25519PrivateKey.generate().private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        )
+        replace_file(path, pem, 0o600)
+    return load_private_key(path)
+
+
+def _publish(directory: Path, listed: list[dict[str, Any]], keys: list[Ed25519PrivateKey]) -> None:
+    """Write the key sets: *keys*, the newest first, then those that were *listed* before."""
+    ours = {jwk["kid"]: jwk for jwk in (jwk_of(key.public_key()) for key in keys)}
+    every = [*ours.values(), *(key for key in listed if key.get("kid") not in ours)]
+    for name, members in ((JWKS, every), (DIRECTORY, directory_of(every))):
+        text = json.dumps({"keys": members}, indent=2)
+        replace_file(directory / name, text.encode("ascii") + b"\n", 0o644)
+
+
+def _keep(directory: Path, key: Ed25519PrivateKey) -> Path:
+    """Copy *key* to a file named after its id, before it is replaced; the file's path."""
+    path = directory / f"{jwk_of(key.public_key())['kid']}.pem"
+    replace_file(path, (directory / KEY).read_bytes(), 0o600)
+    return path
+
+
+# -- key sets -----------------------------------------------------------------------------------
 
 #: Values of a key's member ``alg`` that fit: none, the same, the name of RFC 9864, or of RFC 9421.
 _KEY_ALGORITHMS: Final = (None, ALGORITHM, "Ed25519", "ed25519")
@@ -54,13 +143,6 @@ def decode(text: object, length: int) -> bytes:
     if len(data) != length or urlsafe_b64encode(data) != octets:
         raise ValueError(f"not {length} octets of base64url")
     return data
-
-
-def jwk_of(key: Ed25519PublicKey) -> dict[str, Any]:
-    """The JWK of *key* (RFC 8037 section 2), for signatures."""
-    jwk = OKPKey.import_key(key, {"use": "sig", "alg": ALGORITHM})
-    jwk.ensure_kid()
-    return dict(jwk.as_dict())
 
 
 def keys_of(body: bytes) -> list[dict[str, Any]]:

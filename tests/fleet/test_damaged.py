@@ -1,0 +1,204 @@
+"""What in Redis cannot be read, by kind of record: it never looks as if it had never been there."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scrapy_walsh.exceptions import StoreAway
+from scrapy_walsh.fleet.store import SharedStore
+from scrapy_walsh.policy.recrawl import Visit
+from scrapy_walsh.state.records import (
+    BLOCKLIST,
+    ROBOTS,
+    SCHEMA,
+    TABLE_OF,
+    Deferral,
+    HostRecord,
+    Reading,
+    SourceRun,
+    StoredDocument,
+)
+from scrapy_walsh.state.store import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.fleet.fleet import Server
+
+HOST, URL, LIST = "h.test", "http://h.test/feed", "http://o.test/list"
+
+
+def worker(server: Server) -> SharedStore:
+    return SharedStore(MemoryStore(), server.url, "ExampleBot")
+
+
+def document(kind: str, key: str) -> StoredDocument:
+    return StoredDocument(kind, key, f"{key}/file", b"text", time.time() - 10, 200, "held")
+
+
+def records() -> dict[str, Any]:
+    now = time.time()
+    return {
+        "blocklist": document(BLOCKLIST, LIST),
+        "robots.txt": document(ROBOTS, "http://h.test"),
+        "schema": document(SCHEMA, LIST),
+        "host": HostRecord(HOST, now - 60, 1.0, not_before=now + 600),
+        "source": SourceRun(URL, now - 60, "200"),
+        "deferral": Deferral(URL, HOST, now + 600, "why"),
+        "reading": Reading(URL, now - 600, now - 60, 1, ""),
+    }
+
+
+def other_value(server: Server, name: str) -> None:
+    for field in server.client.hkeys(name):
+        server.client.hset(name, field, b"\xff{")
+
+
+def other_type(server: Server, name: str) -> None:
+    server.client.delete(name)
+    server.client.lpush(name, "not a record")
+
+
+def gone(server: Server, name: str) -> None:
+    server.client.delete(name)
+
+
+DAMAGE: dict[str, Callable[[Server, str], None]] = {
+    "other value": other_value,
+    "other type": other_type,
+    "gone": gone,
+}
+
+
+def shared(server: Server, record: Any) -> tuple[SharedStore, str]:
+    one = worker(server)
+    one.put(record)
+    table = TABLE_OF[type(record)]
+    return one, one.key(table, *table.key_of(record))
+
+
+def found_by(store: SharedStore, record: Any) -> Any:
+    return store.get(type(record), *TABLE_OF[type(record)].key_of(record))
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_r3_a_list_that_was_adopted_and_cannot_be_read_is_not_known(
+    server: Server, damage: str
+) -> None:
+    """D14: the record without text defers everything; None would let everything pass."""
+    record = records()["blocklist"]
+    one, name = shared(server, record)
+    DAMAGE[damage](server, name)
+    new = worker(server)
+    for _ in range(2):
+        found = found_by(new, record)
+        assert found is not None
+        assert not found.body
+    assert found_by(one, record).body == b"text"  # whose copy is the one that was adopted last
+    assert found_by(new, record).body == b"text"  # it is shared again
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_r3_an_older_copy_is_not_gone_by_where_a_later_list_is_lost(
+    server: Server, damage: str
+) -> None:
+    """The later one may name more domains."""
+    record = records()["blocklist"]
+    old = worker(server)
+    old._local.put(StoredDocument(BLOCKLIST, LIST, LIST, b"old", time.time() - 500, 200, "held"))
+    _, name = shared(server, record)
+    DAMAGE[damage](server, name)
+    assert not found_by(old, record).body
+    old.put(found_by(old, record) or record)  # what is older does not take its place either
+    assert not found_by(worker(server), record).body
+
+
+def test_r3_a_list_is_not_known_while_redis_is_away(server: Server) -> None:
+    record = records()["blocklist"]
+    one, _ = shared(server, record)
+    server.kill()
+    for each in (one, worker(server)):
+        with pytest.raises(StoreAway):
+            found_by(each, record)
+
+
+@pytest.mark.parametrize("kind", [each for each in records() if each != "blocklist"])
+@pytest.mark.parametrize("damage", ["other value", "other type"])
+def test_own_one_record_that_cannot_be_read_is_set_aside_with_a_line(
+    server: Server, kind: str, damage: str
+) -> None:
+    record = records()[kind]
+    _, name = shared(server, record)
+    DAMAGE[damage](server, name)
+    new = worker(server)
+    found = found_by(new, record)
+    assert [name in each and "is set aside" in each for each in new.notices] == [True]
+    assert server.client.exists(name.replace("}:", "}:aside:"))
+    assert new.link.away is None
+    if kind == "source":
+        assert found.visit == Visit(found.last_run_at, found.last_run_at, False, None)
+        assert time.time() - found.last_run_at < 5  # so R8 does not let it go
+    elif kind == "host":
+        assert time.time() - found.last_end < 5
+    else:
+        assert found is None  # it is fetched again, or counted anew
+    new.put(record)
+    assert found_by(worker(server), record) is not None
+
+
+@pytest.mark.parametrize("damage", ["other value", "other type"])
+def test_r4_a_host_whose_record_cannot_be_read_counts_as_just_requested(
+    server: Server, damage: str
+) -> None:
+    _, name = shared(server, records()["host"])
+    DAMAGE[damage](server, name)
+    one, other = worker(server), worker(server)
+    booking = one.reserve_host(HOST, 60.0, time.time())
+    assert booking.wait > 50
+    assert booking.known
+    assert other.reserve_host(HOST, 60.0, time.time()).wait > 50
+    assert len(one.notices) == 1
+
+
+@pytest.mark.parametrize("kind", ["host", "source"])
+def test_own_what_is_gone_from_redis_is_known_from_the_copy(server: Server, kind: str) -> None:
+    record = records()[kind]
+    one, name = shared(server, record)
+    gone(server, name)
+    assert found_by(one, record) == record
+
+
+@pytest.mark.parametrize("kind", records())
+def test_own_what_this_user_may_not_read_ends_the_crawl(server: Server, kind: str) -> None:
+    record = records()[kind]
+    shared(server, record)
+    server.client.execute_command(
+        *("ACL", "SETUSER", "few", "on", ">word", "+@all", "resetkeys"),
+        *(f"~walsh:{{examplebot}}:{each}*" for each in ("epoch", "queue", "x")),
+    )
+    few = SharedStore(MemoryStore(), server.url.replace("//", "//few:word@"), "ExampleBot")
+    assert few.link.begin() is not None
+    if kind == "blocklist":
+        with pytest.raises(StoreAway):
+            found_by(few, record)
+    else:
+        assert found_by(few, record) is None
+    with pytest.raises(StoreAway):  # nothing is sent from now on
+        few.reserve_host(HOST, 1.0, time.time())
+    assert few.link.refused is not None
+    assert "give its user all rights" in str(few.link.refused)
+
+
+def test_own_a_view_sets_nothing_aside(server: Server) -> None:
+    from scrapy_walsh.fleet.store import SharedView  # noqa: PLC0415
+
+    record = records()["source"]
+    _, name = shared(server, record)
+    other_type(server, name)
+    seen = SharedView(MemoryStore(), server.url, "ExampleBot")
+    assert found_by(seen, record) is None
+    assert server.client.exists(name)
+    assert len(seen.notices) == 1
