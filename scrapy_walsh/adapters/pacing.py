@@ -194,7 +194,8 @@ TURNSTILE: Final = Turnstile()
 class Pulse:
     """The heartbeat of one crawl; it does nothing where the store is not shared.
 
-    ConfigError where Redis answers, and will not do what is needed.
+    ConfigError where Redis answers, and will not do what is needed. StoreAway where it does not,
+    and the scheduler is scrapy-redis's, which would end in a traceback.
     """
 
     def __init__(self, context: Context) -> None:
@@ -209,6 +210,12 @@ class Pulse:
             if isinstance(context.store, SharedStore):
                 self._store = context.store
                 self._begin(context.store)
+                scheduler = str(context.crawler.settings["SCHEDULER"])
+                if not self._begun and "scrapy_redis" in scheduler:
+                    raise StoreAway(
+                        f"{context.store.link.name} does not answer, and scrapy-redis's scheduler "
+                        "does not wait for it: start it, or correct WALSH_SHARED_STATE"
+                    )
 
     def start(self) -> None:
         """Look now, and again whenever the store says (``SharedStore.beat``)."""
@@ -331,9 +338,9 @@ class Pacing:
 
     def _know(self, host: Host) -> Host:
         context, now = self._context, self._context.monotonic()
-        host.known = True
+        steady, host.known = context.steady(), True
         try:
-            restore(host, context.store, now, context.steady())
+            restore(host, context.store, now, steady)
         except StateError as error:
             # Its record cannot be read, so it is spaced as if it had just been requested.
             context.recorder.own_fault(str(error), kept=True)
@@ -463,6 +470,7 @@ def restore(host: Host, store: Store, now: float, steady: float) -> None:
         traffic.restore(now, now)
     if record is None:
         return
+    known, record = record, record.at(steady)
     # The start of a request was booked here, and the server saw it later.
     since = max(0.0, steady - record.last_end - (_REACH if record.under_way else 0.0))
     held = max(0.0, (record.not_before or steady) - steady)
@@ -471,3 +479,5 @@ def restore(host: Host, store: Store, now: float, steady: float) -> None:
     traffic.set_interval(record.interval, source=EARLIER_RUN)
     host.take(eased(record.taught, steady))
     host.silence.before = host.kept_silent = record.silent_since is not None
+    if record is not known:
+        store.update_host(host.key, lambda found: found and found.at(steady))

@@ -527,6 +527,9 @@ class DueSpiderMixin:
                 compat.crawl(self.crawler, request)
             except ValueError as error:  # of ``DueQueue.push``
                 logger.error("%s", error)
+            except redis.RedisError as error:  # of scrapy-redis's own filter
+                line = f"{request.url} could not be queued, and will not be sent: {error}"
+                Crawl.of(self.crawler).recorder.own_fault(line)
 
     def feed(self) -> None:
         """Take the next batch into the queue, unless the list was empty a moment ago."""

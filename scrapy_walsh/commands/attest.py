@@ -25,7 +25,7 @@ from scrapy_walsh.proof.attest.document import (
     in_words,
     judge,
 )
-from scrapy_walsh.proof.attest.evidence import evidence_in, indexes_in
+from scrapy_walsh.proof.attest.evidence import evidence_in
 from scrapy_walsh.proof.conformance import check
 from scrapy_walsh.proof.keys import keys_of, parse
 
@@ -103,9 +103,8 @@ def _attest(args: argparse.Namespace) -> int:
         evidence = evidence_in(path, config)
     url, now = config.identity.policy_url, iso(time.time())
     page = look(url, settings, now) if args.online else PolicyPage(url)
-    indexes = indexes_in(config.state_dir, time.time())
-    found = judge(evidence, config, page, indexes)
-    made = document(evidence, config, page, found, iso(time.time()), indexes=indexes)
+    found = judge(evidence, config, page)
+    made = document(evidence, config, page, found, iso(time.time()))
     _write(args.output, made, key)
     common.tell("attest", *(" ".join(line.split()) for line in _lines(evidence, found)))
     return 0 if all(each.value is True for each in found.values()) else 1

@@ -125,6 +125,8 @@ class _Look:
 
     def _row(self, record: Any) -> dict[str, Any]:
         record = moved(record, self._to_wall)
+        if isinstance(record, HostRecord):
+            record = record.at(self._now)
         row = asdict(record)
         if isinstance(record, HostRecord):
             taught = eased(record.taught, self._now).interval

@@ -223,13 +223,6 @@ class Link:
                 answers[n] = answer
         return answers
 
-    def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Run *script* in Redis and return its answer. Raises ``redis.RedisError``."""
-        (answer,) = self.exchange([self.script(script, keys, arguments)])
-        if isinstance(answer, redis.RedisError):
-            raise answer
-        return answer
-
     def greet(self) -> float:
         """Ask Redis whether it is the one that this worker knew: ``word`` is ``epoch`` then.
 

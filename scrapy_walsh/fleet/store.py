@@ -286,7 +286,7 @@ class SharedStore(Store):
         has an older blocklist does not go by it. Raises ``redis.RedisError``.
         """
         self.notices.append(
-            f"{name} in Redis cannot be read ({why}) and is set aside ({self.prefix}aside:...): "
+            f"{name} in Redis cannot be read ({why}) and is set aside as {self.prefix}aside:...: "
             "its host or source counts as requested just now, and without it a list is not known"
         )
         if not self.writes or (found := self._hashes.named(name)) is None:

@@ -326,6 +326,19 @@ class HostRecord:
         """Seconds between two requests to the host, by all that is on record."""
         return max(self.interval, self.taught.interval)
 
+    def at(self, now: float) -> HostRecord:
+        """The record as it counts at *now*.
+
+        Where its last request lies in the future, the clock was set back (D9). Then that counts as
+        *now*, and a hold begins anew, as long as it was. Whoever finds that writes it down: else it
+        would begin anew at every look.
+        """
+        if self.last_end <= now:
+            return self
+        held = None if self.not_before is None else max(now, self.not_before - self.last_end + now)
+        visited = None if self.visited_at is None else min(self.visited_at, now)
+        return replace(self, last_end=now, not_before=held, visited_at=visited)
+
 
 @dataclass(frozen=True, slots=True)
 class Deferral:

@@ -130,14 +130,13 @@ class Store(ABC):
             if record is None:
                 found = Booking(0.0, known=False, rested=math.inf)
                 return HostRecord(host, now, interval, under_way=1)
-            rested = max(0.0, now - record.last_end)
             own, spacing = record.last_end == self._own.get(host), max(interval, record.spacing)
-            wait = shared_wait(record.last_end, record.not_before, spacing, now, own=own)
+            current = record.at(now)
+            rested = now - current.last_end
+            wait = shared_wait(current.last_end, current.not_before, spacing, now, own=own)
             found = Booking(wait, known=True, rested=rested, taught=record.taught)
             if found.wait > 0:
-                # A record from the future, since the clock was put back (D9), counts as "now". It
-                # is written so, or it would count as "now" at every later look too.
-                return replace(record, last_end=now) if record.last_end > now else None
+                return None if current is record else current
             # A hold, if there was one, has ended: nothing is booked before that.
             return replace(record, last_end=now, interval=interval, not_before=None, under_way=1)
 
@@ -168,7 +167,7 @@ class Store(ABC):
             own = record is None or record.last_end == mine
             if own:
                 self._own[host] = now
-            record = record or HostRecord(host, now, interval)
+            record = (record or HostRecord(host, now, interval)).at(now)
             end = max(now + hold, record.not_before or 0.0)
             return replace(
                 record,

@@ -65,7 +65,7 @@ class Server:
             self.port = probe.getsockname()[1]
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.client = redis.Redis.from_url(self.url)
-        self.folder, self._keep, self._options = folder, keep, options
+        self.folder, self._keep, self.options = folder, keep, options
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -74,7 +74,7 @@ class Server:
             f"--bind 127.0.0.1 --port {self.port} --appendonly {'yes' if self._keep else 'no'}"
         )
         command = [str(BINARY), *options.split(), "--dir", str(self.folder), "--save", ""]
-        command += ["--appendfsync", "always", *self._options]
+        command += ["--appendfsync", "always", *self.options]
         self.started = time.monotonic()
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         end = time.monotonic() + 60

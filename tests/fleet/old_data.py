@@ -2,6 +2,7 @@
 
     python -m tests.fleet.old_data 40            three workers with queues of their own
     python -m tests.fleet.old_data 40 --queue    ... with one queue in Redis
+    python -m tests.fleet.old_data 40 --list     ... which a list of URLs in Redis fills
 
 Redis is Debian's. What is judged is the web server's log: no gap that is too short, no hold that is
 broken, and nothing that is lost without a line and exit code 1.
@@ -10,6 +11,7 @@ broken, and nothing that is lost without a line and exit code 1.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import tempfile
@@ -45,6 +47,26 @@ SLOWLY = PATIENT.replace(
 await compat.sleep(0.05)
             yield scrapy.Request(url, dont_filter=True)""",
 )
+LISTED = """
+from pathlib import Path
+from scrapy_redis.spiders import RedisSpider
+from scrapy_walsh.adapters.redis_queue import DueSpiderMixin
+
+class Probe(DueSpiderMixin, RedisSpider):
+    name = "probe"
+    max_idle_time = 20
+    redis_batch_size = 10
+
+    async def start(self):
+        Path("ready").touch()
+        async for request in super().start():
+            yield request
+
+    def parse(self, response):
+        pass
+"""
+#: By who has the requests: in memory each worker its own, one queue, one queue from a list.
+SPIDERS = {"": PATIENT, "queue": SLOWLY, "list": LISTED}
 QUEUE = {
     "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
     "SCHEDULER_QUEUE_CLASS": "scrapy_walsh.adapters.redis_queue.DueQueue",
@@ -70,7 +92,7 @@ class Outcome:
         )
 
 
-def crawl(folder: Path, kills: int, rand: random.Random, *, queue: bool) -> Outcome:
+def crawl(folder: Path, kills: int, rand: random.Random, queue: str = "") -> Outcome:
     """One crawl of three workers, in which Redis comes back *kills* times with old data."""
     server, outcome = Server(folder), Outcome()
     server.start()
@@ -78,13 +100,15 @@ def crawl(folder: Path, kills: int, rand: random.Random, *, queue: bool) -> Outc
         with Sandbox() as box:
             _sites(box, kills)
             more: dict[str, Any] = {**QUEUE, "REDIS_URL": server.url} if queue else {}
-            spider = SLOWLY if queue else PATIENT
+            for url in _all(kills) if queue == "list" else ():
+                server.client.rpush("probe:start_urls", json.dumps({"url": url}))
             crews = [
-                worker(folder / str(n), box, server, _urls(n, kills), spider=spider, **more)
+                worker(folder / str(n), box, server, _urls(n, kills), spider=SPIDERS[queue], **more)
                 for n in range(WORKERS)
             ]
             all_at_once(crews)
             wait_until(lambda: len(targets(box.log)) > WORKERS)
+            time.sleep(rand.choice((0.0, 8.0)))  # while the queue is filled, or after that
             while outcome.kills < kills and all(_runs(each) for each in crews):
                 _kill(box, server, crews, rand)
                 outcome.kills += 1
@@ -114,7 +138,7 @@ def _sites(box: Sandbox, kills: int) -> None:
         box.put(site(name))
     box.put(site(SLOW, robots=f"User-agent: *\nCrawl-delay: {CRAWL_DELAY:g}\n"))
     down = Route(status=503, headers={"Retry-After": f"{RETRY_AFTER:g}"})
-    paths = {url.removeprefix(f"http://{BUSY}") for n in range(WORKERS) for url in _urls(n, kills)}
+    paths = {url.removeprefix(f"http://{BUSY}") for url in _all(kills)}
     busy = {path: Route(sequence=[down, Route(body="page")]) for path in paths if path[0] == "/"}
     box.put(site(BUSY, busy))
 
@@ -124,6 +148,10 @@ def _urls(of: int, kills: int) -> list[str]:
     return [f"http://{name}{path}" for path in pages for name in PLAIN] + [
         f"http://{name}{path}" for name in (SLOW, BUSY) for path in pages[: 1 + kills // 2]
     ]
+
+
+def _all(kills: int) -> list[str]:
+    return [url for of in range(WORKERS) for url in _urls(of, kills)]
 
 
 def _interval(gap: Gap[LoggedRequest]) -> float:
@@ -146,7 +174,7 @@ def _judge(
         f"http://{each.host}{each.path}" for each in targets(log) if each.status == 200
     )
     outcome.twice = sum(count - 1 for count in answered.values())
-    wanted = {url for of in range(WORKERS) for url in _urls(of, kills)}
+    wanted = set(_all(kills))
     outcome.lost = len(wanted - answered.keys())
     codes = [each.process.returncode for each in crews]
     said = any(" will not be sent" in each.output for each in crews)
@@ -163,13 +191,14 @@ def main() -> int:
     """Kill so often; 0 where no promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.fleet.old_data", description=__doc__)
     parser.add_argument("kills", type=int, nargs="?", default=40)
-    parser.add_argument("--queue", action="store_true", help="one queue in Redis")
+    for kind in ("queue", "list"):
+        parser.add_argument(f"--{kind}", dest="queue", action="store_const", const=kind, default="")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     rand, left, broken = random.Random(given.seed), given.kills, False
     while left > 0:
         folder = Path(tempfile.mkdtemp())
-        outcome = crawl(folder, min(left, AT_ONCE), rand, queue=given.queue)
+        outcome = crawl(folder, min(left, AT_ONCE), rand, given.queue)
         print(outcome, f"({folder})", flush=True)
         left -= max(outcome.kills, 1)
         broken = broken or bool(outcome.broken)

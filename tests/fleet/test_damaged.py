@@ -107,8 +107,9 @@ def test_r3_an_older_copy_is_not_gone_by_where_a_later_list_is_lost(
 ) -> None:
     """The later one may name more domains."""
     record = records()["blocklist"]
-    old = worker(server)
-    old._local.put(StoredDocument(BLOCKLIST, LIST, LIST, b"old", time.time() - 500, 200, "held"))
+    copy = MemoryStore()
+    copy.put(StoredDocument(BLOCKLIST, LIST, LIST, b"old", time.time() - 500, 200, "held"))
+    old = SharedStore(copy, server.url, "ExampleBot")
     _, name = shared(server, record)
     DAMAGE[damage](server, name)
     assert not found_by(old, record).body

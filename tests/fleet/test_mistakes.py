@@ -127,7 +127,7 @@ def test_own_tls_where_there_is_none_and_the_reverse_are_said(
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     self_signed(key, certificate)
     secure = Server(tmp_path, "--tls-cert-file", str(certificate), "--tls-key-file", str(key))
-    secure._options += ("--tls-auth-clients", "no", "--tls-port", str(secure.port), "--port", "0")
+    secure.options += ("--tls-auth-clients", "no", "--tls-port", str(secure.port), "--port", "0")
     port = secure.port
     secure.client = link(f"rediss://localhost:{port}/0?ssl_cert_reqs=none").client
     run.append(secure)
@@ -251,13 +251,23 @@ def test_own_a_redis_that_stays_away_ends_the_crawl(
     assert not requests(box.log)
 
 
+def test_own_a_crawl_with_the_scheduler_of_scrapy_redis_does_not_wait_for_its_start(
+    box: Sandbox, server: Server, tmp_path: Path
+) -> None:
+    server.kill()
+    one = worker(tmp_path / "p", box, server, spider=FLEET_SPIDER, **settings(server))
+    said = one.finish(60, code=1)
+    assert said.splitlines()[-1].endswith("start it, or correct WALSH_SHARED_STATE")
+    assert "Traceback" not in said
+
+
 def test_own_a_mistake_that_shows_once_redis_is_up_ends_the_crawl(
     box: Sandbox, server: Server, tmp_path: Path
 ) -> None:
     server.kill()
     one = worker(tmp_path / "p", box, server, ["http://a.test/page"])
     wait_until(lambda: "nothing is sent until it is back" in one.output)
-    server._options = ("--requirepass", "word")
+    server.options = ("--requirepass", "word")
     server.start()
     said = one.finish(60, code=1)
     assert "correct its user and password" in said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import Request
@@ -15,11 +15,12 @@ from scrapy_walsh.state.records import BLOCKLIST, Deferral, SourceRun, StoredDoc
 from scrapy_walsh.state.store import MemoryStore, SqliteStore
 from tests.fleet import old_data
 from tests.fleet.fleet import Server
-from tests.fleet.test_scrapy_redis import _no_timers, queue, urls_of  # noqa: F401
+from tests.fleet.test_scrapy_redis import _no_timers, finish, queue, urls_of  # noqa: F401
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from scrapy_walsh.adapters.redis_queue import DueQueue
     from scrapy_walsh.state.store import Store
 
 HOST, URL, LIST = "h.test", "http://h.test/feed", "http://o.test/list"
@@ -154,13 +155,18 @@ def test_r4_the_word_is_on_each_machine_too(server: Server, tmp_path: Path) -> N
 
 
 def test_own_much_is_written_back_in_parts(server: Server) -> None:
-    one = worker(server)
+    local = MemoryStore()
+    one = worker(server, local)
     one.tend()
     for number in range(1200):
-        one._local.put(SourceRun(f"http://h.test/{number}", time.time(), "200"))
+        local.put(SourceRun(f"http://h.test/{number}", time.time(), "200"))
     server.client.flushall()
     assert [one.tend() for _ in range(3)] == [0, 0, 5]
     assert len(server.client.keys("walsh:*:source:*")) == 1200
+
+
+def crawl_of(line: DueQueue) -> Any:
+    return line._crawl
 
 
 @pytest.mark.usefixtures("_no_timers")
@@ -169,6 +175,7 @@ def test_own_what_the_queue_has_lost_is_an_error_with_its_number(
     server: Server, *, emptied: bool
 ) -> None:
     one = queue(server)
+    crawl = crawl_of(one)
     one.push(Request("http://a.test/0"))
     snapshot = server.snapshot()
     for page in range(1, 4):
@@ -176,16 +183,16 @@ def test_own_what_the_queue_has_lost_is_an_error_with_its_number(
     assert urls_of(one, 1) == ["http://a.test/0"]
     server.go_back(None if emptied else snapshot)
     assert one.pop() is None
-    one._store.tend()
-    (line,) = one._crawl.recorder.own_faults
+    crawl.store.tend()
+    (line,) = crawl.recorder.own_faults
     assert line.startswith("lost walsh:{examplebot}:queue:probe:requests")
     over(server)
-    one._store.tend()
+    crawl.store.tend()
     one.push(Request("http://a.test/4"))
     time.sleep(1.01)
     wanted = ["http://a.test/4"] if emptied else ["http://a.test/0"]
     assert urls_of(one, 1) == wanted
-    assert len(one._crawl.recorder.own_faults) == 1
+    assert len(crawl.recorder.own_faults) == 1
 
 
 @pytest.mark.usefixtures("_no_timers")
@@ -193,19 +200,17 @@ def test_own_a_queue_that_is_done_or_cleared_has_lost_nothing(server: Server) ->
     one, other = queue(server), queue(server)
     one.push(Request("http://a.test/0"))
     assert urls_of(other, 1) == ["http://a.test/0"]
-    other._renew()
+    finish(other)
     one.clear()
     assert urls_of(other, 1) == [None]
     assert len(one) == len(other) == 0
     for each in (one, other):
-        assert not each._crawl.recorder.own_faults
+        assert not crawl_of(each).recorder.own_faults
 
 
-@pytest.mark.parametrize("shared_queue", [False, True])
-def test_r4_a_crawl_in_which_redis_comes_back_with_old_data(
-    tmp_path: Path, *, shared_queue: bool
-) -> None:
+@pytest.mark.parametrize("requests", old_data.SPIDERS)
+def test_r4_a_crawl_in_which_redis_comes_back_with_old_data(tmp_path: Path, requests: str) -> None:
     """Once, of the 40 times of ``python -m tests.fleet.old_data``."""
-    outcome = old_data.crawl(tmp_path, 1, random.Random(1), queue=shared_queue)
+    outcome = old_data.crawl(tmp_path, 1, random.Random(1), requests)
     assert outcome.broken == []
     assert outcome.kills == 1

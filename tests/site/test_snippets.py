@@ -46,7 +46,7 @@ RUN_BY: dict[str, tuple[int, tuple[str, ...]]] = {
     "doctor.md": (1, ("cli/test_doctor.py",)),
     "exceptions.md": (1, ("site/test_reference.py",)),
     "faq.md": (1, ("site/test_reference.py",)),
-    "fleet.md": (3, (HERE,)),
+    "fleet.md": (4, (HERE,)),
     "identity.md": (5, ("cli/test_init.py", "test_readme.py")),
     "install.md": (3, ("test_readme.py", "deploy/test_other_projects.py", HERE)),
     "meta.md": (1, ("site/test_reference.py",)),
@@ -148,6 +148,14 @@ def test_own_the_spider_of_a_fleet_can_be_made() -> None:
     exec(blocks("fleet.md")[2], names)  # noqa: S102  our own documentation
     bases = [each.__name__ for each in names["MySpider"].__mro__]
     assert bases.index("DueSpiderMixin") < bases.index("RedisSpider")
+
+
+def test_own_a_host_has_one_fleet_whatever_its_url() -> None:
+    names: dict[str, Any] = {}
+    exec(blocks("fleet.md")[3], names)  # noqa: S102  our own documentation
+    of = names["fleet_of"]
+    assert of("https://www.a.example/feed") == of("http://a.example:8080/x") in names["FLEETS"]
+    assert {of(f"https://h{number}.example/") for number in range(20)} == set(names["FLEETS"])
 
 
 # -- install.md ---------------------------------------------------------------------------

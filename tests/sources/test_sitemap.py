@@ -12,13 +12,10 @@ import pytest
 from scrapy_walsh.ledger.files import FILE
 from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, requests
 from scrapy_walsh.sources.sources import read_sources
-from tests.conformance.kit import put_record
 from tests.crawl.harness import OPEN, OWN_IDENTITY, make_project, run_scrapy, site, state_dir
 from tests.sources.world import HTML, LAUGHS, NOTHING, QUICK, World, crawl_world, entry, feed, rss
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scrapy_walsh.proof.sandbox import Site
 
 pytestmark = pytest.mark.crawl
@@ -298,7 +295,7 @@ def test_own_the_sources_of_the_docs_are_read(tmp_path: Path) -> None:
     assert problems == []
 
 
-# -- the ledger, verify and attest --------------------------------------------------------
+# -- the ledger, verify, and who may not ----------------------------------------------------
 
 
 def declared(project: Path) -> list[dict[str, Any]]:
@@ -335,27 +332,6 @@ def test_own_plan_says_that_children_may_follow(
     assert box.log == []
 
 
-@pytest.fixture
-def attested(tmp_path: Path, box: Sandbox) -> Callable[..., str]:
-    """Crawl an index, and attest: what speaks against R6, and the document."""
-
-    def _attested(children: bool, then: dict[str, Any] | None = None) -> str:
-        for each in sites():
-            box.put(each)
-        source = {"sitemap": "http://index.test/i.xml", "children": children}
-        project = project_of(tmp_path / "project", [source])
-        crawl_world(project, box)
-        named = (f"{name}={value}" for name, value in (then or {}).items())
-        put_record(state_dir(project) / "conformance.json")
-        more = [word for each in named for word in ("-s", each)]
-        return run_scrapy(project, box, "walsh", "attest", *more).stdout
-
-    return _attested
-
-
-R6 = "R6 is not attested: a run of the last 30 days requested the sitemaps that it lists"
-
-
 def test_r6_walsh_research_refuses_a_source_that_wants_what_an_index_lists(
     tmp_path: Path, box: Sandbox
 ) -> None:
@@ -367,28 +343,3 @@ def test_r6_walsh_research_refuses_a_source_that_wants_what_an_index_lists(
     assert done.returncode == 1
     assert "children = true: walsh-research follows no links of a sitemap (R6)" in done.stdout
     assert requests(box.log, "index.test") == []
-
-
-def test_own_attest_says_r6_false_where_an_index_declared_targets(
-    attested: Callable[..., str],
-) -> None:
-    """As an earlier version let walsh-research do."""
-    said = attested(children=True, then={"WALSH_IDENTITY": "walsh-research"})
-    assert f"{R6} (children = true): http://index.test/i.xml" in said
-    assert '"R6 sitemaps": ' in said
-
-
-def test_own_attest_says_nothing_of_an_index_that_declared_nothing(
-    attested: Callable[..., str],
-) -> None:
-    said = attested(children=False)
-    assert R6 not in said
-    assert "R6 sitemaps" not in said
-
-
-def test_own_under_an_identity_of_ones_own_it_is_said_as_an_exemption(
-    attested: Callable[..., str],
-) -> None:
-    said = attested(children=True)
-    assert R6 not in said
-    assert '"R6 sitemaps": ' in said

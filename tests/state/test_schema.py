@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from state_samples import change
 
+from scrapy_walsh.adapters.pacing import restore
 from scrapy_walsh.config import WalshConfig
 from scrapy_walsh.exceptions import ConfigError
+from scrapy_walsh.policy.host import Host
 from scrapy_walsh.policy.recrawl import REVISIT_FLOOR, REVISIT_LONGEST
 from scrapy_walsh.policy.throttle import NOTHING, Learned
 from scrapy_walsh.policy.times import Until, Wall, duration
@@ -107,6 +109,35 @@ def test_own_the_end_of_an_answer_leaves_the_other_fields(store: Store) -> None:
     record = store.get(HostRecord, HOST)
     assert record is not None
     assert (record.not_before, record.silent_since) == (NOW + 60 * DAY, None)
+
+
+@pytest.mark.parametrize("looks", ["restore", "reserve"])
+def test_r5_a_hold_that_begins_in_the_future_begins_anew_once(store: Store, looks: str) -> None:
+    """D9: the clock was a year ahead when a host asked for three days; looked at day by day."""
+    ahead = NOW + 365 * DAY
+    store.put(HostRecord(HOST, ahead, 1.0, ahead + 3 * DAY, visited_at=ahead))
+    left = []
+    for day in range(5):
+        host, now = Host(HOST), NOW + day * DAY
+        if looks == "restore":
+            restore(host, store, 0.0, now)
+            left.append(max(0.0, host.traffic.not_before))
+        else:
+            left.append(store.reserve_host(HOST, 1.0, now).wait)
+    assert left == pytest.approx([3 * DAY, 2 * DAY, DAY, 0, 0], abs=2)
+    record = store.get(HostRecord, HOST)
+    assert record is not None
+    assert record.last_end <= NOW + 4 * DAY
+    assert record.visited_at == NOW
+
+
+def test_r5_an_answer_does_not_bring_back_a_hold_of_the_future(store: Store) -> None:
+    ahead = NOW + 365 * DAY
+    store.put(HostRecord(HOST, ahead, 1.0, ahead + 900))
+    store.book_host(HOST, 1.0, NOW, 60.0)
+    record = store.get(HostRecord, HOST)
+    assert record is not None
+    assert record.not_before == NOW + 900
 
 
 def test_own_a_target_ahead_of_the_crawl_delay_is_noted_at_its_end(store: Store) -> None:

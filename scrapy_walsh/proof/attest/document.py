@@ -21,7 +21,7 @@ from scrapy_walsh.proof.findings import Finding, Outcome
 from scrapy_walsh.spec import REQUIREMENTS, SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
 CONTRACT: Final = "walsh-research-attestation/v1"
 TOOL: Final = "scrapy-walsh"
@@ -135,20 +135,17 @@ _UNDOINGS: Final = (
 # -- requirements -------------------------------------------------------------------------
 
 
-def judge(
-    evidence: Evidence, config: WalshConfig, page: PolicyPage, indexes: Sequence[str] = ()
-) -> dict[str, Attested]:
+def judge(evidence: Evidence, config: WalshConfig, page: PolicyPage) -> dict[str, Attested]:
     """What speaks against each requirement, by id, in the order of the checklist.
 
     *config*: that of the project that attests. *page*: the policy page of its identity.
-    *indexes*: URLs of the sitemap indexes that declared targets in its runs (``indexes_in``).
     """
     record = evidence.record
     if record is None:
         return {id_: Attested((Finding(Outcome.UNSEEN, id_),)) for id_ in IDS}
     named = (_main(check["requirement"]) for check in record["checks"])
     found = {id_: _shown(id_, record) for id_ in dict.fromkeys([*IDS, *named])}
-    for finding in [*_unseen_parts(found), *_undone(config, page, indexes)]:
+    for finding in [*_unseen_parts(found), *_undone(config, page)]:
         found[finding.rule] = Attested((*found[finding.rule].against, finding))
     return found
 
@@ -203,18 +200,13 @@ def _unseen_parts(found: Mapping[str, Attested]) -> Iterator[Finding]:
             yield Finding(Outcome.UNSEEN, id_, text=why)
 
 
-def _undone(config: WalshConfig, page: PolicyPage, indexes: Sequence[str]) -> Iterator[Finding]:
-    """What the settings and the runs undo, and what the policy page lacks."""
+def _undone(config: WalshConfig, page: PolicyPage) -> Iterator[Finding]:
+    """What the settings undo, and what the policy page lacks."""
     if page.checked is None:
         why = f"the policy page {page.url} was not requested (R1.4): run attest --online"
         yield Finding(Outcome.UNSEEN, "R1", text=why)
     elif page.problem:
         yield Finding(Outcome.BROKEN, "R1", text=f"policy page {page.url}: {page.problem}")
-    if indexes and config.is_walsh_research:
-        listed = "requested the sitemaps that it lists (children = true)"
-        more = f", and {len(indexes) - 1} more" if len(indexes) > 1 else ""
-        why = f"a run of the last 30 days {listed}: {indexes[0]}{more}"
-        yield Finding(Outcome.BROKEN, "R6", text=why)
     for undoing in _UNDOINGS:
         if undoing.holds(config):
             yield Finding(undoing.outcome, undoing.id, text=undoing.why)
@@ -229,13 +221,8 @@ def document(
     page: PolicyPage,
     found: Mapping[str, Attested],
     issued: str,
-    *,
-    indexes: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The attestation, unsigned. *found*: what :func:`judge` returned. *issued*: ISO 8601, UTC.
-
-    *indexes*: as of :func:`judge`.
-    """
+    """The attestation, unsigned. *found*: what :func:`judge` returned. *issued*: ISO 8601, UTC."""
     return {
         "contract": CONTRACT,
         "tool": TOOL,
@@ -251,14 +238,14 @@ def document(
         "WALSH_PACE_ROBOTS": config.pace_robots,
         "WALSH_FOLLOW_LINKS": config.follow_links,
         "WALSH_SLOW_HOSTS": config.slow_hosts,
-        "exemptions": _exemptions(config, indexes),
+        "exemptions": _exemptions(config),
     }
 
 
-def _exemptions(config: WalshConfig, indexes: Sequence[str]) -> dict[str, str]:
+def _exemptions(config: WalshConfig) -> dict[str, str]:
     """Where a request may follow another sooner than after R4's interval, by requirement.
 
-    And where a target was not declared by the project itself (R6).
+    And where a target may be declared by a document (R6), which is refused to walsh-research.
     """
     found = {"R4": "the target after the first robots.txt of a host never requested before"}
     if config.slow_hosts == SLOW_VISIT:
@@ -267,7 +254,7 @@ def _exemptions(config: WalshConfig, indexes: Sequence[str]) -> dict[str, str]:
             " 24 h, 1 s after the robots.txt that had to be refreshed, if the host had no request"
             " for its whole Crawl-delay before"
         )
-    if indexes:
+    if not config.is_walsh_research:
         found["R6 sitemaps"] = (
             f"the sitemaps on the same host, {MAX_CHILDREN} at most, that a declared sitemap index"
             " lists, where its source says children = true"

@@ -6,7 +6,6 @@ stricter than the project's, and was not edited since.
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import datetime
 from importlib.metadata import version
@@ -14,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scrapy_walsh.config import SETTINGS, Setting, WalshConfig
-from scrapy_walsh.exceptions import ConfigError, DocumentInvalid, StateError
+from scrapy_walsh.exceptions import ConfigError, DocumentInvalid
 from scrapy_walsh.proof.attest.document import TOOL, Evidence
 from scrapy_walsh.proof.conformance.check import code_digest, read_record
-from scrapy_walsh.proof.ledger import DECLARED, files_of, lines_in
 from scrapy_walsh.spec import SPEC_VERSION, __version__
 
 if TYPE_CHECKING:
@@ -95,51 +93,6 @@ def _differences(run: WalshConfig, here: WalshConfig) -> Iterator[_Difference]:
 
 def _listed(found: list[_Difference]) -> str:
     return "; ".join(map(str, found))
-
-
-# The sitemap indexes that a project's runs let declare targets, as its ledger says (R6).
-#
-# ``children = true`` stands in a file of sources, which an attestation does not see. The ledger has
-# it: a line ``declared`` with ``children``, for each such index of each run.
-
-#: For how long a run counts, in seconds.
-COUNTED: Final = 30 * 86_400.0
-#: What such a line holds, so that others need not be read.
-_MARK: Final = b'"children":true'
-
-
-def indexes_in(state_dir: Path | None, now: float) -> tuple[str, ...]:
-    """The URLs of the indexes that runs of the last 30 days let declare sitemaps, each once.
-
-    *now*: Unix seconds; *state_dir*: None where nothing is kept. Raises StateError where there is a
-    ledger, and it cannot be read.
-    """
-    if state_dir is None:
-        return ()
-    try:
-        files = files_of(state_dir)
-    except StateError:
-        return ()  # there is none, so no run of this project is on record
-    try:
-        lines = [raw for _, raw in lines_in(files.parts) if _MARK in raw]
-    except OSError as error:
-        raise StateError(f"{state_dir}: its ledger cannot be read: {error.strerror}") from None
-    found = (_members(raw) for raw in lines)
-    late = (each for each in found if each.get("kind") == DECLARED and _within(each, now))
-    return tuple(dict.fromkeys(str(each.get("url")) for each in late if each.get("children")))
-
-
-def _within(members: dict[str, Any], now: float) -> bool:
-    at = members.get("at")
-    return not isinstance(at, (int, float)) or at > now - COUNTED  # without a time it counts
-
-
-def _members(raw: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(raw)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 #: What to do about it: the end of a message.
