@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+from urllib.parse import urlsplit
 
 import scrapy.exceptions
 from scrapy import signals, version_info
@@ -290,7 +291,9 @@ def sent_target(handler: Any, request: Request) -> Target:
         from twisted.web.client import URI  # noqa: PLC0415  not needed elsewhere
 
         uri = URI.fromBytes(url.encode("ascii"))  # type: ignore[no-untyped-call]
-        path = uri.originForm.decode("ascii").partition("?")[0]
+        # To a proxy the whole URL is sent; else Twisted leaves out a ";" with nothing after it.
+        whole = scheme == "http" and request.meta.get("proxy")
+        path = urlsplit(url).path if whole else uri.originForm.decode("ascii").partition("?")[0]
         host = uri.host.decode("ascii")
         name = f"[{host}]" if ":" in host else host
         return target(request.method, scheme, f"{name}:{uri.port}", path)

@@ -232,6 +232,9 @@ class Validators:
     content_type: str | None = None
 
 
+_PACKED_TAG: Final = re.compile(r'((?:W/)?"[^"]+)-(?:gzip|br)"')
+
+
 class _Replayed(Protocol):
     @property
     def etag(self) -> str | None: ...
@@ -243,12 +246,15 @@ def conditional_headers(validators: _Replayed | None) -> dict[str, str]:
     """The header fields of a conditional request (RFC 9110 section 13.1); none without validators.
 
     The values are sent as they were received. One that must not be in a header is left out, even
-    where it comes from the store.
+    where it comes from the store. Apache's mod_deflate and mod_brotli answer ``"x-gzip"``, and know
+    only ``"x"`` again, so that is sent too.
     """
     if validators is None:
         return {}
+    tag = _entity_tag(validators.etag)
+    packed = _PACKED_TAG.fullmatch(tag or "")
     fields = {
-        "If-None-Match": _entity_tag(validators.etag),
+        "If-None-Match": f'{tag}, {packed[1]}"' if packed else tag,
         "If-Modified-Since": _field_value(validators.last_modified),
     }
     return {name: value for name, value in fields.items() if value is not None}

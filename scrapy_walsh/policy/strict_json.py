@@ -20,8 +20,8 @@ def json_object(body: bytes, what: str = "it", *, once: Container[str] | None = 
     """The JSON object in *body*. Raises DocumentInvalid, whose message begins with *what*.
 
     *once*: names that must not occur twice in an object; None: every name. With a set of names it
-    is lenient in all else (a byte order mark, UTF-16, NaN): a blocklist that can be understood is
-    adopted, since to refuse it would refuse its opt-outs.
+    is lenient about a byte order mark and UTF-16: a blocklist that can be understood is adopted,
+    since to refuse it would refuse its opt-outs.
     """
     lenient = once is not None
 
@@ -37,7 +37,7 @@ def json_object(body: bytes, what: str = "it", *, once: Container[str] | None = 
         found = json.loads(
             body if lenient else body.decode("utf-8"),
             object_pairs_hook=members,
-            parse_constant=None if lenient else _no_number,
+            parse_constant=_no_number,
         )
     except RecursionError:
         raise DocumentInvalid(f"{what} is nested too deeply") from None

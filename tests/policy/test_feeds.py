@@ -8,6 +8,7 @@ import socket
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from scrapy_walsh.exceptions import DocumentInvalid
 from scrapy_walsh.policy.formats.feeds import Entry, read_feed
+from scrapy_walsh.policy.formats.representation import is_html
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,6 +137,38 @@ def test_own_document_type_is_found_in_any_case(spelling: Callable[[str], str]) 
     doctype = spelling("<!doctype rss [<!entity a 'x'>]>")
     with pytest.raises(DocumentInvalid, match="its own entities"):
         read_feed(f"{doctype}<rss version='2.0'/>".encode(), RSS, URL)
+
+
+@pytest.mark.parametrize(
+    ("inside", "link"),
+    [
+        ("<guid>https://a.example/1</guid>", "https://a.example/1"),
+        ("<guid>https://me:word@a.example/1</guid>", "https://a.example/1"),
+        ("<guid>4711</guid>", None),
+        ("<guid>tag:a.example,2026:1</guid>", None),
+        ("<guid isPermaLink='true'>/4711</guid>", None),
+        ("<guid isPermaLink='false'>https://a.example/1</guid>", None),
+        ("<guid>4711</guid><link>/2</link>", urljoin(URL, "/2")),
+        ("<link>/2</link><guid>4711</guid>", urljoin(URL, "/2")),
+    ],
+)
+def test_own_a_guid_that_is_no_url_is_no_link(inside: str, link: str | None) -> None:
+    body = f"<rss version='2.0'><channel><item><title>t</title>{inside}</item></channel></rss>"
+    assert [entry.url for entry in read_feed(body.encode(), RSS, URL)] == ([link] if link else [])
+
+
+@pytest.mark.parametrize("doctype", ["<!DOCTYPE html>", "<?xml version='1.0'?><!doctype HTML >"])
+def test_own_a_feed_below_the_document_type_of_html_is_read(doctype: str) -> None:
+    item = "<item><link>https://a.example/1</link></item>"
+    body = f"{doctype}<rss version='2.0'><channel>{item}</channel></rss>".encode()
+    assert [entry.url for entry in read_feed(body, RSS, URL)] == ["https://a.example/1"]
+    assert is_html(None, body)  # no page is scraped because its root is called so
+    for page in (f"{doctype}<html><rss/></html>", f"{doctype}<p><rss/>", doctype):
+        with pytest.raises(DocumentInvalid, match="an HTML page"):
+            read_feed(page.encode(), RSS, URL)
+    own = body.replace(doctype.encode(), f"{doctype[:-1]}[<!ENTITY a 'b'>]>".encode())
+    with pytest.raises(DocumentInvalid, match="an HTML page"):
+        read_feed(own, RSS, URL)
 
 
 def test_own_entities_in_cdata_are_text() -> None:

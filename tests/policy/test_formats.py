@@ -255,6 +255,7 @@ def test_own_plain_text(markup: str, text: str) -> None:
     [
         (" https://a.test/x\n", "https://a.test/x"),
         ("https://a.test/a b", "https://a.test/a%20b"),
+        ("https://user:word@a.test/x@y", "https://a.test/x@y"),
         ("https://a.test/\x00", None),
         ("mailto:x@a.test", None),
         ("/x", None),

@@ -126,6 +126,14 @@ def test_own_what_is_not_a_sitemap_is_said_in_one_line(body: bytes, why: str):
         read(body)
 
 
+@pytest.mark.parametrize("rest", ["", "<lastmod>20", "<lastmod>2026</lastmod><news:n", "</url><ur"])
+def test_own_of_an_entry_that_is_cut_off_what_is_whole_is_kept(rest: str):
+    (entry,) = read(f"<urlset><url><loc>{URL}</loc>{rest}".encode()).entries
+    assert entry.url == URL
+    with pytest.raises(DocumentInvalid, match="broken before any entry"):
+        read(b"<urlset><url><loc>http://a.test/who")
+
+
 def test_own_deep_elements_are_not_read():
     with pytest.raises(DocumentTooCostly, match="nested over 500 deep"):
         read(b"<urlset>" + b"<a>" * 600)

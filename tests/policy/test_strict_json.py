@@ -37,13 +37,19 @@ def test_own_json_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b'{"x": 1, "x": NaN, "a": 1}', b'\xef\xbb\xbf{"a": 1}', '{"a": 1}'.encode("utf-16")]
+    "body", [b'{"x": 1, "x": 2, "a": 1}', b'\xef\xbb\xbf{"a": 1}', '{"a": 1}'.encode("utf-16")]
 )
 def test_own_a_list_that_can_be_understood_is_read(body: bytes) -> None:
     """Only the members that are named count there: to refuse the list would refuse its opt-outs."""
     assert json_object(body, "the list", once={"a"})["a"] == 1
     with pytest.raises(DocumentInvalid, match="the list has two members named 'a'"):
         json_object(b'{"a": 1, "a": 2}', "the list", once={"a"})
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_own_no_list_has_what_is_not_a_number(number: str) -> None:
+    with pytest.raises(DocumentInvalid, match=f"the list is not JSON: {number} is not a number"):
+        json_object(b'{"a": 1, "x": [%s]}' % number.encode(), "the list", once={"a"})
 
 
 def test_own_members_are_counted_in_one_pass() -> None:

@@ -8,21 +8,32 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urljoin
 
 import feedparser
 
 from scrapy_walsh.exceptions import DocumentInvalid, DocumentTooCostly
-from scrapy_walsh.policy.formats.representation import HTML, JSON_FEED, Section, representation
+from scrapy_walsh.policy.formats.representation import (
+    FEED,
+    HTML,
+    JSON_FEED,
+    Section,
+    representation,
+)
 from scrapy_walsh.policy.formats.text import absolute_http_url, plain_text, utc_iso
 from scrapy_walsh.policy.formats.xmltext import xml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+#: Octets in which a document type is looked for, and one without declarations of its own.
+_HEAD: Final = 4096
+_DOCTYPE: Final = re.compile(rb"<!DOCTYPE[^<>\[]*+>", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +89,8 @@ def read_feed(body: bytes, content_type: str | None, url: str) -> list[Entry]:
     """
     if representation(content_type, body) == JSON_FEED:
         return list(_json_entries(body, url))
-    if representation(None, body) == HTML:
+    head = _DOCTYPE.sub(b"", body[:_HEAD], count=1)  # some feeds have that of HTML
+    if representation(None, body) == HTML and representation(None, head) != FEED:
         raise DocumentInvalid(f"{url}: an HTML page, not a feed")
     return list(_xml_entries(xml_text(body, content_type, url), url))
 
@@ -93,11 +105,11 @@ def _xml_entries(text: str, url: str) -> Iterator[Entry]:
 
 
 def _parsed(text: str, url: str) -> Any:
-    headers = {"content-type": "application/xml; charset=utf-8", "content-location": url}
     try:
         return feedparser.parse(
             BytesIO(text.encode()),
-            response_headers=headers,
+            # No content-location: it would make a link of a guid that is none.
+            response_headers={"content-type": "application/xml; charset=utf-8"},
             sanitize_html=False,  # titles are stripped here, nothing else is kept
             resolve_relative_uris=False,
         )
@@ -107,7 +119,9 @@ def _parsed(text: str, url: str) -> Any:
 
 
 def _links_of(entry: Any) -> Iterator[str]:
-    yield str(entry.get("link", ""))
+    link = str(entry.get("link", ""))
+    if not entry.get("guidislink") or absolute_http_url(link):  # else it is the name of the entry
+        yield link
     for link in entry.get("links", ()):
         if link.get("rel") == "alternate":
             yield str(link.get("href", ""))

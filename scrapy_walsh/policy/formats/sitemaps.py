@@ -117,6 +117,8 @@ class _Reader:
         try:
             parser.Parse(text.encode(), True)
         except ExpatError:
+            if "loc" in self._entry:  # cut off within the entry, after that
+                self.found.append(self._entry)
             return True
         except _Full:
             self.full = True
@@ -128,10 +130,8 @@ class _Reader:
             self.root = name
         self._path.append(name)
         within = self._path[1:]
-        if within == [_ENTRIES.get(self.root)]:
-            if len(self.found) == MAX_ENTRIES:
-                raise _Full
-            self._entry = {}
+        if within == [_ENTRIES.get(self.root)] and len(self.found) == MAX_ENTRIES:
+            raise _Full
         self._text = [] if "/".join(within) in _KEPT else None
 
     def _said(self, text: str) -> None:
@@ -146,6 +146,7 @@ class _Reader:
             self._text = None
         elif within == [_ENTRIES.get(self.root)]:
             self.found.append(self._entry)
+            self._entry = {}
 
 
 def _entry(kept: dict[str, str]) -> Entry | None:

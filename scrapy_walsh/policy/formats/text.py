@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from scrapy_walsh.policy.urls import without_userinfo
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -61,11 +63,11 @@ def _clean(character: str) -> str:
 
 
 def absolute_http_url(url: str) -> str | None:
-    """*url* as a link can be sent: without blanks around it, tabs and line ends.
+    """*url* as a link can be sent: without blanks around it, tabs, line ends and userinfo.
 
     None if it is not an absolute http or https URL.
     """
-    url = re.sub(r"[\t\r\n]", "", url.strip()).replace(" ", "%20")
+    url = without_userinfo(re.sub(r"[\t\r\n]", "", url.strip()).replace(" ", "%20"))
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname)

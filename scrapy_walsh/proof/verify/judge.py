@@ -1,18 +1,19 @@
 """Passes each line of a ledger, in order, to the part of the check that it is for.
 
-Pure: lines and a look-up of documents in, findings out. The memory that it takes grows with hosts
-and targets, never with lines.
+Lines and a look-up of documents in, findings out; only :func:`verify` reads a disk. The memory that
+it takes grows with hosts and targets, never with lines.
 """
 
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from scrapy_walsh.ledger.files import REDACTED
+from scrapy_walsh.ledger.files import HEAD, REDACTED, Documents, read_head
 from scrapy_walsh.policy import chain, hosts
 from scrapy_walsh.policy import event as events
 from scrapy_walsh.policy.chain import Pace, Refuse
@@ -23,22 +24,21 @@ from scrapy_walsh.policy.tagging import is_operator_url, tag_url
 from scrapy_walsh.policy.urls import REDIRECTS
 from scrapy_walsh.policy.verdict import DEFERRED, UNKNOWN_PARSE_ERROR
 from scrapy_walsh.proof import ledger
-from scrapy_walsh.proof.ledger import Malformed, line_of
+from scrapy_walsh.proof.ledger import Chain, Head, Malformed, line_of, lines_in
 from scrapy_walsh.proof.ledgered import Hold
 from scrapy_walsh.proof.verify.adoptions import Adoptions, LookUp
 from scrapy_walsh.proof.verify.decisions import NO_START, Decisions
 from scrapy_walsh.proof.verify.replay import Replay, told_fault
+from scrapy_walsh.proof.verify.report import Report
 from scrapy_walsh.proof.verify.run import CLOCK_SET, Run, Snapshot, is_robots
 from scrapy_walsh.proof.verify.terms import Terms, broken_terms, terms_of
 from scrapy_walsh.spec import SPEC_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from scrapy_walsh.ledger.files import Documents
-    from scrapy_walsh.proof.ledger import Line
+    from scrapy_walsh.proof.ledger import Files, Line
     from scrapy_walsh.proof.verify.adoptions import Parse
-    from scrapy_walsh.proof.verify.report import Report
 
 #: Seconds that a deferral's wait may seem short by: it was computed before its line was written.
 _RECKONED: Final = 0.1
@@ -310,3 +310,40 @@ def sent_fault(line: Line, terms: Terms) -> str | None:
     if not is_operator_url(line.url, terms.operator_urls):
         return f"{line.sent} carries tags, and is not of the operator"
     return None
+
+
+# -- the files of a ledger ---------------------------------------------------------------------
+
+
+def verify(files: Files, heads: Sequence[Head], parse: Parse) -> Report:
+    """Check a ledger. *heads*: known from elsewhere. *parse*: reads a list. Raises OSError."""
+    report = Report()
+    known = read_head(files.head) if files.head is not None else None  # before lines are added
+    said = [Head(*known, said_by=HEAD)] if known is not None else []
+    chained = Chain(
+        lambda line, text: report.find(line, "chain", text), report.note, [*said, *heads]
+    )
+    documents = Documents(files.documents)
+    judge = Judge(report, documents, parse)
+    for name, raw in lines_in(files.parts):
+        _take(chained, judge, name, raw)
+    judge.end()
+    if chained.partial:
+        report.note("earlier lines are not here: what rests on them is not derived")
+    if not files.documents.exists():
+        report.note(f"{files.documents.name} is not here: no document can be read again")
+    if documents.fault is not None:
+        report.note(f"{files.documents.name} cannot be read: {documents.fault}")
+    chained.end(headed=bool(said or heads), running=judge.running, later=files.later)
+    report.lines, report.head = chained.count, chained.head
+    report.findings.sort(key=attrgetter("line", "rule", "text"))
+    return report
+
+
+def _take(chained: Chain, judge: Judge, name: str, raw: bytes) -> None:
+    members = chained.take(name, raw)
+    if chained.hole:
+        chained.hole = False
+        judge.hole()
+    if members is not None:
+        judge.take(members, partial=chained.partial)
