@@ -5,9 +5,10 @@ about a host a worker sends durations only. The fields of a record are those of 
 (``state.records``); a host has one more, ``by``: the worker that booked it last.
 
 "Is this still the Redis that the workers knew?" is asked in ``known`` and ``GREET`` alone. The hash
-``epoch`` has a random ``word``, and ``here``, the process and the history of data that it was
-written in. A Redis that comes back with older data has the word, but is another process. So whoever
-looks first changes the word, and a worker that knows another one gets no booking before it has
+``epoch`` has a random ``word``, and ``here``, the history of data that it was written in: Redis's
+own ``master_replid``, which changes whenever a primary is started, and when a replica becomes one.
+A Redis that comes back with older data has the word, but another history. So whoever looks first
+changes the word, and a worker that knows another one gets no booking before it has
 written back what it knows (``SharedStore.tend``). ``lost``: when that was last noticed; from then
 on all hosts count as requested at that time. ``calm``: until when no host is booked at all. The
 other fields are the times at which the latest blocklists were fetched, by their keys.
@@ -40,11 +41,10 @@ local function keep(key, now)
   local record = record_of(key)
   redis.call('EXPIRE', key, math.ceil({HOSTS.lua_ends} - now))
 end
--- This process, and the history of its data; empty where INFO is forbidden.
+-- The history of the data: another one whenever a primary starts. Empty where INFO is forbidden.
 local function identity()
-  local server, history = redis.pcall('INFO', 'server'), redis.pcall('INFO', 'replication')
-  if type(server) ~= 'string' or type(history) ~= 'string' then return '' end
-  return string.match(server, 'run_id:(%x+)') .. string.match(history, 'master_replid:(%x+)')
+  local said = redis.pcall('INFO', 'replication')
+  return type(said) == 'string' and string.match(said, 'master_replid:(%x+)') or ''
 end
 local function is_same(epoch)
   local here = identity()

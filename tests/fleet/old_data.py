@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from scrapy_walsh.proof.sandbox import LoggedRequest
 
 WORKERS = 3
-PLAIN = [f"plain{number}.test" for number in range(4)]
+#: So many that a worker is busy all the time, and comes to a host that another has just requested.
+PLAIN = [f"plain{number}.test" for number in range(20)]
 #: Asks for so many seconds between two requests, and for so many after its first answer to a page.
 SLOW, CRAWL_DELAY = "slow.test", 4.0
-BUSY, RETRY_AFTER = "busy.test", 15.0
+BUSY, RETRY_AFTER = [f"busy{number}.test" for number in range(4)], 15.0
+#: Seconds that an answer takes.
+TAKES = 0.1
 #: How many kills one crawl has to stand.
 AT_ONCE = 8
 
@@ -134,19 +137,23 @@ def _kill(box: Sandbox, server: Server, crews: Sequence[Worker], rand: random.Ra
 
 
 def _sites(box: Sandbox, kills: int) -> None:
+    page = Route(body="page", delay=TAKES)
     for name in PLAIN:
-        box.put(site(name))
+        box.put(site(name, {"*": page}))
     box.put(site(SLOW, robots=f"User-agent: *\nCrawl-delay: {CRAWL_DELAY:g}\n"))
     down = Route(status=503, headers={"Retry-After": f"{RETRY_AFTER:g}"})
-    paths = {url.removeprefix(f"http://{BUSY}") for url in _all(kills)}
-    busy = {path: Route(sequence=[down, Route(body="page")]) for path in paths if path[0] == "/"}
-    box.put(site(BUSY, busy))
+    for name in BUSY:
+        paths = {url.removeprefix(f"http://{name}") for url in _all(kills)}
+        own = [path for path in paths if path[0] == "/"]
+        box.put(site(name, {path: Route(sequence=[down, page]) for path in own}))
 
 
 def _urls(of: int, kills: int) -> list[str]:
-    pages = [f"/page/{of}/{page}" for page in range(2 + 2 * kills)]
-    return [f"http://{name}{path}" for path in pages for name in PLAIN] + [
-        f"http://{name}{path}" for name in (SLOW, BUSY) for path in pages[: 1 + kills // 2]
+    pages = [f"/page/{of}/{page}" for page in range(3 + 4 * kills // 3)]
+    few = pages[: 1 + kills // 4]
+    return [
+        *(f"http://{name}{path}" for path in pages for name in PLAIN),
+        *(f"http://{name}{path}" for path in few for name in (SLOW, *BUSY)),
     ]
 
 
