@@ -82,7 +82,16 @@ ROUTES: dict[str, tuple[dict[str, Any], str]] = {
         ),
         OPEN,
     ),
-    "order": (of_host("order", s_xml=sitemap("http://order.test/from-sitemap")), OPEN),
+    # As Apache's mod_deflate: it knows the ETag that it sent only without its own addition.
+    "order": (
+        of_host(
+            "order",
+            s_xml=sitemap(
+                "http://order.test/from-sitemap", etag='"o"', headers={"ETag": '"o-gzip"'}
+            ),
+        ),
+        OPEN,
+    ),
     "feedfirst": (
         {**feed(rss(entry("ff"))), "/s.xml": sitemap("http://feedfirst.test/no")},
         OPEN,
@@ -275,6 +284,14 @@ def test_r7_1_children_are_requested_conditionally_and_the_index_in_full(
     assert again.paths("index") == ["/i.xml", "/a.xml", "/b.gz", "/nested.xml", "/gone.xml"]
     assert again.items("index") == []
     assert again.row("index")["reason"].count("1 not_modified") == 1
+
+
+def test_r7_1_a_server_that_packs_and_marks_the_etag_so_answers_304(
+    runs: tuple[World, World],
+) -> None:
+    asked = {request.path: request for request in runs[1].targets("order")}
+    assert asked["/s.xml"].values("If-None-Match") == ['"o-gzip", "o"']
+    assert runs[1].row("order")["outcome"] == "not_modified"
 
 
 def test_own_the_progress_counts_a_source_once(world: World) -> None:
