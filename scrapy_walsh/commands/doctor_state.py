@@ -56,7 +56,7 @@ def of_state(config: WalshConfig) -> Iterator[Finding]:
     try:
         yield from _of_start(config, directory)
     except (StateError, OSError, sqlite3.Error) as error:
-        yield _state(Outcome.BROKEN, f"{directory} cannot be read: {one_line(error)}")
+        yield _state(Outcome.BROKEN, f"{directory} cannot be used: {one_line(error)}")
 
 
 def _state(outcome: Outcome, text: str) -> Finding:
@@ -109,6 +109,7 @@ def _of_start(config: WalshConfig, directory: Path) -> Iterator[Finding]:
 
     Raises StateError, OSError and sqlite3.Error.
     """
+    machine.claim(directory, keeps=False)
     url, told = config.blocklist_url, list[str]()
     with tempfile.TemporaryDirectory() as name:
         copy_to(directory, copy := Path(name))

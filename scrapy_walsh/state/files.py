@@ -270,8 +270,17 @@ def write_copy(directory: Path, document: StoredDocument, name: str = COPY) -> N
 
 def unusable(path: Path, what: str, error: Exception | None) -> str:
     """One line on a file that cannot be used."""
-    why = one_line(error)
-    return f"{path} {what} ({why}): free or repair the disk, or set another WALSH_STATE_DIR"
+    why, do = one_line(error), "free or repair the disk"
+    if isinstance(error, PermissionError) or not all(map(_is_allowed, (path, path.parent))):
+        do = "let the user of this crawl read and write it"
+    return f"{path} {what} ({why}): {do}, or set another WALSH_STATE_DIR"
+
+
+def _is_allowed(path: Path) -> bool:
+    """Whether this user may read and write *path*, if it is there."""
+    effective = os.access in os.supports_effective_ids
+    there = os.access(path, os.F_OK, effective_ids=effective)
+    return not there or os.access(path, os.R_OK | os.W_OK, effective_ids=effective)
 
 
 def one_line(error: Exception | None) -> str:

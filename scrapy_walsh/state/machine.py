@@ -7,6 +7,8 @@
   added to it. What was read is kept for later runs.
 - ``state.ok``, ``state.lost``: by renaming the one to the other, a run that could not write its
   records tells later runs so. A full disk takes no new file, but lets one be renamed.
+- ``machine``: whose state this is. Neither locks nor the steady clock reach another machine, so two
+  that share a directory (over a network, say) would not see each other's requests and holds.
 - ``sources.lock``: who else runs here, and which sources it requests right now. A source is on
   record once its spider has taken the answer. Until then the record says nothing, and a run that
   overlaps would send the source as well: while a slow answer comes, and while a redirect waits for
@@ -154,12 +156,51 @@ ALONE: Final = "run.lock"
 _HELD: Final[dict[Path, tuple[IO[Any], int]]] = {}
 
 
+OWNER: Final = "machine"
+#: What systemd, and most containers' images, say of a machine (machine-id(5)).
+_MACHINE_ID: Final = Path("/etc/machine-id")
+
+
+def claim(directory: Path, *, keeps: bool = True) -> None:
+    """See that *directory* is this machine's; ``keeps``: note it where nothing says whose it is.
+
+    Nothing is looked at where the machine has no id. What is noted is a digest, since machine-id(5)
+    wants the id itself kept from others. Raises StateError where it is another machine's.
+    """
+    try:
+        given = _MACHINE_ID.read_bytes().strip()
+    except OSError:
+        return
+    if len(given) != 32:  # "uninitialized", or an empty file of a container's image
+        return
+    path = directory / OWNER
+    ours = hashlib.sha256(b"scrapy_walsh " + given).hexdigest()[:32].encode()
+    try:
+        noted = path.read_bytes() if path.is_file() else b""  # a FIFO would be waited for
+    except OSError:
+        noted = b""
+    if noted and noted != ours:
+        raise StateError(
+            f"{directory} is the state of another machine, and its crawls and this one's "
+            "would not see each other: set another WALSH_STATE_DIR, or share one Redis by "
+            f"WALSH_SHARED_STATE; if it was moved here, delete {path}"
+        )
+    if keeps and not noted:
+        with suppress(OSError):  # whoever needs to write here says that it cannot be done
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.replace_private(path, ours)
+
+
 def enter(directory: Path | None) -> None:
     """A crawl of this process begins to use *directory*; None where nothing is kept.
 
-    Raises StateError where another process uses it and the two could not take turns.
+    Raises StateError where it is another machine's, and where another process uses it and the two
+    could not take turns.
     """
-    if directory is None or fcntl is not None:
+    if directory is None:
+        return
+    claim(directory)
+    if fcntl is not None:
         return
     held, crawls = _HELD.get(directory, (None, 0))
     try:

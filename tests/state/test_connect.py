@@ -93,3 +93,13 @@ def test_own_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(StateError, match="WALSH_STATE_DIR") as caught:
             SqliteStore(path)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("what", ["directory", "file"])
+def test_own_where_permissions_are_wrong_no_disk_is_to_be_repaired(what: str) -> None:
+    with unprivileged() as base:
+        SqliteStore(base / "state").close()
+        path = base / "state" if what == "directory" else base / "state" / "state.sqlite3"
+        path.chmod(0o000)
+        with pytest.raises(StateError, match="let the user of this crawl read and write it"):
+            SqliteStore(base / "state")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_walsh.proof.sandbox import Sandbox, requests
+from scrapy_walsh.state.machine import OWNER
 from tests.crawl.harness import crawl, state_dir
 from tests.upgrade import world
 from tests.upgrade.world import BEGINNING, DAILY, DAY, HOUR
@@ -46,7 +47,7 @@ def main() -> None:
 
 def days(directory: Path) -> Path:
     """Three days of a daily job, and what else happens in them."""
-    project = world.project(directory)
+    project = world.with_clocks(directory)
     (project / "sources.toml").write_text(SOURCES)
     with served() as box:
 
@@ -130,6 +131,8 @@ def killed(project: Path, box: Sandbox, urls: list[str], condition: Callable[[],
 def keep(state: Path, folder: Path) -> None:
     """Copy the files of *state*, large ones compressed, and without this machine's own word."""
     for file in sorted(each for each in state.rglob("*") if each.is_file()):
+        if file.name == OWNER:
+            continue
         kept = folder / file.relative_to(state)
         kept.parent.mkdir(parents=True, exist_ok=True)
         content = file.read_bytes()
