@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_walsh.ledger.files import FILE
-from scrapy_walsh.proof.sandbox import Route, Sandbox, requests
+from scrapy_walsh.proof.sandbox import Request, Route, Sandbox, requests
 from scrapy_walsh.sources.sources import read_sources
 from tests.crawl.harness import OPEN, OWN_IDENTITY, make_project, run_scrapy, site, state_dir
 from tests.sources.world import HTML, LAUGHS, NOTHING, QUICK, World, crawl_world, entry, feed, rss
@@ -37,6 +37,11 @@ def packed(route: Route) -> Route:
 def index(*urls: str) -> Route:
     body = "".join(f"<sitemap><loc>{url}</loc></sitemap>" for url in urls)
     return Route(body=f"<sitemapindex>{body}</sitemapindex>", content_type=XML)
+
+
+def bomb(_: Request) -> Route:
+    """Packed when it is asked for: each process that collects the tests would do it."""
+    return Route(body=gzip.compress(b" " * 60_000_000, 9))
 
 
 def of_host(name: str, **routes: Any) -> dict[str, Any]:
@@ -120,7 +125,7 @@ ROUTES: dict[str, tuple[dict[str, Any], str]] = {
         ),
         OPEN,
     ),
-    "bomb": (of_host("bomb", s_gz=Route(body=gzip.compress(b" " * 60_000_000, 9))), OPEN),
+    "bomb": (of_host("bomb", s_gz=bomb), OPEN),
     "named": ({"/": HTML, "*": NOTHING}, NAMES),
     "undeclared": (of_host("undeclared", s_xml=sitemap("http://undeclared.test/1")), OPEN),
 }
